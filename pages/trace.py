@@ -8,7 +8,7 @@ from pages.sections.trace import findings_card, step_browser
 from pages.sections.what_if import before_after, panel
 from pages.state import session
 from pages.ui import page_frame
-from tracer.record import CHANGED
+from tracer.record import CHANGED_SUFFIX
 
 TITLE = "Trace"
 ICON = ":material/function:"
@@ -27,5 +27,5 @@ findings_card.show(trace)
 step = step_browser.choose(trace)
 step_browser.browse(trace, step)
 cells.follow(trace)
-panel.show(lambda plain: panel.line(plain, plain.step(step.id.removesuffix(CHANGED))))
+panel.show(lambda plain: panel.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
 before_after.show(trace)

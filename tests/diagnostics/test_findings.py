@@ -99,8 +99,8 @@ def test_findings_are_saved_and_shown_as_recorded(tmp_path):
     trace.save(tmp_path / "run.safetensors")
     opened = tracer.open(tmp_path / "run.safetensors")
     assert opened.findings == trace.findings and [f.kind for f in opened.findings] == ["samples mixed"]
-    assert as_text.RECORDED in list(as_text.report(opened))
-    assert as_text.RECORDED not in list(as_text.report(trace))
+    assert as_text.RECORDED_NOTE in list(as_text.report(opened))
+    assert as_text.RECORDED_NOTE not in list(as_text.report(trace))
 
 
 def test_a_file_without_findings_is_read_anew_by_the_rules_that_need_no_model(tmp_path):

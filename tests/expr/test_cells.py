@@ -7,7 +7,15 @@ import torch
 from tests.support.node_examples import Example, examples
 from tracer import expr
 from tracer.expr import Node
-from tracer.expr.index_sets import MOST, IndexSet, TooMany, merge_axes, normalise_axis, split_axis, through_rearrange
+from tracer.expr.index_sets import (
+    MAX_TERMS,
+    IndexSet,
+    TooMany,
+    merge_axes,
+    normalise_axis,
+    split_axis,
+    through_rearrange,
+)
 
 EXAMPLES = examples()
 
@@ -133,8 +141,8 @@ def test_nothing_is_listed_cell_by_cell():
 
 def test_more_terms_than_are_listed_are_an_error_and_no_list():
     node = expr.Kernel.of("aten.tanh.default", {"self": expr.Tensor("x", (), "x")}, 0, (1,))
-    with pytest.raises(TooMany, match=f"more than {MOST:,} cells are read"):
-        node.contributions(size, (0,), torch.zeros(MOST + 1))
+    with pytest.raises(TooMany, match=f"more than {MAX_TERMS:,} cells are read"):
+        node.contributions(size, (0,), torch.zeros(MAX_TERMS + 1))
 
 
 def test_every_node_has_an_example():

@@ -39,7 +39,7 @@ def values(header: dict, body: bytes, index: int) -> np.ndarray:
     shape = (picture["heads"], *picture["shape"])
     cells = np.frombuffer(body, np.uint8, int(np.prod(shape)), 2 * picture["at"]).reshape(shape)
     low, high = (np.array([scale[end] for scale in picture["scales"]])[:, None, None] for end in (0, 1))
-    return np.where(cells == block_film.EMPTY, np.nan, low + cells / (block_film.EMPTY - 1) * (high - low))
+    return np.where(cells == block_film.EMPTY_BYTE, np.nan, low + cells / (block_film.EMPTY_BYTE - 1) * (high - low))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -126,5 +126,5 @@ def test_a_saved_run_has_its_numbers_and_says_why_the_way_ends(plain, tmp_path):
     saved = tracer.open(tmp_path / "run.safetensors")
     shown = cell_payload.pack(saved, f"{SCORES}:0.1.5.2")
     assert shown["value"] == cell_payload.pack(plain, f"{SCORES}:0.1.5.2")["value"]
-    assert shown["note"] == cell_payload.SAVED and not shown["rows"] and not shown["ends"]
+    assert shown["note"] == cell_payload.SAVED_RUN_NOTE and not shown["rows"] and not shown["ends"]
     assert cell_payload.pack(saved, "logits:0.10")["problem"].startswith("(0, 10) is not a cell of 'logits'")

@@ -77,7 +77,7 @@ def test_of_a_large_run_the_rows_that_are_asked_for_are_sent(monkeypatch):
     trace = tracer.load("nanogpt").trace()
     cells = visible(trace)
     queries, keys = cells.shape
-    monkeypatch.setattr(mask_payload, "MOST", 4 * keys * 5)
+    monkeypatch.setattr(mask_payload, "MAX_BYTES", 4 * keys * 5)
     assert not mask_payload.fits(trace)
     header, found = unpacked(mask_payload.pack(trace, cells, wanted=(1, queries - 1)))
     assert header["sent"] == [1, 1, queries - 5, 5] and list(header["kept"]) == ["1"]

@@ -133,7 +133,7 @@ def test_arithmetic_by_module_and_stage_adds_up(run):
 
 
 def test_many_modules_are_shortened_and_nothing_is_lost(run, monkeypatch):
-    monkeypatch.setattr(op_summary, "MOST", 2)
+    monkeypatch.setattr(op_summary, "MAX_BARS", 2)
     table = op_summary.arithmetic(run)
     assert len(table) == 3 and sum(sum(row.values()) for row in table.values()) == run.flops
     assert list(table)[-1].endswith("others")

@@ -59,7 +59,7 @@ def test_objects_stand_apart_and_in_reading_order(many):
         for i, a in enumerate(scene.things):
             assert min(a.box) >= 1 - 1e-6 and max(a.box) <= scenes.SIDE - 1 + 1e-6
             for b in scene.things[i + 1 :]:
-                assert abs(a.x - b.x) <= scenes.COLUMN or b.x - a.x >= scenes.CLEAR
+                assert abs(a.x - b.x) <= scenes.COLUMN or b.x - a.x >= scenes.COLUMN_DISTANCE
                 assert abs(a.x - b.x) > scenes.COLUMN or b.y > a.y
                 assert max(abs(a.x - b.x), abs(a.y - b.y)) >= a.radius + b.radius + scenes.GAP - 1e-6
 
@@ -68,7 +68,7 @@ def test_captions_use_the_vocabulary_and_tell_scenes_apart(many):
     captions = many.captions()
     words = {word for caption in captions for word in caption.split()}
     assert words == set(scenes.VOCABULARY[2:])
-    assert max(len(caption.split()) for caption in captions) == scenes.LONGEST == 16
+    assert max(len(caption.split()) for caption in captions) == scenes.MAX_WORDS == 16
     assert [caption.count(" a ") + 1 for caption in captions] == many.count.tolist()
 
 

@@ -8,7 +8,7 @@ import wave
 import numpy as np
 import pytest
 
-from tracer.inputs.audio import MADE, MAX_BYTES, RATE, open_sound, to_wav
+from tracer.inputs.audio import MAX_BYTES, RATE, SYNTHETIC_SOUNDS, open_sound, to_wav
 
 TONE = 0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
 
@@ -73,7 +73,7 @@ def test_stereo_is_the_mean_and_the_extensible_format_is_read():
     assert abs(open_sound(riff(chunk(b"fmt ", EXTENSIBLE), chunk(b"data", body))) - TONE).max() < 1e-5
     listed = riff(chunk(b"LIST", b"odd"), b"\0", fmt(), DATA)
     assert len(open_sound(listed)) == RATE
-    for sound in MADE.values():
+    for sound in SYNTHETIC_SOUNDS.values():
         assert abs(open_sound(to_wav(sound())) - sound()).max() < 1e-4
 
 

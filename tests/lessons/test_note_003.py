@@ -15,7 +15,7 @@ from tracer.lessons.notes import errata
 from tracer.lessons.notes import torchvision_block_counts as counted
 from tracer.lessons.notes.errata import note_003
 from tracer.lessons.notes.reference_runs import STANDARD
-from tracer.lessons.notes.torchvision_block_counts import CALLS, NEVER, block, dispatch_ops, parameters, primitives
+from tracer.lessons.notes.torchvision_block_counts import ABSENT_OPS, CALLS, block, dispatch_ops, parameters, primitives
 from tracer.ops import COMPUTING, category, is_layout
 from tracer.tracing import attention_backends
 from tracer.utils.cache import Cache
@@ -178,7 +178,7 @@ def test_slip_four_means():
 
 
 def test_slip_never_run():
-    assert {name for name in CALLS if not dispatch_ops(name) <= counted.ran_at_all(run)} == NEVER
+    assert {name for name in CALLS if not dispatch_ops(name) <= counted.ran_at_all(run)} == ABSENT_OPS
     for name in ("torchvision", STANDARD):
         trace = run(name)[1]
         divided = {trace.ops[one.op].op for one in trace.decompositions if "div" in {p.name for p in one.primitives}}
@@ -208,11 +208,11 @@ def test_slip_two_norms():
 
 
 def test_what_is_counted_is_what_the_note_says_or_differs_as_told():
-    found = {name: count(run) for name, count in counted.COUNTED.items()}
+    found = {name: count(run) for name, count in counted.COUNT_FUNCTIONS.items()}
     assert all(one.holds for one in found.values()), found
     assert "12 blocks" in found["layers"].sentence and "2,362,368" in found["attention"].sentence
     kinds = counted.kinds(run)
-    assert {kind: (names.total(), counted.SAID[kind]) for kind, names in kinds.items()} == {
+    assert {kind: (names.total(), counted.STATED_COUNTS[kind]) for kind, names in kinds.items()} == {
         "Matrix Multiply": (6, "5"),
         "Elementwise Binary": (29, "~20"),
         "Elementwise Unary": (4, "~10"),

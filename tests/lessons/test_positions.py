@@ -34,7 +34,7 @@ def test_the_five_kinds_of_the_papers_are_found():
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_positions_differ(kind):
     """All other weights and the tokens are those of the model without positions."""
-    plain, made = load(positions.NONE), load(kind)
+    plain, made = load(positions.NO_POSITIONS), load(kind)
     same = {name: value for name, value in made.net.state_dict().items() if not name.startswith("places.")}
     assert same.keys() == plain.net.state_dict().keys()
     assert all(value.equal(plain.net.state_dict()[name]) for name, value in same.items())
@@ -73,9 +73,9 @@ def test_products_of_sines_depend_on_the_distance_alone_before_the_projections(a
 def test_outputs_permute_with_tokens_only_without_positions_and_without_a_mask(kind, at):
     found = {(one.positions, one.mask): one.same for one in at(kind).shuffles}
     assert found == {
-        (positions.NONE, "bidirectional"): True,
+        (positions.NO_POSITIONS, "bidirectional"): True,
         (kind, "bidirectional"): False,
-        (positions.NONE, "causal"): False,
+        (positions.NO_POSITIONS, "causal"): False,
         (kind, "causal"): False,
     }
 

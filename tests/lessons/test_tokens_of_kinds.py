@@ -9,7 +9,7 @@ import torch
 from tests.support.proven import assert_comments
 from tracer.figures.media import series as series_charts
 from tracer.figures.media.sound import envelope
-from tracer.inputs.audio import MADE, lesson
+from tracer.inputs.audio import SYNTHETIC_SOUNDS, lesson
 from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.samples import samples
 from tracer.inputs.synthetic import point_clouds, video_clip
@@ -34,7 +34,7 @@ from tracer.verify.checks.printed import printed_equations
 
 KINDS = {"text": text, "pictures": pictures, "video": video, "sound": sound, "series": series, "points": points}
 WAYS = {(kind, way.name): way for kind, module in KINDS.items() for way in module.WAYS}
-CHIRP, MELODY = MADE["chirp"](), MADE["melody"]()
+CHIRP, MELODY = SYNTHETIC_SOUNDS["chirp"](), SYNTHETIC_SOUNDS["melody"]()
 HORSE = samples("photos")["horse"]()
 RUNS = {
     **{("text", way.name): lambda name=way.name: text.looked_up(name, [3, 1, 4, 1, 5], 300) for way in text.WAYS},
@@ -141,7 +141,7 @@ def test_codes_are_those_of_the_nearest_rows():
     logs, rows = sound.spectrogram(MELODY), sound.codebook(32)
     apart = np.linalg.norm(logs[:, None].astype(float) - rows, axis=2)
     assert (apart.argmin(axis=1) == sound.codes(MELODY, 32)).all()
-    assert not any(np.array_equal(shown(), other) for shown in MADE.values() for other in lesson())
+    assert not any(np.array_equal(shown(), other) for shown in SYNTHETIC_SOUNDS.values() for other in lesson())
 
 
 def test_a_codebook_is_where_k_means_stands_still():

@@ -13,7 +13,7 @@ from tests.support.word_cases import CASES, KERNELS, SIZES, Case, Size, T, value
 from tracer.expr import Kernel, Tensor, execute, infer, latex
 from tracer.lowering import aten
 from tracer.lowering.call_arguments import BoundCall
-from tracer.ops import UNINITIALISED, base
+from tracer.ops import UNINITIALISED_OPS, base
 from tracer.record.latex_reader.evaluator import evaluate
 from tracer.record.latex_reader.parser import read
 from tracer.symbols import notation
@@ -196,7 +196,7 @@ COMPOSED = ("experts", "sinusoids", "rope", "deviation_norm", "channel_norm", "u
 
 
 def test_every_word_has_a_case():
-    assert set(aten.names()) - {base(name) for name in CASES} == {*UNINITIALISED, *COMPOSED}
+    assert set(aten.names()) - {base(name) for name in CASES} == {*UNINITIALISED_OPS, *COMPOSED}
 
 
 @pytest.mark.parametrize("name", ["aten::add_.Tensor", "relu_", "aten.addmm.default", "native_layer_norm"])

@@ -138,7 +138,7 @@ def test_data_that_is_no_such_text_is_refused(tmp_path):
 
 
 def test_the_shipped_card_is_of_the_shipped_weights():
-    card, file = models.card("nanogpt"), training.SHIPPED / "nanogpt.safetensors"
+    card, file = models.card("nanogpt"), training.WEIGHTS_FOLDER / "nanogpt.safetensors"
     model = tracer.load("nanogpt")
     assert model.sizes == card["sizes"] and file.stat().st_size < 6_000_000 and card["loss"] <= 1.65
     assert sum(len(set(token)) for token, _ in generate(model, "ROMEO:\n", 3, prove=False)) == 3

@@ -218,7 +218,7 @@ def test_folders_and_either_zip_file_read_the_same(data, tmp_path):
 
 
 def test_shipped_card_is_of_the_shipped_weights():
-    file = training.SHIPPED / "vit.safetensors"
+    file = training.WEIGHTS_FOLDER / "vit.safetensors"
     shipped = card(file)
     net = ViT(**shipped["sizes"])
     net.load_state_dict(load_file(file))

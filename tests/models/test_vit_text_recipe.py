@@ -10,7 +10,7 @@ from tracer.inputs.synthetic import scenes
 from tracer.models import training, vit_text
 from tracer.models.shared.preparation.captioning_inputs import greedy
 from tracer.models.training.recipes import vit_text as vit_text_recipe
-from tracer.models.training.recipes.vit_text import NONE, captions, exact
+from tracer.models.training.recipes.vit_text import IGNORE_INDEX, captions, exact
 
 
 def test_targets_are_the_tokens_shifted_by_one():
@@ -18,7 +18,7 @@ def test_targets_are_the_tokens_shifted_by_one():
     tokens, targets = captions(drawn)
     assert [scenes.VOCABULARY[number] for number in tokens[0]] == ["<begin>", *drawn[0].caption.split()]
     assert torch.equal(targets[0, :-1], tokens[0, 1:]) and targets[0, -1] == 1
-    assert targets[1].tolist() == [*tokens[1, 1:5].tolist(), 1, *[NONE] * 6]
+    assert targets[1].tolist() == [*tokens[1, 1:5].tolist(), 1, *[IGNORE_INDEX] * 6]
     logits = F.one_hot(targets.clamp(min=0), 19).float()
     assert exact(logits, targets).tolist() == [True, True]
     logits[0, 4] = 0

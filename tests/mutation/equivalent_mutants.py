@@ -13,9 +13,9 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "argmax(dim=-1)",
     ): "the first that sees a token, for the first that it sees: where these groups are the cells, they are symmetric",
     (
-        "captioning_inputs.MOST",
+        "captioning_inputs.MAX_CAPTION_TOKENS",
         "constant: 32 → 33",
-        "MOST = 32",
+        "MAX_CAPTION_TOKENS = 32",
     ): "a bound on captions that is longer than any of our models can write",
     (
         "perturbation.streams",

@@ -79,7 +79,10 @@ def test_attention_costs_what_the_mlp_does_where_they_cross(model):
     found = formulas(model)
     at = round(found.crossover_length({}))
     flops = found.along(found.length, [at - 64, at, at + 64], {})
-    core = [first + second for first, second in zip(flops[cost_scaling.SCORES], flops[cost_scaling.MIXED], strict=True)]
+    core = [
+        first + second
+        for first, second in zip(flops[cost_scaling.SCORES], flops[cost_scaling.WEIGHTED_SUM], strict=True)
+    ]
     below, same, above = (one - other for one, other in zip(core, flops[cost_scaling.MLP], strict=True))
     assert below < 0 < above and abs(same) < 0.01 * core[1]
 
@@ -162,7 +165,7 @@ class Mixing(torch.nn.Module):
 def test_products_of_queries_and_keys_are_told_from_those_of_weights_and_values():
     net = torch.nn.Sequential(Mixing(), Mixing())
     parts = cost_scaling.scaling(tracer.trace(net, torch.randn(1, 7, 8), symbols={"B": 0, "T": 1})).parts
-    assert (parts[cost_scaling.SCORES], parts[cost_scaling.MIXED]) == ("12*B*T**2", "60*B*T**2")
+    assert (parts[cost_scaling.SCORES], parts[cost_scaling.WEIGHTED_SUM]) == ("12*B*T**2", "60*B*T**2")
 
 
 def test_a_curve_has_the_name_and_the_numbers_of_its_part():

@@ -10,7 +10,7 @@ from tracer import cli, export, models, zoo
 from tracer.inputs.images import open_photo
 from tracer.record import serialization
 from tracer.symbols.notation import parse
-from tracer.utils.error_text import MOST, quote, shorten
+from tracer.utils.error_text import MAX_LETTERS, quote, shorten
 from tracer.zoo import user_factory
 
 LONG = "x" * 5000
@@ -18,13 +18,15 @@ LONG = "x" * 5000
 
 def test_what_is_short_is_quoted_whole():
     assert quote("abc") == "'abc'" and quote(3) == "3" and quote("a\nb") == r"'a\nb'"
-    assert quote("y" * (MOST - 2)) == repr("y" * (MOST - 2))
+    assert quote("y" * (MAX_LETTERS - 2)) == repr("y" * (MAX_LETTERS - 2))
 
 
 @pytest.mark.parametrize("given", [LONG, LONG.encode(), [LONG], {"a": LONG}, 10**200, "\0" * 5000, "𝐗" * 5000])
 def test_what_is_long_is_cut_in_the_middle(given):
     said = quote(given)
-    assert len(said) == MOST and " … " in said and said[:10] == repr(given)[:10] and said[-20:] == repr(given)[-20:]
+    assert (
+        len(said) == MAX_LETTERS and " … " in said and said[:10] == repr(given)[:10] and said[-20:] == repr(given)[-20:]
+    )
 
 
 def test_a_sentence_stays_one_line():

@@ -244,7 +244,7 @@ def test_large_modules_are_probed_without_values(monkeypatch):
             ran.append(type(x).__name__)
             return super().forward(x)
 
-    monkeypatch.setattr(input_axes, "HEAVY", 0)
+    monkeypatch.setattr(input_axes, "HEAVY_FLOPS", 0)
     trace = tracer.trace(Looks(5, 3), torch.randn(2, 5), symbols={"B": 0})
     assert trace.ops[-1].outputs[0].symbolic == ("B", "3") and ran == ["Tensor"] + ["FakeTensor"] * 7
 
@@ -258,7 +258,7 @@ def test_large_modules_are_probed_without_values(monkeypatch):
 def test_copies_that_only_values_need_are_solved_without_them(monkeypatch):
     from tracer.shapes import input_axes
 
-    monkeypatch.setattr(input_axes, "HEAVY", 0)
+    monkeypatch.setattr(input_axes, "HEAVY_FLOPS", 0)
     layer = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
     with torch.no_grad():
         trace = tracer.trace(layer, torch.randn(1, 7, 12), symbols={"B": 0, "T": 1})

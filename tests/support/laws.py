@@ -8,11 +8,11 @@ import torch
 from tracer.capture import record
 from tracer.graph import value_shapes
 from tracer.record import Trace
-from tracer.tracing.proofs.counterfactual import HERE, Run, _read, predict
+from tracer.tracing.proofs.counterfactual import THIS_RUN_NOTE, Run, _read, predict
 from tracer.tracing.proofs.step_proof import weight, weights
 
 SHORTEST, LONGEST = (
-    re.compile(re.escape(note).replace(r"\{\}", r"(\d+)")) for note in (value_shapes.LEAST, value_shapes.REACH)
+    re.compile(re.escape(note).replace(r"\{\}", r"(\d+)")) for note in (value_shapes.MINIMUM_NOTE, value_shapes.REACH)
 )
 
 
@@ -45,7 +45,7 @@ def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int
         for at, checked in (places, places.keys()), (places | returned, returned):
             other = Run(f"sizes {sizes}", sizes, tensor, at, precision, False)
             for step, (_, outcome) in zip(trace.steps, predict(trace.steps, lines, other), strict=True):
-                green = step.verdict == "proven" and HERE not in step.note
+                green = step.verdict == "proven" and THIS_RUN_NOTE not in step.note
                 if green and step.id in checked and (outcome.wrong or outcome.reason):
                     broken[step.latex] = outcome.wrong or outcome.reason
     return broken

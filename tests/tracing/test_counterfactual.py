@@ -140,11 +140,11 @@ def test_a_line_that_was_checked_on_fewer_runs_says_why():
 
 
 def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):
-    monkeypatch.setattr(counterfactual, "LARGE", 100)
+    monkeypatch.setattr(counterfactual, "LARGE_BYTES", 100)
     steps = traced(Blocks(), torch.randn(2, 5, 6)).check().steps
     by_layer = {layer: {(s.checked, s.replayed) for s in steps if s.layer == layer} for layer in (0, 1, 2, None)}
     assert by_layer[0] == by_layer[None] == {(3, "")}
-    assert by_layer[1] == by_layer[2] == {(0, counterfactual.HELD)}
+    assert by_layer[1] == by_layer[2] == {(0, counterfactual.BLOCKS_NOTE)}
     assert not any(step.unseen for step in steps if step.layer in (1, 2)), "nothing has been looked for"
 
 
@@ -161,7 +161,7 @@ def test_a_model_that_is_too_large_as_a_whole_is_checked_on_one_block_of_each_ki
         said = {
             layer: {(s.checked, s.replayed) for s in checked.steps if s.layer == layer} for layer in (0, 1, 5, None)
         }
-        assert said[0] == said[None] == {(3, "")} and said[1] == said[5] == {(0, counterfactual.HELD)}
+        assert said[0] == said[None] == {(3, "")} and said[1] == said[5] == {(0, counterfactual.BLOCKS_NOTE)}
     monkeypatch.setattr(counterfactual_budget, "MOST_FLOPS", flops // 8)
     assert "more than is done unasked" in counterfactual_budget.too_large(run)
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 import tracer
 from tests.support.laws import broken_laws
-from tracer.graph.value_shapes import HERE
+from tracer.graph.value_shapes import THIS_RUN_NOTE
 
 LENGTHS = 1, 2, 3, 5, 8, 12, 16, 17, 20, 31, 70, 128
 
@@ -123,13 +123,13 @@ def test_a_line_has_its_places_in_sizes(name):
     function, printed = LAWS[name]
     steps = derive(function).steps
     assert any(printed in step.latex for step in steps)
-    assert not any(HERE in step.note for step in steps)
+    assert not any(THIS_RUN_NOTE in step.note for step in steps)
 
 
 @pytest.mark.parametrize("name", HELD)
 def test_a_line_that_is_another_one_elsewhere_says_so(name):
     trace = derive(HELD[name])
-    assert HERE in trace.step(trace.returned[0].step).note
+    assert THIS_RUN_NOTE in trace.step(trace.returned[0].step).note
 
 
 def test_a_comparison_that_is_too_large_to_be_tried_is_named():

@@ -207,11 +207,11 @@ def test_few_token_ids_of_an_input_are_kept(count, kept):
 
 def test_more_numbers_than_are_listed_are_said_without_shares(trace, monkeypatch):
     context = "block1.attention.context", (0, 1, 2)
-    monkeypatch.setattr(provenance_walk, "MOST", 50)
+    monkeypatch.setattr(provenance_walk, "MAX_TERMS", 50)
     assert not trace.cell(*context).note
     said = "What each number contributed is not listed: they are more than {}."
     for most, numbers in ((20, 7), (13, 0)):
-        monkeypatch.setattr(provenance_walk, "MOST", most)
+        monkeypatch.setattr(provenance_walk, "MAX_TERMS", most)
         cell = trace.cell(*context)
         assert cell.note == said.format(most) and cell.computed == pytest.approx(cell.value, rel=1e-4)
         assert [len(found) for found in cell.terms.values()] == [numbers, numbers][: len(cell.terms)]

@@ -64,7 +64,7 @@ def test_sizes_of_sounds_series_and_detectors_have_letters_that_are_told(name):
     trace = tracer.load(name).trace(prove=False)
     found = {size for op in trace.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic}
     assert found >= set(LETTERS[name])
-    assert not [symbol.name for symbol in trace.symbols if symbol.meaning == notation.NAMED]
+    assert not [symbol.name for symbol in trace.symbols if symbol.meaning == notation.NAMED_MEANING]
 
 
 @pytest.mark.sweep

@@ -37,7 +37,10 @@ def test_every_vocabulary_is_cut():
 def test_a_backbone_gives_all_its_stages_as_wide_as_the_whole_takes_them():
     backbone = InnerConfig(hidden_size=40, stage_names=["stem", "stage1", "stage2"], out_features=["stage2"])
     config = HandConfig(hidden_size=24, backbone_config=backbone)
-    least, made = tiny_config.small(config, tiny_config.FILLED), tiny_config.small(config, tiny_config.STAGED)
+    least, made = (
+        tiny_config.small(config, tiny_config.FILLED_LEVEL),
+        tiny_config.small(config, tiny_config.STAGES_LEVEL),
+    )
     assert least.backbone_config.out_features == ["stage2"] and least.hidden_size == 24
     assert made.backbone_config.out_features == ["stage1", "stage2"] and made.hidden_size == 40
 
@@ -45,7 +48,7 @@ def test_a_backbone_gives_all_its_stages_as_wide_as_the_whole_takes_them():
 def test_the_sections_of_a_turned_head_are_said_where_they_are_left_open():
     config = SimpleNamespace(hidden_size=512, num_attention_heads=4, rope_parameters={"rope_theta": 1.0})
     assert "mrope_section" not in tiny_config.small(config, 0).rope_parameters
-    made = tiny_config.small(config, tiny_config.FILLED)
+    made = tiny_config.small(config, tiny_config.FILLED_LEVEL)
     time, height, width = made.rope_parameters["mrope_section"]
     assert time == height and time + height + width == made.hidden_size // made.num_attention_heads // 2
 
@@ -54,13 +57,17 @@ def test_angles_are_said_for_each_kind_of_block_and_heads_fit_the_width():
     config = SimpleNamespace(
         hidden_size=48, num_attention_heads=9, num_hidden_layers=2, layer_types=["near", "far"], rope_parameters={}
     )
-    made = tiny_config.small(config, tiny_config.FILLED)
+    made = tiny_config.small(config, tiny_config.FILLED_LEVEL)
     assert made.rope_parameters.keys() == {"near", "far"} and made.num_attention_heads == 3
 
 
 def test_few_levels_divide_widths_by_less():
     config = SimpleNamespace(hidden_size=4096, num_attention_heads=32)
-    assert [tiny_config.small(config, level).hidden_size for level in (0, tiny_config.GENTLE, 4)] == [256, 1024, 4096]
+    assert [tiny_config.small(config, level).hidden_size for level in (0, tiny_config.GENTLE_LEVEL, 4)] == [
+        256,
+        1024,
+        4096,
+    ]
 
 
 class HandConfig(SimpleNamespace):

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ONE = {"classes", "sentences", "next", "caption"}
+SINGLE_ANSWER_KINDS = {"classes", "sentences", "next", "caption"}
 """Kinds of results with one answer for each input; a text's is the next token."""
-MANY = {"tokens", "labels"}
+POSITION_ANSWER_KINDS = {"tokens", "labels"}
 """Kinds of results with an answer at each position."""
 
 
@@ -21,10 +21,10 @@ def choice_probabilities(kind: str, output: Any) -> Tensor | None:
     a kind without probabilities, such as a reconstruction.
     """
     scores = output.get("logits") if isinstance(output, Mapping) else output
-    if kind not in ONE | MANY or not isinstance(scores, Tensor) or scores.dim() < 2:
+    if kind not in SINGLE_ANSWER_KINDS | POSITION_ANSWER_KINDS or not isinstance(scores, Tensor) or scores.dim() < 2:
         return None
     scores = scores.detach().double()
-    if kind in ONE:
+    if kind in SINGLE_ANSWER_KINDS:
         scores = scores[:, -1] if scores.dim() == 3 else scores
         return as_probabilities(scores) if scores.dim() == 2 else None
     return as_probabilities(scores.flatten(1, -2)) if scores.dim() > 2 else None

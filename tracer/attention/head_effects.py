@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROWS = 32
 """The most runs of one batch: the run as it is, and heads switched off."""
-SAME = 1e-4
+BATCH_TOLERANCE = 1e-4
 """The largest difference of a run in a batch to the same run alone, as a share of the largest output."""
 
 
@@ -317,4 +317,4 @@ def _first_is(batch_output: Any, alone: Any, rows: int) -> bool:
     batch, single = _plain(batch_output), _plain(alone)
     if batch.shape[0] != rows or single.shape[0] != 1 or batch.shape[1:] != single.shape[1:]:
         return False
-    return bool((batch[:1] - single).abs().max() <= SAME * single.abs().max())
+    return bool((batch[:1] - single).abs().max() <= BATCH_TOLERANCE * single.abs().max())

@@ -31,7 +31,7 @@ from tracer.models.shared.lens_answers import lens_answers
 from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
 from tracer.shapes import solve
-from tracer.tracing import LATER, assemble
+from tracer.tracing import DEFERRED, assemble
 from tracer.utils.internals.torch_internals import storage_id
 from tracer.utils.job_queue import PATIENCE, JobQueue
 from tracer.verify import Transparent
@@ -40,7 +40,7 @@ PAIRS = 15
 THREADS = 8
 VIT_B_16 = {"H": 224, "W": 224, "C": 3, "P": 16, "D": 768, "h": 12, "d_ff": 3072, "L": 12, "K": 1000}
 LENGTHS = (257, 1025, 4097)
-LONGEST = 8192
+MAX_LENGTH = 8192
 DEPTHS = (11, 112, 560)
 """Blocks of the runs without values: about 1,000, 10,000 and 50,000 ops."""
 MB = 2**20
@@ -155,7 +155,9 @@ def _memory() -> Iterator[dict]:
     shallow, deep = (_in_a_new_process("proving", blocks) / MB for blocks in (6, 24))
     yield _row("peak memory of proving 6 blocks of ViT-B/16, none of it kept, above the plain forward", [shallow], "MB")
     yield _row("the same of 24 blocks over 6 (all kept: 4)", [deep / shallow], "×", 1.5)
-    name = f"peak memory of deriving 2 masked blocks without values, at {LONGEST:,} tokens, above {LONGEST // 4:,}"
+    name = (
+        f"peak memory of deriving 2 masked blocks without values, at {MAX_LENGTH:,} tokens, above {MAX_LENGTH // 4:,}"
+    )
     yield _row(name, [_in_a_new_process("deriving_long") / MB], "MB", 100)
 
 
@@ -189,11 +191,11 @@ def measure_long_derivation() -> int:
     """Return the bytes by which deriving masked attention of the longest sequence raises this process' peak memory
     above that of a quarter of it, on the device `meta`, where only the derivation takes any."""
     with torch.device("meta"):
-        net = nn.Sequential(*(FusedBlock(D=64, h=4, longest=LONGEST + 1) for _ in range(2))).eval()
+        net = nn.Sequential(*(FusedBlock(D=64, h=4, longest=MAX_LENGTH + 1) for _ in range(2))).eval()
     with torch.no_grad():
         peaks = []
-        for length in (LONGEST // 4, LONGEST):
-            tracer.trace(net, torch.empty(1, length, 64, device="meta"), symbols={"T": 1}, prove=LATER)
+        for length in (MAX_LENGTH // 4, MAX_LENGTH):
+            tracer.trace(net, torch.empty(1, length, 64, device="meta"), symbols={"T": 1}, prove=DEFERRED)
             peaks.append(_peak())
         return peaks[1] - peaks[0]
 
@@ -222,18 +224,18 @@ def _any_size() -> Iterator[dict]:
     yield _row(
         f"growth of its time per op, {few:,.0f} to {many:,.0f} ops (linear: 1)", [last / many / (first / few)], "×"
     )
-    took, held = _numbers_of("tracing_long", LONGEST)
-    yield _row(f"a real run of {LONGEST:,} tokens through 4 blocks, proofs pending", [took], "s of CPU")
+    took, held = _numbers_of("tracing_long", MAX_LENGTH)
+    yield _row(f"a real run of {MAX_LENGTH:,} tokens through 4 blocks, proofs pending", [took], "s of CPU")
     yield _row("peak memory of its process", [held / MB], "MB")
 
 
 def measure_deep_trace(blocks: int) -> tuple[int, float, int]:
     """Return the number of ops of a run of `llama` without values, its seconds of CPU, and the peak memory of this
     process."""
-    config = {**models.shipped_config("llama"), "D": 4096, "h": 32, "h_kv": 8, "T_max": LONGEST, "L": blocks}
+    config = {**models.shipped_config("llama"), "D": 4096, "h": 32, "h_kv": 8, "T_max": MAX_LENGTH, "L": blocks}
     model = Model.without_weights("llama", models.spec_of("llama"), config, models.card("llama"))
     started = time.process_time()
-    trace = model.trace(values=False, T=LONGEST)
+    trace = model.trace(values=False, T=MAX_LENGTH)
     return len(trace.ops), time.process_time() - started, _peak()
 
 
@@ -242,7 +244,7 @@ def measure_long_trace(length: int) -> tuple[float, int]:
     net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
     started = time.process_time()
     with torch.no_grad():
-        tracer.trace(net, torch.randn(1, length, 64), symbols={"T": 1}, prove=LATER)
+        tracer.trace(net, torch.randn(1, length, 64), symbols={"T": 1}, prove=DEFERRED)
     return time.process_time() - started, _peak()
 
 
@@ -317,7 +319,7 @@ def deriving_library() -> float:
         net(image)
         forward = min(_seconds(lambda: net(image)) for _ in range(3))
         recording = record(net, (image,), cap=0, calls=True)
-        facts: dict[str, Any] = {"model": "vit_b_16", "sizes": {}, "derived": {}, "solution": None, "prove": LATER}
+        facts: dict[str, Any] = {"model": "vit_b_16", "sizes": {}, "derived": {}, "solution": None, "prove": DEFERRED}
         derived = _seconds(lambda: assemble(net, recording, **facts))
         recording.calls = None
         return (derived - _seconds(lambda: assemble(net, recording, **facts))) / forward

@@ -34,7 +34,7 @@ from tracer.capture.tensors.tensor_store import InputGuard, TensorStore
 from tracer.utils.error_text import quote
 from tracer.utils.internals.torch_internals import exclude_autograd_keys
 
-RETURNED = -1
+RETURN_OP = -1
 """In place of an op, what takes the tensors that a run returns."""
 
 
@@ -61,7 +61,7 @@ class Recording:
     what of the run is not in it; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
     `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
     has a digest of each tensor that nothing of the run made, by the op that took it and its place. `positions` has, by
-    op and place, the position of an operand in the list that another op returned; what the run returned has `RETURNED`
+    op and place, the position of an operand in the list that another op returned; what the run returned has `RETURN_OP`
     for an op, and `comparisons` are those of sizes that code read. `arguments` is what forward was called with, and
     `grad` whether gradients were on; `returned` has the producer of each tensor that it returned. Of a run that
     failed, `failed_call` is the call of PyTorch that raised, None where code around it did, and `makers` knows the
@@ -174,7 +174,7 @@ def record(
             with torch.DisableTorchFunction():
                 ends = [output for _, output in output_tensors(recording.output)]
                 recording.returned = tuple([makers.of(output)[2] for output in ends])
-                _note_positions(recording, makers, RETURNED, ends)
+                _note_positions(recording, makers, RETURN_OP, ends)
             if call_recorder:
                 call_recorder.record_output(recording.output)
         except Exception as error:

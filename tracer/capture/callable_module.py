@@ -33,7 +33,7 @@ class Function(nn.Module):
                 self.register_buffer(name, value)
 
 
-COMPILED = (
+COMPILED_PROBLEM = (
     "{} was compiled by torch.compile, whose kernels hide the ops of PyTorch: trace what was compiled, before it is"
 )
 
@@ -44,10 +44,10 @@ def as_module(function) -> nn.Module:
     if isinstance(function, nn.Module):
         for name, module in function.named_modules():
             if is_compiled(module):
-                raise ValueError(COMPILED.format(quote(name) if name else "the module"))
+                raise ValueError(COMPILED_PROBLEM.format(quote(name) if name else "the module"))
         return function
     if is_compiled(function):
-        raise ValueError(COMPILED.format("the function"))
+        raise ValueError(COMPILED_PROBLEM.format("the function"))
     if not callable(function):
         raise ValueError(f"{quote(function)} can't be run, expected a module or a function")
     return Function(function)

@@ -24,7 +24,7 @@ from tracer.capture.tensors.value_versions import Layout, Ref, ValueVersions
 from tracer.ops import IDENTITIES, LEAVING_OUT, NO_LABEL
 from tracer.utils.internals.torch_internals import pop_dispatch_mode, push_dispatch_mode, restore_autograd_keys
 
-PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype))
+SCALAR_TYPES = frozenset((int, float, bool, str, type(None), torch.dtype))
 """What most arguments are that are not tensors."""
 
 
@@ -315,7 +315,8 @@ class CallRecorder(CallRunner):
         """Return all arguments by the names of the schema, tensors as references."""
         refer, names = self._refer, facts.arguments
         arguments = {
-            name: value if type(value) in PLAIN else refer(value) for name, value in zip(names, args, strict=False)
+            name: value if type(value) in SCALAR_TYPES else refer(value)
+            for name, value in zip(names, args, strict=False)
         }
         for name in names[len(args) :]:
             if name in kwargs:
@@ -332,7 +333,7 @@ class CallRecorder(CallRunner):
         if isinstance(value, Tensor):
             return self._values.of(value)
         if isinstance(value, (list, tuple)):
-            return tuple([item if type(item) in PLAIN else self._refer(item) for item in value])
+            return tuple([item if type(item) in SCALAR_TYPES else self._refer(item) for item in value])
         return value
 
     def enter(self, kind: str, arguments) -> None:

@@ -18,16 +18,16 @@ from tracer.utils.devices import to_cpu
 from tracer.utils.tensor_diff import relative_difference
 
 HAVE_ONE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
-FAST = frozenset(("_native_multi_head_attention", "_transformer_encoder_layer_fwd"))
-REMEMBERED = 16
-OPENED = "PyTorch runs fused fast paths in this model, which a trace opens:"
-FACTORED = {"_linalg_svd": ("svd", "linalg_svd"), "_linalg_eigh": ("linalg_eigh",)}
+FAST_PATH_OPS = frozenset(("_native_multi_head_attention", "_transformer_encoder_layer_fwd"))
+CACHE_SIZE = 16
+OPENED_NOTE = "PyTorch runs fused fast paths in this model, which a trace opens:"
+FACTORIZATION_CALLS = {"_linalg_svd": ("svd", "linalg_svd"), "_linalg_eigh": ("linalg_eigh",)}
 """Ops that PyTorch lets compute vectors, too, while a run is watched, and the calls that ask for these anyway."""
 VECTORS = (
     "While a run is watched, PyTorch computes {} with the vectors, by another routine: without a trace its last digits "
     "may be others."
 )
-EARLIER = "That was measured at the first input of these sizes."
+EARLIER_NOTE = "That was measured at the first input of these sizes."
 
 
 class FastPathDifference(NamedTuple):
@@ -51,8 +51,8 @@ def compare_fast_path(
     known = _known.setdefault(module, {})
     if key in known:
         error, note = known[key]
-        return FastPathDifference(error, f"{note} {EARLIER}" if note else "")
-    if len(known) >= REMEMBERED:
+        return FastPathDifference(error, f"{note} {EARLIER_NOTE}" if note else "")
+    if len(known) >= CACHE_SIZE:
         known.clear()
     known[key] = _run_fast_path(module, args, kwargs, output)
     return known[key]
@@ -60,7 +60,7 @@ def compare_fast_path(
 
 def watched_notes(ops: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return notes on ops, each by its name and its call, that run otherwise while they are observed."""
-    others = (call for op, call in ops if op in FACTORED and call not in FACTORED[op])
+    others = (call for op, call in ops if op in FACTORIZATION_CALLS and call not in FACTORIZATION_CALLS[op])
     return tuple(VECTORS.format(f"'{call}'") for call in dict.fromkeys(others))
 
 
@@ -91,13 +91,14 @@ def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Fast
         try:
             with observe_ops(observe):
                 plain = module(*args, **kwargs)
-            if not names & FAST:
+            if not names & FAST_PATH_OPS:
                 return FastPathDifference()
             return _describe_difference(dict(named_tensors("output", output)), dict(named_tensors("output", plain)))
         except Exception as error:  # whatever the forward raises untraced
             return FastPathDifference(
                 None,
-                f"{OPENED} left closed, the forward fails ({(str(error) or type(error).__name__).splitlines()[0]}).",
+                f"{OPENED_NOTE} left closed, the forward fails "
+                f"({(str(error) or type(error).__name__).splitlines()[0]}).",
             )
         finally:
             untouched.restore()
@@ -110,7 +111,8 @@ def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) ->
     differing = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
     if differing:
         return FastPathDifference(
-            None, f"{OPENED} left closed, they give an output of shape {differing[0]}, opened of shape {differing[1]}."
+            None,
+            f"{OPENED_NOTE} left closed, they give an output of shape {differing[0]}, opened of shape {differing[1]}.",
         )
     error = max((relative_difference(a, b) for a, b in pairs), default=0.0)
     left_out, rows, most, rest = 0, 0, 0.0, []
@@ -124,9 +126,12 @@ def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) ->
     if left_out:
         return FastPathDifference(
             error,
-            f"{OPENED} left closed, they give 0 in {left_out:,} of the {rows:,} rows of the output, as for padding, "
-            f"where opened they give up to {most:.3g}; elsewhere both differ by {max(rest):.1e} of the largest value.",
+            f"{OPENED_NOTE} left closed, they give 0 in {left_out:,} of the {rows:,} rows of the output, as for "
+            f"padding, where opened they give up to {most:.3g}; elsewhere "
+            f"both differ by {max(rest):.1e} of the largest value.",
         )
     if all(torch.equal(a, b) for a, b in pairs):
-        return FastPathDifference(error, f"{OPENED} left closed, the output has the same values.")
-    return FastPathDifference(error, f"{OPENED} left closed, the output differs by {error:.1e} of the largest value.")
+        return FastPathDifference(error, f"{OPENED_NOTE} left closed, the output has the same values.")
+    return FastPathDifference(
+        error, f"{OPENED_NOTE} left closed, the output differs by {error:.1e} of the largest value."
+    )

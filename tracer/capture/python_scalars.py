@@ -17,13 +17,13 @@ from tracer.capture.op_schema import OpKind, kind, tensors
 from tracer.capture.tensors.producers import CONSTANT
 from tracer.ops import NO_LABEL, ops_with
 
-LARGEST = 1 << 20
+MAX_NUMEL = 1 << 20
 """Numbers of a tensor that is compared with that of another run at most."""
 
 NUMERIC = frozenset((int, float))
 FLAGS = frozenset((bool, str, complex, type(None), torch.dtype))
 """Arguments that are not numbers and say what a call computes."""
-SHAPED = ops_with("shape-arguments")
+SHAPE_CALLS = ops_with("shape-arguments")
 """Calls whose numbers are sizes and axes, which the shapes of what they give say already."""
 
 
@@ -45,7 +45,7 @@ def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
         yield from scalars_of(call.inner)
         values: dict[str, Any] = {}
         flags: dict[str, Any] = {}
-        for name, value in call.arguments.items() if call.func is not None and call.name not in SHAPED else ():
+        for name, value in call.arguments.items() if call.func is not None and call.name not in SHAPE_CALLS else ():
             _put(values, flags, name, value)
         if values or flags:
             yield Scalars(call.name, call.first, call.last, values, flags)
@@ -101,7 +101,7 @@ class ScalarRecorder(CallRunner):
         return result
 
     def _note(self, facts: OpKind, first: int, args, kwargs) -> None:
-        if facts.name in SHAPED:
+        if facts.name in SHAPE_CALLS:
             return
         values: dict[str, Any] = {}
         flags: dict[str, Any] = {}
@@ -149,7 +149,7 @@ def _digest(tensor: Tensor) -> bytes:
         tensor.is_meta
         or tensor.layout is not torch.strided
         or type(tensor) not in (Tensor, torch.nn.Parameter)
-        or not 0 < tensor.numel() <= LARGEST
+        or not 0 < tensor.numel() <= MAX_NUMEL
     ):
         return b""
     numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)

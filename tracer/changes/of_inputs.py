@@ -14,9 +14,9 @@ from tracer.inputs.hidden_patches import FILLS, hide_patches, paint_patches
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quote, shorten
 
-MASKED = "▢"
+MASK_SIGN = "▢"
 """How a word that was masked is written."""
-REMOVED = "removed"
+REMOVED_FILL = "removed"
 """The fill of patches that are not hidden in the photo but left out of the sequence."""
 
 
@@ -50,8 +50,8 @@ class Hide(InputChange):
     fill: str = "mean"
 
     def __init__(self, patches: Iterable[int], fill: str = "mean"):
-        if fill not in (*FILLS, REMOVED):
-            raise ValueError(f"fill={quote(fill)} is unknown, expected one of {', '.join((*FILLS, REMOVED))}")
+        if fill not in (*FILLS, REMOVED_FILL):
+            raise ValueError(f"fill={quote(fill)} is unknown, expected one of {', '.join((*FILLS, REMOVED_FILL))}")
         object.__setattr__(self, "patches", whole_numbers("patch", patches))
         object.__setattr__(self, "fill", fill)
 
@@ -72,7 +72,7 @@ class Hide(InputChange):
         if max(self.patches) >= rows * columns:
             patch, last = shorten(str(max(self.patches))), rows * columns - 1
             raise ValueError(f"{shorten(str(self))}: there is no patch {patch}, expected 0 to {last}")
-        if self.fill == REMOVED:
+        if self.fill == REMOVED_FILL:
             return self._remove(inputs)
         assert inputs.photo is not None  # where there is a crop
         hidden = torch.zeros(rows * columns, dtype=torch.bool)
@@ -151,7 +151,7 @@ class MaskWords(InputChange):
             return tensor.index_fill(1, torch.tensor(self.places, device=tensor.device), self.token)
 
         first = len(inputs.words) - length
-        words = tuple(MASKED if at - first in self.places else word for at, word in enumerate(inputs.words))
+        words = tuple(MASK_SIGN if at - first in self.places else word for at, word in enumerate(inputs.words))
         ids = [name for name in inputs.named if name.endswith("input_ids")]
         return replace(inputs.map_tensors(mask, ids), words=words)
 

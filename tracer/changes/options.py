@@ -29,8 +29,8 @@ from tracer.changes.kinds import (
     Unscale,
     Zero,
 )
-from tracer.changes.of_inputs import REMOVED, Hide, InputChange, MaskWords, Permute
-from tracer.record import CHANGED, AttentionRecord, Step, Trace, split_id
+from tracer.changes.of_inputs import REMOVED_FILL, Hide, InputChange, MaskWords, Permute
+from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace, split_id
 
 PARTS = {"attention": "attention", "cross": "cross-attention", "mlp": "MLP"}
 """What the parts of a block are called, by their names in ids."""
@@ -140,7 +140,7 @@ def attention_lines(trace: Trace, record: AttentionRecord) -> Mapping[str, Step]
     if weights is None:
         return {}
     around, _, number = split_id(weights.id)
-    lines = {split_id(step.id): step for step in trace.steps if not step.id.endswith(CHANGED)}
+    lines = {split_id(step.id): step for step in trace.steps if not step.id.endswith(CHANGED_SUFFIX)}
     return {name: step for (start, name, of), step in lines.items() if (start, of) == (around, number)}
 
 
@@ -207,7 +207,7 @@ def _describe_input(change: InputChange) -> str:
     """Return a change of an input or of the weights in words."""
     if isinstance(change, Hide):
         many = "1 patch" if len(change.patches) == 1 else f"{len(change.patches)} patches"
-        return f"{many} removed" if change.fill == REMOVED else f"{many} hidden ({change.fill})"
+        return f"{many} removed" if change.fill == REMOVED_FILL else f"{many} hidden ({change.fill})"
     if isinstance(change, MaskWords):
         return f"{len(change.places)} word{'s' * (len(change.places) > 1)} masked"
     return "Weights in random order" if isinstance(change, Permute) else str(change)

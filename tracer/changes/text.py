@@ -27,7 +27,7 @@ KEYS = {
     for key in ("image", "text", "weights")
 }
 """What stands in the place of a line for inputs and weights, with examples of their changes."""
-LONGEST = max(map(len, KINDS)) + 8
+MAX_NAME_LETTERS = max(map(len, KINDS)) + 8
 """Number of characters of an unknown name that are compared with the known ones."""
 CALL = re.compile(r"([a-z_]+)(?:\(([^()]*)\))?")
 
@@ -39,7 +39,7 @@ def parse(text: str) -> Change:
     """
     match = CALL.fullmatch(text.strip())
     if match is None or match[1] not in KINDS:
-        near = get_close_matches((match[1] if match else text)[:LONGEST], KINDS, n=1)
+        near = get_close_matches((match[1] if match else text)[:MAX_NAME_LETTERS], KINDS, n=1)
         hint = f"did you mean {quote(near[0])}?" if near else f"expected one of {', '.join(KINDS)}"
         raise ValueError(f"there is no change {quote(text)}; {hint}")
     kind = KINDS[match[1]]

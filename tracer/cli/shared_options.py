@@ -17,16 +17,16 @@ from tracer.utils.error_text import quote
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SAVED = ".safetensors"
-WHOLE = re.compile("[0-9]{1,9}")
-WANTED = "expected SYMBOL=INT with a whole number from 1, such as D=64"
+RUN_SUFFIX = ".safetensors"
+INTEGER_PATTERN = re.compile("[0-9]{1,9}")
+SET_EXPECTATION = "expected SYMBOL=INT with a whole number from 1, such as D=64"
 
 
 def whole(least: int) -> Callable[[str], int]:
     """Return an argument type: a whole number from `least`."""
 
     def read(text: str) -> int:
-        if not (WHOLE.fullmatch(text) and int(text) >= least):
+        if not (INTEGER_PATTERN.fullmatch(text) and int(text) >= least):
             raise argparse.ArgumentTypeError(f"{quote(text)} is not a number, expected a whole number from {least}")
         return int(text)
 
@@ -37,7 +37,7 @@ def pair(text: str) -> tuple[str, str]:
     """Return `"D=64"` as ("D", "64"). Raise ArgumentTypeError for anything else."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
-        raise argparse.ArgumentTypeError(f"{quote(text)} is not a size, {WANTED}")
+        raise argparse.ArgumentTypeError(f"{quote(text)} is not a size, {SET_EXPECTATION}")
     return name, value
 
 
@@ -91,7 +91,7 @@ def view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=export.FORMATS, metavar="FORMAT", help=f"one of {kinds} (default: table, or by --out)"
     )
-    parser.add_argument("--out", metavar="F", help=f"write to this file; {SAVED} saves the trace itself")
+    parser.add_argument("--out", metavar="F", help=f"write to this file; {RUN_SUFFIX} saves the trace itself")
 
 
 def check_view(options: argparse.Namespace) -> None:
@@ -99,13 +99,13 @@ def check_view(options: argparse.Namespace) -> None:
     export.check_level(options.level)
     if options.out is None:
         return
-    if options.out.endswith(SAVED):
+    if options.out.endswith(RUN_SUFFIX):
         if options.format:
             conflict = f"--format {options.format} with --out {quote(options.out)}"
             raise ValueError(f"{conflict}: that file holds the whole trace, expected one of the two")
     elif not (options.format or export.format_of(options.out)):
         raise ValueError(
-            f"--out {quote(options.out)} names no format, expected --format or one of {export.suffixes()}, {SAVED}"
+            f"--out {quote(options.out)} names no format, expected --format or one of {export.suffixes()}, {RUN_SUFFIX}"
         )
 
 
@@ -118,7 +118,7 @@ def show(trace: Trace, options: argparse.Namespace) -> None:
 
             lines = list(as_text.report(trace))
             sys.stdout.write("".join(f"{line}\n" for line in ["", *lines] if lines))
-    elif options.out.endswith(SAVED):
+    elif options.out.endswith(RUN_SUFFIX):
         trace.save(options.out)
     else:
         text = export.render(trace, options.level, options.format or export.format_of(options.out) or "table")

@@ -44,7 +44,7 @@ COLUMNS = {
 
 NOT_COUNTED = "not counted"
 
-RAISED = str.maketrans("0123456789()ℓ⊤", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡᵀ")
+SUPERSCRIPTS = str.maketrans("0123456789()ℓ⊤", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡᵀ")
 
 
 def columns(level: str) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ def letters(latex: str) -> str:
     text = re.sub(r"\\([a-zA-Z]+)", lambda match: GLYPHS.get(match[1], match[0]), text.replace(r"\,", " "))
     for command, accent in ACCENTS.items():
         text = re.sub(rf"\\{command}\{{(\w)\}}", rf"\1{accent}", text)
-    text = re.sub(r"\^\{([0-9()ℓ⊤]+)\}", lambda match: match.group(1).translate(RAISED), text)
+    text = re.sub(r"\^\{([0-9()ℓ⊤]+)\}", lambda match: match.group(1).translate(SUPERSCRIPTS), text)
     return re.sub(r"\{([^{}]+)\}", r"\1", text).strip()
 
 

@@ -143,7 +143,7 @@ class Rounding(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
-        if name in EXACT:
+        if name in EXACT_FUNCTIONS:
             return func(*args, **kwargs)
         if rule := WRITES.get(name):
             rule(self, *args, **kwargs)
@@ -153,7 +153,7 @@ class Rounding(TorchFunctionMode):
             if any(bound_of(cell) is not None for cell in flat(args)):
                 places = args[1:] if name in CHOOSES else ()
                 if any(bool((bound > 0).any()) for cell in flat(places) if (bound := bound_of(cell)) is not None):
-                    raise ValueError(UNTOLD)
+                    raise ValueError(TIE_PROBLEM)
                 moved = func(*self.bounds(args[: len(args) - len(places)]), *places, **kwargs)
                 for cell, bound in zip(flat(output), flat(moved), strict=True):
                     attach(cell, bound)
@@ -300,7 +300,7 @@ def total(*bounds: torch.Tensor | None) -> torch.Tensor | None:
 
 # What the functions do
 
-EXACT = frozenset(
+EXACT_FUNCTIONS = frozenset(
     """shape dtype device ndim dim size numel __len__ is_floating_point is_complex stride layout tolist item __float__
     __int__ __bool__ __index__ tensor zeros ones empty full arange zeros_like ones_like empty_like result_type
     promote_types broadcast_shapes argmax argmin nonzero unique isfinite isinf isnan one_hot long int
@@ -315,7 +315,7 @@ MOVES = frozenset(
 """Functions that move numbers."""
 CHOOSES = frozenset("__getitem__ index_select gather take_along_dim".split())
 """Those whose further arguments say which, and are not numbers that move."""
-UNTOLD = "which numbers are chosen hangs on two that are too near to each other to be told apart"
+TIE_PROBLEM = "which numbers are chosen hangs on two that are too near to each other to be told apart"
 Rule = Callable[..., torch.Tensor | None]
 RULES: dict[str, Rule] = {}
 """The bound of a function's result: `rule(rounding, function, result, *arguments)`, None where it is exact."""

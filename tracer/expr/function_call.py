@@ -59,7 +59,7 @@ def decimal(value: complex) -> str:
     if value == int(value) < 1e16:
         return str(int(value))
     digits, _, power = repr(float(value)).partition("e")
-    if len(digits) > SHORT and (exact := closed_form(value)):
+    if len(digits) > MAX_DIGITS and (exact := closed_form(value)):
         return exact
     if not power:
         return digits
@@ -67,9 +67,9 @@ def decimal(value: complex) -> str:
     return power if digits in ("1", "1.0") else rf"{digits} \cdot {power}"
 
 
-SHORT = 12
+MAX_DIGITS = 12
 """Digits of a number that somebody wrote as it is, at most."""
-WHOLE = 10**6
+MAX_RADICAND = 10**6
 """The largest whole number below a root, or in a logarithm."""
 
 
@@ -87,15 +87,15 @@ def closed_form(value: float) -> str:
             return rf"\sqrt{{{times_pi[n]}}}"
     roots = r"\sqrt{%s}", r"\frac{1}{\sqrt{%s}}", "%s^{1/4}", "%s^{-1/4}"
     for power, text in zip((2, -2, 4, -4), roots, strict=True):
-        number = round(value**power) if 2 <= value**power < WHOLE else 0
+        number = round(value**power) if 2 <= value**power < MAX_RADICAND else 0
         if math.isqrt(number) ** 2 < number and _same(value**power, number):
             return text % number
-    power = round(math.exp(min(value, math.log(WHOLE))))
+    power = round(math.exp(min(value, math.log(MAX_RADICAND))))
     if power > 1 and _same(value, math.log(power)):
         return _logarithm(power)
     for n, times in ((1, ""), (2, r"2\,")):
         below = n * math.log(BASE) / value
-        if 1 < below < WHOLE and _same(below, round(below)):
+        if 1 < below < MAX_RADICAND and _same(below, round(below)):
             return rf"\frac{{{times}{_logarithm(BASE)}}}{{{round(below)}}}"
     return ""
 
@@ -115,7 +115,7 @@ def _logarithm(number: int) -> str:
     return rf"\ln 10^{{{power}}}" if number == 10**power and power > 1 else rf"\ln {number}"
 
 
-LARGEST = {
+DTYPE_MAXIMA = {
     torch.finfo(dtype).max: rf"\text{{max}}_{{\text{{{str(dtype).removeprefix('torch.')}}}}}"
     for dtype in (torch.float32, torch.bfloat16, torch.float64)
 }
@@ -210,7 +210,7 @@ class Scalar(Node):
         number = _number(self.value)
         if isinstance(number, complex):
             return decimal(number)
-        largest = LARGEST.get(abs(number))
+        largest = DTYPE_MAXIMA.get(abs(number))
         return decimal(number) if largest is None else f"-{largest}" if number < 0 else largest
 
     def infer(self, same) -> Shape:

@@ -40,7 +40,7 @@ class TooMany(ValueError):
     """More terms than are listed."""
 
 
-MOST = 2**16
+MAX_TERMS = 2**16
 """Terms of one cell that are listed at most."""
 
 
@@ -264,9 +264,9 @@ def plain(number) -> float | complex:
 
 
 def list_terms(cells: Sequence[IndexSet], tensors, first: int = 0) -> list[Term]:
-    """Return a term without a share for each of these cells of each operand. Raise TooMany above `MOST`."""
-    if sum(index_set.count for index_set in cells) > MOST:
-        raise TooMany(f"more than {MOST:,} cells are read")
+    """Return a term without a share for each of these cells of each operand. Raise TooMany above `MAX_TERMS`."""
+    if sum(index_set.count for index_set in cells) > MAX_TERMS:
+        raise TooMany(f"more than {MAX_TERMS:,} cells are read")
     return [
         Term(operand, index, plain(value))
         for operand, (index_set, tensor) in enumerate(zip(cells, tensors, strict=True), first)

@@ -13,13 +13,13 @@ from tracer.attention import layers
 from tracer.export import rows as text
 from tracer.export.math_labels import scientific
 from tracer.figures.equation_marks import mark_differences
-from tracer.figures.palette import DIVERGING, SEQUENTIAL, stage_colour, table
+from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, stage_colour, table
 from tracer.figures.payload_budget import ROWS, can_draw
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
 from tracer.record import AttentionRecord, Step, Trace
 from tracer.record.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
-from tracer.record.comparison.alignment import CHANGED
+from tracer.record.comparison.alignment import CHANGED_SUFFIX
 from tracer.symbols import notation
 
 LETTERS = 1200
@@ -56,7 +56,7 @@ def pack(comparison: Comparison) -> ComparisonPayload:
     }
     header = json.dumps(facts, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 4)
-    packed = b"".join((len(header).to_bytes(4, "little"), header, table(SEQUENTIAL), table(DIVERGING), *cells))
+    packed = b"".join((len(header).to_bytes(4, "little"), header, table(SEQUENTIAL), table(DIVERGING_SCALE), *cells))
     return ComparisonPayload(packed, tuple(summary(comparison)))
 
 
@@ -127,7 +127,7 @@ def _row(row: LinePair, names: frozenset[str]) -> dict[str, Any]:
 
 def _around(step: Step) -> str:
     """Return the id of what is around a step: "block3.attention"."""
-    return step.id.removesuffix(CHANGED).rpartition(".")[0]
+    return step.id.removesuffix(CHANGED_SUFFIX).rpartition(".")[0]
 
 
 def _latex(step: Step) -> str | None:

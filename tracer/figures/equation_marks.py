@@ -9,9 +9,9 @@ from tracer.record.latex_reader.lexer import TokenCursor
 
 MARK = "#d8486b"
 """The colour of a part that differs; a page replaces it by its own."""
-OPENING, CLOSING = {"{", r"\left", r"\begin"}, {"}", r"\right", r"\end"}
+OPENING_BRACKETS, CLOSING_BRACKETS = {"{", r"\left", r"\begin"}, {"}", r"\right", r"\end"}
 SCRIPTS = {"^", "_"}
-UNMARKED = (r"\begin", "&", r"\\", r"\text")
+UNMARKABLE_SIGNS = (r"\begin", "&", r"\\", r"\text")
 """Signs of an equation of several lines, or of words, that no colour can go around."""
 COMMANDS = frozenset(
     r"\frac \sqrt \mathbf \mathrm \boldsymbol \mathcal \mathbb \check \tilde \hat \bar \left \right".split()
@@ -65,13 +65,17 @@ def _widened(units: Sequence[str], start: int, stop: int) -> tuple[int, int] | N
 
 def _whole(units: Sequence[str], low: int, high: int) -> bool:
     inside, before, after = units[low:high], units[low - 1] if low else "", units[high] if high < len(units) else ""
-    if any(sign.startswith(UNMARKED) for sign in inside) or inside[0] in SCRIPTS or inside[-1] in SCRIPTS | COMMANDS:
+    if (
+        any(sign.startswith(UNMARKABLE_SIGNS) for sign in inside)
+        or inside[0] in SCRIPTS
+        or inside[-1] in SCRIPTS | COMMANDS
+    ):
         return False
     if before in SCRIPTS | COMMANDS or (before == "}" and inside[0] == "{") or (after == "{" and inside[-1] == "}"):
         return False
     depth = 0
     for sign in inside:
-        depth += (sign in OPENING) - (sign in CLOSING)
+        depth += (sign in OPENING_BRACKETS) - (sign in CLOSING_BRACKETS)
         if depth < 0:
             return False
     return depth == 0

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-MANY = 12
+MAX_SPACED_ROWS = 12
 """Number of rows from which on they are closer together."""
 
 
@@ -38,8 +38,8 @@ def bars(
         f'<small style="left:{100 * at / end:g}%">{html.escape(text)}</small>' for at, text in ticks.items()
     )
     return (
-        legend(keys)
-        + f'<div class="bars{" many" if len(rows) > MANY else ""}" role="img" aria-label="{html.escape(caption)}" '
+        legend(keys) + f'<div class="bars{" many" if len(rows) > MAX_SPACED_ROWS else ""}" role="img" '
+        f'aria-label="{html.escape(caption)}" '
         f'data-figure="{html.escape(figure)}"><small>{html.escape(axes[0])}</small><small>{html.escape(axes[1])}</small>'
         + "".join(_row(row, end) for row in rows)
         + f"<div>{small}</div></div>"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracer.figures.palette import DIVERGING, SEQUENTIAL, table
+from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
 from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
 
 
@@ -68,7 +68,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
         at += len(blob) + -len(blob) % 4
     text = json.dumps(facts, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING), *blobs))
+    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING_SCALE), *blobs))
 
 
 def _scale(cells: np.ndarray, shared: float) -> tuple[float, float, str]:

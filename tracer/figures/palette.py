@@ -19,8 +19,8 @@ STAGES = {
     "recurrence": "#c9741d",
     "experts": "#2a9461",
 }
-OTHER = "#7a8494"
-UNLISTED = "#8f7a6a"
+OTHER_COLOR = "#7a8494"
+UNLISTED_COLOR = "#8f7a6a"
 """The colour of a stage that is not in the list: not that of norms."""
 
 STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and badges
@@ -38,14 +38,14 @@ STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and
 }
 
 SEQUENTIAL = "inferno"
-DIVERGING = "balance"
+DIVERGING_SCALE = "balance"
 MASK = ("#7a8494", "#2589c7")
 """Closed and open positions of a mask."""
 
 
 def stage_colour(stage: str) -> str:
     """Return the colour of a stage, or the default colour if the stage is not in the list."""
-    return STAGES.get(stage, UNLISTED)
+    return STAGES.get(stage, UNLISTED_COLOR)
 
 
 def table(scale: str = SEQUENTIAL, steps: int = 256) -> bytes:

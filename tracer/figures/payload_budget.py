@@ -14,7 +14,7 @@ CELLS = 1 << 24
 """Attention weights that are computed at once, over all heads and inputs of the batch: 64 MB."""
 SIDE = 1400
 """Tokens of a mask that is drawn cell by cell, one byte each."""
-NAMED = 10_000
+MAX_NAMED_CELLS = 10_000
 """Cells of a mask that each show the names of their tokens."""
 ROWS = 2000
 """Rows of a table, or choices of a list."""

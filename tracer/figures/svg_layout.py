@@ -4,12 +4,12 @@ A figure is built at once, from whole dictionaries: every update of an existing 
 again, and a few of them take twenty times as long as building it. A server draws several for each page of each visitor.
 """
 
-CLEAR = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
+TRANSPARENT_BACKGROUND = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 """The page shows through."""
-PLAIN = {"showgrid": False, "zeroline": False}
+PLAIN_AXIS = {"showgrid": False, "zeroline": False}
 """An axis without lines."""
 CURVES = {
-    **CLEAR,
+    **TRANSPARENT_BACKGROUND,
     "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
     "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
 }

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tracer.graph.dataflow import Graph
 
-GIVEN = "parameter "
+PARAMETER_PREFIX = "parameter "
 
 
 class ListParameter(NamedTuple):
@@ -23,7 +23,7 @@ def list_parameter(graph: Graph, key: str, count: int) -> ListParameter | None:
     """Return the stack that a parameter belongs to; None unless exactly `count` modules have one of its name and
     shape."""
     parts = key.split(".")
-    for place in reversed(range(len(parts) if key.startswith(GIVEN) else 0)):
+    for place in reversed(range(len(parts) if key.startswith(PARAMETER_PREFIX) else 0)):
         if parts[place].isdecimal() and int(parts[place]) < count:
             others = [".".join([*parts[:place], str(number), *parts[place + 1 :]]) for number in range(count + 1)]
             if [graph.shapes.get(sibling) == graph.shapes[key] for sibling in others] == [True] * count + [False]:

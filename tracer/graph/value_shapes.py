@@ -20,14 +20,14 @@ from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, equal_at, value_o
 from tracer.shapes.scalar_solver import DATA, SLICES, Where
 from tracer.symbols.notation import parse
 
-HERE = "It holds at the sizes of this run"
-MOVES = HERE + ": {} moves with the sizes, and no formula was found for it."
-OPEN = HERE + ": {} is a size for which no formula was found."
-IS = HERE + ": {} is {} in the code."
-UNTRIED = HERE + ": it does not run at all of those that were tried, so its places are numbers."
+THIS_RUN_NOTE = "It holds at the sizes of this run"
+MOVES = THIS_RUN_NOTE + ": {} moves with the sizes, and no formula was found for it."
+OPEN_SIZE_NOTE = THIS_RUN_NOTE + ": {} is a size for which no formula was found."
+IS = THIS_RUN_NOTE + ": {} is {} in the code."
+UNTRIED_NOTE = THIS_RUN_NOTE + ": it does not run at all of those that were tried, so its places are numbers."
 OF_INPUT = "was computed from the values of this input: for others it is another number."
 REACH = "The code takes {} at most: it was not run at larger sizes."
-LEAST = "The code takes fewer of an axis that is shorter than {}."
+MINIMUM_NOTE = "The code takes fewer of an axis that is shorter than {}."
 
 PICKS = (*SLICES, "narrow")
 """Calls whose numbers say which places of an axis they take."""
@@ -260,11 +260,11 @@ class Shapes:
                     self.remarks[MOVES.format(call.arguments[name])] = None
             edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
             if edge is None and call.name in SLICES and self._solution.notes[call.first] == NOT_ALL:
-                self.remarks[UNTRIED] = None
+                self.remarks[UNTRIED_NOTE] = None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
             if edge is not None and edge.least > 1 and self._can_be_shorter(call, edge.least):
-                self.remarks[LEAST.format(edge.least)] = None
+                self.remarks[MINIMUM_NOTE.format(edge.least)] = None
 
     def _can_be_shorter(self, call: Call, least: int) -> bool:
         """Return whether the axis that a slice is taken of has fewer places where all sizes are 1."""
@@ -288,7 +288,7 @@ class Shapes:
             for size, number in zip(self.solved.get(key, ()), self._graph.shape(key), strict=False):
                 known = MOVES.format(number) in self.remarks or self.depends_on_values(key)
                 if size == UNKNOWN and number > 1 and number in sizes and not known:
-                    self.remarks[OPEN.format(number)] = None
+                    self.remarks[OPEN_SIZE_NOTE.format(number)] = None
 
     def _end(self, text: str, number: int) -> sympy.Expr:
         if text == UNKNOWN:

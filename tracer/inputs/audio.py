@@ -21,7 +21,7 @@ from tracer.utils.error_text import quote
 RATE = 8000
 """Samples a second that all sounds have here: what lies above 4 kHz is cut off."""
 MAX_BYTES = 4 * 2**20
-LONGEST, SHORTEST = 5.0, 0.1
+MAX_SECONDS, MIN_SECONDS = 5.0, 0.1
 """Seconds of a sound that is opened."""
 RATES = (4000, 96_000)
 """Samples a second that a file may have, from least to most."""
@@ -32,8 +32,13 @@ PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 _CODECS = {2: "ADPCM", FLOAT: "floating-point numbers", 6: "A-law", 7: "µ-law", 17: "ADPCM", 85: "MP3"}
 _SUBFORMAT = bytes.fromhex("0000 1000 8000 00AA 0038 9B71")
 """What follows the first four bytes of the name of a format in `mmreg.h`."""
-_EXPECTED = "expected a WAV file (PCM, 8, 16, 24 or 32 bit, mono or stereo)"
-_OTHERS = {"an MP3 file": b"ID3", "an Ogg file": b"OggS", "a FLAC file": b"fLaC", "a big-endian WAV file": b"RIFX"}
+_EXPECTATION = "expected a WAV file (PCM, 8, 16, 24 or 32 bit, mono or stereo)"
+_FOREIGN_FORMATS = {
+    "an MP3 file": b"ID3",
+    "an Ogg file": b"OggS",
+    "a FLAC file": b"fLaC",
+    "a big-endian WAV file": b"RIFX",
+}
 
 
 class WavHeader(NamedTuple):
@@ -52,14 +57,14 @@ def open_sound(data: bytes) -> np.ndarray:
     costs nothing.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"A sound is given as the bytes of a file, not as {quote(data)}; {_EXPECTED}")
+        raise ValueError(f"A sound is given as the bytes of a file, not as {quote(data)}; {_EXPECTATION}")
     if len(data) > MAX_BYTES:
         raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (4 MB)")
     form, samples = _chunks(bytes(data))
     whole = len(samples) // (form.width * form.channels)
     seconds = whole / form.rate
-    if not SHORTEST <= seconds <= LONGEST:
-        raise ValueError(f"This sound is {seconds:.2f} s long; expected {SHORTEST:g} to {LONGEST:g} s")
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise ValueError(f"This sound is {seconds:.2f} s long; expected {MIN_SECONDS:g} to {MAX_SECONDS:g} s")
     numbers = _numbers(samples[: whole * form.width * form.channels], form.width)
     return resample(numbers.reshape(whole, form.channels).mean(axis=1), form.rate)
 
@@ -67,11 +72,11 @@ def open_sound(data: bytes) -> np.ndarray:
 def _chunks(data: bytes) -> tuple[WavHeader, bytes]:
     """Return the header, and the bytes of the samples. Raise ValueError for an unsupported file."""
     if not data:
-        raise ValueError(f"This file is empty (0 bytes); {_EXPECTED}")
+        raise ValueError(f"This file is empty (0 bytes); {_EXPECTATION}")
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        known = next((name for name, start in _OTHERS.items() if data.startswith(start)), None)
+        known = next((name for name, start in _FOREIGN_FORMATS.items() if data.startswith(start)), None)
         kind = known or f"not a known sound (it starts with the bytes {data[:12].hex(' ')})"
-        raise ValueError(f"This file is {kind}; {_EXPECTED}")
+        raise ValueError(f"This file is {kind}; {_EXPECTATION}")
     at, form = 12, None
     for _ in range(CHUNKS):
         if at + 8 > len(data):
@@ -173,7 +178,7 @@ def taps(count: int, seed: int = 0) -> np.ndarray:
     return (0.3 * np.exp(-60 * (t % (SECONDS / count))) * noise).clip(-1, 1).astype(np.float32)
 
 
-MADE: dict[str, Callable[[], np.ndarray]] = {
+SYNTHETIC_SOUNDS: dict[str, Callable[[], np.ndarray]] = {
     "chirp": lambda: sweep(200, 3600),
     "melody": lambda: notes((262, 330, 392, 523)),
     "taps": lambda: taps(5),
@@ -183,8 +188,8 @@ MADE: dict[str, Callable[[], np.ndarray]] = {
 
 @lru_cache(maxsize=1)
 def lesson() -> np.ndarray:
-    """Return the training set of codebooks: other sweeps, melodies and taps than those in `MADE`, float32 `[9,
-    8192]`."""
+    """Return the training set of codebooks: other sweeps, melodies and taps than those in `SYNTHETIC_SOUNDS`, float32
+    `[9, 8192]`."""
     sweeps = [sweep(start, stop) for start, stop in ((100, 2000), (3900, 300), (1500, 3900))]
     played = [notes(each) for each in ((196, 247, 294, 392, 494), (440, 220, 880), (659, 587, 523, 494))]
     return np.stack([*sweeps, *played, *(taps(count, seed) for count, seed in ((4, 1), (7, 2), (2, 3)))])

@@ -30,16 +30,16 @@ MAX_HEIC, MAX_AVIF = 25_000_000, 20_000_000
 """Pixels of files of phones, whose decoders hold 7 and 10 bytes for each."""
 MAX_BUFFER = 200 * 10**6
 """Bytes that the decoder of JPEG may need for a picture whose parts are not stored one after the other."""
-LARGEST = 960
+OPENED_SIDE = 960
 """Pixels of the longer side of a photo that was opened; a larger one is shrunk. Screens and models take less."""
-MOST = {"WebP": MAX_WEBP, "HEIC": MAX_HEIC, "AVIF": MAX_AVIF}
+FORMAT_MAX_PIXELS = {"WebP": MAX_WEBP, "HEIC": MAX_HEIC, "AVIF": MAX_AVIF}
 """Pixels of files whose decoders need more memory than others."""
 _STRIP = 1 << 20  # pixels that are converted at once
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "AVIF", "HEIF")
 KINDS = "PNG, JPEG, HEIC, AVIF, WebP, GIF or BMP"
-_EXPECTED = f"expected a photo as {KINDS}"
-_OTHERS = {  # what people try that has a name: (offset, bytes) of its signature
+_EXPECTATION = f"expected a photo as {KINDS}"
+_FOREIGN_FORMATS = {  # what people try that has a name: (offset, bytes) of its signature
     "a PDF document": (0, b"%PDF"),
     "a TIFF picture": (0, b"II*\0"),
     "a big-endian TIFF picture": (0, b"MM\0*"),
@@ -63,7 +63,8 @@ SAMPLES = ("horse", "dog", "bird", "automobile", "cat", "deer", "astronaut")
 
 
 def open_photo(data: bytes) -> Image.Image:
-    """Return the photo in the bytes of a file: mode RGB, upright, without metadata, its longer side `LARGEST` at most.
+    """Return the photo in the bytes of a file: mode RGB, upright, without metadata, its longer side `OPENED_SIDE` at
+    most.
 
     PNG, JPEG, HEIC, AVIF, WebP, GIF and BMP in any colour mode; of an animation the first frame. EXIF rotation is
     applied, transparency is laid over white, and 16 bit grey is scaled to 8.
@@ -75,7 +76,9 @@ def open_photo(data: bytes) -> Image.Image:
     """
     name, size = _checked_header(data)
     if {"HEIC": "HEIF"}.get(name, name.upper()) not in _formats():
-        raise ValueError(f"This file is a {name} picture, which is opened by a package that is not here; {_EXPECTED}")
+        raise ValueError(
+            f"This file is a {name} picture, which is opened by a package that is not here; {_EXPECTATION}"
+        )
     try:
         photo = _decode(data, size) if name != "PNG" or png.is_whole(data) else None
     except Exception:  # decoders raise all sorts of things on damaged bytes
@@ -89,22 +92,22 @@ def open_photo(data: bytes) -> Image.Image:
 def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
     """Return the format's name and (width, height) in pixels, after every check that needs no decoder."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"A photo is given as the bytes of a file, not as {quote(data)}; {_EXPECTED}")
+        raise ValueError(f"A photo is given as the bytes of a file, not as {quote(data)}; {_EXPECTATION}")
     if len(data) > MAX_BYTES:
         raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (10 MB)")
     data = bytes(data)
     if not data:
-        raise ValueError(f"This file is empty (0 bytes); {_EXPECTED}")
+        raise ValueError(f"This file is empty (0 bytes); {_EXPECTATION}")
     name = picture_format(data)
     if name is None:
-        raise ValueError(f"This file is {_describe(data)}; {_EXPECTED}")
+        raise ValueError(f"This file is {_describe(data)}; {_EXPECTATION}")
     size = picture_size(data, name)
     if size is None:
         raise ValueError(f"This {name} file is cut off after {len(data):,} bytes; expected a whole picture")
     width, height = size
     if width <= 0 or height <= 0:
         raise ValueError(f"This {name} file is {width} × {height} pixels; expected at least 1 × 1")
-    count, most = f"{width} × {height} = {width * height:,} pixels", MOST.get(name, MAX_PIXELS)
+    count, most = f"{width} × {height} = {width * height:,} pixels", FORMAT_MAX_PIXELS.get(name, MAX_PIXELS)
     if width * height > most:
         raise ValueError(f"This {name} file has {count}; expected at most {most:,} ({most // 10**6} megapixels)")
     if max(size) > MAX_SIDE:
@@ -121,7 +124,7 @@ def _describe(data: bytes) -> str:
     """Describe bytes of an unsupported format."""
     if b"<svg" in data[:2000].lower():
         return "an SVG drawing"
-    for what, (offset, signature) in _OTHERS.items():
+    for what, (offset, signature) in _FOREIGN_FORMATS.items():
         if data[offset:].startswith(signature):
             return what
     start = data[:12]
@@ -153,17 +156,18 @@ def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:
 
 
 def _shrink(image: Image.Image) -> Image.Image:
-    """Return a picture as RGB, shrunk so that its longer side is `LARGEST` at most; the decoded pixels are held once.
+    """Return a picture as RGB, shrunk so that its longer side is `OPENED_SIDE` at most; the decoded pixels are held
+    once.
 
     Each pixel is the mean of those that it replaces. A JPEG is decoded smaller, in half, a quarter or an eighth of the
     size, as far as that goes; all others are converted and shrunk strip by strip, by a whole number, and then to size.
     """
-    by = max(1, max(image.size) // LARGEST)
+    by = max(1, max(image.size) // OPENED_SIDE)
     if by > 1 and image.format == "JPEG":
         image.draft(None, (-(-image.width // by), -(-image.height // by)))
-        by = max(1, max(image.size) // LARGEST)
+        by = max(1, max(image.size) // OPENED_SIDE)
     if by == 1:
-        photo = image if image.mode == "RGB" and max(image.size) > LARGEST else _to_rgb(image)
+        photo = image if image.mode == "RGB" and max(image.size) > OPENED_SIDE else _to_rgb(image)
     else:
         image.load()
         width, height = image.size
@@ -171,7 +175,7 @@ def _shrink(image: Image.Image) -> Image.Image:
         for top in range(0, height, rows):
             strip = image.crop((0, top, width, min(top + rows, height)))
             photo.paste(_to_rgb(strip).reduce(by), (0, top // by))
-    share = LARGEST / max(photo.size)
+    share = OPENED_SIDE / max(photo.size)
     if share >= 1:
         return photo
     return photo.resize([max(1, round(side * share)) for side in photo.size], Image.Resampling.BOX)

@@ -15,7 +15,7 @@ from tracer.expr.nn.scan import TRANSPOSED_OPERAND
 from tracer.graph.value_shapes import IS, MOVES, OF_INPUT
 from tracer.ops import schema
 from tracer.shapes import UNKNOWN
-from tracer.shapes.scalar_solver import DATA, NEAR, Where
+from tracer.shapes.scalar_solver import DATA, TOLERANCE, Where
 from tracer.symbols.notation import parse, symbol
 from tracer.utils.internals.torch_internals import function_schema
 
@@ -177,7 +177,9 @@ class BoundCall:
             if not width.is_Integer or width < 2:
                 continue
             for candidate in (sqrt(width), 1 / sqrt(width)):
-                if abs(float(candidate) - number) <= NEAR * number and (width in summed or not candidate.is_rational):
+                if abs(float(candidate) - number) <= TOLERANCE * number and (
+                    width in summed or not candidate.is_rational
+                ):
                     return candidate
         return None
 

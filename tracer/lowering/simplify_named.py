@@ -23,7 +23,7 @@ from tracer.expr.nn.rope import Angles, RepeatKV
 from tracer.expr.nn.token_embedding import ConcatTokens
 from tracer.lowering.simplify_positions import POSITION_RULES
 
-NEAR = 1e-6
+TOLERANCE = 1e-6
 """Largest relative difference of a number and the constant that it stands for."""
 
 
@@ -37,7 +37,9 @@ def simplify(node: Node, shape: tuple = ()) -> Node:
 
 def _is(node: Node, value: float) -> bool:
     """Return whether a node is that number."""
-    return isinstance(node, Scalar) and node.value.is_number and abs(float(node.value) - value) <= NEAR * abs(value)
+    return (
+        isinstance(node, Scalar) and node.value.is_number and abs(float(node.value) - value) <= TOLERANCE * abs(value)
+    )
 
 
 def _angles(node: Node) -> Node | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracer.models.shared.spec import Model, Spec
 
 WEIGHTS = files(__name__) / "weights"
-_FOUND = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
+_NAMES = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
 
 COURSE = {
     "vit": "a photo → the class of what it shows",
@@ -44,7 +44,7 @@ is explained on, then those of notes 000, 001, 002 and 004. One that is not here
 
 def names() -> tuple[str, ...]:
     """Return the names of our models, in the order of the course: `vit-text` is in `vit_text.py`."""
-    return tuple(sorted(_FOUND, key=lambda name: list(COURSE).index(name) if name in COURSE else len(COURSE)))
+    return tuple(sorted(_NAMES, key=lambda name: list(COURSE).index(name) if name in COURSE else len(COURSE)))
 
 
 def in_and_out(name: str) -> str:

@@ -15,7 +15,7 @@ from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
-from tracer.textbook.explanations import FROM_0, LONGER, WHY, positions
+from tracer.textbook.explanations import FROM_0, LONGER_TABLE_CLAIMS, WHY, positions
 from tracer.textbook.hints import Hint
 
 
@@ -89,7 +89,7 @@ HINTS = (
             WHY["position"][0],
             positions("so that they can depend on positions, too. Only the first T rows of the table are used."),
         ),
-        note=LONGER,
+        note=LONGER_TABLE_CLAIMS,
     ),
     Hint(
         "*.scores",

@@ -10,7 +10,7 @@ from torch import nn
 from tracer.attention import masks
 from tracer.expr import Plus
 from tracer.expr.nn.attention_masks import PrefixMask
-from tracer.inputs.synthetic.scenes import LONGEST, VOCABULARY
+from tracer.inputs.synthetic.scenes import MAX_WORDS, VOCABULARY
 from tracer.models.shared.blocks import Block, Past, open_caches, past_length, patch_count
 from tracer.models.shared.decoding import with_cache
 from tracer.models.shared.predictions import logits_hints, picture_caption
@@ -19,7 +19,7 @@ from tracer.models.shared.spec import Spec
 from tracer.record import Segment
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
-from tracer.textbook.explanations import FROM_0, LONGER, WHY, positions
+from tracer.textbook.explanations import FROM_0, LONGER_TABLE_CLAIMS, WHY, positions
 from tracer.textbook.hints import Hint
 
 
@@ -155,7 +155,7 @@ HINTS = (
             Claim("Words form one line, so one number gives the position of each."),
             positions("from their own table: the first word is not the first patch."),
         ),
-        note=LONGER,
+        note=LONGER_TABLE_CLAIMS,
     ),
     *(
         Hint(
@@ -276,7 +276,7 @@ SPEC = Spec(
     hints=HINTS,
     takes=("image", "text"),
     samples="scenes",
-    sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": LONGEST + 1}
+    sizes={"H": 64, "W": 64, "C": 3, "P": 8, "V": len(VOCABULARY), "T_max": MAX_WORDS + 1}
     | {"D": 96, "h": 4, "d_ff": 384, "L": 4},
     derived={"N": "H*W/P**2", "d_k": "D/h"},
     names=("B", "D", "N", "T", "N + T", "V", "T_max", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2"),

@@ -19,7 +19,7 @@ from tracer.record.ops import (
     TensorRecord,
 )
 from tracer.record.steps import (
-    CHANGED,
+    CHANGED_SUFFIX,
     TOLERANCES,
     Name,
     Operand,
@@ -34,7 +34,7 @@ from tracer.record.steps import (
 from tracer.record.trace import Trace
 
 __all__ = [
-    "CHANGED",
+    "CHANGED_SUFFIX",
     "TOLERANCES",
     "Argument",
     "AttentionRecord",

@@ -15,7 +15,7 @@ from tracer.record import ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import cost
 from tracer.symbols.notation import parse
 
-OPEN = "?"
+UNKNOWN_SIZE = "?"
 
 
 class Cost(NamedTuple):
@@ -38,7 +38,7 @@ def of_module(trace: Trace, module: ModuleRecord) -> Cost:
         read |= {
             tensor.maker: tensor for tensor in op.inputs if tensor.maker in op.parameters and tensor.maker not in read
         }
-    shapes = tuple(tensor.symbolic if tensor.symbolic is not None else (OPEN,) for tensor in read.values())
+    shapes = tuple(tensor.symbolic if tensor.symbolic is not None else (UNKNOWN_SIZE,) for tensor in read.values())
     return _cost(module.params, cost.elements(shapes), beneath)
 
 
@@ -95,21 +95,21 @@ def parts(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
     if sum(flops for flops, _ in costs.values()) != op.flops:
         return whole
     if _sum(formula for _, formula in costs.values()) != _sum([op.flops_symbolic]):
-        costs = {id: (flops, OPEN) for id, (flops, _) in costs.items()}
+        costs = {id: (flops, UNKNOWN_SIZE) for id, (flops, _) in costs.items()}
     return costs
 
 
 def _rows(queries: TensorRecord, keys: TensorRecord) -> tuple[str, ...]:
     """Return the sizes of the weights in symbols."""
     if queries.symbolic is None or keys.symbolic is None:
-        return (OPEN,)
+        return (UNKNOWN_SIZE,)
     return (*queries.symbolic[:-1], keys.symbolic[-2])
 
 
 def _product(shape: Sequence[int], symbolic: tuple[str, ...], right: TensorRecord) -> tuple[int, str]:
     """Return the cost of a matrix product whose other sizes are `shape`: 2 FLOPs for each pair of numbers."""
     flops = 2 * prod(shape) * right.shape[-1]
-    width = OPEN if right.symbolic is None else right.symbolic[-1]
+    width = UNKNOWN_SIZE if right.symbolic is None else right.symbolic[-1]
     formula = cost.elements((("2", *symbolic, width),))
     return flops, formula
 
@@ -127,6 +127,6 @@ def _sum(formulas: Iterable[str]) -> str:
 @lru_cache(maxsize=4096)
 def _sum_cached(formulas: tuple[str, ...]) -> str:
     """Return the sum of formulas, in one normal form."""
-    if OPEN in formulas:
-        return OPEN
+    if UNKNOWN_SIZE in formulas:
+        return UNKNOWN_SIZE
     return str(sum(map(parse, formulas), parse("0")).factor()) if formulas else "0"

@@ -18,7 +18,7 @@ from tracer.record import Step, Trace, cost_breakdown, key_value_cache
 from tracer.symbols import cost, formula_parser
 from tracer.symbols.notation import parse, symbol
 
-PROJECTIONS, SCORES, MIXED, MLP, NORMS, ENDS = (
+PROJECTIONS, SCORES, WEIGHTED_SUM, MLP, NORMS, ENDS = (
     "Q, K, V and output projections",
     "QKᵀ",
     "Weighted sum of values",
@@ -26,7 +26,7 @@ PROJECTIONS, SCORES, MIXED, MLP, NORMS, ENDS = (
     "Norms and residual sums",
     "Embedding and head",
 )
-PARTS = (PROJECTIONS, SCORES, MIXED, MLP, NORMS, ENDS)
+PARTS = (PROJECTIONS, SCORES, WEIGHTED_SUM, MLP, NORMS, ENDS)
 """The parts that the costs of a model fall to; the ends are what comes before the blocks and after them."""
 CACHE = "Cache of keys and values"
 
@@ -93,13 +93,13 @@ class Scaling:
     def crossover_length(self, sizes: Mapping[str, int]) -> float | None:
         """Return the length at which the two products of attention cost as much as the MLP, at the other sizes in
         `sizes`; None where they never do."""
-        if not {SCORES, MIXED, MLP} <= self.parts.keys():
+        if not {SCORES, WEIGHTED_SUM, MLP} <= self.parts.keys():
             return None
         full = self.complete(sizes)
         length, moved = symbol(self.length), _with(self.length, full)
         known = {symbol(name): value for name, value in full.items() if name != self.length and name not in moved}
         known |= {symbol(name): sympy.Rational(full[name], full[self.length]) * length for name in moved}
-        gap = parse(self.parts[SCORES]) + parse(self.parts[MIXED]) - parse(self.parts[MLP])
+        gap = parse(self.parts[SCORES]) + parse(self.parts[WEIGHTED_SUM]) - parse(self.parts[MLP])
         roots = sympy.Poly(sympy.expand(gap.subs(known)), length).real_roots()
         crossings = [float(root) for root in roots if root > 0]
         return max(crossings, default=None)
@@ -236,7 +236,7 @@ def _part(trace: Trace, step: Step) -> str:
         return MLP
     if any(trace.ops[op].parameters for op in step.ops):
         return PROJECTIONS if step.stage == "attention" else ENDS
-    return SCORES if step.symbol.startswith(r"\mathbf{S}") else MIXED
+    return SCORES if step.symbol.startswith(r"\mathbf{S}") else WEIGHTED_SUM
 
 
 def _tower(step: Step) -> str:

@@ -8,7 +8,7 @@ from tracer.utils.error_text import quote
 
 LATEX = 2000
 """Letters of an equation; the longest of ours has 240."""
-NESTED = 16
+MAX_DEPTH = 16
 """Braces within each other in an equation."""
 COMMANDS = frozenset(
     """
@@ -48,10 +48,10 @@ def mathematics(latex: str, where: str) -> None:
     depth = 0
     for letter in bare:
         depth += (letter == "{") - (letter == "}")
-        if not 0 <= depth <= NESTED:
+        if not 0 <= depth <= MAX_DEPTH:
             break
     if depth:
-        raise ValueError(f"{where}: expected LaTeX with matching braces, at most {NESTED} within each other")
+        raise ValueError(f"{where}: expected LaTeX with matching braces, at most {MAX_DEPTH} within each other")
     if set(bare) & set("$%#~"):
         raise ValueError(f"{where}: expected LaTeX for mathematics, without $, %, # and ~")
     for word, sign in re.findall(r"\\(?:([A-Za-z]+)|(.?))", latex, re.DOTALL):

@@ -17,14 +17,14 @@ from tracer.symbols.notation import parse, symbol
 
 NAMES = re.compile(r"(past_key_values|cache_params|past_buckets_states|mems|cache)\b.*")
 """The names under which models return what they keep for the next token."""
-APPENDED = re.compile(r"\[1\]\[(\d+)\]\[[01]\]")
+CACHE_OUTPUT = re.compile(r"\[1\]\[(\d+)\]\[[01]\]")
 """The places of keys and values in what a decoder returns that reads from a cache."""
 T_PAST = "T_past"
 """The size of the cache that a run reads."""
 KEYS = "block1.attention.key"
 """The line of our own decoders that computes the keys of the first block."""
 BLOCK = re.compile(r"\[(\d+)\]")
-OPEN = "?"
+UNKNOWN_SIZE = "?"
 
 
 class CachedTensor(NamedTuple):
@@ -45,11 +45,13 @@ def cached_tensors(trace: Trace) -> tuple[CachedTensor, ...]:
     reads = any(size.name == T_PAST for size in trace.symbols)
     tensors = []
     for returned in trace.returned:
-        appended = APPENDED.fullmatch(returned.name) if reads else None
+        appended = CACHE_OUTPUT.fullmatch(returned.name) if reads else None
         if appended or NAMES.fullmatch(returned.name):
             number, step = appended or BLOCK.search(returned.name), steps.get(returned.step)
             solved = (
-                step.symbolic if step is not None and step.shape == returned.shape else (OPEN,) * len(returned.shape)
+                step.symbolic
+                if step is not None and step.shape == returned.shape
+                else (UNKNOWN_SIZE,) * len(returned.shape)
             )
             block = int(number[1]) if number else 0
             tensors.append(CachedTensor(returned.name, block, returned.step, returned.shape, solved, returned.dtype))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tracer.record.steps import Step
 
-NUMBERED = re.compile(r"\((\d+(?:\.\d+)*)\)\}")
+BLOCK_NUMBER = re.compile(r"\((\d+(?:\.\d+)*)\)\}")
 """The number of a block, at the end of a superscript."""
 PERIODS = 4
 """Most kinds of blocks that alternate."""
@@ -80,7 +80,7 @@ def _blocks(steps: Sequence[Step]) -> list[_Block]:
 
 def _number(step: Step) -> str | None:
     """Return the number of a step's block, or None."""
-    numbers = NUMBERED.findall(step.symbol)
+    numbers = BLOCK_NUMBER.findall(step.symbol)
     return None if step.layer is None else numbers[-1] if numbers else str(step.layer + 1)
 
 
@@ -141,4 +141,4 @@ def at_any(latex: str, number: str) -> str:
         offset = int(last) - int(own)
         return rf"({around}{point}\ell{f'{offset:+d}' if offset else ''})}}"
 
-    return NUMBERED.sub(counted, latex)
+    return BLOCK_NUMBER.sub(counted, latex)

@@ -34,14 +34,14 @@ class Name:
     outside: bool = False
 
 
-CHANGED = ".changed"
+CHANGED_SUFFIX = ".changed"
 """The end of the id of a line that changes the value of the line before it."""
 
 
 def split_id(id: str) -> tuple[str, str, str]:
     """Return where a line stands, its name there, and its number among lines of that name, "" for the first, from its
     id: ("block1.attention", "scores", "2") for `block1.attention.scores2`, whether it was changed or not."""
-    around, _, end = id.removesuffix(CHANGED).rpartition(".")
+    around, _, end = id.removesuffix(CHANGED_SUFFIX).rpartition(".")
     name = end.rstrip("0123456789")
     return around, name, end[len(name) :]
 

@@ -27,9 +27,9 @@ from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, 
 from tracer.shapes.op_size_rules import apply_size_rules
 from tracer.shapes.scalar_solver import (
     DATA,
-    NEAR,
     PADS,
     SLICES,
+    TOLERANCE,
     CallIndex,
     Key,
     SliceBounds,
@@ -43,17 +43,17 @@ from tracer.shapes.scalar_solver import (
 from tracer.shapes.size_dependence import Digests, Operand, SmallRun, moved_constants, solve_positions
 from tracer.shapes.size_guards import Guard, Trials, note_unreached
 from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common_divisors, equal_at, value_of
-from tracer.shapes.twin_variation import FREE, other_inputs
+from tracer.shapes.twin_variation import FREE_DRAWS, other_inputs
 from tracer.utils.error_text import reason
 from tracer.utils.internals.torch_internals import tree_map_only
 from tracer.utils.thread_local_rng import seeded_draws
 
 __all__ = ["UNKNOWN", "OpsDiffer", "Solution", "Vocabulary", "base_form", "equal_at", "solve", "value_of"]
 
-LEAST = 3
+MIN_PROBES = 3
 """Fewest probes besides the run itself: two that solve, and one that is predicted."""
 
-ASKED = "prim.device"
+DEVICE_OP = "prim.device"
 """The op that tensors without values run where others are asked for their device."""
 
 READS = ops_with("data-dependent")
@@ -64,11 +64,13 @@ NOT_ALL = "this op does not run at all sizes, so its dimensions have no symbols"
 """The note of an op that a probe did not run."""
 OF_DATA = "its size follows from the values of the input, so it has no symbol"
 """The note of an op whose result has another size for other values."""
-UNCOMPARED = "numbers that follow from values of the input were not looked for: the model does not run on others ({})"
+UNCOMPARED_NOTE = (
+    "numbers that follow from values of the input were not looked for: the model does not run on others ({})"
+)
 """The note of a run that could not be repeated on other values."""
 MOST_TRIALS = 6
 """Largest number of runs at sizes at which comparisons come out otherwise."""
-REMEMBERED = 24
+CACHE_SIZE = 24
 """Largest number of probes in a vocabulary's cache."""
 
 
@@ -123,7 +125,7 @@ class Vocabulary:
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.mode is None}
                 with SizeLog() as log:
                     recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
-            indices = [i for i, op in enumerate(recording.ops) if op.name != ASKED]
+            indices = [i for i, op in enumerate(recording.ops) if op.name != DEVICE_OP]
             opened = [recording.opened[i] for i in indices] if primitives else []
             recording = Recording(  # no tensor of the run
                 ops=[recording.ops[i] for i in indices],
@@ -136,7 +138,7 @@ class Vocabulary:
                 comparisons=tuple(log.comparisons),
             )
             if not primitives:
-                if len(self.recordings) >= REMEMBERED:
+                if len(self.recordings) >= CACHE_SIZE:
                     self.recordings.pop(next(iter(tuple(self.recordings))), None)  # other threads add to it
                 self.recordings[key] = recording
         return recording
@@ -144,13 +146,13 @@ class Vocabulary:
     def probe_other_values(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
         """Run the model at these sizes on other values of the input and return the recordings.
 
-        There are `FREE` of them if the model `reads` values, since a number can be equal by chance; else one. Raise the
-        model's own error if it runs on no other values.
+        There are `FREE_DRAWS` of them if the model `reads` values, since a number can be equal by chance; else one.
+        Raise the model's own error if it runs on no other values.
         """
         recordings: list[Recording] = []
         failed = None
-        for draw in range(1, FREE + 2):
-            if recordings and (draw > FREE or not reads):
+        for draw in range(1, FREE_DRAWS + 2):
+            if recordings and (draw > FREE_DRAWS or not reads):
                 break
             try:
                 recordings.append(self.probe(sizes, primitives=False, values=draw))
@@ -162,7 +164,7 @@ class Vocabulary:
 
     def keep(self, probes: list[dict[str, int]]) -> None:
         """Drop all cached runs except those at these sizes, before the next run of the same model is solved."""
-        wanted = {(*sizes.items(), values) for sizes in probes for values in range(FREE + 2)}
+        wanted = {(*sizes.items(), values) for sizes in probes for values in range(FREE_DRAWS + 2)}
         for key in {*self.recordings} - wanted:
             self.recordings.pop(key, None)
 
@@ -266,8 +268,8 @@ def solve(
     `positions` are those of its recording. Raise ValueError for
     too few probes, and `OpsDiffer` if tensors without values run other ops.
     """
-    if len(probes) < LEAST:
-        raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {LEAST} are")
+    if len(probes) < MIN_PROBES:
+        raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {MIN_PROBES} are")
     partial = PartialSolution(run, opened, list(scalars_of(calls.entries)) if calls else [], returned, positions or {})
     partial.solve_over(sizes, vocabulary, probes, vocabulary.names)
     partial.solve_copies()
@@ -297,7 +299,7 @@ def solve(
         try:
             others = vocabulary.probe_other_values(probes[0], reads_values(run))
         except Exception as error:
-            problem, others = UNCOMPARED.format(reason(error)), []
+            problem, others = UNCOMPARED_NOTE.format(reason(error)), []
         for recording in others:
             for i in partial.compare(vocabulary.probe(probes[0], primitives=False), recording):
                 notes[i] = OF_DATA
@@ -326,7 +328,7 @@ def _held_batch(notes: Iterable[str]) -> int:
 
 def is_near(value: float, number: float) -> bool:
     """Return whether a number equals the value of a formula, up to float rounding."""
-    return abs(value - number) <= NEAR * abs(number)
+    return abs(value - number) <= TOLERANCE * abs(number)
 
 
 class PartialSolution:

@@ -17,7 +17,7 @@ from tracer.shapes.shadow_module import parameters, shadow_copy, without_values
 from tracer.symbols import cost
 from tracer.utils.error_text import quote
 
-HEAVY = 2**35
+HEAVY_FLOPS = 2**35
 """FLOPs of a probe above which the module first runs on tensors without values."""
 
 Attempts = Iterator[tuple[Vocabulary, list[dict[str, int]]]]
@@ -53,7 +53,7 @@ def named_axes(
         if build:
             yield from candidate_probes(adapt(Vocabulary(tuple(symbols), {}, build)), sizes)
             return
-        heavy = probe_flops(recording, sizes) > HEAVY
+        heavy = probe_flops(recording, sizes) > HEAVY_FLOPS
         for vocabulary in copies(module, recording, axes, heavy):
             yield from candidate_probes(adapt(vocabulary), sizes, heavy and vocabulary.mode is None)
 
@@ -92,7 +92,7 @@ def copies(
 
 def copies_at_same_sizes(module: torch.nn.Module, recording: Recording) -> Iterator[Vocabulary]:
     """Yield vocabularies of copies of a module at the sizes of a run without named axes, in order of preference."""
-    return copies(module, recording, {}, flops(recording) > HEAVY)
+    return copies(module, recording, {}, flops(recording) > HEAVY_FLOPS)
 
 
 def probe_flops(recording: Recording, sizes: dict[str, int]) -> float:

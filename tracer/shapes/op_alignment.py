@@ -18,10 +18,10 @@ JOINS = CONCATENATIONS
 DEALS = ops_with("split") | {"unbind"}
 """Ops with as many results as a loop has iterations."""
 
-LONGEST = 2000
+MAX_OPS = 2000
 """Largest number of ops in one iteration of a loop."""
 
-GENERATED = "<"
+GENERATED_PREFIX = "<"
 """Prefix of the file name of generated code; the name differs in each copy."""
 
 COPIES = ops_with("copy")
@@ -30,7 +30,7 @@ ARGUMENT = -1
 """What stands for a producer where an op differs in its arguments, is there at some sizes only, or is returned at some
 only."""
 
-EQUAL = {"ge": True, "le": True, "eq": True, "gt": False, "lt": False, "ne": False}
+SELF_COMPARISONS = {"ge": True, "le": True, "eq": True, "gt": False, "lt": False, "ne": False}
 """What each comparison gives of a position and itself."""
 
 Match = Sequence[int | None]
@@ -82,7 +82,7 @@ def _match_iterations(keys: list[tuple], left: list[int], result: list[int | Non
 def _period(keys: list[tuple], stretch: list[int], step: int, known) -> int | None:
     """Return the number of ops in one iteration, if a stretch repeats the matched iteration beside it; else None."""
     first = stretch[0]
-    for period in range(1, min(len(stretch), LONGEST) + 1):
+    for period in range(1, min(len(stretch), MAX_OPS) + 1):
         beside = range(first + step, first + step * (period + 1), step)
         if not 0 <= beside[-1] < len(keys) or not all(map(known, beside)):
             return None
@@ -93,7 +93,7 @@ def _period(keys: list[tuple], stretch: list[int], step: int, known) -> int | No
 
 def _key(op) -> tuple:
     axis = op.settings[1] % len(op.inputs[0][0]) if op.name == "slice" else None  # one of `[:H, :W]` may be left out
-    line = (GENERATED, op.line[1]) if op.line and op.line[0].startswith(GENERATED) else op.line
+    line = (GENERATED_PREFIX, op.line[1]) if op.line and op.line[0].startswith(GENERATED_PREFIX) else op.line
     return op.module, line, canonical_name(op.name), axis
 
 
@@ -176,7 +176,7 @@ class PositionMasks:
         if isinstance(mask, str) or len(shape) != len(whole) or not self._compares_positions(mask):
             return None
         axes = [len(whole) - len(sizes) + axis for axis, size in enumerate(sizes) if size > 1]
-        taken = EQUAL[self._flow.ops[mask].name]
+        taken = SELF_COMPARISONS[self._flow.ops[mask].name]
         if any(shape[axis] != 1 for axis in axes) or (event.name == "masked_fill" and taken):
             return None
         kept = (1 if taken else 2) if event.name == "where" else 0
@@ -185,7 +185,11 @@ class PositionMasks:
     def _compares_positions(self, op: int) -> bool:
         """Return whether an op compares positions that are both counted from 0."""
         event = self._flow.ops[op]
-        return event.name in EQUAL and len(event.inputs) == 2 and self._counts.issuperset(self._flow.sources(event))
+        return (
+            event.name in SELF_COMPARISONS
+            and len(event.inputs) == 2
+            and self._counts.issuperset(self._flow.sources(event))
+        )
 
 
 def _flatten(calls: Iterable[Call]) -> Iterator[Call]:

@@ -20,13 +20,13 @@ SIZES = (
 """By symbol, the sizes of four probes that solve and of one that is predicted. Divided by 2, 3 and 4 they leave 0, 1
 and one less; a test checks that no two expressions agree in them."""
 
-SMALL = (2, 3, 4, 5)
+SMALL_SIZES = (2, 3, 4, 5)
 """By symbol, a size below those of all probes: what changes at a threshold in between shows there."""
 
-LARGE = (67, 71, 73, 79)
+LARGE_SIZES = (67, 71, 73, 79)
 """By symbol, a size above those of all probes; two are as large in one run, and a batch is of two."""
 
-FEW = ((3, 5, 2, 7, 4), (5, 2, 9, 4, 7), (7, 4, 11, 6, 3), (4, 7, 3, 10, 9), (9, 11, 6, 3, 5))
+HEAVY_SIZES = ((3, 5, 2, 7, 4), (5, 2, 9, 4, 7), (7, 4, 11, 6, 3), (4, 7, 3, 10, 9), (9, 11, 6, 3, 5))
 """The same for modules whose probes are slow and need real values."""
 
 Choice = Callable[[int, int], tuple[int, ...]]
@@ -46,7 +46,7 @@ def candidate_probes(
     After `SIZES`, each symbol has the first of three kinds at which the module runs while all other sizes stay: any;
     near its size, since a size that is halved five times can't be small, and a table of positions has an end; or
     multiples of its largest power of two, of 3 or of 5, since patches have to fit. A size at which it runs at none of
-    these stays, and is not a symbol. A heavy module runs at `FEW` only.
+    these stays, and is not a symbol. A heavy module runs at `HEAVY_SIZES` only.
     """
     if heavy:
         yield vocabulary, choose_sizes(sizes, dict.fromkeys(sizes, _few))
@@ -67,7 +67,7 @@ def candidate_probes(
 
 def small_sizes(sizes: dict[str, int]) -> tuple[dict[str, int], ...]:
     """Return sizes below those of `SIZES`, in order of preference: the smallest, and half of those of the run."""
-    least = {name: SMALL[i % len(SMALL)] for i, name in enumerate(sizes)}
+    least = {name: SMALL_SIZES[i % len(SMALL_SIZES)] for i, name in enumerate(sizes)}
     return least, {name: max(size // 2, least[name]) for name, size in sizes.items()}
 
 
@@ -75,7 +75,7 @@ def large_sizes(sizes: dict[str, int]) -> dict[str, int]:
     """Return sizes above those of `SIZES` and of the run, at a small batch."""
     small = small_sizes(sizes)[0] | {"B": 2}
     long = [name for name in sizes if name != "B"][-2:] or [*sizes]
-    large = {name: max(LARGE[i], sizes[name] + i + 1) for i, name in enumerate(long)}
+    large = {name: max(LARGE_SIZES[i], sizes[name] + i + 1) for i, name in enumerate(long)}
     return {name: large.get(name, small[name]) for name in sizes}
 
 
@@ -101,8 +101,8 @@ def _any(size: int, position: int) -> tuple[int, ...]:
 
 
 def _few(size: int, position: int) -> tuple[int, ...]:
-    turn, row = divmod(position, len(FEW))
-    return tuple(value + turn for value in FEW[row])
+    turn, row = divmod(position, len(HEAVY_SIZES))
+    return tuple(value + turn for value in HEAVY_SIZES[row])
 
 
 def _near(size: int, position: int) -> tuple[int, ...]:

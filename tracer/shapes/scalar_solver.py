@@ -14,18 +14,18 @@ from tracer.symbols.notation import parse
 
 DATA = "data"
 """In place of a formula, the mark of a number that depends on the values of the input."""
-NEAR = 1.2e-7
+TOLERANCE = 1.2e-7
 """Largest relative difference of a float and its formula: some are rounded to float32."""
-WHOLE = 1e-6
+INTEGER_TOLERANCE = 1e-6
 """Largest relative difference of a power of a float and an integer."""
 DENOMINATOR = 1024
 """Largest denominator and numerator of the factor of a formula."""
-ALL = 2**62
+SLICE_END = 2**62
 """Smallest end of a slice that means no end."""
 STEEPEST = 40
 """Largest number whose exponential is computed."""
 POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, -0.25)
-SPELLED = {0.5: "sqrt({})", -0.5: "1/sqrt({})", 0.25: "({})**(1/4)", -0.25: "({})**(-1/4)", 2.0: "({})**2"}
+POWER_FORMULAS = {0.5: "sqrt({})", -0.5: "1/sqrt({})", 0.25: "({})**(1/4)", -0.25: "({})**(-1/4)", 2.0: "({})**2"}
 
 SLICES = ("slice", "select")
 """Calls that take a slice of an axis."""
@@ -140,7 +140,7 @@ def _solve_float(solver: Solver, vector: tuple[float, ...]) -> str:
 
 def _as_integers(values: list[float]) -> tuple[int, ...] | None:
     """Return the integers that these values are; None if one is not."""
-    if any(abs(value - round(value)) > min(WHOLE * value, 0.01) or value < 0.9 for value in values):
+    if any(abs(value - round(value)) > min(INTEGER_TOLERANCE * value, 0.01) or value < 0.9 for value in values):
         return None
     return tuple(map(round, values))
 
@@ -160,7 +160,7 @@ def _solve_monomial(solver: Solver, vector: tuple[float, ...]) -> str:
         if (formula := _scale_formula(vector, text, values)) is not None and fits(solver, formula, vector):
             return formula
     for (left, a), (right, b) in combinations_with_replacement(factors, 2):
-        if abs(vector[1] * a[0] * b[0] - vector[0] * a[1] * b[1]) > WHOLE * vector[1] * a[0] * b[0]:
+        if abs(vector[1] * a[0] * b[0] - vector[0] * a[1] * b[1]) > INTEGER_TOLERANCE * vector[1] * a[0] * b[0]:
             continue
         formula = _scale_formula(vector, f"({left})*({right})", [x * y for x, y in zip(a, b, strict=True)])
         if formula is not None and fits(solver, formula, vector):
@@ -169,17 +169,19 @@ def _solve_monomial(solver: Solver, vector: tuple[float, ...]) -> str:
 
 
 def _power(name: str, power: float) -> str:
-    return name if power == 1 else f"1/({name})" if power == -1 else SPELLED.get(power, "1/({})**2").format(name)
+    return name if power == 1 else f"1/({name})" if power == -1 else POWER_FORMULAS.get(power, "1/({})**2").format(name)
 
 
 def _scale_formula(vector, text: str, values: list[float]) -> str | None:
     """Return `c·text` if all values have the same factor c, a short fraction or the root of one; else None."""
     factor = vector[0] / values[0]
-    if any(abs(value - factor * known) > WHOLE * value for value, known in zip(vector, values, strict=True)):
+    if any(
+        abs(value - factor * known) > INTEGER_TOLERANCE * value for value, known in zip(vector, values, strict=True)
+    ):
         return None
     for pattern, number in ((f"{{}}*({text})", factor), (f"sqrt({{}})*({text})", factor * factor)):
         near = Fraction(number).limit_denominator(DENOMINATOR)
-        if 0 < near.numerator <= DENOMINATOR and abs(float(near) - number) <= WHOLE * number:
+        if 0 < near.numerator <= DENOMINATOR and abs(float(near) - number) <= INTEGER_TOLERANCE * number:
             return pattern.format(f"({near})") if near != 1 else text
     return None
 
@@ -187,7 +189,7 @@ def _scale_formula(vector, text: str, values: list[float]) -> str | None:
 def fits(solver: Solver, text: str, vector) -> bool:
     """Return whether a formula has these values in all runs, up to float rounding, including the predicted run."""
     return all(
-        abs(value_of(text, sizes) - value) <= NEAR * abs(value)
+        abs(value_of(text, sizes) - value) <= TOLERANCE * abs(value)
         for sizes, value in zip(solver.runs, vector, strict=True)
     )
 
@@ -222,7 +224,7 @@ def solve_slice(solver: Solver, entries: Sequence[Scalars], ops: Sequence, input
         n = shape[entry.values["dim"] % len(shape)]
         if entry.name != "select":
             start_value, end = entry.values.get("start", 0), entry.values.get("end", n)
-            reach.append(-start_value if start_value < 0 and -start_value >= n else end if n <= end < ALL else 0)
+            reach.append(-start_value if start_value < 0 and -start_value >= n else end if n <= end < SLICE_END else 0)
             least.append(max(number if 0 < number < n else -number for number in (start_value, end)))
         start, stop = clamp_slice(entry, n)
         starts.append(start)

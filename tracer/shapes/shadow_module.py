@@ -23,10 +23,10 @@ def shadow_copy(value: Any, shared: dict[int, torch.Tensor]) -> Any:
         return copy.deepcopy(value, dict(shared))
 
 
-SCALED = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
+SCALING_METHODS = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")
 """Methods that keep a tensor's shape if all other arguments are plain numbers."""
 
-DEEP = torch.strided, torch.sparse_coo
+COPYABLE_LAYOUTS = torch.strided, torch.sparse_coo
 """Layouts that `copy.deepcopy` supports."""
 
 
@@ -34,7 +34,7 @@ class _Detaching(TorchFunctionMode):
     """A mode that copies tensors for which PyTorch's `deepcopy` fails: results of computations, and compressed ones."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.__deepcopy__ and not (args[0].is_leaf and args[0].layout in DEEP):
+        if func is torch.Tensor.__deepcopy__ and not (args[0].is_leaf and args[0].layout in COPYABLE_LAYOUTS):
             tensor, memo = args
             memo[id(tensor)] = copied = tensor.detach().clone()
             return copied
@@ -121,7 +121,9 @@ class _SkipInitialisation(TorchFunctionMode):
         if name == "randn":
             return torch.empty(*args, **kwargs)
         if arguments and isinstance(arguments[0], torch.Tensor) and arguments[0].is_meta:
-            scaled = name.strip("_") in SCALED and all(isinstance(argument, Number) for argument in arguments[1:])
+            scaled = name.strip("_") in SCALING_METHODS and all(
+                isinstance(argument, Number) for argument in arguments[1:]
+            )
             if scaled or (name.endswith("_") and not name.endswith("__")):
                 return arguments[0]
         return func(*args, **kwargs)

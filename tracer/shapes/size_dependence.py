@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tracer.capture import RETURNED, OpEvent, Recording
+from tracer.capture import RETURN_OP, OpEvent, Recording
 from tracer.capture.python_scalars import Scalars
 from tracer.shapes.op_alignment import Match
 from tracer.shapes.scalar_solver import (
     DATA,
-    NEAR,
     SLICES,
+    TOLERANCE,
     CallIndex,
     Key,
     SliceBounds,
@@ -50,7 +50,7 @@ def solve_positions(
     """
     formulas: dict[Operand, str] = {}
     for (op, place), position in positions.items():
-        maker = returned[place] if op == RETURNED else run[op].inputs[place][2]
+        maker = returned[place] if op == RETURN_OP else run[op].inputs[place][2]
         same = [_position(probe, match, op, place, maker) for probe, match in probes]
         if not isinstance(maker, int) or None in same:
             continue
@@ -63,11 +63,11 @@ def solve_positions(
 
 def _position(probe: Recording, match: Match, op: int, place: int, maker: int | str) -> tuple[int, int] | None:
     """Return the position of the same operand in a probe and the length of its list; None if there is none."""
-    at = RETURNED if op == RETURNED else match[op]
+    at = RETURN_OP if op == RETURN_OP else match[op]
     list_op = match[maker] if isinstance(maker, int) else None
     if at is None or list_op is None or Counter(match)[at] > 1:
         return None
-    position = probe.positions.get((at if at == RETURNED else probe.numbers[at], place))
+    position = probe.positions.get((at if at == RETURN_OP else probe.numbers[at], place))
     return None if position is None else (position, len(probe.ops[list_op].outputs))
 
 
@@ -160,7 +160,7 @@ class SmallRun:
     def refute_positions(self, run: Sequence[OpEvent], positions: Mapping, solved: dict[Operand, str]) -> None:
         """Replace the formulas of positions in lists that the run contradicts by "?"."""
         for (op, place), position in positions.items():
-            j = self._match[op] if op != RETURNED else None
+            j = self._match[op] if op != RETURN_OP else None
             if j is None:
                 continue
             taken = run[op].inputs[place][2], position
@@ -174,4 +174,4 @@ def _is_equal(value: float, number: float) -> bool:
     """Return whether two numbers are equal up to float rounding; infinities and nan equal themselves."""
     if value != value or number != number:
         return value != value and number != number
-    return value == number or abs(value - number) <= NEAR * abs(number)
+    return value == number or abs(value - number) <= TOLERANCE * abs(number)

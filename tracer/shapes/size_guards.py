@@ -19,7 +19,7 @@ from tracer.shapes.solver import names_of, value_of
 
 FARTHEST = 8
 """Factor of the largest of each size so far up to which it may grow in another run."""
-LARGEST = 4
+MAX_GROWTH = 4
 """Factor of the largest run so far, as the product of its sizes, up to which another run may grow."""
 
 
@@ -69,7 +69,7 @@ class Guard(NamedTuple):
         }
 
 
-UNREACHED = "the code compares {} with {}: runs at such sizes are too large to be tried"
+UNREACHED_NOTE = "the code compares {} with {}: runs at such sizes are too large to be tried"
 """The note of comparisons that come out alike at all sizes that were tried."""
 
 
@@ -79,7 +79,7 @@ def note_unreached(guards: Iterable[Guard]) -> str:
     for guard in guards:
         compared.setdefault(" and ".join(sorted(guard.formulas())), set()).add(max(guard.numbers(), default=0))
     return "; ".join(
-        UNREACHED.format(sizes, ", ".join(f"{number:,}" for number in sorted(numbers)))
+        UNREACHED_NOTE.format(sizes, ", ".join(f"{number:,}" for number in sorted(numbers)))
         for sizes, numbers in compared.items()
     )
 
@@ -170,7 +170,7 @@ class Trials:
         return [name for name in self._names if name in sources]
 
     def _is_near(self, at: dict[str, int], name: str) -> bool:
-        return self._cost(at) <= LARGEST * self._most and at[name] <= FARTHEST * self._largest[name]
+        return self._cost(at) <= MAX_GROWTH * self._most and at[name] <= FARTHEST * self._largest[name]
 
     def _numbers(self, name: str, guard: Guard) -> Iterator[int]:
         """Yield sizes to try, multiples of the greatest common divisor of those of all runs."""

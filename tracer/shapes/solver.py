@@ -22,7 +22,7 @@ FACTORS = (1, 2, 3, 4)
 SAMPLES = 60
 """Number of sizes at which two formulas are compared."""
 
-LEARNED = 40
+MAX_LEARNED_SIZES = 40
 """Largest number of sizes learned from ops, such as `⌈H/2⌉`, that other formulas are built from."""
 
 
@@ -61,7 +61,7 @@ class Solver:
             for text, vector in zip(vocabulary, values, strict=True)
             if all(v == int(v) for v in vector)
         ]
-        self._most = len(self._known) + LEARNED
+        self._most = len(self._known) + MAX_LEARNED_SIZES
         self._add_candidates(values)
 
     def _add_candidates(self, values: list[tuple]) -> None:
@@ -158,7 +158,7 @@ class Solver:
     def reset(self) -> None:
         """Drop all answers, but not the ambiguous values."""
         self._answers.clear()
-        del self._known[self._most - LEARNED :]
+        del self._known[self._most - MAX_LEARNED_SIZES :]
 
     def _candidates(self, vector) -> list[str]:
         """Return the listed candidates; one that is a constant at all sizes does not count."""

@@ -12,17 +12,17 @@ from tracer.capture.callable_module import Function
 from tracer.capture.tensors.module_state import StateSnapshot
 from tracer.capture.tensors.pytree import named_tensors
 from tracer.shapes.shadow_module import shadow_copy
-from tracer.utils.tensor_diff import FAR
+from tracer.utils.tensor_diff import INFINITY_THRESHOLD
 
-WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
-WIDE |= {torch.complex64: torch.complex128}
-FREE = 3
+WIDE_DTYPES = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
+WIDE_DTYPES |= {torch.complex64: torch.complex128}
+FREE_DRAWS = 3
 """Number of draws of other inputs that keep only shapes and dtypes."""
-WIDER = 1.5
+RANGE_GROWTH = 1.5
 """Factor by which the range of inputs grows from one draw to the next."""
-FEW = 2
+MAX_FLAG_VALUES = 2
 """Largest number of different integers that are flags, such as those of a mask, and no ids."""
-SPREAD = 0.1
+FACTOR_STD = 0.1
 """Standard deviation of the random factors of weights, and of the numbers that replace zeros."""
 
 
@@ -76,20 +76,20 @@ def other_weights(parameter: Tensor, generator: torch.Generator, wide: bool) -> 
     order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
     values = parameter.detach().flatten()[order]
     del order  # an embedding is large, and each of these as large as it is
-    weights = _normal(values, generator).mul_(SPREAD).exp_().mul_(values)
+    weights = _normal(values, generator).mul_(FACTOR_STD).exp_().mul_(values)
     if (zero := values == 0).any():
-        weights[zero] = SPREAD * _normal(weights[zero], generator)
+        weights[zero] = FACTOR_STD * _normal(weights[zero], generator)
     return _like(parameter, weights, wide)
 
 
 def other_inputs(inputs: Any, draw: int) -> Any:
     """Return nested inputs with other values in their tensors.
 
-    The first `FREE` draws keep only shapes and dtypes. Later ones keep masks and positions, and the integers of each
-    row. Raise ValueError if no value changed.
+    The first `FREE_DRAWS` draws keep only shapes and dtypes. Later ones keep masks and positions, and the integers of
+    each row. Raise ValueError if no value changed.
     """
     generator = torch.Generator().manual_seed(draw)
-    free = draw if draw <= FREE else 0
+    free = draw if draw <= FREE_DRAWS else 0
     known = {id(tensor): tensor for _, tensor in named_tensors("", inputs) if tensor.numel()}
     changed = {key: other_values(tensor, generator, free=free) for key, tensor in known.items()}
     if known and not any(map(_has_changed, known.values(), changed.values())):
@@ -120,7 +120,7 @@ def other_values(tensor: Tensor, generator: torch.Generator, wide: bool = False,
             return _cast(tensor, wide)
         keys = torch.rand(tensor.shape, generator=generator).to(tensor.device)
         return _like(tensor, tensor.detach().gather(-1, keys.argsort(-1)), wide)
-    low, high = (float(end) * (WIDER**free if end * sign > 0 else 1) for end, sign in _ends(tensor))
+    low, high = (float(end) * (RANGE_GROWTH**free if end * sign > 0 else 1) for end, sign in _ends(tensor))
     share = 0.05 + 0.9 * torch.rand(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device) ** 2
     return _like(tensor, low + share * ((high - low) or 1.0), wide)
 
@@ -132,14 +132,15 @@ def _ends(tensor: Tensor) -> tuple[tuple[Tensor, int], tuple[Tensor, int]]:
 
 
 def _redraw(numbers: Tensor, generator: torch.Generator) -> Tensor:
-    """Return numbers drawn from the existing ones, except the largest of more than `FEW`; flags from 0 and 1.
+    """Return numbers drawn from the existing ones, except the largest of more than `MAX_FLAG_VALUES`; flags from 0 and
+    1.
 
     A single different number becomes one less.
     """
     known = numbers.unique()
     if ((known == 0) | (known == 1)).all():
         known = torch.tensor([0, 1]).to(known)
-    elif len(known) > FEW:
+    elif len(known) > MAX_FLAG_VALUES:
         known = known[:-1]
     elif len(known) == 1:
         known = known - 1
@@ -150,7 +151,7 @@ def _redraw(numbers: Tensor, generator: torch.Generator) -> Tensor:
 def _is_float_mask(tensor: Tensor) -> bool:
     """Return whether floats are a mask: with infinities, or with values that stand for them, or of 0 and 1."""
     (low, _), (high, _) = _ends(tensor)
-    return not (max(-low, high) <= FAR) or _is_binary(tensor.detach())
+    return not (max(-low, high) <= INFINITY_THRESHOLD) or _is_binary(tensor.detach())
 
 
 def _is_binary(values: Tensor) -> bool:
@@ -172,11 +173,11 @@ def _normal(values: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _cast(tensor: Tensor, wide: bool) -> Tensor:
-    return tensor.detach().to(WIDE.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype, copy=True)
+    return tensor.detach().to(WIDE_DTYPES.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype, copy=True)
 
 
 def _like(tensor: Tensor, values: Tensor, wide: bool) -> Tensor:
     """Return the values in the shape and memory layout of a tensor."""
-    dtype = WIDE.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype
+    dtype = WIDE_DTYPES.get(tensor.dtype, tensor.dtype) if wide else tensor.dtype
     tensor_like = torch.empty_like(tensor, dtype=dtype, requires_grad=False)
     return tensor_like.copy_(values.reshape(tensor.shape))

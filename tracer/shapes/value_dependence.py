@@ -6,7 +6,7 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.python_scalars import scalars_of
-from tracer.shapes import OF_DATA, UNCOMPARED, PartialSolution, Solution, Vocabulary, reads_values
+from tracer.shapes import OF_DATA, UNCOMPARED_NOTE, PartialSolution, Solution, Vocabulary, reads_values
 from tracer.shapes.input_axes import copies_at_same_sizes
 from tracer.utils.error_text import reason
 
@@ -27,7 +27,7 @@ def solve_value_dependence(module: torch.nn.Module, recording: Recording) -> tup
                 note = reason(error)
     except Exception as error:  # of what can't be copied
         note = reason(error)
-    return None, UNCOMPARED.format(note)
+    return None, UNCOMPARED_NOTE.format(note)
 
 
 def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:

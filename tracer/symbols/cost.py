@@ -17,14 +17,14 @@ from tracer.symbols.formula_parser import LETTERS
 from tracer.symbols.notation import parse
 from tracer.utils.internals.torch_internals import OpOverloadPacket
 
-FUSED = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
+FUSED_OPS = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
 """Fused attention of devices that PyTorch's own counter does not know."""
 _PRODUCTS = (
     "mm", "mv", "dot", "conv", "rnn", "lstm", "gru", "linear", "linalg", "matmul", "attention", "encoder_layer", "fft",
     "cdist", "euclidean_dist", "trilinear", "cholesky", "lu_factor", "lu_solve", "geqrf", "addr", "outer",
 )  # fmt: skip
 """What the names of ops have in them that multiply matrices, whoever wrote them."""
-_OTHERS = ("gamma", "upsample", "vector_norm", "bilinear2d", "cumm", "convert", "hamming", "fftshift", "dummy")
+_LOOKALIKES = ("gamma", "upsample", "vector_norm", "bilinear2d", "cumm", "convert", "hamming", "fftshift", "dummy")
 """What the names of ops have in them that are none, although the above is in them too."""
 
 
@@ -37,7 +37,9 @@ def attention_flops(q, k, v, *rest, out_val=None, out_shape=None, **options) -> 
 @lru_cache(maxsize=1)
 def _formulas() -> dict:
     overloads = {packet: formula for packet, formula in flop_registry.items() if isinstance(packet, OpOverloadPacket)}
-    named = {packet.__name__: formula for packet, formula in overloads.items()} | dict.fromkeys(FUSED, attention_flops)
+    named = {packet.__name__: formula for packet, formula in overloads.items()} | dict.fromkeys(
+        FUSED_OPS, attention_flops
+    )
     return named | {f"{name}_": formula for name, formula in named.items()}  # in place
 
 
@@ -48,7 +50,7 @@ def counts(op: str) -> bool | None:
     if op in _formulas():
         return True
     theirs = "." in op or any(part in op for part in _PRODUCTS)
-    return None if theirs and not any(part in op for part in _OTHERS) else False
+    return None if theirs and not any(part in op for part in _LOOKALIKES) else False
 
 
 @lru_cache(maxsize=4096)

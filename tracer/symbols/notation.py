@@ -73,7 +73,7 @@ MEANINGS = {
     "m": "variates: series measured in parallel",
 }
 """What each size is, for a reader who meets it for the first time."""
-NAMED = "a size that the caller named"
+NAMED_MEANING = "a size that the caller named"
 """What is said of the sizes of a stranger's module."""
 
 AXES = {

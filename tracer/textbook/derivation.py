@@ -21,7 +21,7 @@ from tracer.expr.nn.attention_masks import CausalMask, PrefixMask
 from tracer.graph.dataflow import Graph
 from tracer.graph.module_tree import ModuleTree
 from tracer.graph.passes import run_passes
-from tracer.graph.value_shapes import HERE, OF_INPUT, Shapes
+from tracer.graph.value_shapes import OF_INPUT, THIS_RUN_NOTE, Shapes
 from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
 from tracer.shapes import Solution
@@ -39,24 +39,24 @@ from tracer.textbook.steps import DerivedStep, Line, StepOrigin, opaque
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import describe_error
 
-BROUGHT = (
+BROUGHT_NOTE = (
     "{} was computed outside PyTorch and changes with the values of the input; how it depends on them was not seen."
 )
-MOVED = f"{HERE}: {{}} was computed outside PyTorch and is another tensor at other sizes."
-SIZED = "A size of it follows from the values of the input."
+MOVED_NOTE = f"{THIS_RUN_NOTE}: {{}} was computed outside PyTorch and is another tensor at other sizes."
+SIZED_NOTE = "A size of it follows from the values of the input."
 
 KERNEL = "There is no formula for this call, so PyTorch's own kernel is run again: a weaker proof."
 
 
-CHANGED = "The model does not do this: the run was changed here ({})."
+CHANGED_NOTE = "The model does not do this: the run was changed here ({})."
 LETTER = re.compile(r"(\\(tilde|hat|bar)\{)?\\(mathbf|boldsymbol|mathrm)\{[^{}]*\}(?(1)\})|\w")
 """The letter at the start of a tensor's name, with its accent."""
 
 PARAMETER = "parameter "
-GIVEN = ("input ", PARAMETER, "constant ")
+SOURCE_PREFIXES = ("input ", PARAMETER, "constant ")
 """Prefixes of the keys of values that no op of the run computed."""
 
-HELD = 64
+CACHE_SIZE = 64
 """Largest number of cached books: texts of a class have many lengths, each with its own book."""
 
 
@@ -99,9 +99,9 @@ class ReusableTextbook(NamedTuple):
         return self.sizes.keys() == sizes.keys() and all(value > 1 and values.count(value) == 1 for value in others)
 
 
-_books = Cache(HELD)
+_books = Cache(CACHE_SIZE)
 """The books of the last runs with their solutions: a run of the same model on other values has the same one."""
-_lenders = Cache(HELD)
+_lenders = Cache(CACHE_SIZE)
 """Books that hold at any sizes, by the requests of their runs."""
 
 
@@ -148,7 +148,7 @@ def _borrow(outline, calls: CallLog, solution: Solution | None, sizes: dict[str,
 
 def _anywhere(book: Textbook) -> bool:
     """Return whether nothing in a book holds at the sizes of its run alone."""
-    return not book.problems and not any(HERE in step.line.note or opaque(step.line) for step in book.steps)
+    return not book.problems and not any(THIS_RUN_NOTE in step.line.note or opaque(step.line) for step in book.steps)
 
 
 def _derive(
@@ -209,7 +209,7 @@ def _derive(
             writer.condition = writer.line(key)
         if part in ("X", "Y"):
             equation = _stream_first(roles, ids, equation)
-        if part == "H" and not note.startswith(HERE):
+        if part == "H" and not note.startswith(THIS_RUN_NOTE):
             shapes.restate(key, infer(equation, fits))
         if part == "M" and equation.has(CausalMask, PrefixMask):
             kind = "causal M" if equation.has(CausalMask) else "prefix M"
@@ -221,12 +221,12 @@ def _derive(
             at = len(book.steps) if fused_line.layer == layer else _block(book, places, module, layer)
             book.steps.insert(at, DerivedStep(fused_line, _kernel(recording, graph, plan, key), ()))
         outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.brought)
-        remarks = [*shapes.remarks, *(BROUGHT.format(f"${outsider.name}$") for outsider in outside)]
+        remarks = [*shapes.remarks, *(BROUGHT_NOTE.format(f"${outsider.name}$") for outsider in outside)]
         remarks += [
-            MOVED.format(f"${outsider.name}$") for outsider in tensors(equation) if outsider.key in shapes.moved
+            MOVED_NOTE.format(f"${outsider.name}$") for outsider in tensors(equation) if outsider.key in shapes.moved
         ]
-        remarks += [SIZED] if shapes.depends_on_values(key) else []
-        if any(remark.startswith(HERE) for remark in remarks) and note.startswith(HERE):
+        remarks += [SIZED_NOTE] if shapes.depends_on_values(key) else []
+        if any(remark.startswith(THIS_RUN_NOTE) for remark in remarks) and note.startswith(THIS_RUN_NOTE):
             note = ""
         subject.equations[key] = equation
         context = Context(subject, key, part, equation)
@@ -246,7 +246,7 @@ def _derive(
             refuted=explanation.refuted,
             outside=frozenset(outsider.key for outsider in outside),
             of_input=any(remark.endswith(OF_INPUT) for remark in remarks)
-            or (SIZED in remarks and equation.has(OneHot)),
+            or (SIZED_NOTE in remarks and equation.has(OneHot)),
             idiom=not book.idioms.isdisjoint(ops),
         )
         book.steps.append(DerivedStep(line, _op(key), ops, key, value.shape, value.dtype, shapes.solved.get(key)))
@@ -258,7 +258,7 @@ def _derive(
     lines = {step.key for step in book.steps}
     keys = (plan.unchanged_source(ref.key) for ref in graph.outputs)
     keys = (changes[key].after.key if key in changes else key for key in keys)
-    book.returned = tuple(key if key in lines or key.startswith(GIVEN) else "" for key in keys)
+    book.returned = tuple(key if key in lines or key.startswith(SOURCE_PREFIXES) else "" for key in keys)
     return book
 
 
@@ -303,7 +303,7 @@ def _changed_line(
         tensor=writer.changed[change.before.key],
         equation=equation,
         place=line.place and line.place._replace(output=_output(key)),
-        why=CHANGED.format(change.text),
+        why=CHANGED_NOTE.format(change.text),
         note=KERNEL if kernels(equation) else "",
         facts=(),
         refuted=(),
@@ -373,7 +373,7 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
         _same_shape(infer(equation, fits), stated, fits)
     except ShapeError as error:
         _same_shape(infer(equation, here), stated, here)
-        return f"{HERE}: {error}."
+        return f"{THIS_RUN_NOTE}: {error}."
     return ""
 
 
@@ -386,13 +386,13 @@ def _bound(graph: Graph, plan: StepPlan, shapes: Shapes, key: str, ops: tuple[in
     otherwise = any(shapes.has_other_operand(key, graph.calls[index]) for key, index in taken)
     otherwise = otherwise or shapes.diverges(ops)
     if otherwise and not isinstance(equation, IsContiguous):  # which is the same however often the places are repeated
-        return f"{HERE}: at others, the code takes another path."
+        return f"{THIS_RUN_NOTE}: at others, the code takes another path."
     if shapes.plain:
-        return f"{HERE}: its layout is not known in symbols."
+        return f"{THIS_RUN_NOTE}: its layout is not known in symbols."
     compared = (node for node in equation.atoms(Compare) if node.get("sign") in ("=", r"\ne"))
     numbers = (operand.value for node in compared for operand in node.operands if isinstance(operand, Scalar))
     if any(number.is_Integer and number > 1 for number in numbers):
-        return f"{HERE}: the code compares with a number, which may be another one there."
+        return f"{THIS_RUN_NOTE}: the code compares with a number, which may be another one there."
     return ""
 
 

@@ -18,39 +18,41 @@ from tracer.textbook.claims import Claim, Why
 from tracer.textbook.claims import predicates as so
 
 ONE_SCALE = Claim("This brings all tokens to one scale before the next step reads them.", so.top(LayerNorm, RMSNorm))
-CENTRED = "is shifted to mean 0 and scaled to variance 1. A small ε keeps the root from being 0"
-RESCALED = (
+CENTRING = "is shifted to mean 0 and scaled to variance 1. A small ε keeps the root from being 0"
+RESCALING_CLAIMS = (
     Claim("A trainable γ and β then rescale and shift it.", so.norm_of_kind(LayerNorm, 1, 2)),
     Claim("A trainable γ then rescales it.", so.norm_of_kind(LayerNorm, 1)),
 )
-OWN = Claim("It has its own γ and β.", so.both(so.norm_of_kind(LayerNorm, 1, 2), so.own_parameters))
+OWN_PARAMETERS_CLAIM = Claim("It has its own γ and β.", so.both(so.norm_of_kind(LayerNorm, 1, 2), so.own_parameters))
 ENDS = Claim("This is the block's output.", so.ends_its_block)
 GOES_ON = Claim("The next block reads it.", so.both(so.ends_its_block, so.read_by_a_block), optional=True)
 SHARPEST = Claim(
     "If scores are too large, the softmax gives nearly all of a row to one token, and hardly any gradient."
 )
-SPREAD = Claim(
+SPREAD_CLAIM = Claim(
     "The spread of a sum of d_k independent products grows as √d_k, so the scores are divided by √d_k.",
     so.over_root,
 )
 FROM_0 = (Claim("Note 000 counts tokens from 1 to V, but the code counts from 0 to V − 1.", so.top(Lookup)),)
 """A note of tables of tokens."""
-LONGER = (Claim("Note 000 has a table with T rows; the code keeps a longer one and takes its first T.", so.first_rows),)
+LONGER_TABLE_CLAIMS = (
+    Claim("Note 000 has a table with T rows; the code keeps a longer one and takes its first T.", so.first_rows),
+)
 """A note of tables of positions."""
-COMPARED = (
+SCORES_CLAIMS = (
     Claim("Every query meets every key: one number for each pair of tokens, in every head.",
           so.both(so.of_attention("S"), so.several_heads)),
     Claim("Every query meets every key: one number for each pair of tokens.", so.of_attention("S")),
     Claim("Every query meets every key: one number for each pair of channels.", so.of_channels),
 )  # fmt: skip
-MIXED = (
+CONTEXT_CLAIMS = (
     Claim("This is each token's mixture of the values, weighted by its row of the attention weights.", so.mixes_values),
     Claim(
         "This is each channel's mixture of the values, weighted by its row of the attention weights.", so.of_channels
     ),
     Claim("Each row of the attention weights mixes the values. The equation adds something to that mixture."),
 )
-JOINED = (
+OUTPUT_CLAIMS = (
     Claim("The heads, which worked independently, are concatenated again.", so.heads_joined),
     Claim("With one head there is nothing to concatenate: the mixture is d_k wide.",
           so.both(so.one_head, so.ends_in("d_k"))),
@@ -62,7 +64,7 @@ COLLAPSE = Claim(
     so.both(so.part("G"), BEFORE_AND_AFTER),
 )
 PLACES_MATTER = Claim("The dot products of attention compare what tokens contain.")
-TALKED = Claim(
+TOKEN_MIXING_CLAIM = Claim(
     "It has collected information from the others through attention.", so.both(so.takes_that_token, so.open_to_first)
 )
 
@@ -84,8 +86,8 @@ def bends(name: str, node: type[Node], low: str) -> Claim:
 
 WHY: dict[str, Why] = {
     "norm1": (
-        Claim(f"Each token {CENTRED}.", so.top(LayerNorm)),
-        RESCALED,
+        Claim(f"Each token {CENTRING}.", so.top(LayerNorm)),
+        RESCALING_CLAIMS,
         Claim("Each token is normalised by itself.", so.top(LayerNorm)),
     ),
     "query": (
@@ -126,10 +128,10 @@ WHY: dict[str, Why] = {
         Claim("It is separate from the key: being found and being useful are two different things.",
               so.own_projection("V", "K")),
     ),
-    "scores": (COMPARED, SPREAD, SHARPEST),
+    "scores": (SCORES_CLAIMS, SPREAD_CLAIM, SHARPEST),
     "masked scores": (
-        COMPARED,
-        SPREAD,
+        SCORES_CLAIMS,
+        SPREAD_CLAIM,
         (
             Claim("The mask is added: 0 where a token may attend, -∞ where it may not. The softmax turns -∞ into a "
                   "weight of exactly 0.", so.both(so.has_causal_mask, so.by_infinity)),
@@ -146,7 +148,7 @@ WHY: dict[str, Why] = {
         ),
         Claim("This is the tensor that attention maps show."),
     ),
-    "context": (MIXED, JOINED),
+    "context": (CONTEXT_CLAIMS, OUTPUT_CLAIMS),
     "output": (
         (
             Claim("So far the heads have worked independently. This product mixes what they found and brings it to the "
@@ -167,8 +169,8 @@ WHY: dict[str, Why] = {
         ),
     ),
     "norm2": (
-        Claim(f"Before the MLP, each token {CENTRED}.", so.both(so.top(LayerNorm), so.taken_by("U", "gate"))),
-        OWN,
+        Claim(f"Before the MLP, each token {CENTRING}.", so.both(so.top(LayerNorm), so.taken_by("U", "gate"))),
+        OWN_PARAMETERS_CLAIM,
         Claim("The sum before this step stays as it was: only the MLP reads the normalised copy.",
               so.both(so.in_front, so.taken_only_by("U", "gate"))),
     ),
@@ -208,18 +210,18 @@ WHY: dict[str, Why] = {
         Claim("The arithmetic is the same, and one large product uses the hardware better than several small ones."),
     ),
     "fused context": (
-        MIXED,
-        JOINED,
+        CONTEXT_CLAIMS,
+        OUTPUT_CLAIMS,
         Claim("One kernel computes all of attention here, and this is the first tensor that it returns.", so.is_fused),
     ),
     "norm after": (
-        Claim(f"After the residual sum, as in the first transformer, each token {CENTRED}.",
+        Claim(f"After the residual sum, as in the first transformer, each token {CENTRING}.",
               so.both(so.top(LayerNorm), so.behind_a_sum)),
-        RESCALED,
+        RESCALING_CLAIMS,
     ),
     "norm after 2": (
-        Claim(f"After the second sum, too, each token {CENTRED}.", so.both(so.top(LayerNorm), so.behind_a_sum)),
-        OWN,
+        Claim(f"After the second sum, too, each token {CENTRING}.", so.both(so.top(LayerNorm), so.behind_a_sum)),
+        OWN_PARAMETERS_CLAIM,
         ENDS,
         GOES_ON,
     ),
@@ -233,7 +235,7 @@ WHY: dict[str, Why] = {
               so.has(Unfold)),
         Claim("Each patch becomes a token of D numbers.", so.ends_in("D")),
     ),
-    "take": (Claim("Of all tokens, the head reads only the first, CLS.", so.takes_that_token), TALKED),
+    "take": (Claim("Of all tokens, the head reads only the first, CLS.", so.takes_that_token), TOKEN_MIXING_CLAIM),
     "classes": (
         (
             Claim("One last matrix product gives a score for each class, the logit.",
@@ -303,11 +305,11 @@ WHY: dict[str, Why] = {
         Claim("Each token gets the number of its sentence. No input sets these numbers here, so they are the same for "
               "every text.", so.without(so.depends("x"))),
     ),
-    "taken": (Claim("This takes the first token, CLS, for the whole input.", so.takes_that_token), TALKED),
+    "taken": (Claim("This takes the first token, CLS, for the whole input.", so.takes_that_token), TOKEN_MIXING_CLAIM),
     "one scale": (ONE_SCALE,),
     "first norm": (
-        Claim(f"Before the first block, each token {CENTRED}.", so.both(so.top(LayerNorm), so.part("first norm"))),
-        RESCALED,
+        Claim(f"Before the first block, each token {CENTRING}.", so.both(so.top(LayerNorm), so.part("first norm"))),
+        RESCALING_CLAIMS,
     ),
     "norm": (
         Claim("Every block has added to the residual stream, and nothing has normalised the last sum.",

@@ -26,7 +26,7 @@ from tracer.record import dtype_name
 from tracer.textbook.parameter_symbols import ParameterSymbols
 from tracer.textbook.step_selection import StepPlan
 
-BROADCASTING = ops_with("broadcast")
+BROADCASTING_CALLS = ops_with("broadcast")
 """Calls that align operands at their last axes, so that leading axes of size 1 can be left out."""
 
 
@@ -232,8 +232,8 @@ class ExpressionBuilder:
             return self._lower_overwrite(call)
         if call.name == "scan":
             return lower_loop(self, call)
-        expression = node(self._bind(call, position, name in BROADCASTING))
-        if name in BROADCASTING and not self._as_stated(expression, key):
+        expression = node(self._bind(call, position, name in BROADCASTING_CALLS))
+        if name in BROADCASTING_CALLS and not self._as_stated(expression, key):
             return simplify(node(self._bind(call, position, False)))
         return simplify(expression)
 

@@ -22,7 +22,7 @@ from tracer.textbook.explanation_rules import scores as reason_of
 from tracer.textbook.explanations import WHY
 from tracer.textbook.hints import Hints
 
-NEAR = 1e-6
+SCALE_TOLERANCE = 1e-6
 """How far a scale may be from the usual one, as a share of it."""
 PARTS = {"mask": "causal M", "scores": "S", "weights": "A"}
 TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weights"}
@@ -99,7 +99,7 @@ def _split_scale(writer, bound, q: Node) -> tuple[Node, float | None]:
     if scaling == 1 and factor is not None:
         width = bound.shape("query")[-1]
         usual = (
-            abs(float(factor) * bound.numeric("query")[-1] ** 0.5 - 1) <= NEAR
+            abs(float(factor) * bound.numeric("query")[-1] ** 0.5 - 1) <= SCALE_TOLERANCE
             if factor.is_number
             else (writer.shapes.same(factor**-2, width))
         )

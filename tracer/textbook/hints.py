@@ -12,7 +12,7 @@ from typing import cast
 
 from tracer.textbook.claims import Claim, Context, Explanation, Why, explain
 
-GIVEN = "parameter ", "input "
+SOURCE_PREFIXES = "parameter ", "input "
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Hint:
 
     def says(self) -> bool:
         """Return whether it sets anything for lines."""
-        return not self.at.startswith(GIVEN) and any(getattr(self, name) for name in SAID)
+        return not self.at.startswith(SOURCE_PREFIXES) and any(getattr(self, name) for name in HINT_FIELDS)
 
     def reason(self, derived: Why, context: Context) -> Explanation:
         """Return the explanation of the line, from the hint or as derived, with its source."""
@@ -70,7 +70,7 @@ class Hint:
         )
 
 
-SAID = tuple(
+HINT_FIELDS = tuple(
     field.name for field in fields(Hint) if field.name not in ("at", "role", "module", "apart", "finding", "intent")
 )
 """Fields that a hint can set for a line."""
@@ -87,12 +87,12 @@ class Hints:
         """Return all hints for a line, merged into one."""
         matching = [hint for hint in self._hints if hint.fits(at, role, module) and hint.says()]
         self.fitted.update(matching)
-        texts = {name: value for hint in matching for name in SAID if (value := getattr(hint, name))}
+        texts = {name: value for hint in matching for name in HINT_FIELDS if (value := getattr(hint, name))}
         return Hint(at, role, module, **texts)
 
     def letter(self, name: str) -> str:
         """Return the letter of a parameter or an input, by its key; "" if no hint sets one."""
-        matching = [hint for hint in self._hints if hint.at.startswith(GIVEN) and fnmatchcase(name, hint.at)]
+        matching = [hint for hint in self._hints if hint.at.startswith(SOURCE_PREFIXES) and fnmatchcase(name, hint.at)]
         self.fitted.update(matching)
         return matching[-1].letter if matching else ""
 

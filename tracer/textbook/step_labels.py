@@ -19,7 +19,7 @@ class StepLabel(NamedTuple):
     id: str = ""
 
 
-SAID = {
+ROLE_LABELS = {
     "patches": StepLabel("patches", "Cut into patches", "patches"),
     "I": StepLabel("embedding", "Embed the patches", "embedding"),
     "sequence": StepLabel("embedding", "Make the sequence", "sequence"),
@@ -110,8 +110,8 @@ SAID = {
 
 
 def part(roles: Roles, key: str, shape: tuple) -> str:
-    """Return the label key of a line in `SAID`: its role with details, such as rotated queries or the first norm of a
-    block."""
+    """Return the label key of a line in `ROLE_LABELS`: its role with details, such as rotated queries or the first norm
+    of a block."""
     role = roles.of.get(key, "")
     plain = role.rstrip("'")
     around = {roles.of.get(operand) for operand in roles.operands[key]}
@@ -150,8 +150,8 @@ def stage(roles: Roles, key: str, part: str) -> str:
     module, call = roles.module(key), roles.name(key)
     if part in ("X", "Y", "R"):
         module, call = stage_of_sum(roles, key) or module, ""
-    elif part in SAID and SAID[part].stage:
-        return SAID[part].stage
+    elif part in ROLE_LABELS and ROLE_LABELS[part].stage:
+        return ROLE_LABELS[part].stage
     if call in CONVOLUTIONS or call in RECURRENT:
         return "convolution" if call in CONVOLUTIONS else "recurrence"
     words = module.lower()
@@ -181,8 +181,8 @@ def title(part: str, call: str, equation: Node, result: str | None) -> str:
     of_maps = next((label for kind, label in OF_MAPS.items() if equation.has(kind)), "")
     if of_maps and part.rstrip("12").endswith("norm"):
         return of_maps
-    if part in SAID and part not in ("Z", "result"):
-        return SAID[part].title
+    if part in ROLE_LABELS and part not in ("Z", "result"):
+        return ROLE_LABELS[part].title
     if result is not None:
         return result
     return ops.title(call)
@@ -220,7 +220,7 @@ def _apart(ids: dict[str, str]) -> dict[str, str]:
 
 def _id(roles: Roles, key: str, part: str) -> str:
     module, places = roles.module(key), roles.places
-    own = SAID[part].id if part in SAID else ""
+    own = ROLE_LABELS[part].id if part in ROLE_LABELS else ""
     if part in ("X", "Y"):
         own = f"{stage(roles, key, part)}.residual"
     elif part == "R" or not own:

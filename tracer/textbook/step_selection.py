@@ -33,7 +33,7 @@ from tracer.ops import (
     SCATTER_REDUCES,
     SOFTMAXES,
     TRANSPOSES,
-    UNINITIALISED,
+    UNINITIALISED_OPS,
     base,
     takes_shape,
 )
@@ -290,7 +290,7 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
     if _starts(graph, name, consumers):
         return True
     returned = key in {graph.root(ref.key) for ref in graph.outputs}
-    if name in UNINITIALISED or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
+    if name in UNINITIALISED_OPS or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
         return True
     if any(_is_scanned(graph, key, graph.calls[consumer]) or _gates(graph, key, consumer) for consumer in consumers):
         return False

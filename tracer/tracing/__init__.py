@@ -22,7 +22,7 @@ from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.shapes import Solution, Vocabulary, solve
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.value_dependence import solve_value_dependence
-from tracer.symbols.notation import MEANINGS, NAMED
+from tracer.symbols.notation import MEANINGS, NAMED_MEANING
 from tracer.textbook.derivation import Textbook, derive
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep, owners
@@ -73,7 +73,7 @@ def note_origin(error: BaseException, **origin: Any) -> None:
         vars(holder)["failed_run"] = vars(holder)["failed_run"]._replace(**origin)
 
 
-WHOLE = {"": "L"}
+SINGLE_TOWER = {"": "L"}
 """The towers of a model that is one: all its modules, L blocks."""
 
 KEEP = 64 * 2**20
@@ -91,20 +91,20 @@ FAKE = (
 )
 """Why tensors of a mode of PyTorch's compiler are refused."""
 
-BARE = (
+FORWARD_AD_PROBLEM = (
     "it takes derivatives by torch.autograd.forward_ad or torch.func.linearize, whose zeros have no memory to record:"
     " torch.func.jvp computes the same"
 )
 """Why derivatives that are computed forwards outside `torch.func.jvp` are refused."""
-UNALLOCATED = "data is not allocated yet"
+UNALLOCATED_MESSAGE = "data is not allocated yet"
 """What PyTorch says of such zeros."""
-APART = "{} is on the device 'meta', where tensors have no values, and {} is not: put both on one device"
+DEVICES_PROBLEM = "{} is on the device 'meta', where tensors have no values, and {} is not: put both on one device"
 VALUELESS = "it asks for values, and on the device 'meta' tensors have none ({}): run it on the CPU"
 """Why a model without values can't go on."""
 
-CHANGED = "This run was changed: {}."
+CHANGED_NOTE = "This run was changed: {}."
 
-LATER = "later"
+DEFERRED = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
 
 
@@ -198,7 +198,7 @@ def _lines_of(
 
 def of_caller(trace: Trace) -> Trace:
     """Return a trace whose sizes the caller named; their meaning is the caller's."""
-    return replace(trace, symbols=tuple(replace(size, meaning=NAMED) for size in trace.symbols))
+    return replace(trace, symbols=tuple(replace(size, meaning=NAMED_MEANING) for size in trace.symbols))
 
 
 def record_or_explain(
@@ -210,8 +210,8 @@ def record_or_explain(
     primitives: bool | Collection[int] = False,
     calls: bool = False,
 ) -> Recording:
-    if prove not in (True, False, LATER):
-        raise ValueError(f"prove={quote(prove)} was given, expected True, False or {LATER!r}")
+    if prove not in (True, False, DEFERRED):
+        raise ValueError(f"prove={quote(prove)} was given, expected True, False or {DEFERRED!r}")
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers()), **inputs_of(module, args, kwargs)}
     for name, tensor in tensors.items():
         if type(tensor).__name__ == "FakeTensor":  # the class is not public
@@ -236,13 +236,13 @@ def record_or_explain(
 def _refusal(error: Exception, tensors: dict[str, torch.Tensor]) -> str:
     """Return in one sentence why a forward that runs elsewhere can't be recorded, or has no values to run on; "" for an
     error of the model's own."""
-    if UNALLOCATED in str(error):
-        return BARE
+    if UNALLOCATED_MESSAGE in str(error):
+        return FORWARD_AD_PROBLEM
     bare = [name for name, tensor in tensors.items() if tensor.is_meta]
     rest = [name for name, tensor in tensors.items() if not tensor.is_meta]
     if not bare or "meta" not in str(error):
         return ""
-    return APART.format(quote(bare[0]), quote(rest[0])) if rest else VALUELESS.format(describe_error(error))
+    return DEVICES_PROBLEM.format(quote(bare[0]), quote(rest[0])) if rest else VALUELESS.format(describe_error(error))
 
 
 def solve_first(
@@ -280,7 +280,7 @@ def assemble(
     solution: Solution | None,
     prove: bool | str = True,
     notes: tuple[str, ...] = (),
-    parts: dict[str, str] = WHOLE,
+    parts: dict[str, str] = SINGLE_TOWER,
     hints: tuple[Hint, ...] = (),
     lend: bool = False,
     spelled: frozenset[int] = frozenset(),
@@ -309,11 +309,11 @@ def assemble(
     )
     value = (
         Values(module, recording.store, derived_steps, lines, sizes)
-        if prove and prove != LATER and derived_steps
+        if prove and prove != DEFERRED and derived_steps
         else None
     )
     rerun = Rerun(module, recording, sizes) if prove and derived_steps else None
-    steps, derived_steps = steps_of(derived_steps, account.ops, solution, sizes, same, value, prove == LATER, rerun)
+    steps, derived_steps = steps_of(derived_steps, account.ops, solution, sizes, same, value, prove == DEFERRED, rerun)
     refuted = {
         op
         for step, derived_step in zip(steps, derived_steps, strict=True)
@@ -345,13 +345,13 @@ def assemble(
         if key not in values and (derived_step := recording.inputs.get(key.removeprefix("input "))) is not None:
             values[key] = copy_to_cpu(derived_step)
     respell: Callable[[frozenset[int]], Trace] | None = None
-    if prove == LATER and book.idioms and recording.calls:
+    if prove == DEFERRED and book.idioms and recording.calls:
         facts |= {"model": model, "notes": before}
         recording_of_values = _holding(recording, recording.calls, values)
         respell = partial(_respell, module, recording_of_values, spelled, facts)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, derived_steps) if recording.calls else ()
-    changed = CHANGED.format(", ".join(more["changes"])) if more.get("changes") else ""
+    changed = CHANGED_NOTE.format(", ".join(more["changes"])) if more.get("changes") else ""
     notes = (
         *notes,
         *filter(None, [changed, limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned)]),
@@ -388,7 +388,7 @@ def _respell(
     module: torch.nn.Module, recording: Recording, spelled: frozenset[int], facts: dict[str, Any], ops: frozenset[int]
 ) -> Trace:
     """Return the trace of a recording with these ops written as the code has them, too, its proofs still to come."""
-    return assemble(module, recording, prove=LATER, spelled=spelled | ops, **facts)
+    return assemble(module, recording, prove=DEFERRED, spelled=spelled | ops, **facts)
 
 
 def _holding(recording: Recording, calls: CallLog, values: dict[str, torch.Tensor]) -> Recording:
@@ -479,4 +479,6 @@ def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tupl
 
 
 def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:
-    return tuple(Symbol(name, MEANINGS.get(name, NAMED), value, derived.get(name, "")) for name, value in sizes.items())
+    return tuple(
+        Symbol(name, MEANINGS.get(name, NAMED_MEANING), value, derived.get(name, "")) for name, value in sizes.items()
+    )

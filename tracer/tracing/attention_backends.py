@@ -26,7 +26,7 @@ WAYS = {
 """The ways to run one `nn.MultiheadAttention`, as (`need_weights`, whether its fast path is left closed)."""
 
 
-NAMES, DERIVED = ("B", "S", "D", "h", "d_k"), {"d_k": "D/h"}
+NAMES, DERIVED_SIZES = ("B", "S", "D", "h", "d_k"), {"d_k": "D/h"}
 PROBES = [
     {"B": 3, "S": 5, "D": 14, "h": 2},
     {"B": 11, "S": 13, "D": 68, "h": 4},
@@ -167,10 +167,10 @@ def _trace_twin(attention: nn.MultiheadAttention, inputs, arguments):
     masked = arguments["attn_mask"] is not None or arguments["key_padding_mask"] is not None
     if query is key is value and query.dim() == 3 and attention.batch_first and not masked:
         sizes = dict(zip(("B", "S", "D"), query.shape, strict=True)) | {"h": attention.num_heads}
-        vocabulary = Vocabulary(NAMES, DERIVED, lambda at: _twin(attention, at, arguments))
+        vocabulary = Vocabulary(NAMES, DERIVED_SIZES, lambda at: _twin(attention, at, arguments))
     solution, notes = solve_first(recording, sizes, [(vocabulary, PROBES)] if vocabulary else ())
     full = vocabulary.complete(sizes) if vocabulary else {}
-    derived = DERIVED if vocabulary else {}
+    derived = DERIVED_SIZES if vocabulary else {}
     return assemble(
         attention, recording, model="attention", sizes=full, derived=derived, solution=solution, notes=notes
     )

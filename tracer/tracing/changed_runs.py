@@ -18,7 +18,7 @@ from tracer.changes.kinds import Several
 from tracer.expr import Node, Tensor, tensors
 from tracer.expr.math.algebra import Plus
 from tracer.ops import ATTENTION
-from tracer.record import CHANGED, AttentionRecord, split_id
+from tracer.record import CHANGED_SUFFIX, AttentionRecord, split_id
 from tracer.textbook.steps import DerivedStep
 from tracer.tracing.score_equations import unmask, unscale
 from tracer.utils.error_text import quote
@@ -198,9 +198,11 @@ def with_changed_weights(
     steps = {step.line.id: step for step in derived}
     used: dict[str, DerivedStep] = {}
     for id, step in steps.items():
-        changed = id.endswith(CHANGED) and id.removesuffix(CHANGED) in steps  # a parameter has no other line
+        changed = (
+            id.endswith(CHANGED_SUFFIX) and id.removesuffix(CHANGED_SUFFIX) in steps
+        )  # a parameter has no other line
         if changed and split_id(id)[1] in ("scores", "weights") and step.line.place:
-            weights = _beside(steps, id, "weights", CHANGED) or _beside(steps, id, "weights")
+            weights = _beside(steps, id, "weights", CHANGED_SUFFIX) or _beside(steps, id, "weights")
             if weights is not None and store.get(weights.value) is not None:
                 used[step.line.place.module] = weights
     return tuple(
@@ -216,7 +218,7 @@ def _with_weights(
     changed = replace(record, weights=weights.value, problem="", after=())
     if record.q:
         return changed
-    scores = _beside(steps, weights.line.id, "scores", CHANGED)
+    scores = _beside(steps, weights.line.id, "scores", CHANGED_SUFFIX)
     return record if scores is None or store.get(scores.value) is None else replace(changed, scores=scores.value)
 
 

@@ -20,7 +20,7 @@ from tracer.shapes import value_of
 from tracer.textbook.steps import DerivedStep, Line, opaque
 from tracer.utils.error_text import quote
 
-GONE = (
+GONE_PROBLEM = (
     "the equations of this run are not at hand, so its lens can't be computed: it was opened from a file, copied or "
     "traced with prove=False; run the model again"
 )
@@ -45,7 +45,7 @@ class LogitLens:
 
     def __init__(self, trace: Trace, part: str = ""):
         if trace.later is None:
-            raise ValueError(GONE)
+            raise ValueError(GONE_PROBLEM)
         derived_steps = list(trace.later.derived_steps)
         self.depths, tail = _path(trace, derived_steps, part)
         last, final = self.depths[-1].id, tail[-1].line

@@ -20,7 +20,7 @@ from tracer.utils.internals.torch_internals import function_schema
 LETTERS = 120
 """Of an argument that is a long list."""
 Levels = tuple[tuple[ModuleRecord, ...], tuple[CallRecord, ...]]
-HELD = 32
+CACHE_SIZE = 32
 """How many runs' levels are held."""
 _records: dict[tuple[int, int], tuple[Sequence[Op], Levels]] = {}
 _lock = Lock()
@@ -38,7 +38,7 @@ def levels(calls: CallLog, ops: Sequence[Op]) -> Levels:
     modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
     records = modules, tuple(_call(call, known) for call in calls.entries if call.func is not None)
     with _lock:
-        while len(_records) >= HELD:
+        while len(_records) >= CACHE_SIZE:
             del _records[next(iter(_records))]
         _records[key] = ops, records
     return records

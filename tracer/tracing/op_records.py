@@ -12,7 +12,7 @@ from tracer.record import Op, TensorRecord, dtype_name
 from tracer.shapes import Solution, held_size
 from tracer.symbols import cost
 
-TRANSPOSED = 6
+TRANSPOSED_ARGUMENT = 6
 """Which argument of a convolution says that it is a transposed one."""
 
 
@@ -65,7 +65,7 @@ def _ops(events, sizes_of: dict[str, int], owner: dict[int, str], solution: Solu
                 if maker not in counted:
                     counted.add(maker)
                     fresh[maker] = j
-        is_transposed = op.name == "convolution" and op.settings[TRANSPOSED]
+        is_transposed = op.name == "convolution" and op.settings[TRANSPOSED_ARGUMENT]
         flops = (
             0
             if op.layout

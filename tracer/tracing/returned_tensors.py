@@ -10,7 +10,7 @@ from tracer.textbook.derivation import Textbook
 from tracer.textbook.steps import DerivedStep
 from tracer.utils.error_text import quote, shorten
 
-MOST = 4
+MAX_NAMED_TENSORS = 4
 """Tensors that a note names."""
 
 
@@ -35,11 +35,11 @@ def unaccounted_note(returned: Iterable[ReturnedTensor]) -> str:
 def given_back(returned: Iterable[ReturnedTensor]) -> str:
     """Return a sentence on the inputs that forward returned unchanged, "" if there are none."""
     same = [tensor for tensor in returned if tensor.of]
-    kinds = " and ".join(dict.fromkeys(quote(tensor.of) for tensor in same[:MOST]))
+    kinds = " and ".join(dict.fromkeys(quote(tensor.of) for tensor in same[:MAX_NAMED_TENSORS]))
     return f"forward returns {kinds} as it is{_list_names(same)}" if same else ""
 
 
 def _list_names(some: Sequence[ReturnedTensor]) -> str:
     names = [quote(tensor.name) for tensor in some if tensor.name]
-    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return f" as {', '.join(names[:MOST])}{more}" if names else ""
+    more = f" and {len(names) - MAX_NAMED_TENSORS} more" if len(names) > MAX_NAMED_TENSORS else ""
+    return f" as {', '.join(names[:MAX_NAMED_TENSORS])}{more}" if names else ""

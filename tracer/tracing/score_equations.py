@@ -24,7 +24,7 @@ from tracer.expr.nn.rope import RepeatKV
 from tracer.record import split_id
 from tracer.shapes import value_of
 
-LOWEST = -1e4
+MASK_THRESHOLD = -1e4
 """The largest number that stands for −∞ in masks."""
 LAYOUTS = Rearrange, SplitHeads, Transposed, RepeatKV
 """Nodes that move numbers, and so hand a factor on."""
@@ -127,7 +127,7 @@ def _without_mask(node: Node) -> Node:
 
 
 def _is_lowest(node: Node) -> bool:
-    return isinstance(node, Scalar) and bool(node.value.is_extended_real) and float(node.value) <= LOWEST
+    return isinstance(node, Scalar) and bool(node.value.is_extended_real) and float(node.value) <= MASK_THRESHOLD
 
 
 def _is_mask(node: Node) -> bool:

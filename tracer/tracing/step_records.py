@@ -25,8 +25,10 @@ Same = Callable[[Any, Any], bool]
 """Whether two sizes are one."""
 
 UNPROVEN = "not executed: the trace was made with prove=False"
-FUSED = "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
-HELD = "Its shape was solved with {size} held at {number}: it is not known at others."
+FUSED_NOTE = (
+    "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
+)
+HELD_NOTE = "Its shape was solved with {size} held at {number}: it is not known at others."
 
 
 def steps_of(
@@ -100,7 +102,7 @@ def _step(
     if solution and solution.has_sizes and not fused:
         solved = derived.solved or solution.outputs[derived.op][derived.output]
     symbolic, note = proven_shape(line, solved, same)
-    notes = ("", FUSED.format(op=op.op)) if fused else (note or _note_held(op, symbolic), proof.note)
+    notes = ("", FUSED_NOTE.format(op=op.op)) if fused else (note or _note_held(op, symbolic), proof.note)
     if isinstance(line.equation, Opaque):
         notes = (*notes[:1], line.equation.note)
     return Step(
@@ -133,7 +135,7 @@ def _step(
 def _note_held(op: Op, symbolic: Sequence[str]) -> str:
     """Return a note on a shape that was solved with a size held, and may depend on it; "" for any other."""
     held, names = held_size(op.note), {name for size in symbolic if size != UNKNOWN for name in names_of(size)}
-    return HELD.format(size=held, number=op.note.split()[-1]) if held and names and held not in names else ""
+    return HELD_NOTE.format(size=held, number=op.note.split()[-1]) if held and names and held not in names else ""
 
 
 @lru_cache(maxsize=4096)

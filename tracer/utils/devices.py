@@ -13,8 +13,8 @@ from tracer.utils.error_text import quote
 if TYPE_CHECKING:
     import torch
 
-KNOWN = ("cpu", "cuda", "mps")
-STAYING = ("cpu", "meta")
+DEVICE_TYPES = ("cpu", "cuda", "mps")
+LOCAL_DEVICES = ("cpu", "meta")
 """Devices whose tensors stay where they are."""
 
 
@@ -28,7 +28,7 @@ def available() -> tuple[str, ...]:
     import torch  # here, since a server asks what is wanted before it loads anything
 
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    return tuple(name for name in KNOWN if there[name])
+    return tuple(name for name in DEVICE_TYPES if there[name])
 
 
 def device_of(name: str) -> torch.device:
@@ -38,7 +38,7 @@ def device_of(name: str) -> torch.device:
 
     kind, _, number = str(name).partition(":")
     here = available()
-    if kind not in (*KNOWN, *here):
+    if kind not in (*DEVICE_TYPES, *here):
         raise ValueError(f"{quote(name)} is not a device, expected {' or '.join(here)}")
     if kind not in here:
         raise ValueError(f"{quote(name)} is not available here, expected {' or '.join(here)}")
@@ -62,10 +62,10 @@ def use_one_thread() -> None:
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor on the CPU, where proofs run in float64, which not every device has; one without values stays."""
-    return tensor if tensor.device.type in STAYING else tensor.cpu()
+    return tensor if tensor.device.type in LOCAL_DEVICES else tensor.cpu()
 
 
 def copy_to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor, without its gradient, on the CPU."""
     own = tensor.detach()
-    return own.clone() if own.device.type in STAYING else own.cpu()
+    return own.clone() if own.device.type in LOCAL_DEVICES else own.cpu()

@@ -3,11 +3,11 @@
 from os import PathLike
 from urllib.error import HTTPError, URLError
 
-MOST = 80
+MAX_LETTERS = 80
 """Characters that are quoted at most, the quotation marks among them."""
 
 
-def quote(text: object, most: int = MOST) -> str:
+def quote(text: object, most: int = MAX_LETTERS) -> str:
     """Return `repr(given)`, its middle left out where it is longer than `most` characters: `'abc … xyz'`.
 
     A path is quoted as its text. A long text is cut before its `repr` is computed, so that quoting costs the same for
@@ -21,7 +21,7 @@ def quote(text: object, most: int = MOST) -> str:
     return shorten(repr(text), most)
 
 
-def shorten(text: str, most: int = MOST) -> str:
+def shorten(text: str, most: int = MAX_LETTERS) -> str:
     """Return a text of any length as one line of at most `most` characters; the part that is left out in the middle is
     `…`."""
     text = text if len(text) <= 4 * most else text[: 2 * most] + text[-2 * most :]

@@ -17,7 +17,7 @@ from tracer.utils.progress import Progress, listen
 VISITOR, BACKGROUND = 0, 1
 PATIENCE = 1.0
 """Seconds after which a run is a long one, which others need not wait for."""
-REMEMBERED = 1_000
+MAX_HISTORY = 1_000
 """Addresses and sessions of which is known when they were served last."""
 
 Owner = tuple[str, str]
@@ -69,7 +69,7 @@ class JobQueue:
         self._begun: dict[Task, float] = {}
         self._changed = Condition()
         self._tasks: list[Task] = []
-        self._served = Cache(REMEMBERED)
+        self._served = Cache(MAX_HISTORY)
         self._turns = count(1)
 
     def join(self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY) -> Task:

@@ -10,7 +10,7 @@ from math import inf
 
 import torch
 
-FAR = 1e30
+INFINITY_THRESHOLD = 1e30
 """Numbers beyond it are far out: they stand for infinities."""
 
 
@@ -32,7 +32,7 @@ class Difference:
             return 0.0
         if self.computed.dtype == torch.float64 and self.largest < inf:  # as proofs have it: the same with fewer passes
             scale = _largest(self.reference)
-            if scale <= FAR:
+            if scale <= INFINITY_THRESHOLD:
                 return self.largest / scale if scale else inf
         difference, largest = self.sizes, self.sizes.max()
         if largest.isnan():  # an infinity less itself is undefined too, and no difference
@@ -100,9 +100,9 @@ def _largest(tensor: torch.Tensor) -> float:
 def _scale(reference: torch.Tensor) -> torch.Tensor:
     """Return the largest value that is not far out, 1 where there is none; for a number that is, the number itself."""
     sizes = reference.abs()
-    if sizes.numel() and (largest := sizes.max()) <= FAR:
+    if sizes.numel() and (largest := sizes.max()) <= INFINITY_THRESHOLD:
         return largest
-    far = (sizes > FAR) & sizes.isfinite()
-    near = sizes[sizes <= FAR]
+    far = (sizes > INFINITY_THRESHOLD) & sizes.isfinite()
+    near = sizes[sizes <= INFINITY_THRESHOLD]
     largest = near.max() if near.numel() else torch.ones((), dtype=reference.dtype)
     return torch.where(far, sizes, largest) if far.any() else largest

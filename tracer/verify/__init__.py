@@ -31,7 +31,7 @@ from tracer.utils.internals.torch_internals import tree_map_only
 from tracer.verify import checks
 from tracer.verify.checks.reference_run import Transparent
 
-OPENED = 1e-4
+OPENED_TOLERANCE = 1e-4
 """Largest relative difference between a fast path and the same forward opened, in float32."""
 
 ROWS = 1e-5
@@ -102,8 +102,8 @@ def failures(report: dict[str, Any]) -> list[str]:
     if not report["identical"]:
         reasons.append("the traced output is not bit-equal to the untraced one")
     opened = report["opened_error"]
-    if opened is not None and not (isinstance(opened, float) and opened <= OPENED):
-        reasons.append(f"the opened fast path differs by {opened}, expected at most {OPENED}")
+    if opened is not None and not (isinstance(opened, float) and opened <= OPENED_TOLERANCE):
+        reasons.append(f"the opened fast path differs by {opened}, expected at most {OPENED_TOLERANCE}")
     return [f"{name}: {sentence}" for sentence in [*reasons, *report.get("problems", ())]]
 
 
@@ -220,7 +220,7 @@ def _count_flops(net: torch.nn.Module, inputs: Inputs) -> int:
             args, named = tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), arguments)
             seeded_run(copy.deepcopy(net).to("meta"), *args, **named)
     except RuntimeError:
-        fused = {getattr(torch.ops.aten, name): cost.attention_flops for name in cost.FUSED}
+        fused = {getattr(torch.ops.aten, name): cost.attention_flops for name in cost.FUSED_OPS}
         with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=fused) as counter:
             seeded_run(net, *inputs, **inputs.named)
     return counter.get_total_flops()

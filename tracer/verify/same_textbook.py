@@ -16,11 +16,11 @@ import tracer
 from tracer.capture import record
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
-from tracer.tracing import LATER
+from tracer.tracing import DEFERRED
 from tracer.utils.error_text import quote, reason
 from tracer.utils.internals.torch_internals import tree_leaves
 from tracer.verify import seeded_run, small
-from tracer.verify.survey_zoo import KEPT, perturb_parameters
+from tracer.verify.survey_zoo import KEPT_BYTES, perturb_parameters
 
 SIZES = ((2, 9), (1, 4), (4, 16), (3, 5))
 """Batch and length: a usual one, with which the others are compared, one of one input, and squares, whose roots are
@@ -28,7 +28,7 @@ numbers that code has in it."""
 SIDES = (1.0, 1.5, 2.0, 2.5)
 """At these, the sides of a photo as shares of the model's own, where a run may choose them: none leaves a map of one
 cell, in which no axis can be told from another."""
-ENOUGH = 0.01
+MAX_UNEXPLAINED_SHARE = 0.01
 """Share of lines that may differ for no reason that is listed."""
 IN_A_LIST = "B is how many photos forward goes through, one by one, and no size of a tensor"
 """Why a model that takes a list of photos is run with one, and at other sides where it is built for them."""
@@ -56,7 +56,7 @@ REASONS = (
 )
 
 Line = tuple[str, str, tuple[str, ...], str]
-HELD = (
+HELD_REASONS = (
     Reason(
         "torchvision:swin_t",
         "",
@@ -108,7 +108,7 @@ def compare(name: str) -> TextbookComparison:
         for place, difference in _differences(reference, lines):
             differing.setdefault(place, f"{first} and {label}: {difference}")
     left, known = sorted_out(name, differing.values())
-    known += tuple(held_out for held_out in HELD if held_out.model == name and another_way(small(name)))
+    known += tuple(held_out for held_out in HELD_REASONS if held_out.model == name and another_way(small(name)))
     return TextbookComparison(name, len(reference), len(textbooks), left, seconds, reasons=known)
 
 
@@ -167,7 +167,7 @@ def _textbook(name: str, number: int) -> tuple[str, list[Line]]:
 
 def _trace(model: Model, at: dict[str, int]) -> Trace:
     with torch.no_grad():
-        return seeded_run(model.trace, keep=KEPT, prove=LATER, **at)
+        return seeded_run(model.trace, keep=KEPT_BYTES, prove=DEFERRED, **at)
 
 
 def _sizes(model: Model, number: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _sizes(model: Model, number: int) -> dict[str, Any]:
     if len(tree_leaves(tuple(model.inputs(B=2)))) > len(tree_leaves(tuple(model.inputs(B=1)))):
         return {side: round(model.sizes[side] * SIDES[number]) for side in ("H", "W") if side in model.sizes}
     sizes = {"B": batch, "T": length, "T_d": length}
-    if not any(held_out.model == model.name for held_out in HELD):
+    if not any(held_out.model == model.name for held_out in HELD_REASONS):
         sizes |= {side: round(size * SIDES[number]) for side, size in _own_sides(model).items()}
     return {symbol: sizes[symbol] for symbol in model.spec.runs if symbol in sizes and symbol in own}
 
@@ -219,7 +219,7 @@ def stale(comparisons: list[TextbookComparison]) -> list[Reason]:
     """Return the listed reasons that no line of their models has any more."""
     ran = {entry.name for entry in comparisons if not entry.reason}
     had = {known for entry in comparisons for known in entry.reasons}
-    return [entry for entry in (*REASONS, *HELD) if entry.model in ran and entry not in had]
+    return [entry for entry in (*REASONS, *HELD_REASONS) if entry.model in ran and entry not in had]
 
 
 def summary(comparisons: list[TextbookComparison]) -> tuple[list[str], bool]:
@@ -229,12 +229,12 @@ def summary(comparisons: list[TextbookComparison]) -> tuple[list[str], bool]:
     total, differing = sum(comparison.lines for comparison in ran), sum(len(comparison.differing) for comparison in ran)
     share, old = differing / total if total else 1.0, stale(comparisons)
     text = f"{differing:,} of {total:,} lines of {len(ran)} of {len(comparisons)} models differ at other sizes"
-    lines = [f"{text}: {share:.2%} (expected {ENOUGH:.0%} at most)"]
+    lines = [f"{text}: {share:.2%} (expected {MAX_UNEXPLAINED_SHARE:.0%} at most)"]
     for known, count in Counter(known for comparison in ran for known in comparison.reasons).items():
-        what = "compared at its own side alone" if known in HELD else f"{count} more, for a reason"
+        what = "compared at its own side alone" if known in HELD_REASONS else f"{count} more, for a reason"
         lines.append(f"{known.model}: {what}: {known.why}")
     lines += [
         f"{comparison.name}: not compared: {comparison.reason}" for comparison in comparisons if comparison.reason
     ]
     lines += [f"{comparison.model}: stale reason, no line differs so: {comparison.why}" for comparison in old]
-    return lines, share <= ENOUGH and not old
+    return lines, share <= MAX_UNEXPLAINED_SHARE and not old

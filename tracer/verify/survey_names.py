@@ -1,7 +1,7 @@
 """A survey of the libraries' names: each is built and traced in a worker process, and failures have reasons.
 
 A worker takes one name after the other; one that takes too long, or too much memory, is ended and another goes on.
-Nothing is downloaded: weights are seeded random ones, and above `HEAVY` parameters a net is run on `meta`.
+Nothing is downloaded: weights are seeded random ones, and above `HEAVY_PARAMETERS` parameters a net is run on `meta`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tracer.utils.error_text import reason, shorten
 
 LIGHT = 50_000_000
 """Parameters up to which a run is searched for findings, whose rules run the model again."""
-HEAVY = 300_000_000
+HEAVY_PARAMETERS = 300_000_000
 """Parameters from which on a net is run without values."""
 SECONDS = 120
 """Processor time that one name is given, so that a busy machine does not change what opens."""
@@ -99,7 +99,7 @@ def _ready(name: str):
 
     spec = zoo.spec_of(name)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
-    if sum(map(prod, shapes(spec, full).values())) <= HEAVY:
+    if sum(map(prod, shapes(spec, full).values())) <= HEAVY_PARAMETERS:
         model = tracer.load(name)
         return model.net, model.inputs()
     net = on_meta(lambda: spec.net(**full)).eval()

@@ -46,10 +46,10 @@ FIELDS = {
 
 NAMES = tuple(name for names in FIELDS.values() for name in names.split())
 
-KEPT = 4 * 2**30
+KEPT_BYTES = 4 * 2**30
 """Cap in bytes on what is kept of a run: all of it, also where a video goes through sixteen blocks."""
 
-MOVED = 0.05
+PARAMETER_STD = 0.05
 """How far parameters are moved, as a standard deviation."""
 
 
@@ -85,7 +85,7 @@ def perturb_parameters(net: torch.nn.Module) -> None:
     with torch.no_grad():
         for parameter in net.parameters():
             if parameter.is_floating_point():
-                parameter += MOVED * torch.randn(parameter.shape, generator=draw).to(parameter.dtype)
+                parameter += PARAMETER_STD * torch.randn(parameter.shape, generator=draw).to(parameter.dtype)
         for name, buffer in net.named_buffers():
             if name.endswith("running_var"):
                 buffer += torch.rand(buffer.shape, generator=draw).to(buffer.dtype)
@@ -101,7 +101,7 @@ def book(name: str) -> ModelOutcome:
         with torch.no_grad(), Transparent():
             inputs = model.inputs()
             plain = seeded_run(model.net, *inputs, **inputs.named)
-        trace = seeded_run(model.trace, keep=KEPT).check()
+        trace = seeded_run(model.trace, keep=KEPT_BYTES).check()
     except Exception as error:  # whatever a library says of its own model
         return ModelOutcome(name, reason=reason(error))
     after = model.net.state_dict()

@@ -12,7 +12,7 @@ from tracer.utils.progress import doing, tell
 from tracer.zoo import source_of
 from tracer.zoo.download_cost import Download, bytes_on_disk
 
-EVERY = 0.2
+POLL_SECONDS = 0.2
 """Seconds between two looks at how much has landed."""
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,7 +42,7 @@ def fetch_in_subprocess(name: str, download: Download) -> None:
             while True:
                 tell(max(0, bytes_on_disk(download.folder) - before), download.size or 0, "B")
                 try:
-                    message = child.communicate(timeout=EVERY)[1]
+                    message = child.communicate(timeout=POLL_SECONDS)[1]
                     break
                 except subprocess.TimeoutExpired:
                     continue

@@ -9,8 +9,10 @@ from fnmatch import fnmatchcase
 
 from tracer.textbook.hints import Hint
 
-UNSCALED = "Scores are not scaled: the scale is a part of the first weights of the queries, which are smaller ({})."
-T5 = UNSCALED.format("Raffel et al. 2020, code of T5")
+UNSCALED_NOTE = (
+    "Scores are not scaled: the scale is a part of the first weights of the queries, which are smaller ({})."
+)
+T5 = UNSCALED_NOTE.format("Raffel et al. 2020, code of T5")
 INTENTS = (
     (
         "*",
@@ -22,7 +24,7 @@ INTENTS = (
     ),
     ("hf:*", Hint(module="*.SelfAttention", finding="scores scale", intent=T5)),
     ("hf:*", Hint(module="*.EncDecAttention", finding="scores scale", intent=T5)),
-    ("hf:*gpt*neo*", Hint(finding="scores scale", intent=UNSCALED.format("Black et al. 2021, code of GPT-Neo"))),
+    ("hf:*gpt*neo*", Hint(finding="scores scale", intent=UNSCALED_NOTE.format("Black et al. 2021, code of GPT-Neo"))),
 )
 """Patterns of names, each with a hint for models of these names."""
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 WAIT = 3.0
 """Seconds that the model hub is given to answer; its own client tries for half a minute."""
-REMEMBERED = 60
+CACHE_SECONDS = 60
 """Seconds for which its answer is remembered."""
 
 
@@ -28,7 +28,7 @@ def offline() -> bool:
 
 def cut_off(address: str) -> bool:
     """Return the same for the host of any address."""
-    return forbidden() or not _reachable(address, int(time.monotonic() / REMEMBERED))
+    return forbidden() or not _reachable(address, int(time.monotonic() / CACHE_SECONDS))
 
 
 @lru_cache(maxsize=4)

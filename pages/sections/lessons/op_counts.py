@@ -30,7 +30,11 @@ def show(kinds: Mapping[str, Counter[str]]) -> None:
     with right:
         named = {layer + 1: layer for layer in known}
         chosen = st.selectbox("Block", named, **url_state.widget("block", list(named), 1)) if named else None
-    table = {"kind": list(kinds), "the note": list(torchvision_block_counts.SAID.values()), "its block": _totals(kinds)}
+    table = {
+        "kind": list(kinds),
+        "the note": list(torchvision_block_counts.STATED_COUNTS.values()),
+        "its block": _totals(kinds),
+    }
     table["which"] = [_which(counts) for counts in kinds.values()]
     if chosen:
         count = partial(torchvision_block_counts.kinds_of, model, trace, named[chosen], inputs)

@@ -20,7 +20,7 @@ from tracer.figures.attention import position_curves as drawn
 from tracer.figures.matrix_panels import Panel, edge
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.samples import samples
-from tracer.lessons.positions import NONE, PositionKind, used
+from tracer.lessons.positions import NO_POSITIONS, PositionKind, used
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
@@ -191,9 +191,9 @@ def _order(kind: PositionKind, placement: PositionedModel) -> None:
     """Show the effect of shuffled tokens on the outputs."""
     st.header("Does the order of the tokens matter?")
     names = {
-        (NONE, "bidirectional"): "no positions",
+        (NO_POSITIONS, "bidirectional"): "no positions",
         (kind.name, "bidirectional"): f"{kind.title}",
-        (NONE, "causal"): "no positions, causal mask",
+        (NO_POSITIONS, "causal"): "no positions, causal mask",
         (kind.name, "causal"): f"{kind.title}, causal mask",
     }
     st.markdown(
@@ -220,7 +220,9 @@ def _order(kind: PositionKind, placement: PositionedModel) -> None:
 
 def _haviv(shuffles: Sequence[ShuffleResult]) -> str:
     """Return why order matters under a causal mask without positions, where these runs show that it does."""
-    if not any((shuffle.positions, shuffle.mask, shuffle.same) == (NONE, "causal", False) for shuffle in shuffles):
+    if not any(
+        (shuffle.positions, shuffle.mask, shuffle.same) == (NO_POSITIONS, "causal", False) for shuffle in shuffles
+    ):
         return ""
     return (
         " Under a causal mask the first token sees one key and the last all of them, so here the order matters even "

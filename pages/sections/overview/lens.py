@@ -13,7 +13,7 @@ from pages.state import session
 from pages.ui import texts
 from tracer.attention import parts, places
 from tracer.figures.html_bars import Bar, BarPart, bars
-from tracer.figures.palette import OTHER, stage_colour
+from tracer.figures.palette import OTHER_COLOR, stage_colour
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.predictions.model_output import visible_token
 from tracer.figures.tensors import image_patches
@@ -59,7 +59,7 @@ def show(trace: Trace) -> None:
         f"{_depth(depth)}: {_short(depth.answer)} {percent(depth.probability)}" for depth in lens.answers
     )
     ticks = {at / 4: f"{25 * at}\N{NO-BREAK SPACE}%" for at in range(5)}
-    keys = [(stage_colour("head"), "the answer of the run"), (OTHER, "another answer")]
+    keys = [(stage_colour("head"), "the answer of the run"), (OTHER_COLOR, "another answer")]
     axes = ("read", "probability of the most probable answer")
     components.drawing(bars(rows, ticks, axes, summary, "The answer as it forms", keys), "lens")
     st.markdown(texts.plain(_describe(lens, answer)))
@@ -112,7 +112,7 @@ def _short(name: str) -> str:
 
 
 def _part(depth: LensAnswer, last: LensAnswer) -> BarPart:
-    colour = stage_colour("head") if depth.answer == last.answer else OTHER
+    colour = stage_colour("head") if depth.answer == last.answer else OTHER_COLOR
     return BarPart(depth.probability, colour, f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}")
 
 

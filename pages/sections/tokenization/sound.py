@@ -21,7 +21,7 @@ class SoundInput:
         self.numbers = numbers
 
 
-MADE = {name: SoundInput(make()) for name, make in audio.MADE.items()}
+MADE = {name: SoundInput(make()) for name, make in audio.SYNTHETIC_SOUNDS.items()}
 GIVEN = "sound of one’s own"
 """Where a session keeps the sound that the visitor gave, or why it was refused, with the number of its file."""
 
@@ -71,7 +71,7 @@ def _own() -> SoundInput | None:
     """Return the visitor's sound; None where there is none, or it was refused with a message."""
     with st.popover("Your own", icon=":material/upload:"):
         most = audio.MAX_BYTES >> 20
-        file = st.file_uploader(f"A WAV file of up to {audio.LONGEST:g} seconds", type="wav", max_upload_size=most)
+        file = st.file_uploader(f"A WAV file of up to {audio.MAX_SECONDS:g} seconds", type="wav", max_upload_size=most)
     if file is None:
         st.session_state.pop(GIVEN, None)
         return None

@@ -119,10 +119,10 @@ def _learn(state: dict) -> None:
     """Draw a box for a text of the visitor's to train on."""
     from tracer.lessons.tokenization import text_tokenizers
 
-    most = min(text_tokenizers.MOST, limits().text)
+    most = min(text_tokenizers.MAX_LETTERS, limits().text)
     with st.expander("Learn the vocabularies from your own text", icon=":material/school:"):
         text = st.text_area(
-            f"Text, {text_tokenizers.LEAST} to {most:,} characters, in any language",
+            f"Text, {text_tokenizers.MIN_LETTERS} to {most:,} characters, in any language",
             max_chars=most,
             key="tokens corpus",
         )
@@ -258,7 +258,7 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
             owner,
             ("rows", name, entries),
             lambda: token_pieces.rows(ids, texts, vectors),
-            alt=f"The first {min(len(ids), token_pieces.MOST)} of {len(ids)} tokens, "
+            alt=f"The first {min(len(ids), token_pieces.MAX_ROWS)} of {len(ids)} tokens, "
             f"each a row of {len(vectors[0])} numbers",
         )
     again = next((id for id in ids if ids.count(id) > 1), None)

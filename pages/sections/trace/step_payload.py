@@ -16,7 +16,7 @@ from tracer.export.repeated_blocks import repeat_of
 from tracer.export.rows import flops
 from tracer.figures.attention import score_terms as pictures
 from tracer.figures.graph import lanes
-from tracer.figures.palette import DIVERGING, MASK, SEQUENTIAL, stage_colour, table
+from tracer.figures.palette import DIVERGING_SCALE, MASK, SEQUENTIAL, stage_colour, table
 from tracer.figures.payload_budget import PAGE, ROWS
 from tracer.figures.predictions.class_bars import answer
 from tracer.figures.tensors import heatmap, matmul_to_scale
@@ -89,7 +89,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING), *blobs))
+    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING_SCALE), *blobs))
 
 
 def fits(trace: Trace) -> bool:
@@ -235,7 +235,7 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.HeatmapDa
                 "would be."
             )
         return "The tensor of this step was not kept, to save memory."
-    named = {size.name for size in trace.symbols if size.meaning == notation.NAMED}
+    named = {size.name for size in trace.symbols if size.meaning == notation.NAMED_MEANING}
     picture = heatmap.pack(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
     if picture is None:
         size = 1 if value.ndim < 2 else value.shape[-2]

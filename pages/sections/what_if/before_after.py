@@ -17,7 +17,7 @@ from tracer.attention import layers, places
 from tracer.figures.matrix_panels import Panel, edge
 from tracer.figures.predictions import class_bars, model_output
 from tracer.figures.tensors.heatmap import as_array
-from tracer.record import CHANGED, Step, Trace
+from tracer.record import CHANGED_SUFFIX, Step, Trace
 
 SMALL = 0.05
 """Percentage points below which a change is told in words."""
@@ -139,7 +139,7 @@ def _on_patches(row: np.ndarray, patches: Mapping[int, int], rows: int, columns:
 
 def changed_lines(trace: Trace) -> list[Step]:
     """Return the lines of the changes, and those that read a changed tensor."""
-    lines = [step for step in trace.steps if step.id.endswith(CHANGED)]
+    lines = [step for step in trace.steps if step.id.endswith(CHANGED_SUFFIX)]
     symbols = [step.symbol for step in lines]
     readers = [step for step in trace.steps if step not in lines and any(each in step.latex for each in symbols)]
     return sorted((*lines, *readers), key=trace.steps.index)[:LINES]
@@ -164,7 +164,9 @@ def differences(plain: Trace, trace: Trace) -> list[tuple[str, str, str]]:
     from tracer.record.comparison import compare  # for the same reason
 
     ends = {step.layer: step.id for step in trace.steps if step.layer is not None and step.id.endswith("residual")}
-    wanted = {*ends.values(), trace.steps[-1].id} | {step.id for step in trace.steps if step.id.endswith(CHANGED)}
+    wanted = {*ends.values(), trace.steps[-1].id} | {
+        step.id for step in trace.steps if step.id.endswith(CHANGED_SUFFIX)
+    }
     rows = []
     for row in compare(plain, trace).rows:
         if row.id in wanted and row.values.difference is not None:

@@ -35,12 +35,12 @@ def facts(trace: Trace) -> dict[str, Any] | None:
     picture, sizes = trace.picture, {size.name for size in trace.symbols}
     if picture is None or session.user_input().kind == "trace" or not {"H", "W", "P"} <= sizes:
         return None
-    from tracer.changes.of_inputs import REMOVED  # torch, which pages start without
+    from tracer.changes.of_inputs import REMOVED_FILL  # torch, which pages start without
 
     patches, fill = current_patches()
     plain = session.plain_trace() if trace.changes else trace
     pictures = of(plain, "fills", lambda: _fills(plain, picture))
-    removable = [REMOVED] if models.spec_of(model_name()).subset else []
+    removable = [REMOVED_FILL] if models.spec_of(model_name()).subset else []
     return {
         "patches": patches,
         "fill": fill,

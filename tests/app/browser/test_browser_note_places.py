@@ -15,7 +15,7 @@ import pytest
 
 from pages.state import page_registry
 from tests.app.browser.test_browser import SLOW, quiet, settled
-from tracer.lessons.notes.lookup import BOTH, LEGEND
+from tracer.lessons.notes.lookup import BOTH_PATHS, LEGEND
 from tracer.lessons.notes.statements import rows, sections
 from tracer.utils.note_titles import TITLES
 
@@ -128,7 +128,7 @@ def read(page, place: Place) -> Seen:
             page.get_by_role("checkbox", name="Fold by module").set_checked(False)
             found |= page.locator(".operations tbody tr.row").evaluate_all(ROWS)
         if ":" in model:
-            page.get_by_role("button", name=BOTH).click()
+            page.get_by_role("button", name=BOTH_PATHS).click()
             page.get_by_text("All ways to run it").wait_for()
     quiet(page)
     return Seen(
@@ -160,7 +160,7 @@ def is_seen(line: dict, place: Place, seen: Seen) -> bool:
     if LEGEND in line["text"]:
         name, number = line["symbols"][0], said.rpartition("=")[2].strip().replace(",", "")
         return any(one.startswith(f"{name} =") and one.endswith(f"= {number}") for one in seen.sizes)
-    if BOTH in line["text"]:
+    if BOTH_PATHS in line["text"]:
         return "standard: " in seen.text
     if place.primitives:
         primitive, op = line["code"][:2]

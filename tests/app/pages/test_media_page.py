@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 from tests.app.pages.test_tokens_page import visited
 from tests.app.test_app import text
 from tests.inputs.test_sounds import BAD, TONE, pcm
-from tracer.inputs.audio import MADE, lesson
+from tracer.inputs.audio import SYNTHETIC_SOUNDS, lesson
 from tracer.inputs.synthetic.time_series import SERIES
 from tracer.lessons.tokenization import points, series, sound
 
@@ -44,7 +44,7 @@ def test_a_tubelet_holds_the_place_of_the_patch():
 
 def test_a_sound_of_ones_own_is_heard_and_goes_into_no_address():
     at = visited(kind="sound", way="codes")
-    chirp = sound.codes(MADE["chirp"](), 32)
+    chirp = sound.codes(SYNTHETIC_SOUNDS["chirp"](), 32)
     assert at.code[0].value == " ".join(map(str, chirp))
     own(at, pcm(np.tile(TONE, 2)))
     assert "The sound is your file" in text(at)

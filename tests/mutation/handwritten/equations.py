@@ -118,10 +118,10 @@ RULES = (
     text("GELU printed as SiLU", {r"\operatorname{GELU}": r"\operatorname{SiLU}"}, within="GELU"),
     code(
         "any number near a root is that root",
-        {"abs(float($root) - $x) <= NEAR * $x": "abs(float($root) - $x) <= 0.1 * $x"},
+        {"abs(float($root) - $x) <= TOLERANCE * $x": "abs(float($root) - $x) <= 0.1 * $x"},
     ),
     code(
         "any number near a formula of sizes is that formula",
-        {"abs(value_of($t, $s) - $x) <= NEAR * abs($x)": "abs(value_of($t, $s) - $x) <= 0.1 * abs($x)"},
+        {"abs(value_of($t, $s) - $x) <= TOLERANCE * abs($x)": "abs(value_of($t, $s) - $x) <= 0.1 * abs($x)"},
     ),
 )

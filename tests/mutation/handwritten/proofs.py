@@ -41,5 +41,5 @@ RULES = (
     code(
         "a tensor that is let go too early", {"not self._uses[$key]": "self._uses[$key] < 99"}, within="_Window._prove"
     ),
-    code("any curve is one that has a name", {"1e-7": "1.0"}, within="idiom_candidates.NEAR"),
+    code("any curve is one that has a name", {"1e-7": "1.0"}, within="idiom_candidates.TOLERANCE"),
 )

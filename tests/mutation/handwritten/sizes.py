@@ -43,7 +43,7 @@ RULES = (
         {'Segment("image", 1, $n + 1)': 'Segment("image", 0, $n)'},
         within="models.vit.SPEC",
     ),
-    code("the FLOPs of QKᵀ and of AV exchanged", {"SCORES if $x else MIXED": "MIXED if $x else SCORES"}),
+    code("the FLOPs of QKᵀ and of AV exchanged", {"SCORES if $x else WEIGHTED_SUM": "WEIGHTED_SUM if $x else SCORES"}),
     code(
         "activations without the batch",
         {"cost.elements([$x.symbolic]) if $y else $z": "cost.elements([$x.symbolic[1:]]) if $y else $z"},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.attention import layers
-from tracer.capture.attention.score_replay import HIDDEN, hides, is_windowed, own_columns, scores_rows
+from tracer.capture.attention.score_replay import MASKED_SCORE, hides, is_windowed, own_columns, scores_rows
 from tracer.record import AttentionRecord, Segment, Trace
 
 if TYPE_CHECKING:
@@ -231,4 +231,4 @@ def hidden_rows(trace: Trace, record: AttentionRecord) -> torch.Tensor:
     """Return bool `[B, h, S_q]`: True where the mask hides all keys from a query, by -∞ or by numbers as low as those
     that hide a key."""
     mask = _own(_mask(trace, record, list(range(record.queries))), trace, record)
-    return (mask <= HIDDEN).all(dim=-1)
+    return (mask <= MASKED_SCORE).all(dim=-1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracer.record import Segment, Trace
     from tracer.textbook.steps import DerivedStep
 
-LARGE = 2**30
+KEPT_BYTES = 2**30
 """Bytes that a run may keep here, until the two streams that are compared are taken from it."""
 
 
@@ -110,7 +110,7 @@ def streams(
     """
     with torch.no_grad():
         call_arguments = tuple(inputs), inputs.named
-        recording = record(model.net, *call_arguments, cap=LARGE, attention=False, calls=steps is None)
+        recording = record(model.net, *call_arguments, cap=KEPT_BYTES, attention=False, calls=steps is None)
     steps = model.derived_steps(recording, inputs.sizes) if steps is None else steps
     ends = _ends(model, steps, recording.store.get, part)
     if ends is None:

@@ -27,7 +27,7 @@ SEEDS = 20
 """Random choices of patches that are hidden, whose mean is compared with the most attended ones."""
 
 
-EXACT = 32 * 2**10
+MAX_LOSSLESS_BYTES = 32 * 2**10
 """Bytes of a photo as the model sees it up to which the survey stores it as it is."""
 THUMBNAIL = 320
 """Pixels of the longer side of a larger one, as JPEG."""
@@ -83,7 +83,7 @@ class PhotoRows:
         if (crop := inputs.crop) is not None:
             view = image.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
             view.save(file, "PNG", optimize=True)
-            if file.tell() <= EXACT and all(map(torch.equal, self.model.inputs(view), inputs)):
+            if file.tell() <= MAX_LOSSLESS_BYTES and all(map(torch.equal, self.model.inputs(view), inputs)):
                 return file.getvalue()
         file = io.BytesIO()
         small = image.copy()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracer.attention.survey.survey_format import FINGERPRINT
-from tracer.attention.survey.survey_result import HIDING, PHOTO, TABLES, TEXTS, SurveyResult, arrange
+from tracer.attention.survey.survey_result import HIDING_COLUMNS, PHOTO, TABLES, TEXTS, SurveyResult, arrange
 from tracer.utils.error_text import quote, shorten
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,9 +27,9 @@ SECONDS = 30
 """Seconds of processor time that reading may take."""
 ROW = 4 * len(TABLES) + 1
 """Bytes of the arrays for each row."""
-REFUSED = 3
+REFUSAL_STATUS = 3
 """The exit status of a reader that refuses a file in a sentence."""
-NUMBERS = (*TABLES, *HIDING, *PHOTO, "layer", "head", "flips")
+NUMBERS = (*TABLES, *HIDING_COLUMNS, *PHOTO, "layer", "head", "flips")
 
 
 def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
@@ -51,7 +51,7 @@ def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{quote(name)} takes too long to read, expected a survey of at most {SECONDS} s") from None
-    if child.returncode == REFUSED:
+    if child.returncode == REFUSAL_STATUS:
         raise ValueError(
             f"{quote(name)} is not a survey: {shorten(child.stderr.decode(errors='replace').strip(), 300)}"
         )
@@ -163,10 +163,10 @@ def main() -> int:
         packed = read(data, most).pack()
     except pyarrow.lib.ArrowException:  # some are ValueErrors, too
         print("it is damaged, or has columns of other types", file=sys.stderr)
-        return REFUSED
+        return REFUSAL_STATUS
     except ValueError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
-        return REFUSED
+        return REFUSAL_STATUS
     sys.stdout.buffer.write(packed)
     return 0
 

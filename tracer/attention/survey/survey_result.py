@@ -15,7 +15,7 @@ from tracer.utils.error_text import quote
 
 TABLES = ("change", "output_change", "loss_change", "entropy", "distance", "special")
 """Columns of numbers of each head, as in `tracer.attention.survey.schema`."""
-HIDING = ("attended", "random", "random_std", "centre", "hidden")
+HIDING_COLUMNS = ("attended", "random", "random_std", "centre", "hidden")
 """Columns of numbers of the hiding test of each photo."""
 KINDS = ("photo", "hiding", "head", "unreadable")
 """Kinds of rows."""
@@ -32,7 +32,7 @@ class SurveyResult:
     """The numbers of a survey, of photos that could be read.
 
     `tables` are `[photos, blocks, heads]` by the names of `TABLES`, `hiding` and `facts` arrays `[photos]` by those of
-    `HIDING` and `PHOTO`; NaN where a number is not known. `flips` is True where another answer becomes the most
+    `HIDING_COLUMNS` and `PHOTO`; NaN where a number is not known. `flips` is True where another answer becomes the most
     probable. `layers` count from 0. `pictures` are files of the photos, empty where there is none; `problems` are pairs
     of a photo that could not be read and the reason.
     """
@@ -116,7 +116,7 @@ def collect(model: str, weights: str, rows: Sequence[Mapping[str, Any]]) -> Surv
     numbers = {name: at for at, name in enumerate(names)}
     columns: dict[str, Any] = {
         name: np.array([np.nan if row.get(name) is None else row[name] for row in rows], dtype=np.float64)
-        for name in (*TABLES, *HIDING, *PHOTO, "layer", "head", "flips")
+        for name in (*TABLES, *HIDING_COLUMNS, *PHOTO, "layer", "head", "flips")
     }
     columns |= {name: [row.get(name) for row in rows] for name in ("row", *TEXTS, "picture", "problem")}
     return arrange(model, weights, names, np.array([numbers[str(row["photo"])] for row in rows], dtype=int), columns)
@@ -172,7 +172,7 @@ def arrange(
     def text(name: str, at: int) -> str | None:
         return _checked(columns[name][at], name)
 
-    tests = {name: np.full(len(order), np.nan, np.float32) for name in HIDING}
+    tests = {name: np.full(len(order), np.nan, np.float32) for name in HIDING_COLUMNS}
     tested = of_photo[photo[hiding]]
     for name, values in tests.items():
         values[tested[tested >= 0]] = columns[name][hiding][tested >= 0]

@@ -78,7 +78,7 @@ def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes | None:
     return tuple(reshaped) if not pending else None
 
 
-ORDERED = RESHAPES | SQUEEZES
+ORDER_PRESERVING_OPS = RESHAPES | SQUEEZES
 COPIES = ops_with("alias", "copy", "cast") | {"copy"}
 SWAPS = {"t": (0, 1), "mT": (-2, -1)}
 RANGES = ops_with("slice", "split")
@@ -93,7 +93,7 @@ def axes_after(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) -> 
     """
     if name in COPIES:
         return axes if len(axes) == len(shape) else None  # a copy may be spread out
-    if name in ORDERED:
+    if name in ORDER_PRESERVING_OPS:
         return reshape_axes(axes, shape)
     if name == "permute":
         return tuple(axes[axis] for axis in settings[0])
@@ -119,7 +119,7 @@ def axes_before(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) ->
     """Return the axes of a layout op's input, of this shape, from those of its output; None if they are lost."""
     if name in COPIES:
         return axes
-    if name in ORDERED:
+    if name in ORDER_PRESERVING_OPS:
         return reshape_axes(axes, shape)
     if name == "permute":
         axes_in: list[tuple[Atom, ...]] = [()] * len(axes)

@@ -17,7 +17,7 @@ from tracer.capture.attention.score_ops import ScoreOpChains
 from tracer.capture.attention.score_replay import SCORES
 from tracer.record import AttentionRecord
 
-APART = "its attention ran in {count} pieces that don't make up one matrix of queries and keys"
+CHUNKS_PROBLEM = "its attention ran in {count} pieces that don't make up one matrix of queries and keys"
 
 
 class AttentionOutput(NamedTuple):
@@ -132,7 +132,7 @@ class ChunkMerger:
 def _together(pieces: list[AttentionRecord], kind: str, get, chains: ScoreOpChains, batch: int) -> AttentionRecord:
     """Return one record of several pieces; without weights, and with the reason, if they do not make up one."""
     first, count = pieces[0], len(pieces)
-    lost = replace(first, q="", k="", chain=(), problem=APART.format(count=count))
+    lost = replace(first, q="", k="", chain=(), problem=CHUNKS_PROBLEM.format(count=count))
     if problem := next((piece.problem for piece in pieces if piece.problem), ""):
         return replace(lost, problem=f"its attention ran in {count} pieces, one of which is lost: {problem}")
     alike = {(len(piece.chain), piece.after, piece.over) for piece in pieces}

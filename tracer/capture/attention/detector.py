@@ -26,7 +26,7 @@ from tracer.utils import devices
 
 RECENT = 24
 """How many of the ops that scores may be made of are remembered, from the product of queries and keys on."""
-SMALL = 1 << 14
+MAX_MIXING_NUMEL = 1 << 14
 """Numbers of a matrix that may mix heads."""
 
 
@@ -71,7 +71,7 @@ class AttentionDetector:
         elif part == "product":
             self._remember(OpCall(index, name, module, args, kwargs, inputs))
         elif part == "mixing":
-            if args[2].numel() <= SMALL and self._reader.origin(inputs[1][2]) in self._recent:
+            if args[2].numel() <= MAX_MIXING_NUMEL and self._reader.origin(inputs[1][2]) in self._recent:
                 self._remember(OpCall(index, name, module, args, kwargs, inputs))
         else:
             self._elementwise(OpCall(index, name, module, args, kwargs, inputs), result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.capture.attention.score_replay import HIDDEN, SCORES, closes, hides, is_windowed
+from tracer.capture.attention.score_replay import MASKED_SCORE, SCORES, closes, hides, is_windowed
 from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.utils.internals.torch_internals import storage_id
 
@@ -22,7 +22,7 @@ class ScoreOpChains:
 
     def close_link(self, scores: torch.Tensor, queries: int, keys: int) -> tuple[str, tuple]:
         """Return the cells closed by writes into scores `[…, heads, queries, keys]`, as a link."""
-        closed = scores <= HIDDEN
+        closed = scores <= MASKED_SCORE
         least, most = scores[closed].aminmax() if bool(closed.any()) else (float("-inf"),) * 2
         number = float(least) if least == most else float("-inf")
         for axis in range(closed.dim() - 2):

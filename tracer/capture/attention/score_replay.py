@@ -9,13 +9,13 @@ from tracer.utils.error_text import quote
 SCORES = "scores"
 """Stands in a link's arguments for the scores themselves."""
 
-HIDDEN = -1e4
+MASKED_SCORE = -1e4
 """Scores and additive masks from here down hide their key: models write -∞, the lowest number of their dtype, or
 -10,000."""
-LOW = 16.0
+PENALTY = 16.0
 """A score from which so much is taken off has a weight below 1.2e-7, the resolution of float32; Swin takes off 100."""
 
-_RUN = {
+_REPLAY_FUNCTIONS = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
@@ -39,11 +39,11 @@ _RUN = {
 def closes(mask: torch.Tensor) -> torch.Tensor:
     """Return where an additive mask of scores, `[…, S_q, S_k]`, hides a key: bool of its shape.
 
-    Where it is as low as `HIDDEN`; and where it takes off `LOW` or more and nothing takes off between that and half of
-    it, so that a bias that falls with the distance is no mask.
+    Where it is as low as `MASKED_SCORE`; and where it takes off `PENALTY` or more and nothing takes off between that
+    and half of it, so that a bias that falls with the distance is no mask.
     """
-    hidden = mask <= -LOW
-    return mask <= HIDDEN if bool(((mask <= -LOW / 2) & ~hidden).any()) else hidden
+    hidden = mask <= -PENALTY
+    return mask <= MASKED_SCORE if bool(((mask <= -PENALTY / 2) & ~hidden).any()) else hidden
 
 
 def is_windowed(closed: torch.Tensor) -> bool:
@@ -107,16 +107,16 @@ def scores_rows(q, k, chain, rows, get) -> torch.Tensor:
         if name == "pieces":
             scores = scores.masked_fill(_apart(arguments, rows, queries, keys, q.device), float("-inf"))
             continue
-        if name not in _RUN and name not in _WIDE:
+        if name not in _REPLAY_FUNCTIONS and name not in _LAYOUT_FUNCTIONS:
             raise RuntimeError(f"{quote(name)} is not an op that can be replayed on scores")
         if name in ("cat", "heads"):
-            scores = _WIDE[name](scores, arguments, rows, queries, get)
+            scores = _LAYOUT_FUNCTIONS[name](scores, arguments, rows, queries, get)
             continue
         operands = [_argument(a, scores, rows, queries, get) for a in arguments]
         shapes = [operand.shape for operand in operands if isinstance(operand, torch.Tensor)]
         if torch.broadcast_shapes(*shapes).numel() != scores.numel():  # before it takes memory
             raise RuntimeError(f"{quote(name)} does not give one number for each score")
-        scores = _RUN[name](*operands)
+        scores = _REPLAY_FUNCTIONS[name](*operands)
     return scores
 
 
@@ -178,7 +178,7 @@ def _heads(scores, arguments, rows, queries, get) -> torch.Tensor:
     return torch.einsum("...hqk,hg->...gqk", scores, matrix)
 
 
-_WIDE = {"cat": _cat, "heads": _heads}
+_LAYOUT_FUNCTIONS = {"cat": _cat, "heads": _heads}
 
 
 def _argument(value, scores, rows, queries, get):

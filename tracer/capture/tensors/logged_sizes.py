@@ -16,7 +16,7 @@ READS = frozenset({torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.n
 """Functions by which code reads sizes."""
 DEEPEST = 12
 """Largest number of operations from a size to a number that is still followed."""
-MOST = 1000
+MAX_COMPARISONS = 1000
 """Largest number of different comparisons that are logged in a run."""
 
 DIVISIONS = frozenset({operator.__floordiv__, operator.__mod__})
@@ -59,7 +59,7 @@ class SizeLog(TorchFunctionMode):
 
     def note(self, compare: Callable, left: Term, right: Term) -> None:
         """Note a comparison."""
-        if len(self.comparisons) < MOST:
+        if len(self.comparisons) < MAX_COMPARISONS:
             self.comparisons[Comparison(compare, left, right)] = None
 
 
@@ -113,7 +113,7 @@ class LoggedNumber:
 
 
 def _plain(number: Any) -> Any:
-    return PLAIN[type(number)](number) if isinstance(number, LoggedNumber) else number
+    return PLAIN_TYPES[type(number)](number) if isinstance(number, LoggedNumber) else number
 
 
 def _term(number: Any) -> Term:
@@ -164,10 +164,10 @@ class LoggedFloat(LoggedNumber, float):
 
 
 KINDS: dict[type, Any] = {int: LoggedInt, float: LoggedFloat}
-PLAIN: dict[type, Any] = {LoggedInt: int.__int__, LoggedFloat: float.__float__}
-WHOLE = ("and", "or", "xor", "lshift", "rshift")
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", *WHOLE):
-    for _kind in (LoggedInt,) if _name in WHOLE else (LoggedInt, LoggedFloat):
+PLAIN_TYPES: dict[type, Any] = {LoggedInt: int.__int__, LoggedFloat: float.__float__}
+INTEGER_OPERATORS = ("and", "or", "xor", "lshift", "rshift")
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", *INTEGER_OPERATORS):
+    for _kind in (LoggedInt,) if _name in INTEGER_OPERATORS else (LoggedInt, LoggedFloat):
         _function = getattr(operator, f"__{_name}__")
         setattr(_kind, f"__{_name}__", _arithmetic(_function, False))
         setattr(_kind, f"__r{_name}__", _arithmetic(_function, True))

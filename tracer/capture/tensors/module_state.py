@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MOST = 20_000
+MAX_OBJECTS = 20_000
 """Objects that are looked at: what a module holds beyond that, such as a vocabulary, is not a state of a forward."""
 _ATOMS = frozenset(
     (str, bytes, int, float, complex, bool, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device)
@@ -41,7 +41,7 @@ class StateSnapshot:
         self._snapshots: list[tuple[Any, Any]] = []
         self._empty: list = []
         known, left = set(), list(roots)
-        while left and len(known) < MOST:
+        while left and len(known) < MAX_OBJECTS:
             value = left.pop()
             if id(value) not in known:
                 known.add(id(value))

@@ -11,7 +11,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from tracer.capture.tensors.tensor_store import address
 
 CONSTANT = "constant"
-NESTED = "a nested tensor can't be traced: its rows differ in length, so it has no shape; pad them and mask the padding"
+NESTED_PROBLEM = (
+    "a nested tensor can't be traced: its rows differ in length, so it has no shape; pad them and mask the padding"
+)
 
 
 class ProducerIndex:
@@ -32,7 +34,7 @@ class ProducerIndex:
     def record(self, tensor: Tensor, maker: int | str) -> tuple:
         """Record the producer of this tensor; call it again when an op has written into it."""
         if tensor.is_nested:
-            raise ValueError(NESTED)
+            raise ValueError(NESTED_PROBLEM)
         described = (tuple(tensor.shape), tensor.dtype, maker)
         self._producers[id(tensor)] = (ref(tensor), described)
         return described

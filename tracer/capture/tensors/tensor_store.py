@@ -113,7 +113,7 @@ class TensorStore:
         whole = next(iter(tensors)).untyped_storage()
         references = len(self._storages.get(storage, ())) + 1  # and `whole` itself
         return (
-            whole.device.type in devices.STAYING
+            whole.device.type in devices.LOCAL_DEVICES
             and count_storage_owners(storage) == references
             and whole.resizable()  # memory of NumPy's is not
             and whole.nbytes() == sum(tensor.nbytes for tensor in tensors)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tracer.capture.tensors.producers import NESTED
+from tracer.capture.tensors.producers import NESTED_PROBLEM
 from tracer.capture.tensors.tensor_store import TensorStore, address
 from tracer.utils.internals.torch_internals import storage_id
 
@@ -37,7 +37,7 @@ class ValueVersions:
 
     def __init__(self, named: dict[str, Tensor], store: TensorStore, on_overwrite):
         if any(tensor.is_nested for tensor in named.values()):
-            raise ValueError(NESTED)
+            raise ValueError(NESTED_PROBLEM)
         self._store, self._overwritten = store, on_overwrite
         self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
         self._refs: dict[int, tuple[ref, Ref]] = {}
@@ -102,7 +102,7 @@ class ValueVersions:
 
 def _place(tensor: Tensor) -> tuple:
     if tensor.is_nested:
-        raise ValueError(NESTED)
+        raise ValueError(NESTED_PROBLEM)
     if (storage := address(tensor)) is None:
         return (id(tensor),)
     return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()

@@ -20,8 +20,8 @@ from tracer.cli import own_code
 from tracer.utils import extras
 from tracer.utils.error_text import quote
 
-HERE = Path(__file__).resolve().parents[2]
-PLACES = (HERE / "website" / "app.py", HERE.parent / "app.py")
+PROJECT_FOLDER = Path(__file__).resolve().parents[2]
+PLACES = (PROJECT_FOLDER / "website" / "app.py", PROJECT_FOLDER.parent / "app.py")
 """Where the app is: in an installed package, and in a checkout."""
 MESSAGE = 256 * 2**10
 """Bytes of the longest message that a browser may send over its websocket. Files come by HTTP, so widgets' values are

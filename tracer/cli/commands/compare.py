@@ -26,14 +26,16 @@ from tracer.utils.error_text import quote, shorten
 if TYPE_CHECKING:
     from tracer.record.comparison import Comparison, TensorRelation
 
-MOST = 5
+MAX_ANSWERS = 5
 """Answers that are listed with their probabilities."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add A, B, the inputs, the change, --json."""
     for name in "ab":
-        parser.add_argument(name, metavar=name.upper(), help=f"a saved run (*{shared.SAVED}), or the name of a model")
+        parser.add_argument(
+            name, metavar=name.upper(), help=f"a saved run (*{shared.RUN_SUFFIX}), or the name of a model"
+        )
     shared.inputs(parser)
     parser.add_argument("--image-b", metavar="F", help="a photo for B")
     parser.add_argument("--text-b", metavar="T", help="a text for B")
@@ -54,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     """Compare, print, and return 0 where the runs are equal up to rounding, else 1."""
     import tracer
 
-    saved = [name for name in (options.a, options.b) if name.endswith(shared.SAVED)]
+    saved = [name for name in (options.a, options.b) if name.endswith(shared.RUN_SUFFIX)]
     for option in ("image", "text"):
         if (value := getattr(options, option)) is not None and len(saved) == 2:
             raise ValueError(f"--{option} {quote(value)}: both runs are saved ones, expected the name of a model")
@@ -90,7 +92,7 @@ def _trace(
     from tracer import changes, models, zoo
     from tracer.record import serialization
 
-    if name.endswith(shared.SAVED):
+    if name.endswith(shared.RUN_SUFFIX):
         return serialization.open(name)
     spec = models.spec_of(name)  # refuses an unknown name
     sizes = {key: parse_choice(key, value, spec.options, spec.settings) for key, value in chosen}
@@ -166,7 +168,7 @@ def _summary(comparison: Comparison) -> list[str]:
         lines.append(f"attention, max difference by layer: {', '.join(phrases)}")
     if answers := comparison.answers:
         lines.append(f"answer: {quote(answers.a)} / {quote(answers.b)}")
-        for entry in answers.shares[:MOST]:
+        for entry in answers.shares[:MAX_ANSWERS]:
             shares = " / ".join("–" if share is None else f"{share:.4f}" for share in (entry.a, entry.b))
             lines.append(f"  {quote(entry.name)}: {shares}")
     return lines

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
 
 def load_run(options: argparse.Namespace) -> Trace:
     """Return the saved run of that name, or a run of the model, its lines checked on other runs."""
-    return _open(options) if options.name.endswith(shared.SAVED) else _trace(options)
+    return _open(options) if options.name.endswith(shared.RUN_SUFFIX) else _trace(options)
 
 
 def _open(options: argparse.Namespace) -> Trace:

@@ -68,10 +68,10 @@ def parse_choice(name: str, value: str, choices: dict[str, tuple], settings: Col
     if name in choices:
         allowed = " or ".join(f"{name}={choice}" for choice in choices[name])
         raise ValueError(f"{quote(f'{name}={value}')} is not a choice, expected {allowed}")
-    if name in settings and not shared.WHOLE.fullmatch(value):
+    if name in settings and not shared.INTEGER_PATTERN.fullmatch(value):
         raise ValueError(f"{quote(f'{name}={value}')} can't be set, expected a whole number from 0")
-    if name not in settings and not (shared.WHOLE.fullmatch(value) and int(value)):
-        raise ValueError(f"{quote(f'{name}={value}')} is not a size, {shared.WANTED}")
+    if name not in settings and not (shared.INTEGER_PATTERN.fullmatch(value) and int(value)):
+        raise ValueError(f"{quote(f'{name}={value}')} is not a size, {shared.SET_EXPECTATION}")
     return int(value)
 
 
@@ -135,7 +135,7 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
 
     if options.no_values:
         return trace
-    saved = (options.out or "").endswith(shared.SAVED)  # nobody believes the checks in a file
+    saved = (options.out or "").endswith(shared.RUN_SUFFIX)  # nobody believes the checks in a file
     if saved:
         return trace.diagnose()
     if not (options.level == "steps" or options.format == "json" or (options.out or "").endswith(".json")):

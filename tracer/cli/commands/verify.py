@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tracer.cli import shared_options as shared
 
-ENOUGH = 0.95
+MIN_OPEN_SHARE = 0.95
 """Share of a library's names that have to open."""
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -82,7 +82,7 @@ def _verify_names(options: argparse.Namespace) -> int:
         everything += ["", *survey_names.summary(library, outcomes)]
         reports[library] = [outcome._asdict() for outcome in outcomes]
         opened, models = sum(not outcome.reason for outcome in outcomes), sum(outcome.model for outcome in outcomes)
-        enough = enough and opened >= ENOUGH * models and not any(outcome.findings for outcome in outcomes)
+        enough = enough and opened >= MIN_OPEN_SHARE * models and not any(outcome.findings for outcome in outcomes)
     print(json.dumps(reports, indent=1) if options.json else "\n".join(everything))
     return 0 if enough else 1
 

@@ -15,7 +15,7 @@ from tracer.shapes import UNKNOWN
 from tracer.symbols.notation import parse
 from tracer.utils import python_source
 
-WRITTEN = re.compile(r"#\s*\[[^\]]*\]")
+SHAPE_COMMENT = re.compile(r"#\s*\[[^\]]*\]")
 """A comment that is a shape."""
 IMPORT = "from jaxtyping import {}\n"
 Edit = tuple[int, int, int, str]
@@ -42,7 +42,7 @@ def with_comments(source: str, shapes: Mapping[Place, Observed]) -> str:
         if comment is None:
             line = f"{line.rstrip()}  # {text}"
         else:
-            old = WRITTEN.sub("#", line[comment:], count=1).removeprefix("#").strip()
+            old = SHAPE_COMMENT.sub("#", line[comment:], count=1).removeprefix("#").strip()
             line = f"{line[:comment].rstrip()}  # {text}" + (f" {old}" if old else "")
         lines[last - 1] = line + ending
     return "".join(lines)

@@ -27,7 +27,7 @@ from tracer.tracing import FailedRun
 from tracer.utils.error_text import reason
 from tracer.utils.thread_local_rng import seeded_draws
 
-GIVEN, FAILED = "given", "failed"
+INPUT_ENTRY, FAILURE_ENTRY = "given", "failed"
 """The names of the two entries at the end of a run."""
 PICTURES = (1, 3, 4)
 """Numbers of channels by which a picture is known."""
@@ -86,11 +86,11 @@ def entries(recording: Recording, module: torch.nn.Module) -> list[OpEvent]:
     weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     given = tuple((tuple(tensor.shape), tensor.dtype, name) for name, tensor in (weights | inputs).items())
-    ends = [OpEvent(GIVEN, False, "", 0, "", 0, None, given, ())]
+    ends = [OpEvent(INPUT_ENTRY, False, "", 0, "", 0, None, given, ())]
     if recording.failed_call is not None and recording.makers is not None:
         operands = call_tensors(recording)
         taken = tuple((tuple(tensor.shape), tensor.dtype, "operand") for tensor in operands)
-        ends.append(OpEvent(FAILED, False, "", 0, "", 0, None, taken, ()))
+        ends.append(OpEvent(FAILURE_ENTRY, False, "", 0, "", 0, None, taken, ()))
     return [*recording.ops, *ends]
 
 

@@ -21,7 +21,7 @@ from tracer.diagnostics.failures.trials import Candidate
 from tracer.utils import python_source
 from tracer.utils.error_text import quote, reason, shorten
 
-NEAR = 0.6
+MIN_SIMILARITY = 0.6
 """The least likeness of two names."""
 
 
@@ -249,7 +249,7 @@ def close_names(name: str, names: Any) -> list[str]:
         if isinstance(n, str) and (not n.startswith("_") or name.startswith("_")) and n != name
     ]
     inside = [n for n in public if len(n) > 1 and (n.startswith(name) or name.startswith(n))]
-    return list(dict.fromkeys([*get_close_matches(name, public, 3, NEAR), *sorted(inside, key=len)]))
+    return list(dict.fromkeys([*get_close_matches(name, public, 3, MIN_SIMILARITY), *sorted(inside, key=len)]))
 
 
 def _type(error: TypeError, site: FailureSite) -> Sentence | None:

@@ -23,7 +23,7 @@ from tracer.symbols import notation
 from tracer.tracing import FailedRun
 from tracer.utils.error_text import shorten
 
-REFLECTED = frozenset("radd rsub rmul rtruediv rdiv rpow rmatmul rand ror".split())
+REFLECTED_OPERATORS = frozenset("radd rsub rmul rtruediv rdiv rpow rmatmul rand ror".split())
 """Operators that take their operands the other way round."""
 
 
@@ -133,7 +133,7 @@ class Scene:
         pairs = [(operand, tensor) for operand, (_, tensor) in zip(operands, self.tensors, strict=True)]
         if any(o.value is not UNKNOWN and o.value.shape != tensor.shape for o, tensor in pairs):
             return {}
-        return {} if self.call.name in REFLECTED else {id(tensor): operand.text for operand, tensor in pairs}
+        return {} if self.call.name in REFLECTED_OPERATORS else {id(tensor): operand.text for operand, tensor in pairs}
 
     @cached_property
     def _weights(self) -> set[str]:

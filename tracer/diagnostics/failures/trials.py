@@ -27,9 +27,9 @@ from tracer.shapes.shadow_module import parameters, shadow_copy
 from tracer.tracing import FailedRun
 from tracer.utils.thread_local_rng import seeded_draws
 
-MOST, SECONDS = 160, 40.0
+MAX_TRIALS, MAX_SECONDS = 160, 40.0
 """Most repairs that are tried for one error, and the time after which no further one is."""
-ENOUGH = 3
+MAX_OFFERS = 3
 """Repairs that are offered at most."""
 MARGIN = 1.0
 """How much more than the first repair another may cost."""
@@ -69,7 +69,7 @@ class Trials:
     shapes: Shapes
     line: tuple[str, int] | None
     attempts: int = 0
-    deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
+    deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
 
     def choose(self, candidates: list[Candidate]) -> list[Fix]:
         """Return the repairs with which the forward runs to its end at two sizes, those that change least first.
@@ -84,7 +84,7 @@ class Trials:
         best = math.inf
         masked = any(tensor.dtype == torch.bool for tensor in call_tensors(self.run.recording))  # perhaps of one value
         for candidate in sorted(candidates, key=lambda candidate: candidate.cost):
-            full = len(fixes) >= ENOUGH or self.attempts >= MOST or time.monotonic() > self.deadline
+            full = len(fixes) >= MAX_OFFERS or self.attempts >= MAX_TRIALS or time.monotonic() > self.deadline
             if full or candidate.cost > best + MARGIN:
                 break
             if (candidate.edits and candidate.edits in texts) or (candidate.family and candidate.family in families):

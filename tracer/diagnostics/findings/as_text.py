@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator
 from tracer.diagnostics.findings import rule_of, sources
 from tracer.record import Finding, Trace
 
-RECORDED = "These findings are recorded in the file, and were not checked here."
-MOST = 2
+RECORDED_NOTE = "These findings are recorded in the file, and were not checked here."
+MAX_SOURCE_LINES = 2
 """Lines of code that one finding is shown with."""
 
 
 def place(finding: Finding, trace: Trace) -> str:
     """Return where a finding is: its step, and the lines of code with their file."""
     code = [f"{source.file}:{source.line} `{source.text}`" for source in sources(finding, trace)]
-    more = f" and {len(code) - MOST} more" if len(code) > MOST else ""
+    more = f" and {len(code) - MAX_SOURCE_LINES} more" if len(code) > MAX_SOURCE_LINES else ""
     where = [f"step {finding.step}"] if finding.step else []
-    return ", ".join([*where, *code[:MOST]]) + more
+    return ", ".join([*where, *code[:MAX_SOURCE_LINES]]) + more
 
 
 def sentence(finding: Finding, trace: Trace) -> str:
@@ -41,7 +41,7 @@ def report(trace: Trace) -> Iterator[str]:
         return
     yield f"What looks like a mistake in the model's code ({_count(trace.findings)}):"
     if trace.reread is not None and trace.diagnosis is not None:
-        yield RECORDED
+        yield RECORDED_NOTE
     for finding in trace.findings:
         yield f"- {sentence(finding, trace)}"
 

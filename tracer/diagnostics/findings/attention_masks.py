@@ -17,9 +17,9 @@ from tracer.record import AttentionRecord
 if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
 
-MOST = 2**24
+MAX_MASK_CELLS = 2**24
 """Cells of one attention's mask that are read."""
-LEAST = 3
+MIN_TOKENS = 3
 """Tokens from which on a direction can be told from chance."""
 FILLS = (0, 1)
 """Ids that fill up a short text where no table of embeddings says which does."""
@@ -40,7 +40,7 @@ class MaskCells(NamedTuple):
 def masks(run: RunView) -> Iterator[MaskCells]:
     """Yield the masks of the attentions over tokens that can be read."""
     for record in run.trace.attentions:
-        if record.problem or record.over != "tokens" or record.queries * record.keys * record.heads > MOST:
+        if record.problem or record.over != "tokens" or record.queries * record.keys * record.heads > MAX_MASK_CELLS:
             continue
         if record.q not in run.trace.values or record.k not in run.trace.values:
             continue
@@ -61,7 +61,7 @@ def is_causal(run: RunView) -> bool:
     if any(record.mask == "causal" for record in run.trace.attentions):
         return True
     given = (mask for mask in masks(run) if mask.record.mask != "none" and mask.record.queries == mask.record.keys)
-    return any(mask.record.queries >= LEAST and not bool(mask.open.triu(1).any()) for mask in given)
+    return any(mask.record.queries >= MIN_TOKENS and not bool(mask.open.triu(1).any()) for mask in given)
 
 
 def find_empty_rows(run: RunView) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _reversed_mask_text(mask: MaskCells) -> str:
     """Return in what way a mask shows later keys and hides earlier ones; "" if it does not."""
     cells = mask.open.all(dim=0)
     queries, keys = cells.shape
-    if queries != keys or queries < LEAST:
+    if queries != keys or queries < MIN_TOKENS:
         return ""
     past, future = cells.tril(-1), cells.triu(1)
     count = queries * (queries - 1) // 2
@@ -126,7 +126,7 @@ def find_corners(run: RunView) -> Iterator[Finding]:
     """Yield causal masks of fewer queries than keys that are aligned at the first query and the first key."""
     for mask in masks(run):
         queries, keys = mask.record.queries, mask.record.keys
-        if not queries < keys or keys < LEAST:
+        if not queries < keys or keys < MIN_TOKENS:
             continue
         top = torch.ones(queries, keys, dtype=torch.bool).tril()
         if not bool((mask.open == top).all()):

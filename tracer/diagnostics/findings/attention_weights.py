@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tracer.capture.attention.score_replay import HIDDEN
+from tracer.capture.attention.score_replay import MASKED_SCORE
 from tracer.capture.composite_calls import Call, Ref
 from tracer.diagnostics.findings.dataflow_walks import AxisSum, AxisWalk, path_back
 from tracer.diagnostics.findings.rule import Finding, Rule
@@ -20,9 +20,9 @@ from tracer.ops import ATTENTION, LINEAR, MATMULS, NORMS, PROJECTIONS, SOFTMAXES
 if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
 
-ALIKE = 1e-3
+FACTOR_TOLERANCE = 1e-3
 """Largest relative difference of a factor from the one that it is taken for."""
-SEEN = 1e-6
+LEAK_THRESHOLD = 1e-6
 """Weight from which on a key that should be hidden was seen."""
 AROUND = 24
 """Calls that a scale is looked for in, before queries and keys are multiplied."""
@@ -130,7 +130,7 @@ def _wrong_scale(factor: float, width: int, heads: int, keys: int) -> str | None
     """Return what a factor is instead of 1/√d_k; None for the right one, and for one that is no known mistake."""
 
     def alike(value: float) -> bool:
-        return isclose(factor, value, rel_tol=ALIKE)
+        return isclose(factor, value, rel_tol=FACTOR_TOLERANCE)
 
     if alike(width**-0.5):
         return None
@@ -333,8 +333,8 @@ def _late_mask(run: RunView, site: AttentionSite, index: int) -> Iterator[Findin
     weights, out = run.value(site.weights), run.value(call.outputs[0].key)
     if weights is None or out is None or out.shape != weights.shape or not _is_mask(run, index, weights.shape):
         return
-    hidden = (out <= HIDDEN) if name in ("add", "sub") else ((out == 0) | (out <= HIDDEN))
-    seen = weights[hidden & (weights > SEEN)]
+    hidden = (out <= MASKED_SCORE) if name in ("add", "sub") else ((out == 0) | (out <= MASKED_SCORE))
+    seen = weights[hidden & (weights > LEAK_THRESHOLD)]
     if not len(seen):
         return
     sums = out.double().masked_fill(out.isinf(), 0).sum(dim=-1)
@@ -366,7 +366,7 @@ def _is_mask(run: RunView, index: int, shape: torch.Size) -> bool:
         if mask.shape[-2] not in (1, shape[-2]) or graph.depends[ref.key] == "p":
             continue
         kinds = mask.unique()
-        if len(kinds) == 2 and (mask.dtype == torch.bool or bool(kinds[0] <= HIDDEN) or kinds.tolist() == [0, 1]):
+        if len(kinds) == 2 and (mask.dtype == torch.bool or bool(kinds[0] <= MASKED_SCORE) or kinds.tolist() == [0, 1]):
             return True
     return False
 

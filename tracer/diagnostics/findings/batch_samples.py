@@ -31,7 +31,7 @@ ALONG_BATCH = (
 )
 STATISTICS = frozenset(("mean", "var", "std", "var_mean", "std_mean", "sum", "amax", "linalg_vector_norm"))
 RECURRENT = ("rnn", "lstm", "gru")
-MOVED = 1e-4
+OUTPUT_TOLERANCE = 1e-4
 """Largest difference of a sample's output, as a share of the largest value, that rounding explains."""
 
 
@@ -191,7 +191,7 @@ def _compare(run: RunView, pair: BatchPair) -> Difference | None:
             axis = _batch_axis(ops[int(op)].outputs[int(place)])
             if axis is not None and one.dim() == len(ref.shape):
                 share = max(share, _difference(one, other, axis, pair))
-    if share <= MOVED:
+    if share <= OUTPUT_TOLERANCE:
         return None
     names = [[op.name for op in recording.ops] for recording in pair[:2]]
     if names[0] != names[1] or names[0] != [op.op for op in ops]:
@@ -202,7 +202,7 @@ def _compare(run: RunView, pair: BatchPair) -> Difference | None:
             axis = _batch_axis(record)
             if axis is None or one is None or other is None or one.dim() != len(record.shape):
                 continue
-            if _difference(one, other, axis, pair) > MOVED:
+            if _difference(one, other, axis, pair) > OUTPUT_TOLERANCE:
                 return Difference(share, op)
     return Difference(share, None)
 
@@ -236,7 +236,7 @@ def _share(one: torch.Tensor, other: torch.Tensor, axis: int, reverse: bool) -> 
     one, other = (one, other.flip(axis)) if reverse else (one.select(axis, 0), other.select(axis, 0))
     if not one.is_floating_point():
         return float(not torch.equal(one, other))
-    room = MOVED / max(MOVED, 10 * tolerance(dtype_name(one.dtype)))
+    room = OUTPUT_TOLERANCE / max(OUTPUT_TOLERANCE, 10 * tolerance(dtype_name(one.dtype)))
     off = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
     high = torch.nan_to_num(one.double(), 0.0, 0.0, 0.0).abs().max()
     return float(off / high * room) if high > 0 else 0.0

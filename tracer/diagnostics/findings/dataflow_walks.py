@@ -12,7 +12,7 @@ from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMapCache, contiguous_strides
 from tracer.ops import MATMULS, POINTWISE, base
 
-LONGEST = 16
+MAX_CALLS = 16
 """Calls that an axis is followed through."""
 
 
@@ -40,7 +40,7 @@ class AxisWalk:
         visited: set[str] = set()
         while waiting:
             key, axis, between, weighted = waiting.pop(0)
-            if key in visited or len(between) > LONGEST:
+            if key in visited or len(between) > MAX_CALLS:
                 continue
             visited.add(key)
             for index in self.graph.live_users[key]:

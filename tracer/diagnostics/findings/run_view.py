@@ -20,7 +20,7 @@ from tracer.utils.thread_local_rng import seeded_draws
 if TYPE_CHECKING:
     from tracer.tracing.proofs.counterfactual import Replay
 
-MOST = 2**30
+KEPT_BYTES = 2**30
 """Cap in bytes on the tensors that a second run keeps."""
 
 
@@ -65,7 +65,7 @@ class RunView:
         elif replacements:
             args, kwargs = shadow_copy((tuple(args), dict(kwargs)), replacements)
         with torch.set_grad_enabled(replay.grad), seeded_draws(seed):
-            return record(module, args, kwargs, cap=MOST, attention=False, calls=True)
+            return record(module, args, kwargs, cap=KEPT_BYTES, attention=False, calls=True)
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor]:

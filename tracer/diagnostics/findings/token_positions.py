@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
 
 LOOKUPS = {"embedding": ("weight", "indices"), "index_select": ("self", "index"), "index": ("self", "indices")}
-LEAST = 3
+MIN_TOKENS = 3
 """Tokens from which on positions can be told from chance."""
 
 
@@ -41,7 +41,7 @@ def find_shared(run: RunView) -> Iterator[Finding]:
         if numbers is None or numbers.is_floating_point() or numbers.dtype == torch.bool:
             continue
         rows = numbers.reshape(-1, numbers.shape[-1])[0].tolist() if numbers.dim() else []
-        if len(rows) < LEAST or rows[1] - rows[0] != 1 or len(set(rows)) == len(rows):
+        if len(rows) < MIN_TOKENS or rows[1] - rows[0] != 1 or len(set(rows)) == len(rows):
             continue
         shared = max(set(rows), key=rows.count)
         count, size = rows.count(shared), table.shape[0]

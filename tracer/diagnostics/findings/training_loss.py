@@ -26,9 +26,9 @@ HOW = {
     0: "their own token of `{}`: labels are not shifted, and to predict them is to copy the input",
     2: "the token of `{}` after the next: labels are shifted twice",
 }
-NORMED = 0.01
+SUM_TOLERANCE = 0.01
 """How far the probabilities of a row may be from 1 in all."""
-LEAST = 4
+MIN_LABELS = 4
 """Labels from which on a shift can be told from chance."""
 
 
@@ -114,7 +114,7 @@ def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
             inside = (positions + shift >= 0) & (positions + shift < ids.shape[1]) & (labels != ignored) & (labels >= 0)
             there = ids[samples[inside], positions[inside] + shift]
             fits[shift] = int((there == labels[inside]).sum()), int(inside.sum())
-        whole = [shift for shift, (same, of) in fits.items() if of >= LEAST and same == of]
+        whole = [shift for shift, (same, of) in fits.items() if of >= MIN_LABELS and same == of]
         if len(whole) == 1:
             return whole[0], *fits[whole[0]], name
     return None
@@ -177,7 +177,7 @@ def find_raw_likelihoods(run: RunView) -> Iterator[Finding]:
         if values is None or values.dim() < 1 or not values.is_floating_point():
             continue
         sums = values.double().exp().sum(dim=1 if values.dim() > 1 else 0)
-        if bool(((sums - 1).abs() <= NORMED).all()):
+        if bool(((sums - 1).abs() <= SUM_TOLERANCE).all()):
             continue
         yield Finding(
             "log-softmax missing",

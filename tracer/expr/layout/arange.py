@@ -29,7 +29,7 @@ class Arange(Node):
         return torch.arange(int(size(self.args[0])))
 
 
-FEW = 3
+MAX_PRINTED = 3
 """Counted numbers that are all printed, at most."""
 
 
@@ -42,7 +42,7 @@ class ArangeFrom(Node):
 
     def _latex(self, printer) -> str:
         length, first, step = self.args
-        few = length.is_Integer and length <= FEW
+        few = length.is_Integer and length <= MAX_PRINTED
         terms = [printer._print(sympy.expand(first + n * step)) for n in (range(length) if few else (0, 1, length - 1))]
         return r"\left({}\right)".format(", ".join(terms if few else (*terms[:2], r"\ldots", terms[2])))
 

@@ -14,7 +14,7 @@ from tracer.expr.math.reductions import along
 from tracer.expr.node import Node, Shape, ShapeError, broadcast
 from tracer.expr.provenance_rules import Copies, Indexing, Slices
 
-FULL = (None, None, None)
+FULL_SLICE = (None, None, None)
 
 
 def pattern(entries, printer) -> str:
@@ -67,7 +67,9 @@ class Slice(Indexing, _WithFields):
         if len(shape) != len(self.entries):
             raise ShapeError(f"{shape} has {len(shape)} axes, expected {len(self.entries)}")
         picked = zip(shape, self.entries, strict=True)
-        return tuple(n if entry == FULL else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple))
+        return tuple(
+            n if entry == FULL_SLICE else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple)
+        )
 
     def run(self, size, x) -> torch.Tensor:
         return x[tuple(self.slices(size, x.shape))]
@@ -90,7 +92,7 @@ class _Indexing(_WithFields):
                 place = places.pop(0)
                 texts.append(printer._print(place) if entry == "t" else condition(place, printer))
             else:
-                texts.append(FULL if entry is None else entry)
+                texts.append(FULL_SLICE if entry is None else entry)
         return texts
 
     def where(self, size, places) -> tuple:

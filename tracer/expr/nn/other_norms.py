@@ -220,7 +220,7 @@ class LayerNormOver(_Statistics):
         return self.last_axes(cells, x, vectors)
 
 
-INSIDE, OUTSIDE, CLAMPED = "inside", "outside", "clamped"
+INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR = "inside", "outside", "clamped"
 """Uses of a norm's ε: added to the variance, added to its root, or the least value of the root."""
 
 
@@ -241,9 +241,9 @@ class DeviationNorm(LayerNormOver):
             variance = rf"\operatorname{{mean}}{below}\left({{{tight(self.operands[0], printer)}}}^2\right)"
         elif self.get("less"):
             variance = rf"\frac{{{printer._print(count)}}}{{{printer._print(count - self.get('less'))}}}\,{variance}"
-        deviation = rf"\sqrt{{{variance}{added}}}" if how == INSIDE else rf"\sqrt{{{variance}}}"
-        deviation += added if how == OUTSIDE else ""
-        deviation = rf"\max\left({deviation},\,{decimal(eps)}\right)" if how == CLAMPED else deviation
+        deviation = rf"\sqrt{{{variance}{added}}}" if how == INSIDE_ROOT else rf"\sqrt{{{variance}}}"
+        deviation += added if how == OUTSIDE_ROOT else ""
+        deviation = rf"\max\left({deviation},\,{decimal(eps)}\right)" if how == ROOT_FLOOR else deviation
         above = rf"{x} - \mu{below}({x})" if self.get("centred") else x
         return _affine(rf"\frac{{{above}}}{{{deviation}}}", self.get("affine"), self.operands[1:], printer)
 
@@ -251,8 +251,8 @@ class DeviationNorm(LayerNormOver):
         centred = x - x.mean(-1, keepdim=True) if self.get("centred") else x
         variance = (centred * centred).sum(-1, keepdim=True) / (x.shape[-1] - self.get("less"))
         eps, how = self.get("eps"), self.get("how")
-        root = (variance + eps).sqrt() if how == INSIDE else variance.sqrt()
-        return centred / (root + eps if how == OUTSIDE else root.clamp(min=eps) if how == CLAMPED else root)
+        root = (variance + eps).sqrt() if how == INSIDE_ROOT else variance.sqrt()
+        return centred / (root + eps if how == OUTSIDE_ROOT else root.clamp(min=eps) if how == ROOT_FLOOR else root)
 
     def unit(self, x) -> torch.Tensor:
         return self.normalise(x.reshape(-1)).reshape(x.shape)

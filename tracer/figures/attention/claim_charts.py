@@ -8,12 +8,12 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tracer.figures.palette import STAGES
-from tracer.figures.svg_layout import CLEAR, PLAIN, bands, heading, title
+from tracer.figures.svg_layout import PLAIN_AXIS, TRANSPARENT_BACKGROUND, bands, heading, title
 
 COLOURS = (STAGES["attention"], STAGES["mlp"], STAGES["norm"])
 SCALE = [[0, "rgba(122, 132, 148, 0.2)"], [1, "#2589c7"]]
 """From nothing to the largest, on a light page and on a dark one."""
-MANY = 32
+MAX_SPACED_ROWS = 32
 """Rows of a map above which its cells touch."""
 MARGIN = {"l": 60, "r": 10, "t": 30, "b": 45}
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
@@ -28,7 +28,13 @@ def by_block(lines: Mapping[str, Sequence[float]], what: str, single: bool = Fal
         }
         for (name, values), colour in zip(lines.items(), COLOURS[: len(lines)], strict=True)
     ]  # fmt: skip
-    layout = {**CLEAR, "height": 240, "margin": MARGIN, "yaxis": {"title": title(what, 14)}, "legend": LEGEND}
+    layout = {
+        **TRANSPARENT_BACKGROUND,
+        "height": 240,
+        "margin": MARGIN,
+        "yaxis": {"title": title(what, 14)},
+        "legend": LEGEND,
+    }
     layout |= {"showlegend": len(data) > 1, "barmode": "group"}
     if single:
         line = {
@@ -56,7 +62,7 @@ def spreads(widths: Sequence[int], plain: Sequence[float], scaled: Sequence[floa
     ]  # fmt: skip
     axis = {"type": "log", "dtick": 0.30103, "tickvals": list(widths)}
     layout = {
-        **CLEAR, "height": 280, "margin": MARGIN, "legend": LEGEND,
+        **TRANSPARENT_BACKGROUND, "height": 280, "margin": MARGIN, "legend": LEGEND,
         "xaxis": {**axis, "title": title("d_k, numbers in a query", 14)},
         "yaxis": {"type": "log", "title": title("standard deviation", 14), "tickvals": [1, 2, 4, 8, 16, 32]},
     }  # fmt: skip
@@ -70,7 +76,7 @@ def shares(values: Mapping[str, float]) -> go.Figure:
         "marker": {"color": COLOURS[0]}, "hovertemplate": "%{y}: %{x:.1%}<extra></extra>",
     }  # fmt: skip
     layout = {
-        **CLEAR, "height": 40 + 34 * len(values), "margin": {"l": 80, "r": 10, "t": 5, "b": 40},
+        **TRANSPARENT_BACKGROUND, "height": 40 + 34 * len(values), "margin": {"l": 80, "r": 10, "t": 5, "b": 40},
         "xaxis": {"title": title("weight", 14), "range": [0, 1], "tickformat": ".0%"},
         "yaxis": {"autorange": "reversed"},
     }  # fmt: skip
@@ -83,7 +89,7 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tup
     across, heights = bands(columns, 0.04), bands(down, 0.14)
     data, names = [], []
     layout: dict[str, Any] = {
-        **CLEAR,
+        **TRANSPARENT_BACKGROUND,
         "height": 60 + 150 * down,
         "margin": {"l": 30, "r": 5, "t": 40, "b": 30},
         "annotations": names,
@@ -93,13 +99,13 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tup
         low, high = heights[down - 1 - row]
         left, right = across[column]
         key = "" if at == 0 else str(at + 1)
-        largest, gap = max(max(cell) for cell in cells), int(len(cells) <= MANY)
+        largest, gap = max(max(cell) for cell in cells), int(len(cells) <= MAX_SPACED_ROWS)
         data.append({
             "type": "heatmap", "z": [list(cell) for cell in cells], "zmin": 0, "zmax": largest or 1, "showscale": False,
             "colorscale": SCALE, "xaxis": f"x{key}", "yaxis": f"y{key}", "xgap": gap, "ygap": gap,
             "hovertemplate": axes[0] + " %{y}, " + axes[1] + " %{x}: %{z:.3g}<extra>" + name + "</extra>",
         })  # fmt: skip
-        axis = {**PLAIN, "showticklabels": False, "ticks": ""}
+        axis = {**PLAIN_AXIS, "showticklabels": False, "ticks": ""}
         layout[f"xaxis{key}"] = {**axis, "domain": [left, right], "anchor": f"y{key}", "constrain": "domain"}
         layout[f"yaxis{key}"] = {
             **axis, "domain": [low, high], "anchor": f"x{key}", "autorange": "reversed", "scaleanchor": f"x{key}",

@@ -14,14 +14,14 @@ from tracer.record import AttentionRecord, Step, Trace
 if TYPE_CHECKING:
     import torch
 
-SIDE, WIDE = 150, 330
+SIDE, PACKED_SIDE = 150, 330
 """Pixels of the longer side of a matrix; of one that computes queries, keys and values at once."""
-MOST = 32
+MAX_COLORED_HEADS = 32
 """Heads whose columns are drawn in their own colours."""
 COLOURS = ("embedding", "attention", "mlp", "position")
 """Stages whose colours heads share in rotation, or queries, keys and values if one matrix computes all three."""
 PARTS = {r"\mathbf{Q}": "Q", r"\mathbf{K}": "K", r"\mathbf{V}": "V"}
-PACKED = r"\mathbf{QKV}"
+PACKED_SYMBOL = r"\mathbf{QKV}"
 
 
 class HeadBand(NamedTuple):
@@ -68,14 +68,18 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[ProjectionMatrix]:
     for step in trace.steps:
         if step.layer != record.layer or not step.id.startswith(record.part):
             continue
-        for name in step.names if step.symbol.startswith((PACKED, *PARTS)) else ():
+        for name in step.names if step.symbol.startswith((PACKED_SYMBOL, *PARTS)) else ():
             tensor = inputs.get(name.of.removeprefix("parameter "))
             if tensor is None or len(tensor.shape) != 2 or not name.symbol.startswith(r"\mathbf{W}"):
                 continue
             rows, columns = (-1, -2) if name.transposed else (-2, -1)
             sizes, shape = tensor.symbolic or ("?", "?"), tensor.shape
-            bands = _packed_bands(trace, step) if step.symbol.startswith(PACKED) else _equal_bands(step, shape[columns])
-            if 0 < len({band.head for band in bands}) <= MOST:
+            bands = (
+                _packed_bands(trace, step)
+                if step.symbol.startswith(PACKED_SYMBOL)
+                else _equal_bands(step, shape[columns])
+            )
+            if 0 < len({band.head for band in bands}) <= MAX_COLORED_HEADS:
                 own, numbers = (sizes[rows], sizes[columns]), (shape[rows], shape[columns])
                 result.append(ProjectionMatrix(name.symbol, step, bands, own, numbers, name.transposed))
     return result
@@ -123,7 +127,7 @@ def drawing(matrix: ProjectionMatrix) -> str:
     A head's columns have one colour: as columns in the equation's layout, and as rows in PyTorch's.
     """
     (rows, columns), (row, column) = matrix.shape, matrix.symbolic
-    unit = (WIDE if matrix.is_packed else SIDE) / max(rows, columns)
+    unit = (PACKED_SIDE if matrix.is_packed else SIDE) / max(rows, columns)
     wide, tall = columns * unit, rows * unit
     parts = [_bands(matrix, unit, tall, across=True)]
     parts += [_text(svg_text(symbol_html(matrix.symbol)), wide / 2, -14, 17), _side(row, -8, tall / 2, "end")]

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from plotly import colors
 
-from tracer.figures.palette import DIVERGING, SEQUENTIAL
+from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL
 
 MINUS = "\N{MINUS SIGN}"
-DARK = 0.45
+MAX_DARK_LUMINANCE = 0.45
 """Luminance of a cell, 0 to 1, below which its number is white."""
 
 
@@ -116,8 +116,8 @@ def _cell(
 
 def _colour(measure: Measure, share: float) -> tuple[str, str]:
     """Return the colour of a cell and of the number in it."""
-    scale = DIVERGING if measure.signed else SEQUENTIAL
+    scale = DIVERGING_SCALE if measure.signed else SEQUENTIAL
     (rgb,) = colors.sample_colorscale(scale, [min(1.0, max(0.0, float(share)))], colortype="tuple")
     light = 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2]
     text = ", ".join(str(round(255 * channel)) for channel in rgb)
-    return f"rgb({text})", "#fff" if light < DARK else "#111"
+    return f"rgb({text})", "#fff" if light < MAX_DARK_LUMINANCE else "#111"

@@ -14,7 +14,7 @@ from tracer.figures.predictions.model_output import visible_token
 from tracer.figures.tensors.heatmap import as_array, pack_cells
 from tracer.record import Segment, Trace
 
-MOST = 1_500_000
+MAX_BYTES = 1_500_000
 """Bytes of rows that one message takes; of a larger run a head's comes at a time, or rows about the one asked for."""
 
 
@@ -80,7 +80,7 @@ def pack(
     head, query = min(max(0, head), record.heads - 1), min(max(0, query), queries - 1)
     whole = fits(trace, layer, part)
     heads = range(record.heads) if whole else range(head, head + 1)
-    count = queries if whole else min(queries, max(1, MOST // (4 * keys)))
+    count = queries if whole else min(queries, max(1, MAX_BYTES // (4 * keys)))
     first = min(max(0, query - count // 2), queries - count)
     rows = range(first, first + count)
     matrix = masks.whole(trace, list(rows), layer, part=part, batch=batch)
@@ -121,7 +121,7 @@ def pack(
 def fits(trace: Trace, layer: int = 0, part: str | None = None) -> bool:
     """Return whether one message takes all rows of all heads."""
     record = layers(trace, part)[layer]
-    return 4 * record.queries * record.keys * record.heads <= MOST
+    return 4 * record.queries * record.keys * record.heads <= MAX_BYTES
 
 
 def _span(segment: Segment) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from tracer.figures.palette import SEQUENTIAL, STAGES, table
-from tracer.figures.svg_layout import CLEAR, title
+from tracer.figures.svg_layout import TRANSPARENT_BACKGROUND, title
 from tracer.figures.tensors.heatmap import pack_cells
 
 
@@ -38,7 +38,7 @@ def distance_lines(
         for number in range(len(mean))
     ]  # fmt: skip
     layout = {
-        **CLEAR,
+        **TRANSPARENT_BACKGROUND,
         "height": 340,
         "margin": {"l": 60, "r": 10, "t": 10, "b": 50},
         "xaxis": {"title": title("i − j, from key to query", 14), "zeroline": True},

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.figures.palette import OTHER, stage_colour
-from tracer.figures.svg_layout import CLEAR, title
+from tracer.figures.palette import OTHER_COLOR, stage_colour
+from tracer.figures.svg_layout import TRANSPARENT_BACKGROUND, title
 from tracer.utils.error_text import shorten
 
-FEW = 16
+MAX_PHOTOS = 16
 """Photos that are drawn one by one; more are counted."""
 BINS = 30
 """The most columns of a histogram."""
@@ -26,8 +26,14 @@ def distribution(values: np.ndarray, names: Sequence[str], axis: str) -> go.Figu
     """
     known = np.flatnonzero(np.isfinite(values))
     colour = {"color": stage_colour("attention")}
-    layout = {**CLEAR, "height": 300, "margin": MARGIN, "bargap": 0.05, "xaxis": {"title": title(axis, 14)}}
-    if len(known) <= FEW:
+    layout = {
+        **TRANSPARENT_BACKGROUND,
+        "height": 300,
+        "margin": MARGIN,
+        "bargap": 0.05,
+        "xaxis": {"title": title(axis, 14)},
+    }
+    if len(known) <= MAX_PHOTOS:
         order = known[np.argsort(values[known])]
         labels = [shorten(names[at], 24) for at in order]
         bars = {
@@ -61,7 +67,7 @@ def over_depth(
     others = (rows != chosen[0]) | (heads != chosen[1])
     dots = {
         "type": "scatter", "mode": "markers", "x": block[others].tolist(), "y": mean[rows, heads][others].tolist(),
-        "marker": {"color": OTHER, "size": 9, "opacity": 0.8}, "name": "other heads",
+        "marker": {"color": OTHER_COLOR, "size": 9, "opacity": 0.8}, "name": "other heads",
         "customdata": (heads[others] + 1).tolist(),
         "hovertemplate": "block %{x}, head %{customdata}: %{y:.3g}<extra></extra>",
     }  # fmt: skip
@@ -72,7 +78,7 @@ def over_depth(
         "hovertemplate": "block %{x}, head " + str(chosen[1] + 1) + ": %{y:.3g}<extra></extra>",
     }  # fmt: skip
     layout = {
-        **CLEAR, "height": 300, "margin": {**MARGIN, "t": 30},
+        **TRANSPARENT_BACKGROUND, "height": 300, "margin": {**MARGIN, "t": 30},
         "xaxis": {"title": title("block", 14), "dtick": 1 if len(layers) <= 24 else 4},
         "yaxis": {"title": title(axis, 14)}, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }  # fmt: skip
@@ -83,11 +89,17 @@ def draw_hiding_test(means: Mapping[str, float], spreads: Mapping[str, float], a
     """Draw what hiding patches does on average, a bar for each way to choose them, with its spread as a line."""
     bars = {
         "type": "bar", "x": list(means), "y": list(means.values()),
-        "marker": {"color": [stage_colour("attention"), OTHER, OTHER][: len(means)]},
+        "marker": {"color": [stage_colour("attention"), OTHER_COLOR, OTHER_COLOR][: len(means)]},
         "error_y": {"type": "data", "array": list(spreads.values()), "color": stage_colour("norm")},
         "hovertemplate": "%{x}: %{y:.3g}<extra></extra>",
     }  # fmt: skip
-    layout = {**CLEAR, "height": 280, "margin": MARGIN, "bargap": 0.5, "yaxis": {"title": title(axis, 14)}}
+    layout = {
+        **TRANSPARENT_BACKGROUND,
+        "height": 280,
+        "margin": MARGIN,
+        "bargap": 0.5,
+        "yaxis": {"title": title(axis, 14)},
+    }
     layout["xaxis"] = {"title": title("patches that are hidden", 14)}
     return go.Figure({"data": [bars], "layout": layout}, skip_invalid=False)
 

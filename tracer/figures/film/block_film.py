@@ -22,18 +22,18 @@ from tracer.figures.film.message import HalfNumbers, encode, line_facts
 from tracer.figures.film.sentences import Caption
 from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.graph.lanes import sources
-from tracer.figures.palette import DIVERGING, SEQUENTIAL, table
+from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
 from tracer.figures.payload_budget import VALUES
 from tracer.figures.tensors.cell_payload import short, tensor_of
 from tracer.figures.tensors.heatmap import as_array, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.error_text import quote
 
-MOST = 250_000
+MAX_BYTES = 250_000
 """Bytes of a message."""
 ROOM = 225_000
 """Bytes of pictures in a message, at most."""
-REST, PER_PICTURE = 8_000, 400
+OVERHEAD, PER_PICTURE = 8_000, 400
 """Bytes of a message beside its pictures and the texts of its steps, and of what a picture says of itself."""
 CELLS = ((96, 128), (80, 80), (64, 64), (48, 32), (24, 24), (12, 12), (8, 8), (4, 4))
 """Rows and columns of a picture at most: the first at which all pictures fit into the room."""
@@ -47,9 +47,9 @@ STOPS = 32
 """Colours of a scale in the header."""
 MOST_PRODUCTS = 20_000_000
 """Products that are computed again to compare a step with its factors."""
-CLOSED = 1e30
+MASKED_SCORE = 1e30
 """From this size on, a number stands for one without an end: masks of libraries have the smallest of their dtype."""
-EMPTY = 255
+EMPTY_BYTE = 255
 """The byte of a cell that is not finite, such as one that a mask closes."""
 
 
@@ -80,7 +80,9 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
     pictures = {drawn.id: drawn for _, drawn in scenes for drawn in drawn if drawn is not None}
     numbers = HalfNumbers()
     texts = [_step_beat(step, beat.number, drawn) for step, drawn in scenes]
-    room = min(room, MOST - REST - len(json.dumps(texts, ensure_ascii=False).encode()) - PER_PICTURE * len(pictures))
+    room = min(
+        room, MAX_BYTES - OVERHEAD - len(json.dumps(texts, ensure_ascii=False).encode()) - PER_PICTURE * len(pictures)
+    )
     cells = next((size for size in CELLS if _weight(pictures.values(), size) <= room), CELLS[-1])
     packed = [_picture(drawn, beat.number, cells, numbers) for drawn in pictures.values()]
     order = list(pictures)
@@ -106,7 +108,7 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
         "looks": [],
         "pictures": packed,
         "heads": max((len(drawn.matrices) for drawn in pictures.values()), default=1),
-        "scales": {"sequential": _stops(SEQUENTIAL), "diverging": _stops(DIVERGING)},
+        "scales": {"sequential": _stops(SEQUENTIAL), "diverging": _stops(DIVERGING_SCALE)},
         "answer": None,
         "proofs": "",
         "unit": trace.result.get("unit", "token"),
@@ -229,7 +231,9 @@ def _first(trace: Trace, id: str) -> np.ndarray | None:
         return None
     batched = next((step.symbolic[:1] == ("B",) for step in trace.steps if step.id == id), False)
     array = as_array(tensor[0] if batched and tensor.ndim > 2 else tensor)
-    return np.where(np.abs(array) < CLOSED, array, np.copysign(np.inf, array)) if array.dtype.kind == "f" else array
+    return (
+        np.where(np.abs(array) < MASKED_SCORE, array, np.copysign(np.inf, array)) if array.dtype.kind == "f" else array
+    )
 
 
 def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
@@ -249,14 +253,14 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
     reduced, box = reduce(matrices, *cells)
     known = np.where(np.isfinite(reduced), reduced, np.nan).astype(np.float64)  # the largest float32 has no double
     scales = []
-    shares = np.full(reduced.shape, EMPTY, np.uint8)
+    shares = np.full(reduced.shape, EMPTY_BYTE, np.uint8)
     for place, matrix in enumerate(known):
         low, high = (float(np.nanmin(matrix)), float(np.nanmax(matrix))) if np.isfinite(matrix).any() else (0.0, 0.0)
         diverging = low < 0 < high
         edge = max(-low, high)
         start, end = (-edge, edge) if diverging else (low, high if high > low else low + 1)
-        scaled = np.nan_to_num((matrix - start) / (end - start) * (EMPTY - 1))
-        shares[place] = np.where(np.isfinite(matrix), np.round(scaled), EMPTY).astype(np.uint8)
+        scaled = np.nan_to_num((matrix - start) / (end - start) * (EMPTY_BYTE - 1))
+        shares[place] = np.where(np.isfinite(matrix), np.round(scaled), EMPTY_BYTE).astype(np.uint8)
         scales.append([start, end, "diverging" if diverging else "sequential", short(start), short(end)])
     return {
         "symbol": _without_block(drawn.symbol, block).replace("^⊤", "ᵀ"),

@@ -30,9 +30,9 @@ ROOM = 300_000
 """Bytes of attention in a message: all heads if they fit, else their mean, else the rows of the token in focus."""
 PHOTO = 420
 """Pixels of the longer side of the part of the photo that the model gets."""
-WHOLE = 640
+PHOTO_SIDE = 640
 """Pixels of the longer side of the whole photo, at most."""
-WRITTEN = 64
+MAX_ANSWER_LETTERS = 64
 """Characters of the tokens that a model answers with: as many as stand beside the lanes."""
 BARS = 10
 """Bars of the answer."""
@@ -259,7 +259,7 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
     crop = photo.resize(size, Image.Resampling.BICUBIC, box=tuple(picture.crop))
     kind = "JPEG" if max(size) > 128 else "PNG"
     sketch = lit_photo.sketch(np.asarray(crop), (0, 0, *size), picture.rows, picture.columns)
-    around = min(scale, WHOLE / max(photo.size))
+    around = min(scale, PHOTO_SIDE / max(photo.size))
     whole = max(1, round(photo.width * around)), max(1, round(photo.height * around))
     return {
         "uri": data_uri(photo.resize(whole, Image.Resampling.BICUBIC), "JPEG" if max(whole) > 128 else "PNG"),
@@ -287,7 +287,8 @@ def _drawn(result: Mapping[str, Any]) -> dict[str, Any] | None:
     if kind == "tokens":
         tokens = [visible_token(str(token)) for token in result["tokens"]]
         room = next(
-            (count for count in range(len(tokens)) if sum(map(len, tokens[: count + 1])) > WRITTEN), len(tokens)
+            (count for count in range(len(tokens)) if sum(map(len, tokens[: count + 1])) > MAX_ANSWER_LETTERS),
+            len(tokens),
         )
         return {"tokens": tokens[:room] + ["…"] * (room < len(tokens)), "bars": []}
     if kind == "reconstruction":

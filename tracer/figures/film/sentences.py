@@ -18,9 +18,9 @@ from tracer.figures.predictions.model_output import visible_token
 from tracer.record import Step, Trace
 from tracer.utils.error_text import shorten
 
-FEW = 5
+TOP_PATCHES = 5
 """Patches whose share of the attention a sentence adds up."""
-FOCUSED, UNEVEN = 4, 2
+FOCUS_FACTOR, UNEVENNESS_FACTOR = 4, 2
 """How many times the even share these get where attention is called focused, or uneven."""
 SHORT_NAME = 12
 """Letters of a name that is said twice."""
@@ -235,14 +235,14 @@ def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
     patches = [token for token, lane in enumerate(lanes) if lane.patch is not None and token < len(row)]
     several = any(record.heads > 1 for record in scene.trace.attentions)
     start = f"On average over the heads, {name}" if several else f"{name[0].upper()}{name[1:]}"
-    if len(patches) >= 2 * FEW and not any(lane.word for lane in lanes):
-        share = float(np.sort(row[patches])[-FEW:].sum())
-        even = FEW / len(row)
+    if len(patches) >= 2 * TOP_PATCHES and not any(lane.word for lane in lanes):
+        share = float(np.sort(row[patches])[-TOP_PATCHES:].sum())
+        even = TOP_PATCHES / len(row)
         facts |= {"share": share, "even": even}
-        how = "looks at a few patches" if share >= FOCUSED * even else "prefers some patches"
-        how = how if share >= UNEVEN * even else "looks around"
+        how = "looks at a few patches" if share >= FOCUS_FACTOR * even else "prefers some patches"
+        how = how if share >= UNEVENNESS_FACTOR * even else "looks around"
         sentence = (
-            f"{start} gives {percent(share)} of its attention to {FEW} of {len(patches)} patches; "
+            f"{start} gives {percent(share)} of its attention to {TOP_PATCHES} of {len(patches)} patches; "
             f"an even share is {percent(even)}."
         )
         return f": {_short(name)} {how}", sentence

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tracer.ops import takes_shape
-from tracer.record import CHANGED, Op, Step, Trace
+from tracer.record import CHANGED_SUFFIX, Op, Step, Trace
 
 INPUT = "input "
-TAKEN = 64
+MAX_PRODUCERS = 64
 """Most producers that one step lists; ours have three."""
-NESTED = 16
+MAX_DEPTH = 16
 """Most levels of lanes that meet in lanes that meet."""
-COMPARED = 50_000
+MAX_EQUATIONS = 50_000
 """Equations that are searched for a symbol that no op leads to."""
 
 
@@ -49,21 +49,23 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
                 step_sources[ends[producer.index]] = None
             else:
                 step_sources |= makers.get(producer.index, {})
-            if len(step_sources) >= TAKEN:
+            if len(step_sources) >= MAX_PRODUCERS:
                 break
         makers[op.index] = step_sources
 
     out: dict[str, tuple[str, ...]] = {}
-    left = [COMPARED]
+    left = [MAX_EQUATIONS]
     before: list[Step] = []
     for step in trace.steps:
         if step.recomputed or (before and before[-1].recomputed and before[-1].layer == step.layer):
             step_sources = dict.fromkeys(_in_equation(step, before, left))
         else:
             step_sources = {id: None for index in step.ops if index in ops for id in makers[index]}
-        if not step_sources and step.id.endswith(CHANGED):  # such as zeros: they stand in the place of the line before
-            step_sources = {step.id.removesuffix(CHANGED): None}
-        out[step.id] = tuple(islice((id for id in step_sources if id != step.id), TAKEN))
+        if not step_sources and step.id.endswith(
+            CHANGED_SUFFIX
+        ):  # such as zeros: they stand in the place of the line before
+            step_sources = {step.id.removesuffix(CHANGED_SUFFIX): None}
+        out[step.id] = tuple(islice((id for id in step_sources if id != step.id), MAX_PRODUCERS))
         before.append(step)
     used = {id for step_sources in out.values() for id in step_sources}
     unused = [place for place, step in enumerate(trace.steps[:-1]) if step.id not in used]
@@ -78,7 +80,7 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
 def _beside(op: Op, step: Step, user: Step | None) -> bool:
     """Return whether a user of an op with several outputs, such as a split, takes another of them than the step's
     tensor: its equation does not name the step."""
-    return len(op.outputs) > 1 and user is not None and not _in_equation(user, [step], [COMPARED])
+    return len(op.outputs) > 1 and user is not None and not _in_equation(user, [step], [MAX_EQUATIONS])
 
 
 def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[str]:
@@ -155,7 +157,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
                     lane.inputs <= neighbour.inputs and len(lane.steps) < len(neighbour.steps) for neighbour in main
                 )
             ]
-        if len(main) > 1 and max(lane.depth for lane in main) >= NESTED:
+        if len(main) > 1 and max(lane.depth for lane in main) >= MAX_DEPTH:
             main = main[:1]
         if len(main) == 1:
             lane = main[0]
@@ -169,7 +171,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
                 lane.inputs |= neighbour.inputs
                 if not any(neighbour is each for each in main):
                     apart = any(each.layer is not None for each in neighbour.steps) or neighbour.parts
-                    apart = apart and neighbour.depth < NESTED
+                    apart = apart and neighbour.depth < MAX_DEPTH
                     lane.depth = max(lane.depth, neighbour.depth + 1) if apart else lane.depth
                     (lane.apart if apart else sides.setdefault(step.id, [])).append(neighbour)
         lane.steps.append(step)

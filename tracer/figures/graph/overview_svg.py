@@ -21,7 +21,7 @@ from tracer.utils.error_text import shorten
 
 WHY = 300
 """Characters of a step's reason in its tooltip."""
-THICK, THIN = 10.0, 1.0
+MAX_LINE_WIDTH, MIN_LINE_WIDTH = 10.0, 1.0
 """Pixels of the line of the largest tensor, and of the thinnest one."""
 
 
@@ -35,7 +35,7 @@ def pipeline(trace: Trace) -> str:
     key = "".join(f'<li style="--stage:{stage_colour(stage)}">{html.escape(stage)}</li>' for stage in stages)
     drawing = _Drawing(trace)
     scale = (
-        f"Line width shows tensor size ({THICK:g} px = {drawing.most:,} numbers)."
+        f"Line width shows tensor size ({MAX_LINE_WIDTH:g} px = {drawing.most:,} numbers)."
         if drawing.wired
         else f"Its {drawing.lines:,} lines are left out: {LINES:,} can be told apart at most."
     )
@@ -236,7 +236,7 @@ class _Drawing:
                 "from": wire.source,
                 "to": wire.target,
                 "by": wire.points,
-                "wide": round(max(THIN, THICK * sizes[wire.source] / self.most), 2),
+                "wide": round(max(MIN_LINE_WIDTH, MAX_LINE_WIDTH * sizes[wire.source] / self.most), 2),
             }
             for wire in layout.wires
         ]

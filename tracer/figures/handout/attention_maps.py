@@ -17,7 +17,7 @@ from tracer.record import Picture, Trace
 
 BLOCKS, HEADS, WORDS, SIDE = 24, 16, 400, 360
 """Limits of the drawing: blocks of a tower, heads of its last block, words of a text, pixels of a map's longer side."""
-NAMED = 5
+TOP_TOKENS = 5
 """Tokens that are named with their weights."""
 
 
@@ -51,7 +51,7 @@ def _tower(trace: Trace, part: str) -> str:
         for drawing, (name, _) in zip(drawings, shown, strict=True)
     )
     weights = last.mean(0)[query]
-    most = np.argsort(-weights)[:NAMED]
+    most = np.argsort(-weights)[:TOP_TOKENS]
     first = ", ".join(f"{text(names[key])} {class_bars.percent(float(weights[key]))}" for key in most)
     how = (
         "The brighter a patch, the larger its weight; framed are those with at least half of the largest. Each map has "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.figures.palette import OTHER, stage_colour
-from tracer.figures.svg_layout import CLEAR
+from tracer.figures.palette import OTHER_COLOR, stage_colour
+from tracer.figures.svg_layout import TRANSPARENT_BACKGROUND
 
 IDS = "phase"
 """The scale of codes: they have no order."""
@@ -29,7 +29,7 @@ def draw_group(points: np.ndarray, centres: np.ndarray, group: np.ndarray, chose
     )
     numbers = np.arange(1, len(centres) + 1)
     lines = [
-        _cloud(points, "points", 2, OTHER),
+        _cloud(points, "points", 2, OTHER_COLOR),
         _cloud(points[centres], "centres", 5, stage_colour("patches"), "centre %{customdata}", numbers),
         _cloud(points[group], "the chosen group", 5, stage_colour("attention")),
         spokes,
@@ -68,7 +68,7 @@ def _axes(points: np.ndarray) -> dict:
 
 
 def _figure(lines: list) -> go.Figure:
-    axis = {"showbackground": False, "gridcolor": OTHER, "zeroline": False, "nticks": 4}
+    axis = {"showbackground": False, "gridcolor": OTHER_COLOR, "zeroline": False, "nticks": 4}
     layout = {
         "scene": {
             **{f"{name}axis": {"title": {"text": name}, **axis} for name in "xyz"},
@@ -79,6 +79,6 @@ def _figure(lines: list) -> go.Figure:
         "height": 380,
         "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
         "showlegend": False,
-        **CLEAR,
+        **TRANSPARENT_BACKGROUND,
     }
     return go.Figure(lines, layout)

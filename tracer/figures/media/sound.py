@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from tracer.figures.palette import SEQUENTIAL, stage_colour
-from tracer.figures.svg_layout import CLEAR, PLAIN, title
+from tracer.figures.svg_layout import PLAIN_AXIS, TRANSPARENT_BACKGROUND, title
 from tracer.inputs.audio import RATE
 
 POINTS = 500
@@ -18,7 +18,7 @@ LOUD = sample_colorscale(SEQUENTIAL, 16)
 """The scale of loudness, as colours that are not hexadecimal: Streamlit takes the darkest of those for its own."""
 BETWEEN = "#4d4d55"
 """The colour between two frames."""
-UPPER, LOWER = [0.8, 1.0], [0.0, 0.72]
+UPPER_DOMAIN, LOWER_DOMAIN = [0.8, 1.0], [0.0, 0.72]
 """Positions of the two plots of a figure, in shares of its height."""
 
 
@@ -29,7 +29,7 @@ def draw_spectrogram(sound: np.ndarray, logs: np.ndarray, window: int, hop: int,
     start, stop = chosen * hop / RATE, (chosen * hop + window) / RATE
     frame = {"type": "rect", "x0": start, "x1": stop, "yref": "y2 domain", "y0": 0, "y1": 1, "line": {"width": 0}}
     shade = {**frame, "fillcolor": stage_colour("attention"), "opacity": 0.45}
-    axis = {"title": title("amplitude", 13), "range": [-1, 1], "tickvals": [-1, 0, 1], **PLAIN}
+    axis = {"title": title("amplitude", 13), "range": [-1, 1], "tickvals": [-1, 0, 1], **PLAIN_AXIS}
     return _figure([wave], logs, window, hop, chosen, axis, [shade], "log power of each frame")
 
 
@@ -46,7 +46,7 @@ def draw_codes(ids: np.ndarray, rows: np.ndarray, count: int, window: int, hop: 
         yaxis="y2",
         hovertemplate="frame at %{x:.3f} s: code %{z}<extra></extra>",
     )
-    axis = {"title": title("code", 13), "showticklabels": False, **PLAIN}
+    axis = {"title": title("code", 13), "showticklabels": False, **PLAIN_AXIS}
     return _figure([strip], rows, window, hop, chosen, axis, [], "the codebook’s rows in their place")
 
 
@@ -70,14 +70,14 @@ def _figure(upper, logs, window: int, hop: int, chosen: int, axis: dict, shapes:
     end = (hop * (len(logs) - 1) + window) / RATE
     between = {**box, "x0": half, "x1": end - half, "y0": 0, "y1": 1, "layer": "below", "line": {"width": 0}}
     layout = {
-        "xaxis": {"title": title("time in s", 13), "range": [0, end], **PLAIN},
-        "yaxis": {"title": title("frequency in kHz", 13), "domain": LOWER, **PLAIN},
-        "yaxis2": {"domain": UPPER, **axis},
+        "xaxis": {"title": title("time in s", 13), "range": [0, end], **PLAIN_AXIS},
+        "yaxis": {"title": title("frequency in kHz", 13), "domain": LOWER_DOMAIN, **PLAIN_AXIS},
+        "yaxis2": {"domain": UPPER_DOMAIN, **axis},
         "height": 400,
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "shapes": [{**between, "fillcolor": BETWEEN}, *shapes, framed],
         "showlegend": False,
-        **CLEAR,
+        **TRANSPARENT_BACKGROUND,
     }
     return go.Figure([*upper, grid], layout)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from tracer.figures.html_bars import Bar, BarPart
 from tracer.figures.html_bars import bars as drawn_bars
-from tracer.figures.palette import OTHER, stage_colour
+from tracer.figures.palette import OTHER_COLOR, stage_colour
 
-SMALL = 0.05
+MIN_BAR = 0.05
 """Probabilities below this are not drawn as a bar on an axis of 0 to 100 %."""
 TOP = 5
 """Bars that are drawn, of however many classes."""
@@ -24,7 +24,11 @@ def bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP,
     end = scale_end(max((share for _, share in ranked), default=0))
     count = 4 if end == 1 else 2
     rows = [
-        Bar(name, [BarPart(share, OTHER if place else stage_colour("head"), f"{name}: {share:.4f}")], percent(share))
+        Bar(
+            name,
+            [BarPart(share, OTHER_COLOR if place else stage_colour("head"), f"{name}: {share:.4f}")],
+            percent(share),
+        )
         for place, (name, share) in enumerate(ranked)
     ]
     ticks = {at: _tick(at) for at in (end * step / count for step in range(count + 1))}
@@ -53,12 +57,12 @@ def comparison(
         number = "not among the likeliest" if new is None else f"{percent(new)} {arrow(old, new)}".strip()
         tooltip = f"{name}: {old or 0:.4f} before, {new or 0:.4f} after"
         rows += [
-            Bar(name, [BarPart(old or 0, OTHER, tooltip)], "" if old is None else percent(old)),
+            Bar(name, [BarPart(old or 0, OTHER_COLOR, tooltip)], "" if old is None else percent(old)),
             Bar("", [BarPart(new or 0, stage_colour("head"), tooltip)], number),
         ]
     ticks = {at: _tick(at) for at in (end * step / 4 for step in range(5))}
     tooltip = "Before and after: " + "; ".join(_pair_text(name, *shares) for name in names)
-    keys = ((OTHER, "before"), (stage_colour("head"), "after"))
+    keys = ((OTHER_COLOR, "before"), (stage_colour("head"), "after"))
     figure = f"The probability of each {axis}, before and after"
     return drawn_bars(rows, ticks, (axis, "probability"), tooltip, figure, keys)
 
@@ -85,7 +89,7 @@ def arrow(before: float | None, after: float) -> str:
 
 def scale_end(largest: float) -> float:
     """Return the end of the bars' axis: 1, or a round number from the largest up if that is small."""
-    if largest >= SMALL or largest <= 0:
+    if largest >= MIN_BAR or largest <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(largest))
     return next(step * unit for step in (1, 2, 4, 6, 8, 10) if step * unit >= largest)

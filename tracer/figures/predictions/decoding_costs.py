@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from tracer.figures.palette import OTHER, STAGES
+from tracer.figures.palette import OTHER_COLOR, STAGES
 from tracer.figures.svg_layout import CURVES, title
 
 FEW = 4
@@ -43,7 +43,7 @@ def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[i
                 "yref": "paper",
                 "y0": 0,
                 "y1": 1,
-                "line": {"dash": "dot", "color": OTHER},
+                "line": {"dash": "dot", "color": OTHER_COLOR},
             }
         ],
     }

@@ -9,11 +9,11 @@ from PIL import Image
 
 from tracer.figures.palette import MASK, SEQUENTIAL, STAGES
 from tracer.figures.predictions.class_bars import percent, ranking
-from tracer.figures.svg_layout import CLEAR, PLAIN
+from tracer.figures.svg_layout import PLAIN_AXIS, TRANSPARENT_BACKGROUND
 from tracer.record import Trace
 from tracer.utils.error_text import shorten
 
-SIDE, CLASSES, LETTERS, NAMED = 400, 256, 100, 100_000
+SIDE, CLASSES, LETTERS, MAX_NAMED_CELLS = 400, 256, 100, 100_000
 """Limits of the drawing: cells on a side, classes, letters of a class, and cells with their class under the pointer."""
 
 SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -63,7 +63,7 @@ def label_map(
     high, wide = numbers.shape
     if max(high, wide) > SIDE or count > CLASSES or any(len(name) > LETTERS for name in classes):
         raise ValueError(f"{high} × {wide} labels of {count} classes are too many to draw")
-    named = numbers.size <= NAMED
+    named = numbers.size <= MAX_NAMED_CELLS
     palette = ["#c9ced6", *(colour for name, colour in STAGES.items() if name != "norm")]
     palette = [palette[index % len(palette)] for index in range(count)]
     scale = [[edge / count, palette[index]] for index in range(count) for edge in (index, index + 1)]
@@ -102,15 +102,15 @@ def label_map(
             "font": {"size": 15},
             "showlegend": True,
             "legend": {"font": {"size": 15}, "x": 0, **legend},
-            **CLEAR,
+            **TRANSPARENT_BACKGROUND,
         },
     )
 
 
 def _axes(cell: str, high: int, wide: int) -> tuple[dict, dict]:
     """Return the axes of a picture of `high` × `wide` square cells; row 0 is on top."""
-    across = {"title": {"text": f"{cell} column"}, "range": [-0.5, wide - 0.5], "constrain": "domain", **PLAIN}
-    down = {"title": {"text": f"{cell} row"}, "range": [high - 0.5, -0.5], "constrain": "domain", **PLAIN}
+    across = {"title": {"text": f"{cell} column"}, "range": [-0.5, wide - 0.5], "constrain": "domain", **PLAIN_AXIS}
+    down = {"title": {"text": f"{cell} row"}, "range": [high - 0.5, -0.5], "constrain": "domain", **PLAIN_AXIS}
     return across, {"scaleanchor": "x", **down}
 
 
@@ -155,6 +155,6 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
             "height": 370,
             "margin": {"l": 8, "r": 8, "t": 8, "b": 92},
             "font": {"size": 15},
-            **CLEAR,
+            **TRANSPARENT_BACKGROUND,
         },
     )

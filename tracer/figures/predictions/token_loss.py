@@ -12,7 +12,7 @@ from tracer.figures.tensors.image_patches import data_uri
 
 DEEPEST = 0.65
 """Largest opacity behind a token: letters stay readable on it, on a light page and on a dark one."""
-MANY = 400
+MAX_SIDE = 400
 """Pixels of a picture's longer side."""
 
 
@@ -54,7 +54,7 @@ def hatch(image: Image.Image, rows: int, columns: int) -> str:
     width, height = image.size
     lines = "".join(f"M{x * width / columns:g} 0V{height}" for x in range(1, columns))
     lines += "".join(f"M0 {y * height / rows:g}H{width}" for y in range(1, rows))
-    large = image.resize((MANY, round(MANY * height / width)), Image.Resampling.NEAREST)
+    large = image.resize((MAX_SIDE, round(MAX_SIDE * height / width)), Image.Resampling.NEAREST)
     thin = 'fill="none" vector-effect="non-scaling-stroke"'
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" style="display:block;width:100%;max-width:16rem" '

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.figures.palette import DIVERGING, STAGES
-from tracer.figures.svg_layout import CLEAR, title
+from tracer.figures.palette import DIVERGING_SCALE, STAGES
+from tracer.figures.svg_layout import TRANSPARENT_BACKGROUND, title
 
 if TYPE_CHECKING:
     from tracer.record import Trace
 
-MOST = 24
+MAX_ROWS = 24
 """Rows of a table that are drawn."""
-SEEN = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+WHITESPACE_SYMBOLS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 """Symbols for invisible characters."""
 
 
@@ -43,8 +43,8 @@ def visible(text: str) -> str:
     characters = []
     for character in text:
         kind = unicodedata.category(character)
-        if character in SEEN or kind[0] in "CZ":
-            characters.append(SEEN.get(character, f"U+{ord(character):04X}"))
+        if character in WHITESPACE_SYMBOLS or kind[0] in "CZ":
+            characters.append(WHITESPACE_SYMBOLS.get(character, f"U+{ord(character):04X}"))
         else:
             characters.append(f"◌{character}" if kind[0] == "M" and not characters else character)
     return "".join(characters)
@@ -92,8 +92,9 @@ def _one(piece: TokenPiece) -> str:
 
 
 def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Figure:
-    """Draw the rows of a table that ids pick, `[n, D]`, the first `MOST` of them, each named by its id and token."""
-    count = min(len(ids), MOST)
+    """Draw the rows of a table that ids pick, `[n, D]`, the first `MAX_ROWS` of them, each named by its id and
+    token."""
+    count = min(len(ids), MAX_ROWS)
     names = [
         f"{place}: {text}  <b>{id}</b>"
         for place, (id, text) in enumerate(zip(ids, map(html.escape, texts), strict=True), 1)
@@ -103,13 +104,13 @@ def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Fi
         "z": np.asarray(vectors[:count], dtype=np.float32),
         "x0": 1,
         "y": list(range(1, count + 1)),
-        "colorscale": DIVERGING,
+        "colorscale": DIVERGING_SCALE,
         "zmid": 0,
         "colorbar": {"thickness": 12, "title": {"text": "value"}},
         "hovertemplate": "token %{y}, feature %{x}: %{z:.3f}<extra></extra>",
     }
     layout = {
-        **CLEAR,
+        **TRANSPARENT_BACKGROUND,
         "height": 110 + 22 * count,
         "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
         "xaxis": {"title": title("feature of the row, 1 to D", 14), "showgrid": False, "zeroline": False},
@@ -143,7 +144,7 @@ def lengths(points: Mapping[str, tuple[int, int]], curve: Sequence[tuple[int, in
         for symbol, (way, (V, n)) in zip(SYMBOLS, points.items(), strict=False)
     ]  # fmt: skip
     layout = {
-        **CLEAR,
+        **TRANSPARENT_BACKGROUND,
         "height": 380,
         "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
         "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 14}},

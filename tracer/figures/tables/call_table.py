@@ -6,7 +6,7 @@ from tracer.export.math_labels import shape_numbers
 from tracer.record import CallRecord, ModuleRecord, Op, TensorRecord, Trace
 from tracer.symbols import notation
 
-FEW = 4
+MAX_OPEN_ROWS = 4
 """Rows that are too few to open on."""
 PASSES = "hands on what it is given"
 
@@ -38,7 +38,7 @@ def open_modules(trace: Trace) -> list[str]:
         depth.append("/".join(["", *path(trace, number), label(trace, number)]))
         inner = [i for i, module in enumerate(trace.modules) if module.around == number]
         largest = max(inner, key=lambda i: trace.modules[i].last - trace.modules[i].first, default=None)
-        if len(inner) >= FEW or largest is None:
+        if len(inner) >= MAX_OPEN_ROWS or largest is None:
             return depth
         number = largest
 

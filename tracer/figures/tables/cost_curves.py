@@ -7,17 +7,17 @@ import plotly.graph_objects as go
 
 from tracer.export.math_labels import amount, size_html
 from tracer.figures.html_bars import legend
-from tracer.figures.palette import OTHER, stage_colour
-from tracer.figures.svg_layout import CLEAR, title
-from tracer.record.cost_scaling import ENDS, MIXED, MLP, PROJECTIONS, SCORES
+from tracer.figures.palette import OTHER_COLOR, stage_colour
+from tracer.figures.svg_layout import TRANSPARENT_BACKGROUND, title
+from tracer.record.cost_scaling import ENDS, MLP, PROJECTIONS, SCORES, WEIGHTED_SUM
 from tracer.symbols.notation import MEANINGS
 
 COLOURS = {
     PROJECTIONS: stage_colour("embedding"),
     SCORES: stage_colour("attention"),
-    MIXED: stage_colour("position"),
+    WEIGHTED_SUM: stage_colour("position"),
     MLP: stage_colour("mlp"),
-    ENDS: OTHER,
+    ENDS: OTHER_COLOR,
 }
 MARK = 7
 """Points of a curve for each factor of 4."""
@@ -76,7 +76,7 @@ def draw_shares(
         "showlegend": False,
         "shapes": marks,
         "annotations": labels,
-        **CLEAR,
+        **TRANSPARENT_BACKGROUND,
     }
     return go.Figure(curves, layout)
 

@@ -12,7 +12,7 @@ from tracer.record import Op, Trace
 
 TOP = "the model itself"
 """The label of ops that ran in no module but the model itself."""
-MOST = 40
+MAX_BARS = 40
 """Bars that fit on a screen; the modules with the least arithmetic are summed up beyond."""
 LAYOUT = "#9aa3ad"
 
@@ -79,7 +79,7 @@ def _short(modules: Collection[str]) -> dict[str, str]:
 
 def _limit_rows(table: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     ranked = sorted(table, key=lambda module: -sum(table[module].values()))
-    rest = set(ranked[MOST:])
+    rest = set(ranked[MAX_BARS:])
     if not rest:
         return table
     rows = {module: row for module, row in table.items() if module not in rest}

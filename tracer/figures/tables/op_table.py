@@ -48,7 +48,7 @@ def table(
         return contents | {"columns": CALLS, "rows": call_table.calls(trace)}
     columns, rows = {"steps": _steps, "ops": _ops}[level](trace) if level != "primitives" else _parts(trace, opened)
     if level == "steps" and note_of:
-        columns = [*columns[:2], NOTED, *columns[2:]]
+        columns = [*columns[:2], NOTE_COLUMN, *columns[2:]]
         for step, row in zip(trace.steps, rows, strict=True):
             row["cells"].insert(2, note_of(step.id))
     if level == "primitives" and len(opened) < len(trace.ops):
@@ -117,7 +117,7 @@ STEPS = [
     _column("ops", "number", True),
     _column("error", "error"),
 ]
-NOTED = _column("in the note")
+NOTE_COLUMN = _column("in the note")
 PARTS = [
     _column("name"),
     _column("category"),

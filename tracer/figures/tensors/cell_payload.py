@@ -30,7 +30,7 @@ BOX = 4096
 """Numbers that one mean is made of at most."""
 PLACE = re.compile(r"(.+):((?:\d{1,9}(?:-\d{1,9})?)(?:\.\d{1,9}(?:-\d{1,9})?)*|)", re.DOTALL)
 """A cell as an address names it: `block1.attention.scores:0.1.5.2`, or `…:0.1.4-5.2-3` for the mean of a box."""
-SAVED = (
+SAVED_RUN_NOTE = (
     "This run was opened from a file, which holds numbers and not the equations as code, so the way does not go on "
     "from here. Run the model again to follow it."
 )
@@ -114,7 +114,7 @@ def _kept_cell(trace: Trace, id: str, index: tuple[int, ...]) -> dict[str, Any]:
     if len(index) != tensor.ndim or any(at >= n for at, n in zip(index, tensor.shape, strict=True)):
         raise ValueError(f"{index} is not a cell of {quote(id)}, whose shape is {list(tensor.shape)}")
     number = tensor[index].item()
-    cell = Cell(id, index, number, None, step.latex if step else "", {}, SAVED, trace=trace)
+    cell = Cell(id, index, number, None, step.latex if step else "", {}, SAVED_RUN_NOTE, trace=trace)
     return _cell(trace, cell)
 
 

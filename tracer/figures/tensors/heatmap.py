@@ -15,7 +15,7 @@ MATRICES, ALL_BYTES = 64, 400_000
 """Of a tensor with more matrices, or whose matrices take more bytes together, one is packed at a time."""
 LETTER = re.compile(r"[A-Za-z]\w*")
 """A size in a formula of sizes."""
-EXACT = 4096
+MAX_EXACT_CELLS = 4096
 """Cells that are packed with all their digits."""
 
 
@@ -123,7 +123,7 @@ def pack_cells(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) ->
     """Return `facts` with `bits` and `power`, and the cells as bytes, as `pack` has them."""
     known = np.abs(cells[np.isfinite(cells)])
     most = float(known.max()) if known.size else 0.0
-    if cells.size <= EXACT or (exact and most > 2048):
+    if cells.size <= MAX_EXACT_CELLS or (exact and most > 2048):
         return facts | {"bits": 32, "power": 0}, cells.astype("<f4").tobytes()
     power = 15 - int(np.frexp(most)[1]) if most else 0
     scaled = np.ldexp(cells.astype(np.float64), power)

@@ -12,9 +12,9 @@ from tracer.figures.palette import stage_colour
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.images import Crop, patch_boxes
 
-LARGEST = 960
-MOST_NUMBERED = 100
-MOST_POINTED = 4096
+MAX_SIDE = 960
+MAX_NUMBERED_PATCHES = 100
+MAX_POINTER_PATCHES = 4096
 """Patches that can be pointed at; of more, only the picture is drawn."""
 INPUT = 640
 """Pixels of the longer side of the model's input in the drawing of its patches."""
@@ -28,13 +28,13 @@ def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
 
 
 def rescale(photo: Image.Image, crop: Crop | None = None) -> Image.Image:
-    """Return the photo at no more than `LARGEST` pixels a side, enough for a screen.
+    """Return the photo at no more than `MAX_SIDE` pixels a side, enough for a screen.
 
     With a `crop` it is not smaller than the model's input: a smaller photo is enlarged in the model's way, and not by
     the screen.
     """
     least = crop.width / (crop.right - crop.left) if crop else 1
-    scale = min(max(1, least), LARGEST / max(photo.size))
+    scale = min(max(1, least), MAX_SIDE / max(photo.size))
     size = [max(1, round(side * scale)) for side in photo.size]
     return photo if scale == 1 else photo.resize(size, Image.Resampling.BICUBIC)
 
@@ -99,7 +99,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
         image = image.resize(tuple(sides))
     pixels = np.asarray(image.convert("RGB"))
     high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
-    numbered = rows * columns <= MOST_NUMBERED
+    numbered = rows * columns <= MAX_NUMBERED_PATCHES
     zoom = max(1, 16 // max(high, wide))  # the screen enlarges it further, as it is: this much is for the gaps
     side_x, side_y = wide * zoom, high * zoom
     gap, head = max(2, side_x // 8), 2 * side_y // 5 if numbered else max(2, side_y // 8)
@@ -135,7 +135,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
 
 def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str] = ()) -> str:
     """Return a clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
-    if len(boxes) > MOST_POINTED:
+    if len(boxes) > MAX_POINTER_PATCHES:
         return ""
     titles = titles or [f"patch {number + 1}" for number in range(len(boxes))]
     return "".join(

@@ -11,7 +11,7 @@ from tracer.figures.tensors.image_patches import data_uri
 
 CELL = 32
 """Units of a drawing that a cell of the grid takes."""
-WIDE = 16
+CODES_PER_ROW = 16
 """Codes side by side in the drawing of all of them."""
 
 
@@ -45,15 +45,15 @@ def sheet(codes: np.ndarray, counts: np.ndarray, label: str) -> str:
     `counts` `[V]` are the numbers of uses: an unused code is crossed out.
     """
     side, total = codes.shape[1], len(codes)
-    rows, pitch = -(-total // WIDE), side + 2
-    pixels = np.zeros((rows * pitch, WIDE * pitch, 4), dtype=np.uint8)
+    rows, pitch = -(-total // CODES_PER_ROW), side + 2
+    pixels = np.zeros((rows * pitch, CODES_PER_ROW * pitch, 4), dtype=np.uint8)
     crosses = []
     for id, code in enumerate(codes):
-        top, left = id // WIDE * pitch, id % WIDE * pitch
+        top, left = id // CODES_PER_ROW * pitch, id % CODES_PER_ROW * pitch
         pixels[top : top + side, left : left + side, :3], pixels[top : top + side, left : left + side, 3] = code, 255
         if not counts[id]:
             crosses.append(f"M{left} {top}l{side} {side}m0 {-side}l{-side} {side}")
-    width, height = WIDE * pitch, rows * pitch
+    width, height = CODES_PER_ROW * pitch, rows * pitch
     image = f'<image href="{data_uri(Image.fromarray(pixels), "PNG")}" width="{width}" height="{height}" '
     lines = "".join(crosses)
     strokes = "".join(

@@ -18,13 +18,13 @@ from tracer.graph.passes.expert_body import FLAT, MULTIPLIES, ExpertMatcher, NoM
 from tracer.graph.passes.expert_tree import same_structure
 from tracer.ops import FACTORIES, IDENTITIES, JOINS, LAYOUTS, POINTWISE, SQUEEZES, base, takes_shape
 
-FEWEST, MOST = 2, 64
+MIN_EXPERTS, MAX_EXPERTS = 2, 64
 """Smallest and largest number of experts."""
-LARGEST = 2000
+MAX_CALLS = 2000
 """Largest number of calls in such a mixture."""
 SUMS = frozenset(("add", "sum", "einsum", "matmul", "bmm", "mm", "select", *FLAT, *SQUEEZES))
 """Calls that can compute the weighted sum of the experts' results, or reshape it."""
-WITHIN = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
+EXPERT_CALLS = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
 """Calls that an expert can consist of."""
 
 
@@ -55,7 +55,7 @@ def _expert_counts(graph: Graph) -> set[int]:
                 if part.isdecimal():
                     around = ".".join(parts[:place])
                     lists[around] = max(lists.get(around, 0), int(part) + 1)
-    return {count for count in counts | set(lists.values()) if FEWEST <= count <= MOST}
+    return {count for count in counts | set(lists.values()) if MIN_EXPERTS <= count <= MAX_EXPERTS}
 
 
 class _DenseMoE(ExpertMatcher):
@@ -83,7 +83,7 @@ class _DenseMoE(ExpertMatcher):
     def _find_result(self) -> tuple[Ref, list[str]]:
         """Return the first value that all gates contribute to, and the result of each expert, or of all together."""
         known, start = {self.gates.key}, self.graph.producer[self.gates.key] + 1
-        for index in range(start, min(len(self.graph.calls), start + LARGEST)):
+        for index in range(start, min(len(self.graph.calls), start + MAX_CALLS)):
             call = self.graph.calls[index]
             if not call.outputs or not any(ref.key in known for ref in self.graph.inputs[index]):
                 continue
@@ -102,7 +102,7 @@ class _DenseMoE(ExpertMatcher):
     def _match_sum(self, key: str, depth: int = 0) -> dict[int | None, str]:
         """Return the terms of a sum by the expert's index; under None, the term of all experts together."""
         call = self.graph.producing_call(key)
-        if call is None or depth > MOST + 40:
+        if call is None or depth > MAX_EXPERTS + 40:
             raise NoMatch
         name, operands = base(call.name), self.graph.inputs[self.graph.producer[key]]
         if name in FACTORIES or (takes_shape(name) and "zeros" in name):
@@ -245,13 +245,13 @@ class _DenseMoE(ExpertMatcher):
         """Return the values that one was computed from, by calls that an expert can contain."""
         ancestors: dict[str, None] = {}
         waiting = [key]
-        while waiting and len(ancestors) < LARGEST:
+        while waiting and len(ancestors) < MAX_CALLS:
             at = waiting.pop()
             if at in ancestors or at.startswith("parameter "):
                 continue
             ancestors[at] = None
             index = self.graph.producer.get(at)
-            if index is not None and self.graph.name(index) in WITHIN:
+            if index is not None and self.graph.name(index) in EXPERT_CALLS:
                 waiting += [ref.key for ref in self.graph.inputs[index]]
         return ancestors
 

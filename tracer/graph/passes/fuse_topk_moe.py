@@ -16,11 +16,11 @@ from tracer.graph.passes.expert_tree import MatMul, same_structure
 from tracer.graph.passes.fuse_dense_moe import find_dense_moe
 from tracer.graph.subgraph import SyntheticOp
 
-CHOOSES = frozenset(("topk",))
+SELECTION_CALLS = frozenset(("topk",))
 FEWEST = 2
 """Smallest number of products in an expert."""
 FUNC = SyntheticOp("experts", ("x", "gates", "chosen", "weights", "body", "members"))
-LARGEST = 4000
+MAX_CALLS = 4000
 """Largest number of calls in a mixture."""
 
 
@@ -29,7 +29,7 @@ def fuse_moe(graph: Graph) -> Graph:
     groups: list[tuple[set[int], list[Call]]] = []
     taken: set[int] = set()
     for index in reversed(range(len(graph.calls))):
-        if graph.name(index) in CHOOSES and len(graph.calls[index].outputs) == 2 and index not in taken:
+        if graph.name(index) in SELECTION_CALLS and len(graph.calls[index].outputs) == 2 and index not in taken:
             try:
                 group, call = _TopKMoE(graph, index).match()
             except NoMatch:
@@ -85,7 +85,7 @@ class _TopKMoE(ExpertMatcher):
         graph, region = self.graph, set()
         last_use = {key: takers[-1] for key, takers in graph.users.items()}
         open_values = {self.chosen.key}
-        for index in range(self.topk + 1, min(len(graph.calls), self.topk + LARGEST)):
+        for index in range(self.topk + 1, min(len(graph.calls), self.topk + MAX_CALLS)):
             call = graph.calls[index]
             if not any(ref.key in open_values for ref in graph.inputs[index]):
                 continue

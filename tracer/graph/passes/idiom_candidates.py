@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tracer.capture.composite_calls import Call, Ref, refs
-from tracer.expr.nn.other_norms import CLAMPED, INSIDE, OUTSIDE
+from tracer.expr.nn.other_norms import INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR
 from tracer.expr.nn.rope import HALVES, NEIGHBOURS
 from tracer.graph.float64_replay import CannotReplay, replay
 from tracer.graph.subgraph import SyntheticOp
@@ -19,13 +19,13 @@ from tracer.utils.internals.torch_internals import function_schema
 
 aten = torch.ops.aten
 
-NEAR = 1e-7
+TOLERANCE = 1e-7
 """Largest relative difference of two results: constants in code have the digits of a float32."""
 CELLS = 2**16
 """Number of elements that a region runs on, if it can be made smaller."""
 MOST_CELLS = 2**22
 """Largest number of elements that a region runs on."""
-SMALL = (3, 5, 7, 11)
+SMALL_SIZES = (3, 5, 7, 11)
 """Smaller sizes for a large region, along axes that do not matter."""
 LARGEST_CONSTANT = 1e6
 """Largest constant of the code beside which a function is compared."""
@@ -45,7 +45,7 @@ REDUCTIONS = frozenset(
     log_softmax _log_softmax frobenius_norm einsum rms_norm layer_norm""".split()
 )
 COMPUTES = POINTWISE | REDUCTIONS
-CURVED = frozenset(
+NONLINEAR_FUNCTIONS = frozenset(
     "exp exp2 expm1 sigmoid tanh erf erfc special_erf special_erfc special_expit special_ndtr softplus "
     "logaddexp log_sigmoid sinh cosh".split()
 )
@@ -125,7 +125,7 @@ class Trial:
         smaller, count = {}, prod(self.shape)
         if self.by_axis or "overwrite" in self.names:
             return smaller
-        for size, few in zip(sorted(set(self.shape) - matter, reverse=True), SMALL, strict=False):
+        for size, few in zip(sorted(set(self.shape) - matter, reverse=True), SMALL_SIZES, strict=False):
             if count > CELLS and size > few:
                 smaller[size], count = few, count // size * few
         return smaller
@@ -147,7 +147,7 @@ class Trial:
         ref = self.inputs[number]
         shape, behind = self._shrink(ref.shape), len(self.shape) - len(ref.shape)
         if self.by_axis:
-            shape = tuple(n if axis + behind in self.axes else min(n, SMALL[0]) for axis, n in enumerate(shape))
+            shape = tuple(n if axis + behind in self.axes else min(n, SMALL_SIZES[0]) for axis, n in enumerate(shape))
         if prod(shape) > MOST_CELLS or not (ref.dtype.is_floating_point or ref.dtype.is_complex):
             raise CannotReplay(f"{ref} is too large to be run again, or holds no numbers with a fraction")
         dtype = torch.complex128 if ref.dtype.is_complex else torch.float64
@@ -183,7 +183,7 @@ class Trial:
 
 def _is_close(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two results are equal up to rounding."""
-    return a.shape == b.shape and torch.allclose(a, b, rtol=NEAR, atol=NEAR / 10, equal_nan=True)
+    return a.shape == b.shape and torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE / 10, equal_nan=True)
 
 
 def _is_close_where_finite(computed: torch.Tensor, named: torch.Tensor) -> bool:
@@ -222,20 +222,20 @@ ACTIVATIONS: tuple[tuple[Any, dict[str, Any]], ...] = (
     (aten.hardsigmoid.default, {}),
 )
 """Functions of each number by itself, with the arguments behind it."""
-FAR = (12.0, 15.0, 20.5, 33.0, 51.0, 88.0, 101.0, 300.0, 1e3, 1e4)
-TRIED = torch.cat(
-    [torch.linspace(-9, 9, 257, dtype=torch.float64) + 0.01, *(torch.tensor([-x, x]).double() for x in FAR)]
+FAR_INPUTS = (12.0, 15.0, 20.5, 33.0, 51.0, 88.0, 101.0, 300.0, 1e3, 1e4)
+TEST_INPUTS = torch.cat(
+    [torch.linspace(-9, 9, 257, dtype=torch.float64) + 0.01, *(torch.tensor([-x, x]).double() for x in FAR_INPUTS)]
 )
 """Inputs that tell the activations apart."""
-LOWER = (0.0, 40.0)
+SOFTMAX_OFFSETS = (0.0, 40.0)
 """Offset of the inputs of a softmax: a constant added to its sum of exponentials shows if these are small."""
 
 
 def _match_activation(trial: Trial) -> NamedCall | None:
     """Return the call of a pointwise activation, or None."""
-    if not trial.is_pointwise or not trial.names & (CURVED | HINGES):
+    if not trial.is_pointwise or not trial.names & (NONLINEAR_FUNCTIONS | HINGES):
         return None
-    x = torch.cat([TRIED, trial.beside_constants()])
+    x = torch.cat([TEST_INPUTS, trial.beside_constants()])
     computed = trial.run(x)
     for func, settings in ACTIVATIONS:
         if _is_close_where_finite(computed, func(x, **settings)):
@@ -247,7 +247,7 @@ def _match_leaky_relu(trial: Trial) -> NamedCall | None:
     """Return the call of a leaky ReLU, or None."""
     if not trial.is_pointwise or not trial.names & HINGES:
         return None
-    x = torch.cat([TRIED, trial.beside_constants()])
+    x = torch.cat([TEST_INPUTS, trial.beside_constants()])
     computed, slope = trial.run(x), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
     if 0 < slope < 1 and _is_close(computed, aten.leaky_relu.default(x, slope)):
         return NamedCall(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)})
@@ -264,7 +264,7 @@ def _match_softmax(trial: Trial) -> NamedCall | None:
     computed = trial.run(x)
     if trial.end == trial.shape:
         for func in (aten.softmax.int, aten.log_softmax.int):
-            if all(_is_close(trial.run(x - less), func(x - less, axis)) for less in LOWER):
+            if all(_is_close(trial.run(x - less), func(x - less, axis)) for less in SOFTMAX_OFFSETS):
                 return NamedCall(func, {"self": X, "dim": axis, "dtype": None})
         return None
     keeps = len(trial.end) == len(trial.shape)
@@ -278,7 +278,7 @@ class Norm(NamedTuple):
     centred: bool
     less: int = 0
     """How many fewer numbers than there are the sum of squares is divided by."""
-    how: str = INSIDE
+    how: str = INSIDE_ROOT
     """Where ε is: added to the variance, to its root, or the least that the root may be."""
     mean: bool = True
     """Whether squares are divided by their number at all."""
@@ -288,13 +288,13 @@ class Norm(NamedTuple):
         x = x - x.mean(axes, keepdim=True) if self.centred else x
         count = prod(x.shape[axis] for axis in axes) - self.less if self.mean else 1
         variance = (x * x).sum(axes, keepdim=True) / count
-        if self.how == INSIDE:
+        if self.how == INSIDE_ROOT:
             return x / (variance + eps).sqrt()
-        return x / (variance.sqrt() + eps if self.how == OUTSIDE else variance.sqrt().clamp(min=eps))
+        return x / (variance.sqrt() + eps if self.how == OUTSIDE_ROOT else variance.sqrt().clamp(min=eps))
 
     def call(self, trial: Trial, eps: float, gamma: Placeholder | None, beta: Placeholder | None) -> NamedCall | None:
         """Return its call; None if it has none with that γ and β."""
-        axes, usual = trial.axes, self.less == 0 and self.how == INSIDE
+        axes, usual = trial.axes, self.less == 0 and self.how == INSIDE_ROOT
         arguments: dict[str, Any] = {"input": X, "weight": gamma, "bias": beta, "eps": eps}
         if axes != (*range(len(trial.shape) - len(axes), len(trial.shape)),):
             if axes != (1,) or not self.centred or not usual:
@@ -326,7 +326,11 @@ NORMS = (
     Norm(True),
     Norm(True, 1),
     Norm(False, mean=False),
-    *(Norm(centred, less, how) for how in (OUTSIDE, CLAMPED) for centred, less in ((False, 0), (True, 0), (True, 1))),
+    *(
+        Norm(centred, less, how)
+        for how in (OUTSIDE_ROOT, ROOT_FLOOR)
+        for centred, less in ((False, 0), (True, 0), (True, 1))
+    ),
 )
 SCALES = (1.0, 1e-2, 1e-4, 1e-6, 0.0)
 """Scales of the inputs of a norm: small ones show what is added to the variance."""
@@ -433,7 +437,7 @@ def _match_sinusoids(trial: Trial) -> NamedCall | None:
             for steps in (pairs, pairs - 1):
                 base = float(rates[1]) ** -steps
                 spaced = round(base) ** (-torch.arange(pairs, dtype=computed.dtype) / steps)
-                if base < LARGEST_BASE and round(base) > 1 and torch.allclose(rates, spaced, rtol=NEAR):
+                if base < LARGEST_BASE and round(base) > 1 and torch.allclose(rates, spaced, rtol=TOLERANCE):
                     return NamedCall(
                         SINUSOIDS, {"base": round(base), "halves": halves, "steps": steps, "first": int(first)}
                     )

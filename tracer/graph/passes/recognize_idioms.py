@@ -16,8 +16,8 @@ from tracer.capture.composite_calls import Call, Ref
 from tracer.graph.dataflow import Graph, loses_precision
 from tracer.graph.passes.idiom_candidates import (
     COMPUTES,
-    CURVED,
     HINGES,
+    NONLINEAR_FUNCTIONS,
     ROOTS,
     NamedCall,
     Placeholder,
@@ -28,10 +28,10 @@ from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, takes_shape
 from tracer.utils.cache import Cache
 from tracer.utils.internals.torch_internals import function_schema
 
-LONGEST, MOST_CALLS, MOST_GIVEN = 40, 400, 5
+MAX_CALLS, MAX_TABLE_CALLS, MAX_OPERANDS = 40, 400, 5
 """How many calls an idiom has at most, how many those that make a table of nothing, and how many values it is tried to
 be a function of."""
-HELD = 4096
+CACHE_SIZE = 4096
 """How many decisions are held: the blocks of a model ask for the same ones."""
 
 ROTATES = frozenset("cat concat stack view_as_real".split())
@@ -53,7 +53,7 @@ ENDS_TABLE = ROTATES | RESHAPES | frozenset("overwrite where add mul sin cos ind
 """Calls that a table of sines and cosines ends with."""
 
 
-HINTS = CURVED | HINGES | ROOTS | ROTATES
+HINTS = NONLINEAR_FUNCTIONS | HINGES | ROOTS | ROTATES
 """Calls of which no idiom has none."""
 
 
@@ -77,7 +77,7 @@ class _Run(NamedTuple):
     numbers: dict[str, float]
 
 
-_decided = Cache(HELD)
+_decided = Cache(CACHE_SIZE)
 
 
 def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
@@ -134,7 +134,7 @@ def _build_region(run: _Run, calls: list[int], inputs: list[Ref], end: Ref) -> R
     open_ = []
     for ref in inputs:
         closed = _constant_calls(run, ref.key)
-        if closed is None or len(closed) > LONGEST or COUNTS & {run.graph.name(index) for index in closed}:
+        if closed is None or len(closed) > MAX_CALLS or COUNTS & {run.graph.name(index) for index in closed}:
             open_.append(ref)
         else:
             constants |= closed
@@ -167,7 +167,7 @@ def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
     ways = (ROTATIONS | LAYOUTS, ROTATIONS | LAYOUTS | TURNS)  # of tables, else of the angles that these are of
     for region, waiting in chain.from_iterable(_grow_upwards(run, last, may, lambda key: True, {}) for may in ways):
         names = {run.graph.name(index) for index in region}
-        if not (MULTIPLIES & names and PAIRS & names) or len(waiting) > MOST_GIVEN:
+        if not (MULTIPLIES & names and PAIRS & names) or len(waiting) > MAX_OPERANDS:
             continue
         built = _build_region(run, region, waiting, end)
         if len(built.inputs) not in (2, 3):
@@ -187,7 +187,7 @@ def _find_tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     if len(end.shape) < 2 or prod(end.shape[:-2]) != 1 or not end.dtype.is_floating_point:
         return
     closed = _constant_calls(run, end.key)
-    if closed and len(closed) <= MOST_CALLS and {"sin", "cos"} & {run.graph.name(index) for index in closed}:
+    if closed and len(closed) <= MAX_TABLE_CALLS and {"sin", "cos"} & {run.graph.name(index) for index in closed}:
         yield Region((last,), (), end, tuple(sorted(closed - {last})))
 
 
@@ -200,7 +200,7 @@ def _grow_upwards(
     """
     region: list[int] = []
     waiting = {ref.key: ref for ref in run.graph.calls[last].outputs}
-    while waiting and len(region) < LONGEST:
+    while waiting and len(region) < MAX_CALLS:
         able = [key for key in waiting if _can_join(run.graph, run.graph.producer.get(key), region, last, may)]
         if not able:
             return

@@ -20,7 +20,7 @@ from tracer.ops import LAYOUTS, SPLITS, base
 
 FEWEST = 3
 """Smallest number of iterations of a loop."""
-LONGEST = 400
+MAX_CALLS = 400
 """Largest number of calls in one iteration."""
 
 
@@ -41,7 +41,7 @@ def roll_loops(graph: Graph) -> Graph:
             places[0] = places[1] - period
         if places[0] in taken:
             continue
-        if period > LONGEST or any(b - a != period for a, b in pairwise(places)):
+        if period > MAX_CALLS or any(b - a != period for a, b in pairwise(places)):
             continue
         for start in range(places[0], max(places[0] - period, -1), -1):
             if start + count * period > len(graph.calls):

@@ -30,17 +30,17 @@ COLOURS = {
 SIZES = {"small": (5.0, 6.5), "large": (9.0, 11.0)}
 """Half the width of a shape in pixels, from least to most."""
 
-MOST = 3
+MAX_SHAPES = 3
 CLASSES = ("background", *SHAPES)
 """What a pixel can be, in the order of the numbers in `Scenes.classes`."""
 
 VOCABULARY = ("<begin>", "<end>", "a", *SIZES, *COLOURS, *SHAPES, "left", "of", "above")
 """The words of captions; the first begins one, the second ends it."""
 
-LONGEST = 4 * MOST + 2 * (MOST - 1)
+MAX_WORDS = 4 * MAX_SHAPES + 2 * (MAX_SHAPES - 1)
 """Words of the longest caption."""
 
-COLUMN, CLEAR, GAP = 3.0, 10.0, 2.0
+COLUMN, COLUMN_DISTANCE, GAP = 3.0, 10.0, 2.0
 """In pixels: centres at most this far apart share a column, else they lie at least that far apart; room between."""
 
 
@@ -154,7 +154,7 @@ class Scenes:
         """Return the pictures, uint8 `[B, 64, 64, 3]`, edges antialiased."""
         canvas = np.repeat(self.background[:, None, None, :], SIDE, axis=1).repeat(SIDE, axis=2).astype(np.float32)
         palette = np.array(list(COLOURS.values()))
-        for number in range(MOST):
+        for number in range(MAX_SHAPES):
             for scenes, rows, columns, distance, _ in self._windows(number):
                 ink = np.clip(palette[self.colour[scenes, number]] + self.tint[scenes, number], 0, 255)
                 cover = np.clip(0.5 - distance, 0, 1)[..., None]
@@ -165,7 +165,7 @@ class Scenes:
     def classes(self) -> np.ndarray:
         """Return the class of every pixel, by the shape under its centre: uint8 `[B, 64, 64]`, names in `CLASSES`."""
         labels = np.zeros((len(self), SIDE, SIDE), dtype=np.uint8)
-        for number in range(MOST):
+        for number in range(MAX_SHAPES):
             for scenes, rows, columns, distance, shape in self._windows(number):
                 under = labels[scenes[:, None, None], rows, columns]
                 labels[scenes[:, None, None], rows, columns] = np.where(distance <= 0, shape + 1, under)
@@ -205,22 +205,24 @@ def draw(
     `allowed(colour, shape)` returns element by element which pairs may be drawn, as numbers of the words. ValueError
     quotes a count outside of 1 to 3.
     """
-    if not counts or not set(counts) <= set(range(1, MOST + 1)):
-        raise ValueError(f"counts={quote(tuple(counts))} can't be drawn: expected numbers of objects from 1 to {MOST}")
+    if not counts or not set(counts) <= set(range(1, MAX_SHAPES + 1)):
+        raise ValueError(
+            f"counts={quote(tuple(counts))} can't be drawn: expected numbers of objects from 1 to {MAX_SHAPES}"
+        )
     count = random.choice(np.array(counts), number)
     pairs = np.argwhere(np.ones((len(COLOURS), len(SHAPES)), dtype=bool))
     if allowed is not None:
         pairs = pairs[allowed(pairs[:, 0], pairs[:, 1])]
-    chosen = pairs[random.integers(len(pairs), size=(number, MOST))]
-    size = random.integers(len(SIZES), size=(number, MOST))
+    chosen = pairs[random.integers(len(pairs), size=(number, MAX_SHAPES))]
+    size = random.integers(len(SIZES), size=(number, MAX_SHAPES))
     least, most = np.array(list(SIZES.values())).T
-    radius = least[size] + (most - least)[size] * random.random((number, MOST))
+    radius = least[size] + (most - least)[size] * random.random((number, MAX_SHAPES))
     x, y = _places(random, radius, count)
-    there = np.arange(MOST) < count[:, None]
+    there = np.arange(MAX_SHAPES) < count[:, None]
     column = ((x[:, None, :] < x[:, :, None] - COLUMN) & there[:, None, :]).sum(axis=2)
     order = np.argsort(np.where(there, column * SIDE + y, np.inf), axis=1)
     things = [np.take_along_axis(v, order, axis=1) for v in (chosen[..., 1], chosen[..., 0], size, x, y, radius)]
-    tint = random.integers(-15, 16, size=(number, MOST, 3))
+    tint = random.integers(-15, 16, size=(number, MAX_SHAPES, 3))
     background = random.integers(220, 246, size=(number, 1)) + random.integers(-5, 6, size=(number, 3))
     shape, colour, size, x, y, radius = things
     return Scenes(count, shape, colour, size, x, y, radius, tint, background)
@@ -235,17 +237,17 @@ def _places(random, radius: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, 
     while len(waiting):
         r = np.repeat(radius[waiting][:, None], tries, axis=1)  # [B, tries, 3]
         across, down = (r + 1 + (SIDE - 2 * r - 2) * random.random(r.shape) for _ in range(2))
-        for i in range(1, MOST):
+        for i in range(1, MAX_SHAPES):
             below = random.random(r.shape[:2]) < 0.35
             near = across[..., i - 1] + random.uniform(-COLUMN / 2, COLUMN / 2, r.shape[:2])
             near = np.clip(near, r[..., i] + 1, SIDE - r[..., i] - 1)
             across[..., i] = np.where(below, near, across[..., i])
         fits = np.ones(r.shape[:2], dtype=bool)
-        for i in range(MOST):
+        for i in range(MAX_SHAPES):
             for j in range(i):
                 dx, dy = abs(across[..., i] - across[..., j]), abs(down[..., i] - down[..., j])
                 apart = np.maximum(dx, dy) >= r[..., i] + r[..., j] + GAP
-                fits &= (apart & ((dx <= COLUMN) | (dx >= CLEAR))) | (count[waiting] <= i)[:, None]
+                fits &= (apart & ((dx <= COLUMN) | (dx >= COLUMN_DISTANCE))) | (count[waiting] <= i)[:, None]
         first = fits.argmax(axis=1)
         columns = fits.any(axis=1)
         rows = np.flatnonzero(columns)
@@ -256,7 +258,7 @@ def _places(random, radius: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, 
 
 def gather(scenes: Sequence[Scene]) -> Scenes:
     """Return single scenes as arrays."""
-    things = [[*s.things, *[s.things[0]] * (MOST - len(s.things))] for s in scenes]
+    things = [[*s.things, *[s.things[0]] * (MAX_SHAPES - len(s.things))] for s in scenes]
     words = {"shape": tuple(SHAPES), "colour": tuple(COLOURS), "size": tuple(SIZES)}
     numbers = [
         np.array([[known.index(getattr(t, key)) for t in row] for row in things]) for key, known in words.items()

@@ -28,7 +28,7 @@ DEFECTS = ("scratch", "stain", "dent")
 PARTS = {"train": (0.0, 0.6), "test": (0.64, 1.0)}
 """The columns of a texture that surfaces of a part are cut from, as shares of its width: apart from one another."""
 
-VISIBLE = 20
+MIN_CONTRAST = 20
 """By how many grey levels of 255 a pixel must differ to belong to a defect."""
 
 
@@ -125,7 +125,7 @@ def damage(pixels: np.ndarray, seed: int, kind: str | None = None) -> tuple[np.n
     """Return a surface with one defect, and its mask: uint8 and bool, both `[H, W]`.
 
     A scratch is a bent line, 1.5 to 3 pixels wide; a stain a smooth blot that darkens or lightens; a dent is bright on
-    the side of the light and dark on the other. A pixel belongs to the defect if it changed by `VISIBLE` or more.
+    the side of the light and dark on the other. A pixel belongs to the defect if it changed by `MIN_CONTRAST` or more.
     """
     random = np.random.default_rng(seed)
     random_kind = DEFECTS[random.integers(len(DEFECTS))]
@@ -153,7 +153,7 @@ def damage(pixels: np.ndarray, seed: int, kind: str | None = None) -> tuple[np.n
         case _:
             raise ValueError(f"there is no defect {quote(kind)}; expected one of {', '.join(DEFECTS)}")
     marred = np.clip(pixels + change, 0, 255).astype(np.uint8)
-    return marred, np.abs(marred.astype(int) - pixels) >= VISIBLE
+    return marred, np.abs(marred.astype(int) - pixels) >= MIN_CONTRAST
 
 
 def patch_mask(mask: np.ndarray, side: int, share: float = 0.1) -> np.ndarray:

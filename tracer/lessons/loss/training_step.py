@@ -18,7 +18,7 @@ from tracer.expr import Node, Tensor, latex
 from tracer.lessons.loss import gradient_equations as equations
 from tracer.lessons.loss.parameter_uses import ParameterUses
 from tracer.record import Step, Trace, verdict
-from tracer.record.repeats import NUMBERED, at_any
+from tracer.record.repeats import BLOCK_NUMBER, at_any
 from tracer.tracing.proofs.counterfactual_budget import MOST_BYTES
 from tracer.tracing.proofs.step_proof import compute_bounds, difference
 from tracer.utils.error_text import reason
@@ -244,7 +244,7 @@ def _group(lines: Sequence[GradientLine]) -> Iterator[GradientLine]:
 
 def _without_number(line: GradientLine) -> tuple:
     """Return what lines of equal blocks share, with numbers of blocks counted from their own."""
-    number = NUMBERED.findall(line.symbol)
+    number = BLOCK_NUMBER.findall(line.symbol)
     texts = [at_any(text, number[-1]) if number else text for text in (line.symbol, line.latex)]
     return *texts, line.symbolic, line.shape, line.problem, line.verdict, None if number else line.paths
 

@@ -117,7 +117,7 @@ def _highway(model: Model, trace: Trace) -> Lines:
     return {"with the sums": whole, "through the branches alone": branches, "run without the sums": without}
 
 
-DRAWN: Mapping[str, Callable[[Model, Trace], Lines]] = {
+CHARTS: Mapping[str, Callable[[Model, Trace], Lines]] = {
     "far": _far,
     "correction": _correction,
     "highway": _highway,
@@ -139,8 +139,8 @@ def measure_cards(model: Model, trace: Trace, names: Iterable[str] | None = None
     for name in names or (name for card in CARDS for name in card.claims):
         try:
             cards[name] = CLAIMS[name](model, trace)
-            if name in DRAWN:
-                curves[name] = DRAWN[name](model, trace)
+            if name in CHARTS:
+                curves[name] = CHARTS[name](model, trace)
         except ValueError as error:
             cards[name] = str(error)
     return Measurements(cards, curves)

@@ -10,7 +10,7 @@ from tracer.lessons.notes.reference_runs import STANDARD, Provider
 from tracer.lessons.notes.statements import StatementRow, rows
 from tracer.utils.progress import tell
 
-WORST: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
+VERDICT_ORDER: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
 
 
 class StatementResult(NamedTuple):
@@ -22,7 +22,7 @@ class StatementResult(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of the results."""
-        return min((finding.verdict for finding in self.findings), key=WORST.index)
+        return min((finding.verdict for finding in self.findings), key=VERDICT_ORDER.index)
 
     @property
     def slips(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from tracer.utils.error_text import quote
 SENTENCE = "reverse this one"
 """The sentence that is tokenized."""
 NOWHERE = "nothing of that name and shape ran"
-LEGEND, BOTH = "Symbols of this run", "Run both paths"
+LEGEND, BOTH_PATHS = "Symbols of this run", "Run both paths"
 """Labels on the page: of the sizes of a run, and of the button that runs an attention on the standard path."""
 
 
@@ -147,7 +147,9 @@ def _ran_as(row: StatementRow, what: str, fitting: Sequence[Op]) -> Finding:
     op = fitting[0]
     evidence = " → ".join(map(_record, (*op.inputs[:1], op.outputs[0])))
     if row.run == STANDARD:
-        return Finding(f"{what}, on the standard path", evidence, page="operations", place=address(row), control=BOTH)
+        return Finding(
+            f"{what}, on the standard path", evidence, page="operations", place=address(row), control=BOTH_PATHS
+        )
     number = f", number {op.index}" if RUNS[row.run].shipped else ""
     return Finding(f"{what}{number}", evidence, **at(row, op))
 
@@ -187,7 +189,7 @@ def _names(row: StatementRow, run: Provider, *calls: str) -> Finding:
 
 
 def _count(row: StatementRow, run: Provider, name: str) -> Finding:
-    count = torchvision_block_counts.COUNTED[name](run)
+    count = torchvision_block_counts.COUNT_FUNCTIONS[name](run)
     place = address(row, zoom="modules")
     return Finding("counted", count.sentence, is_so(count.holds), page="operations", place=place)
 

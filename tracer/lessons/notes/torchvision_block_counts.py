@@ -51,7 +51,7 @@ CALLS: dict[str, Callable] = {
     "view": lambda: _x.view(12, 12),
 }
 """The note's complete op list, each op as a call of an example `[2, 6, 12]`."""
-NEVER = frozenset({"baddbmm", "chunk", "split", "pow", "tanh"})
+ABSENT_OPS = frozenset({"baddbmm", "chunk", "split", "pow", "tanh"})
 """The names in it whose ops did not run in the model."""
 PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")
 
@@ -110,7 +110,7 @@ def primitives(trace: Trace) -> list[str]:
     return [primitive.name for op in block(trace.ops) for primitive in trace.decompositions[op.index].primitives]
 
 
-SAID = {MATRIX: "5", BINARY: "~20", UNARY: "~10", REDUCTION: "4"}
+STATED_COUNTS = {MATRIX: "5", BINARY: "~20", UNARY: "~10", REDUCTION: "4"}
 """The note's number of operations of each kind in a block."""
 
 
@@ -121,7 +121,7 @@ def kinds(run: Provider) -> dict[str, Counter[str]]:
 
 def by_kind(names: Iterable[str]) -> dict[str, Counter[str]]:
     """Return primitives by the kinds that the note counts."""
-    counters: dict[str, Counter[str]] = {kind: Counter() for kind in SAID}
+    counters: dict[str, Counter[str]] = {kind: Counter() for kind in STATED_COUNTS}
     for name in names:
         if category(name) in counters:
             counters[category(name)][name] += 1
@@ -176,10 +176,10 @@ def _names(run: Provider) -> BlockCount:
     ran = ran_at_all(run)
     never = sorted(name for name in CALLS if not dispatch_ops(name) <= ran)
     evidence = f"{len(CALLS) - len(never)} of its {len(CALLS)} names run ops that ran; not {', '.join(never)}"
-    return BlockCount(evidence, frozenset(never) == NEVER)
+    return BlockCount(evidence, frozenset(never) == ABSENT_OPS)
 
 
-COUNTED: dict[str, Callable[[Provider], BlockCount]] = {
+COUNT_FUNCTIONS: dict[str, Callable[[Provider], BlockCount]] = {
     "layers": _layers,
     "norms": _norms,
     "attention": _sum_parameters(f"{BLOCK}self_attention.", lambda n: n == 2_362_368),

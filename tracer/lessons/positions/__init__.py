@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tracer.record import Step
 from tracer.utils.python_source import read_literals
 
-NONE = "none"
+NO_POSITIONS = "none"
 """No positions, the baseline of the others."""
 
 
@@ -33,7 +33,7 @@ def all_kinds() -> tuple[PositionKind, ...]:
     for path in files(f"{__name__}.encodings").iterdir():
         if path.name.endswith(".py") and "ORDER" in (facts := read_literals(path)):
             known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
-    required = ("TITLE", "PAPER", "SAYS", "APART")
+    required = ("TITLE", "PAPER", "SAYS", "SCORE_NOTE")
     return tuple(
         PositionKind(name, *(facts[entry] for entry in required))
         for _, name, facts in sorted(known, key=lambda entry: entry[:2])

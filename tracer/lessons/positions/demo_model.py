@@ -28,7 +28,7 @@ def places(kind: str) -> type[PositionEncoding]:
     """Return the class of a kind of positions."""
     return (
         PositionEncoding
-        if kind == positions.NONE
+        if kind == positions.NO_POSITIONS
         else import_module(f"tracer.lessons.positions.encodings.{kind}").Positions
     )
 

@@ -101,7 +101,7 @@ def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: i
         shuffles=tuple(
             shuffle(load(which, mask=mask, D=D, h=h), tokens)
             for mask in ("bidirectional", "causal")
-            for which in (positions.NONE, kind)
+            for which in (positions.NO_POSITIONS, kind)
         ),
     )
 
@@ -115,7 +115,7 @@ def changed_steps(trace: Trace, mask: str) -> tuple[Step, ...]:
 @cache
 def _plain(mask: str) -> frozenset[str]:
     """Return the equations of the model without positions."""
-    return frozenset(step.latex for step in load(positions.NONE, mask=mask).trace(prove=False).steps)
+    return frozenset(step.latex for step in load(positions.NO_POSITIONS, mask=mask).trace(prove=False).steps)
 
 
 def scores_of(model: Model, tokens: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ SIDE = 128
 """Pixels of each side of the picture that is cut."""
 PATCHES = (8, 16, 32)
 """Sides of a patch that can be chosen."""
-CODED = 8
+CODE_SIDE = 8
 """The side of a patch that a code stands for."""
 CODES = (16, 64, 256)
 """Sizes of a codebook that can be chosen."""
@@ -87,7 +87,7 @@ PROBES = (
     {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3},
     {"B": 10, "H": 21, "W": 35, "C": 6, "P": 7},
 )
-CUT = Hint(
+PATCHES_HINT = Hint(
     "patches",
     title="Cut to patches",
     why=(
@@ -108,7 +108,7 @@ PATCH = Tokenization(
     probes=PROBES,
     derived={"n": "H*W/P**2"},
     hints=(
-        CUT,
+        PATCHES_HINT,
         Hint(
             "embedding", title="Project", why=(Claim("One matrix, the same for every patch.", so.equation_is("Plus")),)
         ),
@@ -123,7 +123,7 @@ CODE = Tokenization(
     names=(*NAMES, "V"),
     probes=tuple({**sizes, "V": V} for sizes, V in zip(PROBES, (31, 43, 47), strict=True)),
     derived={"n": "H*W/P**2"},
-    hints=(CUT, *NEAREST),
+    hints=(PATCHES_HINT, *NEAREST),
 )
 WAYS = (PATCH, CODE)
 
@@ -141,16 +141,16 @@ def patches(photo: Image, P: int) -> Trace:
 
 
 def codes(photo: Image, V: int) -> Trace:
-    """Return the run that finds the nearest of V codes for each patch of side `CODED` of the middle of a photo."""
-    net = Codes(codebook(V), P=CODED, D=SHARED["D"])
-    return trace(CODE, net, pixels(photo), C=3, P=CODED, H=SIDE, W=SIDE, V=V)
+    """Return the run that finds the nearest of V codes for each patch of side `CODE_SIDE` of the middle of a photo."""
+    net = Codes(codebook(V), P=CODE_SIDE, D=SHARED["D"])
+    return trace(CODE, net, pixels(photo), C=3, P=CODE_SIDE, H=SIDE, W=SIDE, V=V)
 
 
 @cache
 def codebook(V: int) -> Tensor:
     """Return V codes `[V, P²C]` of the patches of the sample photos alone, by k-means."""
     with torch.no_grad():
-        cut = [Cut(CODED)(pixels(opened()))[0] for opened in samples("photos").values()]
+        cut = [Cut(CODE_SIDE)(pixels(opened()))[0] for opened in samples("photos").values()]
     return torch.from_numpy(k_means(torch.cat(cut).numpy(), V))
 
 
@@ -168,12 +168,12 @@ class Reconstruction(NamedTuple):
 
 def rebuilt(photo: Image, V: int) -> Reconstruction:
     """Return the middle of a photo in V codes."""
-    rows, side = codebook(V), SIDE // CODED
+    rows, side = codebook(V), SIDE // CODE_SIDE
     with torch.no_grad():
-        vectors = Cut(CODED)(pixels(photo))[0]
+        vectors = Cut(CODE_SIDE)(pixels(photo))[0]
         ids = Nearest(rows, SHARED["D"]).codes(vectors)
-    colours = _levels(rows).view(V, CODED, CODED, 3)
-    spelled = colours[ids].view(side, side, CODED, CODED, 3).permute(0, 2, 1, 3, 4).reshape(SIDE, SIDE, 3)
+    colours = _levels(rows).view(V, CODE_SIDE, CODE_SIDE, 3)
+    spelled = colours[ids].view(side, side, CODE_SIDE, CODE_SIDE, 3).permute(0, 2, 1, 3, 4).reshape(SIDE, SIDE, 3)
     error = 127.5 * float((rows[ids] - vectors).square().mean().sqrt())
     return Reconstruction(ids.view(side, side).numpy(), spelled.numpy(), error, colours.numpy())
 

@@ -105,7 +105,7 @@ HINTS = (
         ),
     ),
 )
-SPELLED = (
+LOOKUP_HINTS = (
     Hint("parameter *.entries", letter=r"\mathbf{v}"),
     Hint(
         "tokens.argmax",
@@ -130,7 +130,7 @@ WAYS = tuple(
         names=("V",),
         probes=({"B": 19, "n": 7, "V": 17}, {"B": 13, "n": 5, "V": 31}, {"B": 10, "n": 11, "V": 41}),
         derived={},
-        hints=(*SPELLED, *HINTS) if name == "characters" else HINTS,
+        hints=(*LOOKUP_HINTS, *HINTS) if name == "characters" else HINTS,
     )
     for name, (title, says) in SAYS.items()
 )

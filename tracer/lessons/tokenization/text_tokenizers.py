@@ -29,7 +29,7 @@ ENTRIES = 1000
 BYTES = 256
 MERGES = ENTRIES - BYTES
 """Merges that byte-level BPE learns; the first k of them are those that it would have learned, had it stopped there."""
-LEAST, MOST = 100, 20_000
+MIN_LETTERS, MAX_LETTERS = 100, 20_000
 """Characters of a visitor's text that can be learned from."""
 SIGNS = 3000
 """Different characters of such a text."""
@@ -264,8 +264,8 @@ def check_corpus(corpus: str) -> str:
     Raise ValueError in one sentence for a text that nothing can be learned from.
     """
     corpus = clean(corpus)
-    if not LEAST <= len(corpus.strip()) <= MOST:
-        refusal = f"has {len(corpus.strip()):,} characters, expected {LEAST} to {MOST:,} to learn from"
+    if not MIN_LETTERS <= len(corpus.strip()) <= MAX_LETTERS:
+        refusal = f"has {len(corpus.strip()):,} characters, expected {MIN_LETTERS} to {MAX_LETTERS:,} to learn from"
         raise ValueError(f"{quote(corpus)} {refusal}")
     if (signs := len(set(corpus))) > SIGNS:
         raise ValueError(f"{quote(corpus)} has {signs:,} different characters, expected at most {SIGNS:,}")

@@ -66,7 +66,7 @@ from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
 from tracer.lowering.scalar_operands import node_of, scale
 
-PLAIN = {
+UNARY_NODES = {
     "abs": Absolute,
     "absolute": Absolute,
     "atan": ArcTangent,
@@ -112,7 +112,7 @@ def _register(name: str, node: type[Node]) -> None:
     register_lowering(name)(lambda call: node(call[call.first]))
 
 
-for _name, _node in PLAIN.items():
+for _name, _node in UNARY_NODES.items():
     _register(_name, _node)
 
 

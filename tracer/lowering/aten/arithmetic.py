@@ -150,14 +150,14 @@ def clamp(call: BoundCall) -> Node:
 
 
 SIGNS = {"eq": "=", "ne": r"\ne", "lt": "<", "gt": ">", "le": r"\le", "ge": r"\ge"}
-LONG = {"not_equal": "ne", "less": "lt", "greater": "gt", "less_equal": "le", "greater_equal": "ge"}
+COMPARISON_ALIASES = {"not_equal": "ne", "less": "lt", "greater": "gt", "less_equal": "le", "greater_equal": "ge"}
 
 
 def _comparison(name: str, sign: str) -> None:
     register_lowering(name)(lambda call: Compare(call["self"], operand(call, "other"), sign=sign))
 
 
-for _name, _sign in (SIGNS | {long: SIGNS[short] for long, short in LONG.items()}).items():
+for _name, _sign in (SIGNS | {long: SIGNS[short] for long, short in COMPARISON_ALIASES.items()}).items():
     _comparison(_name, _sign)
 
 

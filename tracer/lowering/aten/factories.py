@@ -12,7 +12,7 @@ from tracer.expr.nn.position_encodings import Sinusoids
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
 from tracer.lowering.scalar_operands import fill, int_or, operand
-from tracer.ops import UNINITIALISED
+from tracer.ops import UNINITIALISED_OPS
 
 
 @register_lowering("arange")
@@ -37,7 +37,7 @@ def sinusoids(call: BoundCall) -> Node:
     return Rearrange(table, (length, width), [(0,), (1,)], [*[()] * ones, (0,), (1,)]) if ones else table
 
 
-@register_lowering("zeros", "_efficientzerotensor", *UNINITIALISED)
+@register_lowering("zeros", "_efficientzerotensor", *UNINITIALISED_OPS)
 def zeros(call: BoundCall) -> Node:
     """Lower `zeros`, and `empty`, of which every element is written later."""
     return fill(call, Scalar(0))

@@ -35,7 +35,7 @@ from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
 from tracer.lowering.scalar_operands import fill, operand
 
-WHOLE = (None, None, None)
+FULL_SLICE = (None, None, None)
 
 
 @register_lowering("embedding")
@@ -231,7 +231,7 @@ def diff(call: BoundCall) -> Node | None:
     parts = [call[name] for name in ("prepend", "self", "append") if call.has(name)]
     x = Concat(*parts, axis=call["dim"] % rank, rank=rank) if len(parts) > 1 else parts[0]
     later, earlier = (_one_axis(call, (*ends, None)) for ends in ((1, None), (None, -1)))
-    return Minus(*(Slice(x, [WHOLE if e is None else e for e in entries]) for entries in (later, earlier)))
+    return Minus(*(Slice(x, [FULL_SLICE if e is None else e for e in entries]) for entries in (later, earlier)))
 
 
 @register_lowering("_weight_norm", "_weight_norm_interface")

@@ -31,7 +31,7 @@ from tracer.expr import (
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
 
-PLAIN = {
+REDUCTION_NODES = {
     "mean": Mean,
     "sum": Sum,
     "prod": Prod,
@@ -58,7 +58,7 @@ def _register(name: str, node: type[Node]) -> None:
     register_lowering(name)(lambda call: node(call["self"], **reduced_axes(call)))
 
 
-for _name, _node in PLAIN.items():
+for _name, _node in REDUCTION_NODES.items():
     _register(_name, _node)
 
 

@@ -6,7 +6,7 @@ from tracer.expr import GRU, LSTM, RNN, Concat, Node, Rearrange, Slice, Stack
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
 
-FULL = (None, None, None)
+FULL_SLICE = (None, None, None)
 
 
 def _swap_batch_and_time(x: Node, shape: tuple) -> Node:
@@ -26,7 +26,7 @@ def _layers(call: BoundCall, node: type[Node], hidden: list[Node], **settings) -
         layers = []
         for way in range(ways):
             place = layer * ways + way
-            states = [Slice(state, (place, FULL, FULL)) for state in hidden]
+            states = [Slice(state, (place, FULL_SLICE, FULL_SLICE)) for state in hidden]
             operands = (x, *states, *weights[place * count : (place + 1) * count])
             layers.append(node(*operands, back=bool(way), **settings))
             if call.position:

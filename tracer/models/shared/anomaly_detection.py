@@ -6,7 +6,7 @@ import torch
 
 from tracer.models.shared.preparation.masked_image_inputs import MEAN, STD
 
-ROUNDS, TRUSTED = 3, 0.85
+ROUNDS, TRUSTED_SHARE = 3, 0.85
 """The number of rounds of an anomaly map, and the share of the other patches that it reads."""
 
 
@@ -39,11 +39,11 @@ def complementary(rows: int, columns: int) -> list[torch.Tensor]:
 def predict_hidden(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tensor | None = None) -> torch.Tensor:
     """Return each patch as predicted from the others, over complementary masks: `[B, N, P²C]` of `[B, C, H, W]`.
 
-    With `doubt`, `[B, N]`, the prediction reads only the others with the least doubt: `TRUSTED` of them.
+    With `doubt`, `[B, N]`, the prediction reads only the others with the least doubt: `TRUSTED_SHARE` of them.
     """
     rows, columns = image.shape[-2] // net.P, image.shape[-1] // net.P
     predicted = patches_of(image, net.P).clone()
-    share = 1.0 if doubt is None else TRUSTED
+    share = 1.0 if doubt is None else TRUSTED_SHARE
     doubt = torch.zeros(predicted.shape[:2], device=predicted.device) if doubt is None else doubt
     for hidden in complementary(rows, columns):
         count = max(1, round(share * (rows * columns - len(hidden))))

@@ -31,17 +31,17 @@ T_PAST = "T_past"
 """The number of tokens in the cache."""
 LENGTHS = (25, 34, 27)
 """Words in the cache of each probe."""
-LONGER = 40
+EXTRA_ROWS = 40
 """Rows that the position table of a probe has beyond those that the plain run needs."""
 
-APPENDED = (
+APPENDED_CLAIMS = (
     Claim(
         "Keys and values of the tokens before are in the cache. Only those of the new tokens are computed, and they "
         "are appended to the others.",
         so.has(Concat),
     ),
 )
-NEW = (Claim("Only the new tokens go through this matrix: the others did in earlier runs."),)
+NEW_TOKENS_CLAIMS = (Claim("Only the new tokens go through this matrix: the others did in earlier runs."),)
 POSITIONS = "position", "position2"
 """Lines whose reasons are others where the first rows of the table belong to the tokens in the cache."""
 HINTS = (
@@ -49,8 +49,8 @@ HINTS = (
         Hint(at, why=(*WHY["position"][:1], Claim("The rows of the table go on where the cache ends.", so.has(Slice))))
         for at in POSITIONS
     ),
-    Hint("*.attention.key", title="Append keys to the cache", why=APPENDED),
-    Hint("*.attention.value", title="Append values to the cache", why=APPENDED),
+    Hint("*.attention.key", title="Append keys to the cache", why=APPENDED_CLAIMS),
+    Hint("*.attention.value", title="Append values to the cache", why=APPENDED_CLAIMS),
     Hint(
         "*.rope", id="attention.rotated key", title="Rotate the new keys (RoPE)", letter=r"\mathbf{K}'_{\mathrm{new}}"
     ),
@@ -61,7 +61,7 @@ HINTS = (
             title=f"{name.title()}s of the new tokens",
             letter=letter,
             below=below,
-            why=NEW,
+            why=NEW_TOKENS_CLAIMS,
         )
         for name, below, letter, places in (
             ("key", "K", r"\mathbf{K}_{\mathrm{new}}", ("*.attention.key.linear", "*.k_proj.linear")),
@@ -92,7 +92,7 @@ def with_cache(model: Model, hints: Iterable[Hint] | None = None) -> Model:
         "runs": (*spec.runs, T_PAST),
         "names": (*spec.names, T_PAST, f"{T_PAST} + T"),
         "probes": tuple(
-            {**probe, T_PAST: count + words, "T_max": probe["T_max"] + LONGER}
+            {**probe, T_PAST: count + words, "T_max": probe["T_max"] + EXTRA_ROWS}
             for probe, count, words in zip(spec.probes, patches, LENGTHS, strict=False)
         ),
         "example": example,

@@ -13,13 +13,13 @@ import torch
 
 from tracer.utils.error_text import quote
 
-WRAPPED = re.compile(r"^(_orig_mod\.|module\.)*(transformer\.)?")
+WRAPPER_PREFIX = re.compile(r"^(_orig_mod\.|module\.)*(transformer\.)?")
 MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 """Causal masks that some checkpoints hold as buffers; ours is computed in the run."""
 
 NORMS = {"norm1": "ln_1", "norm2": "ln_2"}
 LINEARS = {"attention.output": "attn.c_proj", "mlp.expand": "mlp.c_fc", "mlp.contract": "mlp.c_proj"}
-PACKED = ("attention.query", "attention.key", "attention.value")
+PACKED_LAYERS = ("attention.query", "attention.key", "attention.value")
 
 
 def from_gpt2(tensors: dict[str, torch.Tensor], config: dict) -> tuple[dict[str, torch.Tensor], dict] | None:
@@ -28,7 +28,7 @@ def from_gpt2(tensors: dict[str, torch.Tensor], config: dict) -> tuple[dict[str,
     `config` is the caller's choice: the layout does not contain the number of heads (`h`) nor the GELU (`gelu`). Raise
     ValueError, to follow "the weights don't fit:", if these or tensors are missing, and for wrong shapes.
     """
-    left = {WRAPPED.sub("", name): tensor for name, tensor in tensors.items()}
+    left = {WRAPPER_PREFIX.sub("", name): tensor for name, tensor in tensors.items()}
     if "wte.weight" not in left or not any(name.startswith("h.") for name in left):
         return None
     lacking = [name for name in ("h", "gelu") if name not in config]
@@ -65,7 +65,7 @@ def from_gpt2(tensors: dict[str, torch.Tensor], config: dict) -> tuple[dict[str,
             ours, theirs = f"block{layer + 1}", f"h.{layer}"
             for name, gpt2_name in NORMS.items():
                 converted[f"{ours}.{name}.{part}"] = take(f"{theirs}.{gpt2_name}.{part}", 1)
-            for name, tensor in zip(PACKED, matrix(f"{theirs}.attn.c_attn", part).tensor_split(3), strict=True):
+            for name, tensor in zip(PACKED_LAYERS, matrix(f"{theirs}.attn.c_attn", part).tensor_split(3), strict=True):
                 converted[f"{ours}.{name}.{part}"] = tensor
             for name, gpt2_name in LINEARS.items():
                 converted[f"{ours}.{name}.{part}"] = matrix(f"{theirs}.{gpt2_name}", part)

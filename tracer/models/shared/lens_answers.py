@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tracer.attention.answer_probabilities import ONE, as_probabilities
+from tracer.attention.answer_probabilities import SINGLE_ANSWER_KINDS, as_probabilities
 from tracer.models.shared.preparation.captioning_inputs import names
 from tracer.record import Step, Trace
 from tracer.tracing.logit_lens import LogitLens
@@ -47,7 +47,7 @@ def lens_answers(model: Model, inputs: Inputs, trace: Trace, part: str = "") -> 
     ValueError in one sentence for a model whose answer is not one choice, or that has no such head.
     """
     kind = str(trace.result.get("kind"))
-    if kind not in ONE:
+    if kind not in SINGLE_ANSWER_KINDS:
         raise ValueError(f"the answer of {quote(trace.model)} is not one of several choices, so it does not form")
     lens, last = LogitLens(trace, part), slice(-1, None)
     depths = len(lens.depths)

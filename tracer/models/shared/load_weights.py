@@ -12,7 +12,7 @@ from safetensors.torch import load
 from tracer.models.shared.model_cards import card_of
 from tracer.utils.error_text import quote
 
-PICKLED = (".pt", ".pth", ".ckpt", ".bin")
+PICKLE_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 
 
 def read(weights) -> dict[str, torch.Tensor]:
@@ -25,7 +25,9 @@ def read(weights) -> dict[str, torch.Tensor]:
         return _safetensors(weights, "the file")
     path = Path(str(weights))
     try:
-        return _checkpoint(path) if path.suffix in PICKLED else _safetensors(path.read_bytes(), repr(str(weights)))
+        return (
+            _checkpoint(path) if path.suffix in PICKLE_SUFFIXES else _safetensors(path.read_bytes(), repr(str(weights)))
+        )
     except OSError as error:
         raise ValueError(f"weights {quote(str(path))} can't be read: {error.strerror or error}") from None
 

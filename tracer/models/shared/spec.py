@@ -14,7 +14,7 @@ from PIL.Image import Image
 from tracer.capture import Recording
 from tracer.capture.interventions import Intervention, with_interventions
 from tracer.changes import Change, change_of, divide, has_name, write
-from tracer.changes.of_inputs import REMOVED, Hide, InputChange, Permute
+from tracer.changes.of_inputs import REMOVED_FILL, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Picture, Trace
@@ -22,7 +22,7 @@ from tracer.shapes import Solution, Vocabulary
 from tracer.shapes.shadow_module import OnMeta, on_meta
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
-from tracer.tracing import WHOLE, assemble, lay_book, record_or_explain, solve_first
+from tracer.tracing import SINGLE_TOWER, assemble, lay_book, record_or_explain, solve_first
 from tracer.tracing.changed_runs import LineSite, interventions_of, line_sites
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import quote, quoted_setting, reason
@@ -31,7 +31,7 @@ from tracer.utils.limits import limits
 from tracer.utils.progress import doing
 from tracer.utils.thread_local_rng import seeded_draws
 
-CHANGED = 32
+CHANGES_CACHE_SIZE = 32
 """Number of changed copies of one model, and of sizes whose lines can be changed, that are cached."""
 
 META = torch.device("meta")
@@ -89,7 +89,7 @@ class Spec:
     samples: str = ""
     settings: dict[str, int] = field(default_factory=dict)
     convert: Callable | None = None
-    parts: dict[str, str] = field(default_factory=lambda: dict(WHOLE))
+    parts: dict[str, str] = field(default_factory=lambda: dict(SINGLE_TOWER))
     idle: Callable[[dict], tuple[str, ...]] = lambda options: ()
     whole: bool = True
     tiny: dict[str, int] = field(default_factory=dict)
@@ -126,10 +126,10 @@ class Model:
     changes: Mapping[str, Change] = field(default_factory=dict)
     interventions: tuple[Intervention, ...] = field(default=(), repr=False, compare=False)
     _solutions: dict = field(default_factory=dict, repr=False)
-    _changed: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
-    _lines: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
-    _opened: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
-    _by_outline: Cache = field(default_factory=lambda: Cache(CHANGED), init=False, repr=False, compare=False)
+    _changed: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
+    _lines: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
+    _opened: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
+    _by_outline: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more: Any) -> Model:
@@ -343,7 +343,10 @@ class Model:
         if changed is None:
             lines, of_inputs = divide(wanted)
             model = self
-            if any(isinstance(edit, Hide) and edit.fill == REMOVED for edit in of_inputs) and self._subset is not None:
+            if (
+                any(isinstance(edit, Hide) and edit.fill == REMOVED_FILL for edit in of_inputs)
+                and self._subset is not None
+            ):
                 model, inputs = self._subset, self._subset.inputs()
             self.change_inputs(inputs, of_inputs)
             changed = replace(model, base=self, changes=wanted, captions={})

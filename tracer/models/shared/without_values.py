@@ -17,12 +17,12 @@ from tracer.capture import Recording
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Step, Trace
 from tracer.record.key_value_cache import T_PAST
-from tracer.record.repeats import NUMBERED, at_any
+from tracer.record.repeats import BLOCK_NUMBER, at_any
 from tracer.shapes import Solution, Vocabulary, block_repetition
 from tracer.shapes.shadow_module import OnMeta
 from tracer.textbook.hints import Hint
 from tracer.tracing import KEEP, assemble, record_or_explain, solve_first
-from tracer.tracing.step_records import FUSED, UNPROVEN
+from tracer.tracing.step_records import FUSED_NOTE, UNPROVEN
 from tracer.utils.error_text import quote, reason
 from tracer.utils.internals.torch_internals import disable_dispatch_modes
 from tracer.utils.progress import doing
@@ -34,7 +34,7 @@ RECOMPUTED = "Not executed at this size; the small twin recomputes it, since a f
 DATA = "it asks for the values of tensors, and without values there are none"
 
 
-LONGER = 3
+EXTRA_CACHE_TOKENS = 3
 """Tokens by which the cache of each probe is longer than its text, and than that of the probe before."""
 
 
@@ -170,7 +170,7 @@ def _solve_case(case: _Case, recording: Recording) -> tuple[Solution | None, tup
 
         return Vocabulary(tuple(dict.fromkeys(names)), vocabulary.derived, build, OnMeta, vocabulary.note), probes
 
-    probes = [{**probe, T_PAST: probe["T"] + LONGER * number} for number, probe in enumerate(probes, 1)]
+    probes = [{**probe, T_PAST: probe["T"] + EXTRA_CACHE_TOKENS * number} for number, probe in enumerate(probes, 1)]
     several, single = (*vocabulary.names, T_PAST, f"{T_PAST} + T"), sizes["T"]
     solution, notes = solve_first(recording, case.sizes, [way(several, probes)])
     if solution is not None:
@@ -302,16 +302,16 @@ def _with_notes(trace: Trace, verdicts: dict[tuple, str], blocks: str, problem: 
 
 def _fused(trace: Trace, step: Step) -> str:
     """Return the note of a line that a fused op never holds, "" for any other."""
-    return FUSED.format(op=trace.ops[step.inside].op) if step.inside is not None else ""
+    return FUSED_NOTE.format(op=trace.ops[step.inside].op) if step.inside is not None else ""
 
 
 def _key(step: Step, trace: Trace) -> tuple:
     """Return what two lines have in common that say the same of two runs of one code, of blocks of any number."""
     if step.layer is None:
         depths = {str(symbol.value) for symbol in trace.symbols if symbol.name.startswith("L")}
-        latex = NUMBERED.sub(lambda match: "(L)}" if match[1] in depths else match[0], step.latex)
+        latex = BLOCK_NUMBER.sub(lambda match: "(L)}" if match[1] in depths else match[0], step.latex)
         return step.id, latex, step.symbolic
-    number = next((match[1] for match in NUMBERED.finditer(step.symbol)), str(step.layer + 1))
+    number = next((match[1] for match in BLOCK_NUMBER.finditer(step.symbol)), str(step.layer + 1))
     for own in (step.layer, step.layer + 1):
         id, count = re.subn(rf"(?<!\d){own}(?!\d)", "ℓ", step.id, count=1)
         if count:

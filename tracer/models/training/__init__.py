@@ -30,8 +30,8 @@ from tracer.utils import atomic_write
 from tracer.utils.error_text import quote
 
 ROOT = Path(__file__).resolve().parents[3]
-SHIPPED = ROOT / "tracer" / "models" / "weights"
-EVERY = 3
+WEIGHTS_FOLDER = ROOT / "tracer" / "models" / "weights"
+REPORT_SECONDS = 3
 PARTS = ("train", "validation", "test")
 CHOICE = "moving average of the weights; of every third epoch and the last, the best on validation data"
 
@@ -109,7 +109,7 @@ def train(
     def report(average: nn.Module, step: int, seconds: float) -> None:
         nonlocal best
         epoch = step // (len(examples) // trainer.batch)
-        if epoch % EVERY and epoch < run["epochs"]:
+        if epoch % REPORT_SECONDS and epoch < run["epochs"]:
             return
         average = copy.deepcopy(average).cpu()
         figures = trainer.score(average, held_out)
@@ -159,7 +159,7 @@ def _recipes() -> dict[str, type]:
 
 
 def _shipped_file(name: str, changed: Sequence[str] = ()) -> Path:
-    return SHIPPED / f"{'.'.join([name, ','.join(changed)]) if changed else name}.safetensors"
+    return WEIGHTS_FOLDER / f"{'.'.join([name, ','.join(changed)]) if changed else name}.safetensors"
 
 
 def _changed_options(trainer: Any) -> list[str]:

@@ -9,7 +9,7 @@ from tracer.inputs.synthetic.signed_distance import SHAPES
 from tracer.models.training.scenes import captions, pixels
 from tracer.tracing import trace
 
-CHOOSING = 100
+SELECTION_SCENES = 100
 """Number of scenes of each kind on which the block and head are chosen; the figure is measured on the others."""
 
 
@@ -17,16 +17,16 @@ def pointing(net: nn.Module, batches: list[Scenes]) -> dict:
     """Return how often the image attention of a colour or shape word has its maximum on the object it names, 0 to 1.
 
     The row of a word is the one that it is predicted from: that of the token before it (Xu et al. 2015, section 5.4,
-    show the same); `"of the word itself"` takes its own row instead. The patch with the most attention counts as on
-    the object if it overlaps the object's box. Blocks with the mean over their heads, and single heads, are chosen by
-    the first `CHOOSING` scenes and measured on the rest; `"by chance"` is the share of patches that overlap the box.
-    Layers and heads count from 0.
+    show the same); `"of the word itself"` takes its own row instead. The patch with the most attention counts as on the
+    object if it overlaps the object's box. Blocks with the mean over their heads, and single heads, are chosen by the
+    first `SELECTION_SCENES` scenes and measured on the rest; `"by chance"` is the share of patches that overlap the
+    box. Layers and heads count from 0.
     """
     before, own, chance, near_text = [], [], [], []
     for some in batches:
         for first in range(0, len(some), 100):
             hits_part = _words(net, some[first : first + 100])
-            near_text.append(torch.full((len(hits_part[2]),), first >= min(CHOOSING, len(some) - 1)))
+            near_text.append(torch.full((len(hits_part[2]),), first >= min(SELECTION_SCENES, len(some) - 1)))
             for column, value in zip((before, own, chance), hits_part, strict=True):
                 column.append(value)
     near_text = torch.cat(near_text)

@@ -14,7 +14,7 @@ from tracer.models.shared.preparation.captioning_inputs import BEGIN, END
 SEEDS = {"validation": 2**40, "test": 2**41}
 """The seeds of scenes that are held out; steps of training draw theirs from 31 bits."""
 
-NONE = -100
+IGNORE_INDEX = -100
 """The target where there is no word to predict; cross-entropy leaves it out."""
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
@@ -61,5 +61,5 @@ def captions(scenes: Scenes) -> tuple[Tensor, Tensor]:
     rows = [known.encode(caption) for caption in scenes.captions()]
     T = max(map(len, rows)) + 1
     tokens = [[BEGIN, *row] + [END] * (T - 1 - len(row)) for row in rows]
-    targets = [[*row, END] + [NONE] * (T - 1 - len(row)) for row in rows]
+    targets = [[*row, END] + [IGNORE_INDEX] * (T - 1 - len(row)) for row in rows]
     return torch.tensor(tokens), torch.tensor(targets)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from tracer.record.comparison.alignment import CHANGED, align
+from tracer.record.comparison.alignment import CHANGED_SUFFIX, align
 from tracer.record.comparison.answers import Answers, AnswerShare
 from tracer.record.comparison.equations import EquationComparison, EquationRelation
 from tracer.record.comparison.result import Comparison, LayerAttention, LinePair
@@ -64,7 +64,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
 
 def _unchanged(step: Step | None, partner: dict[str, Step]) -> Step | None:
     """Return the line of the other run that a changed line stands for; None for any other line."""
-    return partner.get(step.id.removesuffix(CHANGED)) if step and step.id.endswith(CHANGED) else None
+    return partner.get(step.id.removesuffix(CHANGED_SUFFIX)) if step and step.id.endswith(CHANGED_SUFFIX) else None
 
 
 class _Tensors:

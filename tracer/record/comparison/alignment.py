@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from tracer.record.steps import Step
 
-CHANGED = ".changed"
+CHANGED_SUFFIX = ".changed"
 """The end of the id of a line that a change added (`tracer.tracing.changed_runs`): it is aligned by its id alone."""
 
 Aligned = tuple[Step | None, Step | None]
@@ -47,10 +47,10 @@ def _pair(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step]
     """Add the lines with equal keys that have no partner yet, several of one key in their order."""
     taken, waiting = set(partner.values()), defaultdict(list)
     for step in second:
-        if step.id not in taken and (key is _id or not step.id.endswith(CHANGED)):
+        if step.id not in taken and (key is _id or not step.id.endswith(CHANGED_SUFFIX)):
             waiting[second_key(step)].append(step.id)
     for step in first:
-        if step.id not in partner and (key is _id or not step.id.endswith(CHANGED)) and waiting.get(key(step)):
+        if step.id not in partner and (key is _id or not step.id.endswith(CHANGED_SUFFIX)) and waiting.get(key(step)):
             partner[step.id] = waiting[key(step)].pop(0)
 
 

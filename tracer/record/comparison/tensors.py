@@ -11,7 +11,7 @@ import torch
 
 from tracer.record.steps import dtype_name, tolerance
 from tracer.utils.internals.torch_internals import tree_leaves
-from tracer.utils.tensor_diff import FAR, Difference, identical
+from tracer.utils.tensor_diff import INFINITY_THRESHOLD, Difference, identical
 
 MOST_AXES = 6
 """Axes of a tensor whose orders are tried: of more there are too many."""
@@ -98,11 +98,11 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     """Return max|b - a|, and the same as a share of max|a|. Equal infinities count 0, and so do cells that are NaN in
     both; of masks, the lowest number of a dtype counts as -∞."""
     between = Difference(b, a)
-    if between.largest < FAR:
+    if between.largest < INFINITY_THRESHOLD:
         return between.largest, between.relative()
     same = (a == b) | (a.isnan() & b.isnan())
     if not a.is_complex():
-        same |= (a < -FAR) & (b < -FAR)
+        same |= (a < -INFINITY_THRESHOLD) & (b < -INFINITY_THRESHOLD)
     between = Difference(b.masked_fill(same, 0), a.masked_fill(same, 0))
     difference, relative = between.largest, between.relative()
     return (inf if isnan(difference) else difference), (inf if isnan(relative) else relative)

@@ -24,15 +24,15 @@ FUNCTIONS = {
     r"\log": "log",
     r"\ln": "log",
 }
-LARGEST = {
+DTYPE_MAXIMA = {
     r"\text{float32}": (2 - 2.0**-23) * 2.0**127,
     r"\text{bfloat16}": (2 - 2.0**-7) * 2.0**127,
     r"\text{float64}": (2 - 2.0**-52) * 2.0**1023,
 }
 """The largest numbers of their kinds (IEEE 754; bfloat16 has float32's exponents and 7 digits behind the point)."""
-SIZED = ("heads", "concat", "repeat", "fold", "windows")
+SIZED_WORDS = ("heads", "concat", "repeat", "fold", "windows")
 """Words that a size stands below."""
-PLAIN = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", r"rotate\_half", r"rotate\_every\_two")
+PLAIN_WORDS = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", r"rotate\_half", r"rotate\_every\_two")
 """Words that nothing needs to stand below."""
 SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 """Signs that a setting begins with."""
@@ -74,10 +74,10 @@ class FunctionRules(Rules):
             self.expect(r"\times")
             columns = self.braces()
             return (name, rows, columns, self.round())
-        if name in SIZED:
+        if name in SIZED_WORDS:
             self.expect("_", "{")
             return (name, self.braces(), self.round())
-        if name in PLAIN and self.next != "_":
+        if name in PLAIN_WORDS and self.next != "_":
             return (name, self.round())
         return ("word", name, self.subscript(), self.rounds())
 
@@ -97,9 +97,9 @@ class FunctionRules(Rules):
     def largest(self) -> Tree:
         r"""Return `("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
         self.expect("_", "{")
-        kind = self.take(*LARGEST)
+        kind = self.take(*DTYPE_MAXIMA)
         self.expect("}")
-        return ("number", LARGEST[kind]) if kind else self.fail("a kind of number")
+        return ("number", DTYPE_MAXIMA[kind]) if kind else self.fail("a kind of number")
 
     def subscript(self) -> tuple[Tree, ...]:
         """Parse settings, each `(sign, values, stays)`."""

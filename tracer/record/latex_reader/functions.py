@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracer.record.latex_reader.conv_pool_resize import PICTURES
-from tracer.record.latex_reader.indexing import PLACING
+from tracer.record.latex_reader.indexing import PLACEMENTS
 from tracer.record.latex_reader.lexer import UnreadableLatex
 
 
@@ -226,7 +226,7 @@ def _bare(function):
 _erf = np.frompyfunc(math.erf, 1, 1)
 WORDS = (
     PICTURES
-    | PLACING
+    | PLACEMENTS
     | RECURRENT
     | {
         "mean": _reduction(np.mean),

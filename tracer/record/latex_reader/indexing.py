@@ -217,7 +217,7 @@ def _roll(below, x: np.ndarray) -> np.ndarray:
     return np.roll(x, [int(n) for n in below.plain[0]], axes)
 
 
-PLACING = {
+PLACEMENTS = {
     "onehot": _one_hot,
     "gather": _gather,
     "scatter": _scatter,

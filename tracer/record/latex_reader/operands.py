@@ -11,7 +11,7 @@ from tracer.record.latex_reader.lexer import UnreadableLatex
 from tracer.record.latex_reader.parser import Line
 from tracer.utils.error_text import quote
 
-FAR = 1e30
+INFINITY_THRESHOLD = 1e30
 """Numbers beyond it stand for infinities: some masks have the lowest one of float32 for -∞."""
 
 
@@ -76,18 +76,19 @@ def _names_in(tree) -> set[str]:
 
 def deviation(computed: np.ndarray, ran: np.ndarray, lowest: bool = False) -> np.ndarray:
     """Return |computed - ran| of each cell, as a share of the largest |ran|; equal infinities count 0, and so does NaN
-    in both. A number beyond `FAR` is compared with itself, and no other with it; with `lowest`, the lowest one of
-    another dtype counts as the same. Whole numbers have no infinity: what stands for one is not compared."""
+    in both. A number beyond `INFINITY_THRESHOLD` is compared with itself, and no other with it; with `lowest`, the
+    lowest one of another dtype counts as the same. Whole numbers have no infinity: what stands for one is not
+    compared."""
     whole = ran.dtype.kind in "iu"
     if not (np.iscomplexobj(computed) or np.iscomplexobj(ran)):
         computed, ran = computed.astype(float), ran.astype(float)
     same, size = (computed == ran) | (np.isnan(computed) & np.isnan(ran)), np.abs(ran)
     if lowest and not np.iscomplexobj(ran):
-        same |= (computed < -FAR) & (ran < -FAR)
+        same |= (computed < -INFINITY_THRESHOLD) & (ran < -INFINITY_THRESHOLD)
     same |= whole & ~np.isfinite(computed)
-    largest = size[size <= FAR].max(initial=0)
+    largest = size[size <= INFINITY_THRESHOLD].max(initial=0)
     with np.errstate(all="ignore"):
-        scale = np.where((size > FAR) & np.isfinite(size), size, largest)
+        scale = np.where((size > INFINITY_THRESHOLD) & np.isfinite(size), size, largest)
         return np.where(same, 0, np.abs(computed - ran) / scale)
 
 
@@ -95,9 +96,9 @@ def shares(computed: np.ndarray, ran: np.ndarray) -> np.ndarray:
     """Return `deviation` where a few large cells hide no others: of numbers a hundred thousand times as large as the
     smallest tenth, such as those of a mask, each is compared with itself, and all others with one another."""
     size = np.abs(ran.astype(complex if np.iscomplexobj(ran) else float))
-    finite = size[(size > 0) & (size <= FAR)]
-    edge = FAR if not finite.size else 1e5 * np.quantile(finite, 0.1)
-    far = (size > edge) & (size <= FAR)
+    finite = size[(size > 0) & (size <= INFINITY_THRESHOLD)]
+    edge = INFINITY_THRESHOLD if not finite.size else 1e5 * np.quantile(finite, 0.1)
+    far = (size > edge) & (size <= INFINITY_THRESHOLD)
     if not far.any():
         return deviation(computed, ran)
     near = deviation(np.where(far, 0, computed), np.where(far, 0, ran))

@@ -36,7 +36,7 @@ BEGIN = tuple(
     r"{ \frac \sqrt \infty \pi \mathrm \sum \begin \mathbf \mathbb \text{max} \mathcal \mu \sigma \lnot".split()
 )
 """Signs that a factor begins with, besides names, numbers, letters, words and brackets."""
-OPENED = ("(", "[", r"\lVert", r"\langle", *PAIRS)
+OPENING_BRACKETS = ("(", "[", r"\lVert", r"\langle", *PAIRS)
 """What an opening bracket may be."""
 INFIX = {r"\odot": "times", "/": "over", r"\bmod": "remainder", r"\land": "and", r"\lor": "or", r"\oplus": "either"}
 """Signs between two factors."""
@@ -131,7 +131,7 @@ class _Reader(FunctionRules, BracketRules):
         """Return whether a factor comes next."""
         sign = self.next
         if sign == r"\left":
-            return self.signs[self.at + 1] in OPENED
+            return self.signs[self.at + 1] in OPENING_BRACKETS
         known = sign in self.names or sign in FUNCTIONS or sign in BEGIN
         return known or sign[:1].isalnum() or sign.startswith(r"\operatorname")
 

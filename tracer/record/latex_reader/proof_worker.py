@@ -27,7 +27,7 @@ MEMORY = 1 << 30
 """Bytes that evaluating may take besides the tensors of the file."""
 SECONDS = 20
 """Seconds of a core for all lines together."""
-MOVING = 8
+PERTURBATION_SECONDS = 8
 """Seconds of it after which lines are not evaluated with their parts moved, which takes four times as long again."""
 
 
@@ -73,7 +73,7 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
                 computed = zero_empty_rows(computed, ran, line, operands)
                 off = shares(computed, ran)
                 over = _margins(off, step["tolerance"])
-                if off.any() and step["dtype"] in UNITS and time.process_time() - began < MOVING:
+                if off.any() and step["dtype"] in UNITS and time.process_time() - began < PERTURBATION_SECONDS:
                     again = partial(evaluate, line, operands, tuple(step["shape"]))
                     over = np.maximum(over, _cells(again, computed, ran, step["dtype"]))
                 wrong = np.argwhere(~(over <= 1))

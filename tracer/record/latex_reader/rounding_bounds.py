@@ -16,11 +16,11 @@ from tracer.record.latex_reader.lexer import Tree
 DRAWS = 4
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """How much a number may lose as it is rounded to a dtype, as a share of it."""
-LEAST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
+SMALLEST_POSITIVES = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 """The least positive number of a dtype."""
 TIMES = {"float64": 256, "float32": 256, "float16": 8, "bfloat16": 8}
 """By how many roundings parts are moved: kernels add up in float32, and round to narrower dtypes once."""
-CANCELLING = ("GELU", "GELU by tanh")
+CANCELLING_FUNCTIONS = ("GELU", "GELU by tanh")
 """What is off by a share of its operand: where it is next to 0, it is a difference of two numbers next to 1."""
 
 
@@ -37,7 +37,7 @@ class Perturbations:
         of it."""
         if not output.ndim or output.dtype.kind not in "fc":
             return output
-        scale = np.abs(operand(tree[1])) / 2 if tree[0] in CANCELLING else output
+        scale = np.abs(operand(tree[1])) / 2 if tree[0] in CANCELLING_FUNCTIONS else output
         return output + scale * (self._size * self._draw.standard_normal(output.shape))
 
 
@@ -48,5 +48,5 @@ def rounding_bounds(evaluate: Callable[[Perturbations], np.ndarray], computed: n
     for draw in range(DRAWS):
         with np.errstate(all="ignore"):
             squares += np.abs(evaluate(Perturbations(dtype, draw)) - computed) ** 2
-    bound = np.sqrt(squares) + TIMES[dtype] * LEAST[dtype]
+    bound = np.sqrt(squares) + TIMES[dtype] * SMALLEST_POSITIVES[dtype]
     return np.where(np.isnan(bound), np.inf, bound)

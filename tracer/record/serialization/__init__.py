@@ -30,7 +30,7 @@ VERSION = 1
 MAX_BYTES = 2 << 30
 OPERANDS = 64 << 20
 """Bytes of parameters and inputs that are saved with a run."""
-REFUSED = ValueError, SafetensorError, RecursionError, MemoryError
+READ_ERRORS = ValueError, SafetensorError, RecursionError, MemoryError
 
 
 def save(trace: Trace, path: str | Path) -> None:
@@ -55,7 +55,7 @@ def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
         if len(data) > MAX_BYTES:
             raise ValueError(f"it would take {len(data):,} bytes, expected at most {MAX_BYTES:,}")
         validation.check(decode(_fields(data), tensors))
-    except (*REFUSED, KeyError, TypeError, RuntimeError) as error:  # of the file format too: a dtype that it lacks
+    except (*READ_ERRORS, KeyError, TypeError, RuntimeError) as error:  # of the file format too: a dtype that it lacks
         raise ValueError(f"this run of {quote(trace.model)} can't be saved: {_problem(error)}") from error
     return data
 
@@ -98,7 +98,7 @@ def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | st
         fields = _fields(source)
         trace = decode(fields, _tensors(source))
         validation.check(trace)
-    except REFUSED as error:
+    except READ_ERRORS as error:
         problem = _problem(error)
         if "not fully covered" in problem:
             problem = "it is cut off, or goes on after its end"

@@ -16,10 +16,10 @@ import torch
 
 from tracer.record import Trace
 from tracer.record.serialization.schema import LIMIT, hints, required_fields
-from tracer.record.serialization.size_limits import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, SHORT, TEXT
+from tracer.record.serialization.size_limits import FREE_TEXT, ITEMS, ITEMS_OF_A_RECORD, MAX_LETTERS, TEXT
 from tracer.utils.error_text import quote
 
-FREE = object, Any
+FREE_TYPES = object, Any
 
 
 def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
@@ -70,7 +70,7 @@ class Decoder:
             return self._record(hint)
         if origin is Mapping:
             return self._mapping(self.of(get_args(hint)[1]))
-        if hint in FREE:
+        if hint in FREE_TYPES:
             return self.free
 
         def loose(data):
@@ -111,7 +111,9 @@ class Decoder:
 
     def _record(self, record: Any) -> Callable:
         items = ITEMS if record is Trace else ITEMS_OF_A_RECORD
-        known = {name: (self.of(hint), SHORT.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()}
+        known = {
+            name: (self.of(hint), MAX_LETTERS.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()
+        }
         needed = required_fields(record)
 
         def read(data):

@@ -10,7 +10,7 @@ HEADER = 8 << 20
 """Bytes of a header; a run of 300 operations with primitives and symbols has half a million."""
 ITEMS = 1_000_000
 """Values in a header: an empty list takes two bytes there and 64 in memory."""
-MOST = {
+MAX_ENTRIES = {
     "ops": 16_384,
     "steps": 4096,
     "symbols": 64,
@@ -30,7 +30,7 @@ TEXT = 4000
 """Letters of any text of a record."""
 FREE_TEXT = 100_000
 """Letters of a text of the result, such as what was written."""
-SHORT = {
+MAX_LETTERS = {
     **dict.fromkeys(
         (
             "module",
@@ -59,7 +59,7 @@ SHORT = {
 """Letters of what is a name, by its field: a page may show it beside every token, or every pixel."""
 ITEMS_OF_A_RECORD = 8192
 """Inputs, outputs, parameters, primitives or steps of one record."""
-DEEP = 48
+MAX_DEPTH = 48
 """Modules within each other."""
 IN_A_PART = 512
 """Steps of one block, or outside all blocks: they stand in one list."""

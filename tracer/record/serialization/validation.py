@@ -15,12 +15,21 @@ from tracer.attention import weights
 from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Trace
 from tracer.record.foreign_latex import mathematics
 from tracer.record.serialization.formula_validation import UNKNOWN, Formulas
-from tracer.record.serialization.size_limits import AXES, CELLS, DEEP, IN_A_PART, LINKS, MODEL_PIXELS, MOST, PATCHES
+from tracer.record.serialization.size_limits import (
+    AXES,
+    CELLS,
+    IN_A_PART,
+    LINKS,
+    MAX_DEPTH,
+    MAX_ENTRIES,
+    MODEL_PIXELS,
+    PATCHES,
+)
 from tracer.utils.error_text import quote
 from tracer.utils.internals.torch_internals import tree_leaves
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-OUTSIDE = re.compile(r"(input|parameter|constant) [\w.-]+")
+SOURCE_KEY = re.compile(r"(input|parameter|constant) [\w.-]+")
 """What a letter may be that no step makes."""
 
 
@@ -39,7 +48,7 @@ def check(trace: Trace) -> None:
 
 def check_counts(trace: Trace) -> None:
     """Raise ValueError for a trace of more entries than a file may have."""
-    for name, most in MOST.items():
+    for name, most in MAX_ENTRIES.items():
         count = len(getattr(trace, name))
         _expect(count <= most, name, f"at most {most:,}, got {count:,}")
 
@@ -76,7 +85,7 @@ def _ops(trace: Trace, formulas: Formulas) -> None:
     for position, op in enumerate(trace.ops):
         where = f"op {position}"
         _expect(op.index == position, where, f"index {position}, got {op.index}")
-        _expect(op.module.count(".") < DEEP, where, f"a module at most {DEEP} deep")
+        _expect(op.module.count(".") < MAX_DEPTH, where, f"a module at most {MAX_DEPTH} deep")
         for tensor in (*op.inputs, *op.outputs):
             _shape(tensor.shape, tensor.symbolic, formulas, where)
             if isinstance(tensor.maker, int):
@@ -109,7 +118,7 @@ def _decompositions(trace: Trace, formulas: Formulas) -> None:
 def _modules(trace: Trace, formulas: Formulas) -> None:
     for position, module in enumerate(trace.modules):
         where = f"module {position}"
-        _expect(module.path.count(".") < DEEP, where, f"a path at most {DEEP} deep")
+        _expect(module.path.count(".") < MAX_DEPTH, where, f"a path at most {MAX_DEPTH} deep")
         _expect(module.around is None or 0 <= module.around < position, where, "a module call around it before it")
         _beneath(trace, module, (*module.inputs, *module.outputs), formulas, where)
         if module.around is not None:
@@ -157,7 +166,7 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
         mathematics(step.latex, where)
         for name in step.names:
             mathematics(name.symbol, where)
-            _expect(OUTSIDE.fullmatch(name.of), where, "names of inputs, parameters and constants")
+            _expect(SOURCE_KEY.fullmatch(name.of), where, "names of inputs, parameters and constants")
         _source(step.source, where)
         for operand in step.product or ():
             _expect(min(operand.shape) > 0, where, "factors of at least 1 × 1")
@@ -172,7 +181,7 @@ def _outputs(trace: Trace, formulas: Formulas) -> None:
         _shape(tensor.shape, None, formulas, where)
         _expect(not tensor.step or tensor.step in shapes, where, f"a step of this trace, got {quote(tensor.step)}")
         _expect(not tensor.step or shapes[tensor.step] == tensor.shape, where, "the shape of its step")
-        _expect(not tensor.of or OUTSIDE.fullmatch(tensor.of), where, "the name of an input, parameter or constant")
+        _expect(not tensor.of or SOURCE_KEY.fullmatch(tensor.of), where, "the name of an input, parameter or constant")
 
 
 def _attentions(trace: Trace) -> None:

@@ -16,7 +16,7 @@ from tracer.shapes import Solution
 
 FEWEST = 2
 """Blocks of a shallow net: a first, and a last one."""
-NUMBERED = re.compile(r"(.*?)(\d+)")
+BLOCK_NUMBER = re.compile(r"(.*?)(\d+)")
 
 
 class _Segment(NamedTuple):
@@ -33,7 +33,7 @@ def repeated_modules(deep: Iterable[str], shallow: Iterable[str]) -> frozenset[s
     there = {*shallow}
     missing = [path for path in deep if path not in there]
     outermost = [path for path in missing if path.rpartition(".")[0] in {*there, ""}]
-    return frozenset(match[1] for path in outermost if (match := NUMBERED.fullmatch(path)))
+    return frozenset(match[1] for path in outermost if (match := BLOCK_NUMBER.fullmatch(path)))
 
 
 def fewest_blocks(ops: Sequence[OpEvent], containers: frozenset[str]) -> int:

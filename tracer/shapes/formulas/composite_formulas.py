@@ -14,13 +14,13 @@ from math import gcd
 STRIDES = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16, 32)
 """Divisors of sizes that are tried if no op's arguments have one."""
 
-FREE = 3
+MIN_VALUES = 3
 """Fewest different values of a size from which two numbers are determined."""
 
 SEVERAL = 4
 """Fewest different values of a size if it is rounded, too."""
 
-ROUNDED = re.compile("floor|ceiling")
+ROUNDING_FUNCTION = re.compile("floor|ceiling")
 
 Known = list[tuple[str, tuple[int, ...]]]
 """Sizes as (formula, values in the runs)."""
@@ -55,7 +55,7 @@ def find_composites(vector: tuple[int, ...], known: Known) -> list[str]:
 
 def _find_unscaled(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]:
     """Yield formulas without a factor; with `rounds` also those that round."""
-    if len(set(vector)) < FREE:
+    if len(set(vector)) < MIN_VALUES:
         return
     for text, values in products:
         line = _fit_line(vector, values)
@@ -66,7 +66,7 @@ def _find_unscaled(vector, known: Known, products: Known, rounds: bool) -> Itera
     summed = (
         known
         if rounds and len(set(vector)) >= SEVERAL
-        else [addend for addend in known if not ROUNDED.search(addend[0])]
+        else [addend for addend in known if not ROUNDING_FUNCTION.search(addend[0])]
     )
     for (a, addend), (b, right) in combinations(summed, 2):
         for first, second in ((1, 1), (1, -1), (-1, 1)):
@@ -83,7 +83,7 @@ def _find_quotients(vector, known: Known, rounds: bool) -> Iterator[str]:
     exact = []
     for text, values in known:
         for stride in STRIDES:
-            if len(set(values)) >= FREE and all(v * stride == x for v, x in zip(vector, values, strict=True)):
+            if len(set(values)) >= MIN_VALUES and all(v * stride == x for v, x in zip(vector, values, strict=True)):
                 exact.append(f"({text})/{stride}")
     yield from exact
     if exact or not rounds:
@@ -102,7 +102,7 @@ def _find_quotients(vector, known: Known, rounds: bool) -> Iterator[str]:
 
 def _fit_line(vector, values) -> tuple[int, int] | None:
     """Return integers m and c with vector = m·values + c; None if there are none, or too few values."""
-    if len(set(values)) < FREE:
+    if len(set(values)) < MIN_VALUES:
         return None
     x, v = values[0], vector[0]
     differing = next(i for i, value in enumerate(values) if value != x)

@@ -20,7 +20,7 @@ from tracer.record import AttentionRecord
 from tracer.textbook.claims.context import PARAMETER, Context
 
 Holds = Callable[[Context], bool]
-LOWEST = 1e30
+MASK_THRESHOLD = 1e30
 """A mask value this low leaves a share of exactly 0 beside any score of a model."""
 
 
@@ -173,7 +173,7 @@ def by_infinity(context: Context) -> bool:
 def by_a_low_number(context: Context) -> bool:
     """Return whether the value of the mask is finite, and so low that its share is 0."""
     number = mask_number(context)
-    return number is not None and not isinf(number) and number < -LOWEST
+    return number is not None and not isinf(number) and number < -MASK_THRESHOLD
 
 
 def softmax_of_scores(context: Context) -> bool:

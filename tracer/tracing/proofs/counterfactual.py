@@ -29,7 +29,7 @@ from tracer.shapes import Solution, value_of
 from tracer.shapes.solver import UNKNOWN
 from tracer.shapes.twin_variation import Variation, vary
 from tracer.symbols import notation
-from tracer.textbook.derivation import HERE, KERNEL
+from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
 from tracer.tracing.proofs.deferred_proofs import DeferredProofs
@@ -41,20 +41,20 @@ from tracer.utils.thread_local_rng import seeded_draws
 
 RUNS = 3
 """On how many other runs a line is checked."""
-LARGE = 500 * 2**20
+LARGE_BYTES = 500 * 2**20
 """Bytes of weights above which one block of each kind is run."""
-SMALL = 50 * 2**20
+SMALL_BYTES = 50 * 2**20
 """The same of a model that is to be run in a short time."""
-MOST = 2**30
+KEPT_BYTES = 2**30
 """Cap in bytes on the tensors that another run keeps."""
 
-HELD = "At its own sizes, one block of each kind is run again, since the model is large."
+BLOCKS_NOTE = "At its own sizes, one block of each kind is run again, since the model is large."
 NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
-OTHER, ELSEWHERE = "With other weights", "At other sizes"
+OTHER_WEIGHTS, OTHER_SIZES = "With other weights", "At other sizes"
 NOT_RUN = "{}, no line was checked: the model does not run there ({})."
 """Of a line that was checked on fewer runs."""
 ABSENT = "It was not checked on other runs: they do not make this step's tensor, or did not keep it."
-NARROW = "With {}, the model was run in its own precision: in float64 it does not run ({})."
+PRECISION_NOTE = "With {}, the model was run in its own precision: in float64 it does not run ({})."
 """Of a run whose numbers are less precise than those of others."""
 
 
@@ -82,7 +82,7 @@ class Run(NamedTuple):
 class Replay:
     """The recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive`
     lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened`
-    runs one block of each kind, as for any model of more than `LARGE` bytes.
+    runs one block of each kind, as for any model of more than `LARGE_BYTES` bytes.
 
     A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
     """
@@ -126,7 +126,7 @@ class Replay:
         fused = {step.line.id: step.line.equation for step in self.derived_steps if step.line.place is None}
         lines = {step.id: _read(step, self._names(steps)) for step in steps}
         outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
-        failed = HELD if self._left_out() else ""
+        failed = BLOCKS_NOTE if self._left_out() else ""
         self.missing.clear()
         self.narrow.clear()
         runs = self.runs()
@@ -148,7 +148,7 @@ class Replay:
                 failed = f"It was not checked on other runs: the model does not run there ({reason(error)})."
                 if not number:
                     break
-                self.missing.append(NOT_RUN.format(OTHER, reason(error)))
+                self.missing.append(NOT_RUN.format(OTHER_WEIGHTS, reason(error)))
         if completed == RUNS:  # what is alike in all runs, and no training changes, is a part of the code
             open = {
                 id: {key: uniform for key, uniform in keys.items() if not uniform or key.startswith("parameter ")}
@@ -191,7 +191,7 @@ class Replay:
                 raise
             narrow = how._replace(wide=False)
             run = self._at(label, self.module, self.args, self.kwargs, narrow, self.sizes, shared)
-            self.narrow.append(NARROW.format(label, reason(error)))
+            self.narrow.append(PRECISION_NOTE.format(label, reason(error)))
             return run
 
     def _elsewhere(self) -> Run | None:
@@ -210,15 +210,15 @@ class Replay:
             left = self._left_out(module)
             return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), left)
         except Exception as error:  # a size that it does not take; the runs at its own sizes stand
-            self.missing.append(NOT_RUN.format(ELSEWHERE, reason(error)))
+            self.missing.append(NOT_RUN.format(OTHER_SIZES, reason(error)))
             return None
 
     def _left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
         """Return the blocks that are not run again, of a model that is too large for a second set of weights, or of one
         that was `built` at other sizes."""
-        whole, most = built or self.module, LARGE
+        whole, most = built or self.module, LARGE_BYTES
         if self.shortened:
-            most = SMALL if built else 0
+            most = SMALL_BYTES if built else 0
         if sum(tensor.nbytes for tensor in whole.parameters()) <= most:
             return ()
         kinds, left = set(), []
@@ -249,7 +249,7 @@ class Replay:
             for part in left_out:
                 inner[id(part)].forward = _first_tensor
         with torch.set_grad_enabled(self.grad):
-            recording = record(varied, args, kwargs, cap=MOST, attention=False, calls=True)
+            recording = record(varied, args, kwargs, cap=KEPT_BYTES, attention=False, calls=True)
         recording.output = None
         places, precision = self._align(recording, sizes, sizes == self.sizes)
         state = weights(varied)
@@ -378,7 +378,7 @@ def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> It
             yield step.id, Outcome(reason=line)
         elif step.of_input:
             yield step.id, Outcome(reason="It is not checked on other runs: it has a number of this input.")
-        elif HERE in step.note and not run.same_sizes:
+        elif THIS_RUN_NOTE in step.note and not run.same_sizes:
             yield step.id, Outcome(reason="")
         else:
             yield step.id, _predict_line(step, line, run, operands, array)

@@ -38,7 +38,7 @@ def replace_by_ones(x: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(x)
 
 
-KNOCKED = zero, roll, replace_by_ones
+PERTURBATIONS = zero, roll, replace_by_ones
 """What is done to an operand; a comparison that sees it notices each of these."""
 
 
@@ -116,7 +116,7 @@ def unseen(
             if fractional(operand) and operand.numel()
         }
         return {
-            key: len(changes) < len(KNOCKED)
+            key: len(changes) < len(PERTURBATIONS)
             and all(torch.equal(change(operands[key]), operands[key]) for change in changes)
             for key, changes in hidden.items()
             if changes
@@ -139,7 +139,7 @@ def _hidden_changes(
 ) -> list[Callable[[torch.Tensor], torch.Tensor]]:
     """Return the ways to knock an operand out that make no cell wrong."""
     hidden: list[Callable[[torch.Tensor], torch.Tensor]] = []
-    for change in KNOCKED if traced.numel() else ():
+    for change in PERTURBATIONS if traced.numel() else ():
         try:
             output = execute_exactly(equation, ChangedValues(value, key, change), sizes)
             output = output.double() if output.dtype == torch.bool else output

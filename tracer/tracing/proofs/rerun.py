@@ -22,7 +22,7 @@ from tracer.utils.error_text import describe_error
 from tracer.utils.progress import doing, tell
 
 NOT_THE_SAME = "not executed: a tensor of it was not kept, and the model did not run again the same way"
-FAILED = "not executed: a tensor of it was not kept, and the model did not run again ({})"
+RERUN_NOTE = "not executed: a tensor of it was not kept, and the model did not run again ({})"
 
 
 class Rerun:
@@ -53,7 +53,7 @@ class Rerun:
             try:
                 again = record(self._module, args, kwargs, attention=False, calls=True, store=window)
             except Exception as error:  # the module's own
-                return dict.fromkeys(chosen, Proof(None, FAILED.format(describe_error(error))))
+                return dict.fromkeys(chosen, Proof(None, RERUN_NOTE.format(describe_error(error))))
         if not self._same(again):
             return dict.fromkeys(chosen, Proof(None, NOT_THE_SAME))
         return window.proofs

@@ -155,7 +155,7 @@ def _compare(equation: Node, computed, allowed, traced, executed, careful: bool,
         allowed = allowed.masked_fill(_out_of_range(computed, traced), 0)
     shares, left = apart.shares(allowed), None
     if fused and isnan(error) and (empty := computed.isnan() & (traced == 0)).any():
-        notes.append(f"{int(empty.sum()):,} of {empty.numel():,} cells {EMPTY}.")
+        notes.append(f"{int(empty.sum()):,} of {empty.numel():,} cells {EMPTY_ROWS_NOTE}.")
         if empty.all():
             return Proof(None, " ".join(["not executed:", *notes]))
         computed, shares = computed.masked_fill(empty, 0), shares.masked_fill(empty, 0)
@@ -166,7 +166,7 @@ def _compare(equation: Node, computed, allowed, traced, executed, careful: bool,
     if careful and allowed is not None and (beyond := ~allowed.isfinite() & (shares != 0)).any():
         beyond &= computed.isnan() <= traced.isnan()  # a bound of what is undefined says nothing
         if beyond.any():
-            notes.append(f"{int(beyond.sum()):,} of {beyond.numel():,} cells {BEYOND}.")
+            notes.append(f"{int(beyond.sum()):,} of {beyond.numel():,} cells {OVERFLOW_NOTE}.")
             left = beyond if left is None else left | beyond
     if left is not None:
         if left.all():
@@ -183,12 +183,12 @@ def _out_of_range(computed: torch.Tensor, traced: torch.Tensor) -> torch.Tensor:
     return traced.isfinite() & computed.isfinite() & (computed.abs() > of.max * (1 + of.eps))
 
 
-EMPTY = (
+EMPTY_ROWS_NOTE = (
     "are of queries that may look at nothing: the kernel gives 0 for them, where a softmax is undefined, and they are "
     "not compared"
 )
 NAN = "are NaN, in the equation and in the run alike, and not compared"
-BEYOND = "go beyond the range of the dtype on the way, and are not compared"
+OVERFLOW_NOTE = "go beyond the range of the dtype on the way, and are not compared"
 
 
 def apply_proof(step: Step, proof: Proof) -> Step:

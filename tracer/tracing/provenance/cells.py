@@ -9,7 +9,7 @@ from tracer.tracing.provenance.numeric_equation import fill
 from tracer.tracing.provenance.walk import Leaf, ProvenanceWalk, RecomputedValues
 from tracer.utils.error_text import quote
 
-GONE = (
+GONE_PROBLEM = (
     "the equations of this run are not at hand, so no cell can be followed: it was opened from a file, copied or made "
     "with prove=False; run the model again"
 )
@@ -24,7 +24,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
     """
     step = None if isinstance(id, str) and id.startswith(ENDS) else trace.step(id)
     if trace.later is None:
-        raise ValueError(GONE)
+        raise ValueError(GONE_PROBLEM)
     value = trace.later.values(RecomputedValues)
     if step is None:
         tensor = value(id)

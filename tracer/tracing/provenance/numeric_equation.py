@@ -19,7 +19,7 @@ from tracer.expr.nn.layer_norm import LayerNorm, RMSNorm
 from tracer.expr.provenance_rules import Copies, Elementwise, Linear
 from tracer.tracing.provenance.walk import ProvenanceWalk
 
-SHOWN = 4
+PRINTED_TERMS = 4
 """Terms of a long sum that are printed one by one."""
 DIGITS = 4
 """Significant digits of a printed number."""
@@ -182,12 +182,12 @@ def _is_sum(text: str) -> bool:
 
 def _sum(terms: list[tuple], first: int = 0) -> str:
     """Return the sum of terms, (number, text) each: the `first` ones, the largest, and all others as one number."""
-    if len(terms) <= SHOWN + 1:
+    if len(terms) <= PRINTED_TERMS + 1:
         return _joined([text for _, text in terms])
     order = [*range(first), *sorted(range(first, len(terms)), key=lambda place: -abs(terms[place][0]))]
-    rest = sum(terms[place][0] for place in order[SHOWN:])
-    others = rf"\underbrace{{{number_latex(rest)}}}_{{{len(terms) - SHOWN}\text{{ more}}}}"
-    return _joined([*(terms[place][1] for place in order[:SHOWN]), others])
+    rest = sum(terms[place][0] for place in order[PRINTED_TERMS:])
+    others = rf"\underbrace{{{number_latex(rest)}}}_{{{len(terms) - PRINTED_TERMS}\text{{ more}}}}"
+    return _joined([*(terms[place][1] for place in order[:PRINTED_TERMS]), others])
 
 
 def _joined(texts: list[str]) -> str:

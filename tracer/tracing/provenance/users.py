@@ -12,7 +12,7 @@ from tracer.expr.index_sets import IndexSet, normalise_axis
 from tracer.record.trace import Cell, Trace, User
 from tracer.tracing.provenance.walk import ProvenanceWalk, RecomputedValues
 
-CHECKED = 64
+MAX_CELLS = 64
 """Cells of a set that are asked one by one whether they read the number."""
 
 
@@ -82,10 +82,10 @@ class _Reading:
 
 def _sample(cells: IndexSet) -> Iterator[tuple[int, ...]]:
     """Yield all cells of a small set, else some of them."""
-    if cells.count <= CHECKED:
+    if cells.count <= MAX_CELLS:
         yield from cells
         return
     draw = random.Random(prod(map(len, cells.axes)))
     yield from product(*({axis[0]: None, axis[-1]: None} for axis in cells.axes[-4:])) if len(cells.axes) <= 4 else ()
-    for _ in range(CHECKED):
+    for _ in range(MAX_CELLS):
         yield tuple(draw.choice(axis) for axis in cells.axes)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.expr import Node, Tensor, execute, latex, tensors
-from tracer.expr.index_sets import MOST, IndexSet, Term, TooMany, plain
+from tracer.expr.index_sets import MAX_TERMS, IndexSet, Term, TooMany, plain
 from tracer.shapes import value_of
 from tracer.tracing.proofs.step_proof import Values
 
@@ -140,8 +140,8 @@ class ProvenanceWalk:
                 else:
                     numbers += _through(term, self.numbers(operand, term.index))
             self._count += len(numbers)
-            if self._count > MOST:
-                raise TooMany(f"they are more than {MOST:,}")
+            if self._count > MAX_TERMS:
+                raise TooMany(f"they are more than {MAX_TERMS:,}")
             self._leaves[node, index] = numbers
         return self._leaves[node, index]
 
@@ -159,7 +159,7 @@ class ProvenanceWalk:
                 follow(operand, read)
 
         follow(node, IndexSet.single(self.tensor(node).shape, index))
-        if sum(cells.count for cells in cells_read.values()) > MOST:
+        if sum(cells.count for cells in cells_read.values()) > MAX_TERMS:
             return None
         return [
             Leaf(*_place(tensor, at), plain(self.tensor(tensor)[at]), None, None, True)

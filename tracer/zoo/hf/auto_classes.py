@@ -34,7 +34,7 @@ TASKS = (
     "MASK_GENERATION",
 )
 """The Auto classes with a head, in the order in which they are preferred."""
-BARE = ("MODEL", "PRETRAINING", "TEXT_ENCODING", "BACKBONE")
+HEADLESS_CLASSES = ("MODEL", "PRETRAINING", "TEXT_ENCODING", "BACKBONE")
 """Auto classes without a head."""
 
 
@@ -47,7 +47,7 @@ def classes(config) -> list[Any]:
         if named[0] is None:
             raise ValueError(f"its class, {config.architectures[0]!r}, is none of transformers {package.__version__}")
         return named[:1]
-    tasks = (*(f"MODEL_FOR_{task}" for task in (*TASKS, *BARE)), "MODEL")
+    tasks = (*(f"MODEL_FOR_{task}" for task in (*TASKS, *HEADLESS_CLASSES)), "MODEL")
     names = dict.fromkeys(name for task in tasks for name in auto_classes(task, config.model_type))
     loaded = (getattr(package, name, None) for name in names)
     known = dict.fromkeys([*(model for model in loaded if model is not None), *_own(config)])

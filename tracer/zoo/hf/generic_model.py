@@ -18,7 +18,7 @@ from tracer.shapes import Vocabulary
 from tracer.shapes.input_axes import named_axes
 from tracer.shapes.shadow_module import OnMeta, valueless_mode
 from tracer.symbols.notation import parse
-from tracer.tracing import WHOLE
+from tracer.tracing import SINGLE_TOWER
 from tracer.utils.internals.torch_internals import disable_dispatch_modes, tree_map_only
 from tracer.zoo.find_probe_sizes import SizeGroup, find_probe_sizes, group, same_shapes, valueless
 from tracer.zoo.hf import patch_positions
@@ -27,11 +27,20 @@ from tracer.zoo.hf.config_attributes import at as placed
 from tracer.zoo.hf.config_attributes import attributes, with_sizes
 from tracer.zoo.hf.dummy import build_and_probe, dummy_inputs, input_signatures
 from tracer.zoo.hf.dummy.build_and_probe import OpenedModel
-from tracer.zoo.hf.output_heads import HINTS, SENTENCES, STREAM, UNUSED, decode_next_tokens, each_place, labels, vectors
+from tracer.zoo.hf.output_heads import (
+    HINTS,
+    SENTENCES,
+    STREAM,
+    UNUSED_PREFIX,
+    decode_next_tokens,
+    each_place,
+    labels,
+    vectors,
+)
 from tracer.zoo.hf.spec_builders import configure_valueless, tokenize
 from tracer.zoo.vision import generic_vision
 
-LIGHT = 70_000_000
+MAX_REAL_PARAMETERS = 70_000_000
 """Parameters up to which a net is run at other sizes as it is; larger ones are run without values."""
 
 WIDTHS = SizeGroup(
@@ -48,7 +57,7 @@ TOWER = SizeGroup(
     ("D_v", "h_v"),
     (((66, 14, 30, 55, 84), (6, 2, 3, 5, 4)), ((48, 160, 288, 320, 120), (3, 5, 9, 4, 6))),
 )
-ALONE = (
+TEXT_GROUPS = (
     group("B", (3, 5, 2, 7, 4), (1, 1, 1, 1, 1)),
     group("T", (11, 17, 23, 29, 19), (16, 32, 48, 64, 24)),
     group("T_d", (13, 9, 21, 15, 27)),
@@ -137,7 +146,7 @@ def spec(opened: OpenedModel, files) -> Spec:
 
     def ways(model, inputs, recording):
         base = {**model.sizes, **inputs.sizes}
-        light = sum(parameter.numel() for parameter in model.net.parameters()) <= LIGHT
+        light = sum(parameter.numel() for parameter in model.net.parameters()) <= MAX_REAL_PARAMETERS
         mode = None if light else valueless_mode()
 
         def empty(at: dict) -> torch.nn.Module:
@@ -161,7 +170,7 @@ def spec(opened: OpenedModel, files) -> Spec:
                 return seeded, dummy.tensors, dummy.named
             return valueless(empty(at), mode, model.device), dummy.tensors, dummy.named
 
-        groups = [tensor for tensor in ALONE if tensor.symbols[0] in base]
+        groups = [tensor for tensor in TEXT_GROUPS if tensor.symbols[0] in base]
         wide = [symbol for symbol in WIDTHS.symbols if symbol in base]
         alike = base.get("h") == base.get("h_kv")  # where kernels have other parts than with shared heads
         choices = dict.fromkeys(tensor[: len(wide)] for tensor in WIDTHS.choices if not alike or tensor[1] == tensor[2])
@@ -215,7 +224,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         ways=ways,
         decoder=partial(with_cache, files.tokenizer),
         spell=partial(spell, files.tokenizer),
-        parts=dict(zip(towers, ("L_v", "L"), strict=True)) if towers else dict(WHOLE),
+        parts=dict(zip(towers, ("L_v", "L"), strict=True)) if towers else dict(SINGLE_TOWER),
         configure_valueless=configure_valueless,
     )
 
@@ -288,7 +297,7 @@ def _answers(architecture: type, tokenizer, before: int):
         first = next((x for x in values if isinstance(x, torch.Tensor)), None)
         lacks = list((model.card or {}).get("lacks", ()))
         if name.endswith("Model") and isinstance(output.get("last_hidden_state"), torch.Tensor):
-            lacks = [missing for missing in lacks if UNUSED not in missing]
+            lacks = [missing for missing in lacks if UNUSED_PREFIX not in missing]
         if lacks:
             return {"kind": "none", "lacks": lacks}
         if first is not None and first is output.get("last_hidden_state") and first.dim() == 3:

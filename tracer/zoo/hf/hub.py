@@ -47,15 +47,15 @@ EXAMPLES = {
     "vit_mae": "ViTMAE of transformers: a masked autoencoder of photos (He et al. 2022).",
 }
 """Families to start from, and what they are."""
-PUBLISHED = {"llama": {"num_key_value_heads": 8}}
+CHECKPOINT_ATTRIBUTES = {"llama": {"num_key_value_heads": 8}}
 """Attributes of a family's checkpoints that its own default configuration lacks."""
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 """The form of a model's name on the hub: `owner/name`, or a name alone."""
-LONGEST = 96
+MAX_NAME_LETTERS = 96
 """Letters of such a name, the slash among them."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 """The files of a checkpoint that hold its weights: one, or the list of several."""
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+PICKLE_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 """Files of weights that are not read, since they can run code."""
 SHARD = re.compile(r"\w[\w.-]*")
 """The form of a file in such an index: a name, and no path."""
@@ -125,7 +125,7 @@ def is_configuration(id: str) -> bool:
     return (
         isdir(id)
         and CheckpointFiles(id).exist
-        and not any(CheckpointFiles(id).path(name, local=True) for name in (*WEIGHTS, *PICKLED))
+        and not any(CheckpointFiles(id).path(name, local=True) for name in (*WEIGHTS, *PICKLE_FILES))
     )
 
 
@@ -283,7 +283,7 @@ def _file(id: str, name: str, local: bool) -> Path:
     if isdir(id):
         path = Path(id) / name
         path = path if path.is_file() else None
-    elif HUB_ID.fullmatch(id) and len(id) <= LONGEST:
+    elif HUB_ID.fullmatch(id) and len(id) <= MAX_NAME_LETTERS:
         path = import_transformers().utils.cached_file(
             id,
             name,
@@ -328,7 +328,7 @@ def _find(id: str):
 def _default(id: str):
     """Return the default configuration of a family. Raise ValueError if it has none."""
     try:
-        return import_transformers().AutoConfig.for_model(id, **PUBLISHED.get(id, {}))
+        return import_transformers().AutoConfig.for_model(id, **CHECKPOINT_ATTRIBUTES.get(id, {}))
     except Exception as error:  # whatever its own checks find wrong with it
         raise NoModel(f"{quote(f'hf:{id}')} has no configuration of its own: {reason(error)}") from error
 

@@ -15,7 +15,7 @@ from tracer.textbook.explanations import WHY
 from tracer.textbook.hints import Hint
 from tracer.utils.error_text import quote
 
-SCORED = "*predictions.transform"
+PREDICTION_LAYER = "*predictions.transform"
 """The layer before the scores of BERT and its kin."""
 HINTS = (
     Hint(role="cls", module="*pooler", letter=r"\mathbf{x}_1", id="pooler.first", title="Take the first token"),
@@ -32,17 +32,23 @@ HINTS = (
     Hint(
         "*pooler.activation*", letter=r"\mathbf{z}", id="pooler.pooled", title="Squash", why=WHY["tanh"], stage="head"
     ),
-    Hint(f"{SCORED}.dense*", letter=r"\mathbf{Y}_c", below="c", id="cls.predictions.transform.dense", stage="head"),
-    Hint(f"{SCORED}.dense*", title="Transform", why=WHY["transform"]),
     Hint(
-        f"{SCORED}.*act*",
+        f"{PREDICTION_LAYER}.dense*",
+        letter=r"\mathbf{Y}_c",
+        below="c",
+        id="cls.predictions.transform.dense",
+        stage="head",
+    ),
+    Hint(f"{PREDICTION_LAYER}.dense*", title="Transform", why=WHY["transform"]),
+    Hint(
+        f"{PREDICTION_LAYER}.*act*",
         letter=r"\mathbf{G}_c",
         id="cls.predictions.transform.activation",
         stage="head",
         title="Activate",
     ),
     Hint(
-        f"{SCORED}.LayerNorm",
+        f"{PREDICTION_LAYER}.LayerNorm",
         letter=r"\mathbf{X}_f",
         below="c",
         id="cls.predictions.transform.norm",
@@ -75,7 +81,7 @@ STREAM = (
     ),
 )
 """Hints for the concatenation of patches and words."""
-UNUSED = "pooler."
+UNUSED_PREFIX = "pooler."
 """Parameters that vectors of tokens do not depend on, by name."""
 
 
@@ -100,7 +106,7 @@ def answers(config, known: Mapping[str, Callable], tokenizer=None) -> Callable:
     def result(model, inputs, output) -> dict:
         lacks = (model.card or {}).get("lacks", ())
         if sentence is vectors:
-            lacks = [name for name in lacks if UNUSED not in name]
+            lacks = [name for name in lacks if UNUSED_PREFIX not in name]
         return {"kind": "none", "lacks": list(lacks)} if lacks else sentence(model, inputs, output, tokenizer)
 
     return result

@@ -29,7 +29,7 @@ FRAMES = 16
 """Frames of a video, as torchvision's models were trained on."""
 SIDE = 224
 """Side of a photo where torchvision names none."""
-SLOW = ("googlenet", "inception_v3")
+SLOW_MODELS = ("googlenet", "inception_v3")
 """Nets that draw their weights for half a minute if they are not told to draw them as others do."""
 FLOW = (128, 192)
 """Height and width of the two photos between which motion is looked for."""
@@ -59,7 +59,7 @@ def _build(id: str, weights=None, **options) -> torch.nn.Module:
     builder = import_torchvision().models.get_model_builder(id)
     if "weights_backbone" in inspect.signature(builder).parameters:
         options["weights_backbone"] = None
-    if id.endswith(SLOW) and weights is None:
+    if id.endswith(SLOW_MODELS) and weights is None:
         options["init_weights"] = False
     return builder(weights=weights, **options)
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import FILM, FIT, SLOW, quiet, settled, until
-from tracer.figures.palette import DIVERGING, table
+from tracer.figures.palette import DIVERGING_SCALE, table
 
 pytestmark = pytest.mark.browser
 SCORES = "block3.attention.scores"
@@ -49,7 +49,7 @@ def test_a_block_opens_into_its_steps_and_its_pictures_are_those_of_the_run(page
     scores, draw = plain.value(SCORES)[0, 0], random.Random(0)
     edge = scores.abs().max().item()
     cells = [(draw.randrange(2, 65), draw.randrange(65)) for _ in range(20)]  # below the row that is lit
-    colours = table(DIVERGING, 255)
+    colours = table(DIVERGING_SCALE, 255)
     for (row, column), seen in zip(cells, page.evaluate(PIXELS, cells), strict=True):
         share = round((scores[row, column].item() + edge) / (2 * edge) * 254)
         assert max(abs(a - b) for a, b in zip(seen, colours[3 * share : 3 * share + 3], strict=True)) <= 6, (

@@ -27,7 +27,7 @@ from tracer.utils import python_source
 
 COST = 2.0
 """What another size of the failed layer costs; that of the layer before it costs more."""
-FOREIGN = 1.1
+FOREIGN_COST = 1.1
 """What a layer costs besides whose size is one of the input, which no other layer has."""
 NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
 """Norms of channels."""
@@ -80,7 +80,7 @@ def constructor_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     sizes = {letter for symbolic in _weight_shapes(scene) for formula in symbolic for letter in letters(formula)}
     for wanted in _fitting_sizes(scene):
         foreign = set(letters(wanted.formula)) - sizes  # a size of the input that no layer has
-        yield from size_candidates(scene, replace(wanted, cost=wanted.cost + FOREIGN) if foreign else wanted)
+        yield from size_candidates(scene, replace(wanted, cost=wanted.cost + FOREIGN_COST) if foreign else wanted)
     yield from batch_repairs(scene, clash)
     yield from _key_widths(scene)
     if clash.kind == "broadcast":

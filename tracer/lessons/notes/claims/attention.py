@@ -20,7 +20,7 @@ from tracer.record import Trace
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 """The dictionary that a misspelt word is looked up in."""
-MISSPELT, UNRELATED = "sqare", "boy"
+MISSPELT_QUERY, UNRELATED_QUERY = "sqare", "boy"
 """The queries: a misspelt word, and a word that shares no pair of letters with any key."""
 SHARPER = (1, 10, 100)
 """Factors of the scores."""
@@ -74,14 +74,14 @@ def soft_lookup(model: Model, trace: Trace) -> Measurement:
 
 def misspelt(model: Model, trace: Trace) -> Measurement:
     """Measure a lookup with a misspelt query in a dictionary; it does not depend on the run."""
-    shares, value = numbers.lookup(BOOK, MISSPELT)
-    unrelated, _ = numbers.lookup(BOOK, UNRELATED)
+    shares, value = numbers.lookup(BOOK, MISSPELT_QUERY)
+    unrelated, _ = numbers.lookup(BOOK, UNRELATED_QUERY)
     best, chance = max(shares, key=lambda key: shares[key]), max(unrelated.values())
     return Measurement(
         f"a dictionary of {len(BOOK)} keys, words compared by their pairs of letters",
-        f"“{MISSPELT}” in {', '.join(f'{key}: {number:g}' for key, number in BOOK.items())}: "
+        f"“{MISSPELT_QUERY}” in {', '.join(f'{key}: {number:g}' for key, number in BOOK.items())}: "
         f"{percent(shares[best])} {best}, value {value:.2f}",
-        f"“{UNRELATED}”, which is like no key, gives no key more than {percent(chance)}",
+        f"“{UNRELATED_QUERY}”, which is like no key, gives no key more than {percent(chance)}",
         verdict_of(best == "square" and shares[best] > chance),
     )
 

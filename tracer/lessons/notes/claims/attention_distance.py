@@ -12,7 +12,7 @@ from tracer.lessons.notes.claims.measurement import Measurement, verdict_of
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
 
-NEAR = 1.5
+MAX_NEIGHBOUR_DISTANCE = 1.5
 """Patches or tokens at most this far apart are neighbours: on a grid, the eight around one."""
 
 
@@ -94,4 +94,4 @@ def beyond_neighbours(trace: Trace) -> float:
     """Return the share of the weight of all blocks beyond a token itself and its next neighbours."""
     tokens, apart = _grid(trace)
     maps = torch.stack([_maps(trace, layer, tokens) for layer in range(len(blocks(trace)))])
-    return float((maps * (apart > NEAR)).sum() / maps.sum())
+    return float((maps * (apart > MAX_NEIGHBOUR_DISTANCE)).sum() / maps.sum())

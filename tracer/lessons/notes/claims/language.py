@@ -18,7 +18,7 @@ from tracer.lessons.notes.claims.measurement import Measurement, close, off, ten
 from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
 
-SHOWN = 3
+NEIGHBOURS = 3
 """Neighbours of a row that are named."""
 
 
@@ -149,9 +149,9 @@ def nearest(model: Model, tokens: tuple[str, ...]) -> dict[str, list[tuple[str, 
     for token in tokens:
         if token in vocabulary:
             at = list(vocabulary).index(token)
-            best = (E @ E[at]).topk(SHOWN + 1)
+            best = (E @ E[at]).topk(NEIGHBOURS + 1)
             near = [(vocabulary[int(i)], float(c)) for c, i in zip(*best, strict=True) if int(i) != at]
-            neighbours[token] = near[:SHOWN]
+            neighbours[token] = near[:NEIGHBOURS]
     return neighbours
 
 
@@ -166,7 +166,7 @@ def neighbours(model: Model, trace: Trace) -> Measurement:
     )
     chance = (len(vowels) - 1) / (model.net.tokens.num_embeddings - 1)
     return Measurement(
-        f"rows of E, the {SHOWN} with the largest cosine",
+        f"rows of E, the {NEIGHBOURS} with the largest cosine",
         f"{listed}. Of the neighbours of lower-case vowels {hits} of {of} are lower-case vowels",
         f"By chance, it would be {percent(chance)}, that is {chance * of:.2g} of {of}",
         verdict_of(hits > 2 * chance * of),

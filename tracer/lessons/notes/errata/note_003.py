@@ -21,10 +21,10 @@ from tracer.models.shared.spec import Model
 from tracer.ops import category, is_layout
 from tracer.record import Trace, tolerance
 
-FUSED = "_scaled_dot_product_flash_attention_for_cpu"
-SAME = tolerance("float32")
-DROPPED = 0.1
-DROPPING = ["self_attention", "dropout", "mlp.2", "mlp.4"]
+FLASH_OP = "_scaled_dot_product_flash_attention_for_cpu"
+TOLERANCE = tolerance("float32")
+DROPOUT_RATE = 0.1
+DROPOUT_MODULES = ["self_attention", "dropout", "mlp.2", "mlp.4"]
 """The modules of a block with dropout: on the weights, after attention, and twice in the MLP."""
 
 
@@ -50,12 +50,15 @@ def dropout(run: Provider, of: str) -> Evidence:
     dropouts = [op.module.removeprefix(BLOCK) for op in trained if op.op.startswith("bernoulli")]
     evidence = (
         f"in evaluation they leave {len(evaluated)} of the {len(trace.ops)} ops that ran; a copy that drops a share of "
-        f"{DROPPED} gives {'the very same' if handed_on else 'another'} output there, and in training it draws random "
-        f"numbers {len(dropouts)} times: in {', '.join(f'`{module}`' for module in dropouts)}"
+        f"{DROPOUT_RATE} gives {'the very same' if handed_on else 'another'} output there, and in training it draws "
+        f"random numbers {len(dropouts)} times: in {', '.join(f'`{module}`' for module in dropouts)}"
     )
     return Evidence(
         evidence,
-        handed_on and not evaluated and not torchvision_block_counts.dispatch_ops("dropout") and dropouts == DROPPING,
+        handed_on
+        and not evaluated
+        and not torchvision_block_counts.dispatch_ops("dropout")
+        and dropouts == DROPOUT_MODULES,
     )
 
 
@@ -64,9 +67,9 @@ def _dropping(model: Model) -> nn.Module:
     net: Any = copy.deepcopy(model.net).eval()
     for module in net.encoder.layers.modules():
         if isinstance(module, nn.Dropout):
-            module.p = DROPPED
+            module.p = DROPOUT_RATE
         elif isinstance(module, nn.MultiheadAttention):
-            module.dropout = DROPPED
+            module.dropout = DROPOUT_RATE
     return net
 
 
@@ -86,7 +89,7 @@ def sequence_first(run: Provider, of: str) -> Evidence:
 
 def fused_only(run: Provider, of: str) -> Evidence:
     fused, standard = ({op.op for op in run(name)[1].ops} for name in ("torchvision", STANDARD))
-    kernels = [op for op in run("torchvision")[1].ops if op.op == FUSED]
+    kernels = [op for op in run("torchvision")[1].ops if op.op == FLASH_OP]
     skips_weights = bool(kernels) and kernels[0].source is not None and "need_weights=False" in kernels[0].source.text
     evidence = "its own code asks with `need_weights=False`: `bmm` and `_softmax` run only when weights are asked for"
     return Evidence(evidence, skips_weights and not {"bmm", "_softmax"} & fused and {"bmm", "_softmax"} <= standard)
@@ -96,7 +99,7 @@ def merged(run: Provider, of: str) -> Evidence:
     after = {}
     for name in ("torchvision", STANDARD):
         inside = [op.op for op in _inside(run(name)[1])]
-        start = max(i for i, op in enumerate(inside) if op in (FUSED, "bmm"))
+        start = max(i for i, op in enumerate(inside) if op in (FLASH_OP, "bmm"))
         after[name] = inside[start + 1 : inside.index("addmm")]
     evidence = "; ".join(
         f"{way} path: {', '.join(ops)}" for way, ops in zip(("fused", "standard"), after.values(), strict=True)
@@ -139,7 +142,7 @@ def exact_gelu(run: Provider, of: str) -> Evidence:
     bent = float((active - nn.functional.gelu(hidden, approximate="tanh")).abs().max())
     (steps,) = _steps_of(trace, "gelu")
     evidence = f"it ran {', '.join(steps)}; by erf it is off by {scientific(exact)}, by tanh by {scientific(bent)}"
-    return Evidence(evidence, exact < SAME < bent and "tanh" not in steps)
+    return Evidence(evidence, exact < TOLERANCE < bent and "tanh" not in steps)
 
 
 def _of(run: Provider, names: tuple[str, ...], path: str = STANDARD) -> Counter[str]:
@@ -213,7 +216,7 @@ def never_run(run: Provider, of: str) -> Evidence:
         f"of the two paths' ops and primitives none is of {', '.join(sorted(never))}; `div` is in "
         f"{', '.join(sorted(divided))}"
     )
-    return Evidence(evidence, never == torchvision_block_counts.NEVER and divided == {FUSED, "_softmax"})
+    return Evidence(evidence, never == torchvision_block_counts.ABSENT_OPS and divided == {FLASH_OP, "_softmax"})
 
 
 def two_norms(run: Provider, of: str) -> Evidence:

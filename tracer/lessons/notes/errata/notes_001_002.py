@@ -13,7 +13,7 @@ from tracer.lessons.notes.errata.erratum import Evidence
 from tracer.lessons.notes.reference_runs import Provider
 from tracer.record import tolerance
 
-SAME = tolerance("float32")
+TOLERANCE = tolerance("float32")
 
 
 def epsilon(run: Provider, of: str) -> Evidence:
@@ -37,7 +37,7 @@ def epsilon(run: Provider, of: str) -> Evidence:
         "the unbiased variance "
         f"to within {scientific(other_error)}; ε is {norm.eps:g}"
     )
-    return Evidence(evidence, root < SAME < other_error)
+    return Evidence(evidence, root < TOLERANCE < other_error)
 
 
 def invariant(run: Provider, of: str) -> Evidence:
@@ -57,7 +57,7 @@ def channels_last(run: Provider, of: str) -> Evidence:
     )
     evidence = f"as a convolution: with the weights as stored it is off by {100 * plain:.3g} %, reordered by "
     f"{scientific(reordered)}"
-    return Evidence(evidence, reordered < SAME < plain)
+    return Evidence(evidence, reordered < TOLERANCE < plain)
 
 
 def no_last_norm(run: Provider, of: str) -> Evidence:
@@ -84,7 +84,7 @@ def columns(run: Provider, of: str) -> Evidence:
     row = (q[:, :, at, None] @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)[:, :, 0]
     off = float((row - trace.attention(0, query=at)).abs().max())
     words = f"from row {at + 1} of Q alone comes row {at + 1} of the weights, to within {scientific(off)}"
-    return Evidence(words, off < SAME)
+    return Evidence(words, off < TOLERANCE)
 
 
 def thirds(run: Provider, of: str) -> Evidence:
@@ -101,7 +101,7 @@ def last_norm(run: Provider, of: str) -> Evidence:
     ran = tensor_of(trace, "logits")
     off = float((without - ran).abs().max() / ran.abs().max())
     return Evidence(
-        f"without it, the logits would be off by {100 * off:.3g} %", off > SAME and bool(trace.step("norm").ops)
+        f"without it, the logits would be off by {100 * off:.3g} %", off > TOLERANCE and bool(trace.step("norm").ops)
     )
 
 

@@ -13,7 +13,7 @@ TITLE = "ALiBi"
 ORDER = 5
 PAPER = "Press et al. 2022, section 3"
 SAYS = "A penalty grows with the distance, by a slope that differs from head to head. None of it is learned."
-APART = (
+SCORE_NOTE = (
     "Nothing is added to the tokens. Each score is the match of query and key, minus a penalty that does not depend "
     "on content."
 )

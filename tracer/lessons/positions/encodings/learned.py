@@ -4,14 +4,14 @@ import torch
 from torch import nn
 
 from tracer.lessons.positions.base import PositionEncoding, PositionTable
-from tracer.textbook.explanations import LONGER
+from tracer.textbook.explanations import LONGER_TABLE_CLAIMS
 from tracer.textbook.hints import Hint
 
 TITLE = "Learned"
 ORDER = 2
 PAPER = "Devlin et al. 2019, section 3"
 SAYS = "A row of a table is added to the token. Training sets its numbers; here they are random."
-APART = (
+SCORE_NOTE = (
     "Queries and keys are computed from token plus position, so each score is a sum of four products: content or "
     "position of the query times content or position of the key."
 )
@@ -23,7 +23,7 @@ class Positions(PositionEncoding):
     HINTS = (
         Hint(
             "position",
-            note=LONGER,
+            note=LONGER_TABLE_CLAIMS,
         ),
     )
 

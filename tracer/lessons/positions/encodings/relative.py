@@ -12,7 +12,7 @@ TITLE = "Relative"
 ORDER = 3
 PAPER = "Shaw et al. 2018, equations 3 to 5"
 SAYS = "Each query also meets a vector for its distance to the key. Distances beyond R count as R."
-APART = (
+SCORE_NOTE = (
     "Nothing is added to the tokens, so no position meets a position. Each score is the match of the query with the "
     "key, plus its match with the vector for their distance."
 )

@@ -11,7 +11,7 @@ TITLE = "Rotary"
 ORDER = 4
 PAPER = "Su et al. 2021, equation 34"
 SAYS = "Queries and keys are rotated, one pair of numbers at a time, by angles that grow with the position."
-APART = (
+SCORE_NOTE = (
     "Nothing is added to the tokens, so the four products do not exist: the position rotates the content. Each pair "
     "of numbers contributes one part times the cosine of the angle between the two positions, and one part times its "
     "sine."

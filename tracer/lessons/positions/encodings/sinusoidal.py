@@ -12,7 +12,7 @@ TITLE = "Sinusoidal"
 ORDER = 1
 PAPER = "Vaswani et al. 2017, section 3.5"
 SAYS = "Waves over the position, from fast to slow, are added to each token. None of this is learned."
-APART = (
+SCORE_NOTE = (
     "Queries and keys are computed from token plus position, so each score is a sum of four products: content or "
     "position of the query times content or position of the key."
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BEGIN, END = 0, 1
 """The numbers of the tokens that begin and end a caption."""
 
-MOST = 32
+MAX_CAPTION_TOKENS = 32
 """Tokens after which a caption is not written on, also where T_max is longer."""
 
 LAST = 64
@@ -50,7 +50,7 @@ def generate_caption(model: Model, image: torch.Tensor) -> list[int]:
     picture = image[:1].contiguous()
     key = sha256(picture.numpy()).digest()
     if (known := model.captions.get(key)) is None:
-        known = greedy(model.net, picture.to(model.device), min(model.sizes["T_max"], MOST))[0]
+        known = greedy(model.net, picture.to(model.device), min(model.sizes["T_max"], MAX_CAPTION_TOKENS))[0]
         if model.fixed:
             for oldest in list(model.captions)[: 1 - LAST]:
                 model.captions.pop(oldest, None)

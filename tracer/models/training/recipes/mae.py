@@ -139,7 +139,7 @@ class Recipe(MuonAndAdamW):
             "data": f"{len(data):,} defect-free surfaces: 45 % drawn, the rest cut from scikit-image's brick, grass "
             "and gravel (left 60 % of each; tests are cut from the right 36 %)",
             "measure": "patch AUROC: each test surface has one scratch, stain or dent; a patch is defective where at "
-            f"least 10 % of its pixels changed by {textures.VISIBLE} grey levels or more",
+            f"least 10 % of its pixels changed by {textures.MIN_CONTRAST} grey levels or more",
             "says": "On surfaces that it never saw, its error is larger on a defective patch than on a sound one in "
             "{auroc_drawn} of pairs on drawn surfaces and {auroc_brick} on brick, but only "
             "in {auroc_grass} on grass and {auroc_gravel} on gravel, where 50 % is chance.",

@@ -15,7 +15,7 @@ from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.utils.error_text import quote
 
 FILE = "tinyshakespeare.txt"
-TRAINED = 0.9
+TRAINING_SHARE = 0.9
 """Share of the text, from its beginning, that is trained on; the rest validates."""
 
 
@@ -72,7 +72,7 @@ class Recipe(MuonAndAdamW):
             numbers = Characters(SHAKESPEARE[: self.sizes["V"]]).encode(file.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"can't read the text {quote(file)}: {error}") from error
-        cut = int(TRAINED * len(numbers))
+        cut = int(TRAINING_SHARE * len(numbers))
         chosen = Text(torch.tensor(numbers[:cut] if part == "train" else numbers[cut:]), self.sizes["T_max"])
         if not len(chosen):
             raise ValueError(

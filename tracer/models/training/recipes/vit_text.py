@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.inputs.synthetic.scenes import LONGEST, MOST, VOCABULARY, Scenes
+from tracer.inputs.synthetic.scenes import MAX_SHAPES, MAX_WORDS, VOCABULARY, Scenes
 from tracer.models.training import scenes
 from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.pointing_eval import pointing
 from tracer.models.training.recipes.vit import sinusoids
-from tracer.models.training.scenes import NONE, captions
+from tracer.models.training.scenes import IGNORE_INDEX, captions
 from tracer.models.vit_text import SPEC, ViTText
 
 NAMES = ("one object", "two objects", "three objects")
@@ -44,7 +44,7 @@ class Recipe(MuonAndAdamW):
 
     def __post_init__(self):
         scenes.check_sizes(self.sizes, SPEC.sizes)
-        least = {"V": len(VOCABULARY), "T_max": LONGEST + 1}
+        least = {"V": len(VOCABULARY), "T_max": MAX_WORDS + 1}
         if any(self.sizes[name] < number for name, number in least.items()):
             sizes = {name: self.sizes[name] for name in least}
             raise ValueError(f"sizes {sizes}: captions of scenes need at least {least}")
@@ -58,7 +58,7 @@ class Recipe(MuonAndAdamW):
         """Return the scenes of a pass for "train", else unseen scenes by number of objects; `data` is not read."""
         if part == "train":
             return scenes.SceneStream(self.count)
-        return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MOST + 1)]
+        return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MAX_SHAPES + 1)]
 
     def build(self, seed: int) -> ViTText:
         """Return a model with its initial weights, fixed by the seed; positions of patches start as sinusoids."""
@@ -122,4 +122,4 @@ class Recipe(MuonAndAdamW):
 
 def exact(logits: Tensor, targets: Tensor) -> Tensor:
     """Return whether each caption is right from end to end, bool `[B]`."""
-    return ((logits.argmax(dim=-1) == targets) | (targets == NONE)).all(dim=1)
+    return ((logits.argmax(dim=-1) == targets) | (targets == IGNORE_INDEX)).all(dim=1)

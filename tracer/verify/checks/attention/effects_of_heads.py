@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from tracer.attention.head_effects import HeadSwitchboard
 from tracer.verify.checks.reference_run import PlainRun
-from tracer.verify.checks.run.changed_values import NEAR, heads_of, without_heads
+from tracer.verify.checks.run.changed_values import TOLERANCE, heads_of, without_heads
 
-TRIED = 2
+HEADS = 2
 """Number of heads that are tried."""
 
 
@@ -25,12 +25,12 @@ def problems(run: PlainRun) -> Iterator[str]:
         switchboard = HeadSwitchboard(run.model, run.inputs, run.trace, part or None)
     except ValueError:  # it has no weights that can be changed
         return
-    switchboard.heads = tuple(head for head in switchboard.heads if head.layer == step.layer)[-TRIED:]
+    switchboard.heads = tuple(head for head in switchboard.heads if head.layer == step.layer)[-HEADS:]
     probe = switchboard.probe(run.inputs)
     for head, output in zip(switchboard.heads, probe.outputs[1:], strict=True):
         wanted = next(one for one in without_heads(run, parameter, heads, {head.head}) if one.is_floating_point())
         if wanted.shape[1:] != output.shape:
             continue
         error = float((output - wanted[0]).abs().max())
-        if not error <= 10 * NEAR * float(wanted.abs().max()):
+        if not error <= 10 * TOLERANCE * float(wanted.abs().max()):
             yield f"the output without head {head.head} of {id!r} differs from that without its rows, by {error}"

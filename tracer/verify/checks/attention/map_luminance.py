@@ -10,7 +10,7 @@ from tracer.attention import parts, places
 from tracer.figures.attention import lit_photo
 from tracer.verify.checks.reference_run import PlainRun, array
 
-NEAR = 1 / 32
+WEIGHT_RESOLUTION = 1 / 32
 """Weights that differ by less than this share of the largest may look alike."""
 
 
@@ -48,7 +48,7 @@ def _exchanged(colours: np.ndarray, crop, shares: np.ndarray) -> tuple[int, int]
         [[light[row == r][:, column == c].mean() for c in range(columns)] for r in range(rows)]
     ).ravel()
     weights = shares.ravel()
-    wrong = (weights[:, None] - weights > NEAR) & (luminance[:, None] <= luminance)
+    wrong = (weights[:, None] - weights > WEIGHT_RESOLUTION) & (luminance[:, None] <= luminance)
     return (int(np.argwhere(wrong)[0][0]), int(np.argwhere(wrong)[0][1])) if wrong.any() else None
 
 

@@ -37,7 +37,7 @@ CORNERS: dict[str, Any] = {
 }
 """The corners of each shape, half of whose width is 1; y points down."""
 
-NAMED = 0.75
+MIN_ACCURACY = 0.75
 """The least share of pictures whose answer has to be their name: models that are right most of the time."""
 
 
@@ -110,7 +110,7 @@ def _captions(run: PlainRun) -> Iterator[str]:
 
 def _right(expected, answers: dict[str, str]) -> Iterator[str]:
     wrong = [f"{name} is called {answers[name]}" for name in expected if answers[name] != name]
-    if len(wrong) > (1 - NAMED) * len(answers):
+    if len(wrong) > (1 - MIN_ACCURACY) * len(answers):
         yield f"{len(wrong)} of {len(answers)} have another's name: {', '.join(wrong[:4])}"
 
 

@@ -11,7 +11,7 @@ from tracer.tracing.logit_lens import LogitLens
 from tracer.verify.checks.reference_run import PlainRun
 from tracer.verify.checks.run.changed_values import module_outputs, run_with_hook
 
-NEAR = 1e-4
+SCORE_TOLERANCE = 1e-4
 """Largest difference of scores, as a share of the largest."""
 
 
@@ -35,5 +35,5 @@ def problems(run: PlainRun) -> Iterator[str]:
         if wanted is None:
             continue
         error = float((scores - wanted).abs().max())
-        if not error <= NEAR * float(wanted.abs().max()):
+        if not error <= SCORE_TOLERANCE * float(wanted.abs().max()):
             yield f"the lens after {lens.depths[depth].id!r} differs from the model's own head there, by {error}"

@@ -19,7 +19,7 @@ from tracer.verify.checks.reference_run import PlainRun, array
 PHOTOS = ((97, 61), (45, 71))
 """Width and height in pixels."""
 
-APART = 0.25
+MAX_DISTANCE = 0.25
 """Largest distance between the centre of a patch and where its pixels come from, in pixels of the photo."""
 
 
@@ -67,7 +67,7 @@ def _from(run: PlainRun, grid: tuple[int, int], photo_size: tuple[int, int], siz
     off = np.hypot((boxes[:, 0] + boxes[:, 2]) / 2 - positions[0], (boxes[:, 1] + boxes[:, 3]) / 2 - positions[1])
     yield from _points(crop, boxes)
     inner = off.reshape(grid)[1:-1, 1:-1] if min(grid) > 2 else off  # at the edge the filter has less to read
-    if not inner.max() <= APART:
+    if not inner.max() <= MAX_DISTANCE:
         yield f"patches of a photo of {size[0]} × {size[1]} are drawn up to {inner.max():.2f} pixels off their place"
 
 

@@ -9,7 +9,7 @@ import torch
 
 from tracer.verify.checks.reference_run import PlainRun, array, softmax, tensors
 
-CLOSE = 1e-5
+TOLERANCE = 1e-5
 """Largest difference of a probability; other numbers may differ by this share of the largest."""
 
 
@@ -118,5 +118,5 @@ def _name(run: PlainRun, number: int) -> str:
 
 def _differs(what: str, shown, expected: np.ndarray) -> Iterator[str]:
     shown, scale = np.array(shown, dtype=float), max(1.0, abs(expected).max(initial=0))
-    if shown.shape != expected.shape or not abs(shown - expected).max(initial=0) <= CLOSE * scale:
+    if shown.shape != expected.shape or not abs(shown - expected).max(initial=0) <= TOLERANCE * scale:
         yield f"{what} {shown.ravel()[:3]} … expected {expected.ravel()[:3]} …"

@@ -14,7 +14,7 @@ from tracer.verify.checks.reference_run import PlainRun, array
 
 WAY = 1e-4
 """How far the weights go to either side, as a length."""
-ALLOWED = 1e-3
+TOLERANCE = 1e-3
 """Share of the slope by which the norm may differ: gradients are in float32."""
 
 
@@ -41,7 +41,7 @@ def problems(run: PlainRun) -> Iterator[str]:
                 parameter += way / length * gradient
             ends.append(_loss(array(net(*inputs)), tokens.numpy()))
     slope = (ends[0] - ends[1]) / (2 * WAY)
-    if abs(step.squared_norm**0.5 - slope) > ALLOWED * slope:
+    if abs(step.squared_norm**0.5 - slope) > TOLERANCE * slope:
         yield f"the norm of the gradient is {step.squared_norm**0.5:.6g}, and the slope of the loss {slope:.6g}"
 
 

@@ -20,7 +20,7 @@ from tracer.symbols import notation
 from tracer.verify.checks.printed.printed_equations import RunTensors
 from tracer.verify.checks.reference_run import PlainRun, array
 
-NEAR = 1e-4
+TOLERANCE = 1e-4
 """How far numbers may be from one another, as a share of the largest."""
 PARAMETER = "parameter "
 
@@ -147,14 +147,14 @@ def proportional(a: np.ndarray | None, b: np.ndarray | None) -> bool:
         return False
     ends = [np.array([array.min(), array.max()]) for array in (small, large)]
     first, second = (np.abs(end).max() for end in ends)
-    if not first or not second or not np.allclose(ends[0] / first, ends[1] / second, atol=NEAR):
+    if not first or not second or not np.allclose(ends[0] / first, ends[1] / second, atol=TOLERANCE):
         return False  # without sorting large tensors, which takes long
     repeated = np.repeat(np.sort(small) / first, len(large) // len(small))
-    return bool(np.allclose(repeated, np.sort(large) / second, atol=NEAR))
+    return bool(np.allclose(repeated, np.sort(large) / second, atol=TOLERANCE))
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and bool(np.allclose(a, b, atol=NEAR * max(1e-9, np.abs(b).max(initial=0))))
+    return a.shape == b.shape and bool(np.allclose(a, b, atol=TOLERANCE * max(1e-9, np.abs(b).max(initial=0))))
 
 
 def _is_recorded(line: MeasuredLine, what: str) -> bool:
@@ -386,7 +386,7 @@ def hides(line: MeasuredLine, opened: str, closed: str) -> bool:
     return opened == "0"
 
 
-BENT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "GELU": lambda x: x * (1 + np.vectorize(erf, [float])(x / sqrt(2))) / 2,
     "This GELU, which is approximated with tanh,": lambda x: (
         x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2
@@ -398,8 +398,8 @@ BENT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def bends(line: MeasuredLine, name: str, bound: str) -> bool:
     """Return whether its values are those of the function, and whether the least of that is the bound, which has two
     decimals."""
-    least = BENT[name](np.linspace(-8, 0, 8001)).min() - float(bound)
-    return 0 <= least < 0.01 and any(close(line.value, BENT[name](x)) for x in _operands_of_function(line))
+    least = ACTIVATIONS[name](np.linspace(-8, 0, 8001)).min() - float(bound)
+    return 0 <= least < 0.01 and any(close(line.value, ACTIVATIONS[name](x)) for x in _operands_of_function(line))
 
 
 def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
@@ -695,7 +695,9 @@ def from_nothing(line: MeasuredLine, *_) -> bool:
 def cosines(line: MeasuredLine, *word: str) -> bool:
     """Return whether its operands are between -1 and 1, or it is the product of vectors of length 1."""
     least, most = word or ("-1", "1")
-    return any(value.min() >= float(least) - NEAR and value.max() <= float(most) + NEAR for value in line.operands)
+    return any(
+        value.min() >= float(least) - TOLERANCE and value.max() <= float(most) + TOLERANCE for value in line.operands
+    )
 
 
 def unit_products(line: MeasuredLine, *_) -> bool:
@@ -715,7 +717,7 @@ def some_rows(line: MeasuredLine, *_) -> bool:
     tables = [
         operand.reshape(-1, operand.shape[-1]) for operand in line.operands if operand.shape[-1] == rows.shape[-1]
     ]
-    return any((np.abs(rows[:, None] - table).max(-1) < NEAR).any(-1).all() for table in tables)
+    return any((np.abs(rows[:, None] - table).max(-1) < TOLERANCE).any(-1).all() for table in tables)
 
 
 def prefix(line: MeasuredLine, *_) -> bool:
@@ -735,7 +737,7 @@ def distances(line: MeasuredLine, *_) -> bool:
 
 
 def shares_by_distance(line: MeasuredLine, *_) -> bool:
-    return bool(np.allclose(line.value.sum(-1), 1, atol=NEAR))
+    return bool(np.allclose(line.value.sum(-1), 1, atol=TOLERANCE))
 
 
 def distinct(line: MeasuredLine, *_) -> bool:

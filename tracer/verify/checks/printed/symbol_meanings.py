@@ -16,10 +16,10 @@ def problems(run: PlainRun) -> Iterator[str]:
         return
     for symbol in run.trace.symbols:
         meaning = symbol.meaning.split(":")[0].split(",")[0]
-        if meaning not in MEASURED:
+        if meaning not in MEASUREMENTS:
             yield f"nothing measures {symbol.name}, “{meaning}”"
             continue
-        value = MEASURED[meaning](run)
+        value = MEASUREMENTS[meaning](run)
         if value is not None and value != symbol.value:
             yield f"{symbol.name} is said to be the {meaning}: {symbol.value}, measured {value}"
 
@@ -67,7 +67,7 @@ def _head_width(run: PlainRun) -> int:
     return run.trace.values[run.trace.attentions[0].q].shape[-1]
 
 
-MEASURED = {
+MEASUREMENTS = {
     "batch": lambda run: run.output.shape[0],
     "height of the picture that the model sees": lambda run: _image(run).shape[-2],
     "width of the picture that the model sees": lambda run: _image(run).shape[-1],

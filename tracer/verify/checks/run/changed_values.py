@@ -15,7 +15,7 @@ from tracer.capture.tensors.pytree import output_tensors
 from tracer.record import Step
 from tracer.verify.checks.reference_run import PlainRun, array
 
-NEAR = 1e-5
+TOLERANCE = 1e-5
 """Largest difference of an output, as a share of its largest number."""
 
 
@@ -237,7 +237,7 @@ def compare(run: PlainRun, change: dict[str, Any], expected: list[Tensor]) -> It
         if not wanted.is_floating_point():
             continue
         finite = wanted[torch.isfinite(wanted)]
-        allowed = NEAR * float(finite.abs().max()) if finite.numel() else 0.0
+        allowed = TOLERANCE * float(finite.abs().max()) if finite.numel() else 0.0
         if not torch.allclose(output, wanted, rtol=0, atol=allowed, equal_nan=True):
             error = float((output - wanted).abs().max())
             yield f"{kind} of {line!r} gives another output than plain PyTorch, by {error}"

@@ -13,9 +13,9 @@ from tracer.expr.math.algebra import Product
 from tracer.symbols import cost
 from tracer.verify.checks.reference_run import OpObserver, PlainRun, Transparent
 
-COUNTED: dict[str, bool | None] = dict.fromkeys(("mm", "bmm", "addmm", "convolution"), True)
-COUNTED |= dict.fromkeys(("add", "_softmax", "gelu", "lgamma", "cummax"), False)
-COUNTED |= dict.fromkeys(("mine.kernel", "_cdist_forward", "mkldnn_rnn_layer"))
+OP_COUNTERS: dict[str, bool | None] = dict.fromkeys(("mm", "bmm", "addmm", "convolution"), True)
+OP_COUNTERS |= dict.fromkeys(("add", "_softmax", "gelu", "lgamma", "cummax"), False)
+OP_COUNTERS |= dict.fromkeys(("mine.kernel", "_cdist_forward", "mkldnn_rnn_layer"))
 """Ops whose FLOPs are counted, those that have none, and those that may multiply matrices and are not counted."""
 
 
@@ -28,7 +28,7 @@ def problems(run: PlainRun) -> Iterator[str]:
         yield "the totals are not the sums over the ops"
     for line, step in zip(getattr(run.model, "lines", ()), trace.steps, strict=False):
         yield from _check_drawings(line, step)
-    for op, expected in COUNTED.items():
+    for op, expected in OP_COUNTERS.items():
         if cost.counts(op) is not expected:
             yield f"{op} is counted: {cost.counts(op)}, expected {expected}"
     known, used = dict(run.model.net.named_parameters()), set()

@@ -21,16 +21,16 @@ from tracer.utils.tensor_diff import first_beyond, margins, relative_difference
 from tracer.verify.checks.reference_run import PlainRun, array
 from tracer.verify.checks.run.flops_and_params import at, elsewhere
 
-LEAST = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
+DTYPE_THRESHOLDS = {"float64": 1e-9, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1, "int64": 1e-9}
 """Shares of the largest value that are an error in each dtype, whatever was computed."""
 
-FAR = 1e30
+INFINITY_THRESHOLD = 1e30
 """Numbers beyond stand for infinities, as in some masks."""
 
-SHORT = sympy.Rational(1000, 1001)
+SHORTFALL = sympy.Rational(1000, 1001)
 """A factor that is too little by a thousandth."""
 
-LARGEST = 100_000
+MAX_PARAMETERS = 100_000
 """Parameters of a net that is run for two inputs too."""
 
 
@@ -42,9 +42,16 @@ def problems(run: PlainRun) -> Iterator[str]:
         yield "what was not executed is called proven"
     values = [(step, value) for step in run.trace.steps if (value := run.trace.value(step)) is not None]
     for step, value in values[:: max(1, len(values) // 12)]:
-        if value.is_floating_point() and value.numel() and value.isfinite().all() and 0 < value.abs().max() < FAR:
+        if (
+            value.is_floating_point()
+            and value.numel()
+            and value.isfinite().all()
+            and 0 < value.abs().max() < INFINITY_THRESHOLD
+        ):
             yield from _wrong(step, value.double())
-        if step.verdict == "proven" and not (step.error is not None and 0 <= step.error <= LEAST.get(step.dtype, 0.0)):
+        if step.verdict == "proven" and not (
+            step.error is not None and 0 <= step.error <= DTYPE_THRESHOLDS.get(step.dtype, 0.0)
+        ):
             yield f"step {step.id!r} is called proven with an error of {step.error}"
     for step in run.trace.steps:
         if step.recomputed and (step.error is not None or not step.note):
@@ -54,7 +61,7 @@ def problems(run: PlainRun) -> Iterator[str]:
     if getattr(run.model.spec, "whole", False) and run.trace.steps:
         yield from _check_doubled(run)
         yield from _one_size(run)
-        if sum(parameter.numel() for parameter in run.model.net.parameters()) <= LARGEST:
+        if sum(parameter.numel() for parameter in run.model.net.parameters()) <= MAX_PARAMETERS:
             yield from _several(run)
 
 
@@ -86,7 +93,10 @@ def _check_doubled(run: PlainRun) -> Iterator[str]:
     if waiting.later is None:
         yield "a run whose proofs are for later has none to come"
         return
-    changes = {"twice": lambda line: line.equation + line.equation, "1.001 times": lambda line: line.equation / SHORT}
+    changes = {
+        "twice": lambda line: line.equation + line.equation,
+        "1.001 times": lambda line: line.equation / SHORTFALL,
+    }
     for times, change in changes.items():
         changed = replace(waiting, later=waiting.later.rewrite(change))
         for step in changed.prove().steps:

@@ -9,7 +9,7 @@ import torch
 import tracer
 from tracer.verify.checks.reference_run import PlainRun, tensors
 
-LARGEST = 100_000
+MAX_PARAMETERS = 100_000
 """Parameters of a net that is tried: what is checked does not depend on its size."""
 
 BATCH = 3
@@ -19,7 +19,7 @@ def problems(run: PlainRun) -> Iterator[str]:
     """Compare the shapes and the output of such a trace with those of the plain run."""
     if ":" in run.model.name or not getattr(run.model, "sizes", None):
         return
-    if sum(parameter.numel() for parameter in run.model.net.parameters()) > LARGEST:
+    if sum(parameter.numel() for parameter in run.model.net.parameters()) > MAX_PARAMETERS:
         return
     inputs = run.model.inputs(**{**run.inputs.sizes, "B": BATCH})
     axes = [(name, x) for name, x in _name_inputs(run.model.net, inputs) if len(x) == BATCH]

@@ -19,9 +19,9 @@ from tracer.zoo.hf import auto_classes, patch_positions
 from tracer.zoo.hf.dummy import fill_config, find_inputs, input_signatures, tiny_config
 from tracer.zoo.hf.spec_builders import without_cache
 
-LARGEST = 350_000_000
+MAX_PARAMETERS = 350_000_000
 """Parameters of a net that is built to see what its forward takes."""
-CLASSES, RESIZED = 3, 6
+CLASSES, MAX_RESIZED = 3, 6
 """Classes of a configuration that are tried, and how many of the nets that did not run get inputs of other sizes."""
 
 
@@ -89,10 +89,10 @@ def _first(candidates: list[tuple[Any, object]]) -> OpenedModel:
             except TooManyParameters as error:
                 reasons.setdefault(architecture, str(error))
             except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
-                if level == tiny_config.FILLED and architecture in reasons:
+                if level == tiny_config.FILLED_LEVEL and architecture in reasons:
                     continue
                 reasons[architecture] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
-    for architecture, less in unfed[:RESIZED]:
+    for architecture, less in unfed[:MAX_RESIZED]:
         with suppress(ValueError):  # what was said of it before is what it is about
             built = _build(architecture, less)
             return _describe(architecture, less, built, find_inputs.find_inputs(built, less, resize=True))
@@ -110,7 +110,7 @@ def _first(candidates: list[tuple[Any, object]]) -> OpenedModel:
 
 def _build(architecture: type, config) -> torch.nn.Module:
     """Build the net of a configuration, and fill in the attributes that its code reads as None."""
-    for _ in range(fill_config.MOST):
+    for _ in range(fill_config.MAX_ROUNDS):
         try:
             return _build_within_limit(architecture, config)
         except (AttributeError, TypeError) as error:  # None, or nothing, in the place of a number
@@ -123,7 +123,7 @@ def _build_and_feed(
     architecture: type, config, built: torch.nn.Module
 ) -> tuple[torch.nn.Module, input_signatures.Feed]:
     """Return the net and its feed, rebuilt if its code reads attributes that its configuration lacks."""
-    for _ in range(fill_config.MOST):
+    for _ in range(fill_config.MAX_ROUNDS):
         try:
             return built, find_inputs.find_inputs(built, config)
         except find_inputs.NoInputsFound as unfed:
@@ -148,16 +148,16 @@ class TooManyParameters(ValueError):
 
 def _build_within_limit(architecture: type, config) -> torch.nn.Module:
     """Build the net of a configuration. Raise `TooManyParameters` before memory is allocated if it has more than
-    `LARGEST`: it is built on `meta` first."""
+    `MAX_PARAMETERS`: it is built on `meta` first."""
     count, mine = 0, get_ident()
 
     def check_count(module, name, parameter) -> None:
         nonlocal count
         if get_ident() == mine and parameter is not None:
             count += parameter.numel()
-            if count > LARGEST:
+            if count > MAX_PARAMETERS:
                 raise TooManyParameters(
-                    f"it has more than {LARGEST:,} parameters at the smallest sizes that were found"
+                    f"it has more than {MAX_PARAMETERS:,} parameters at the smallest sizes that were found"
                 )
 
     counting = register_module_parameter_registration_hook(check_count)
@@ -183,7 +183,7 @@ class _Middle(DispatchMode):
 
 
 def _describe(architecture: type, config, built: torch.nn.Module, feed: input_signatures.Feed) -> OpenedModel:
-    feed = feed._replace(ways=(*feed.ways, *filter(None, [input_signatures.PROCESSED.get(config.model_type)])))
+    feed = feed._replace(ways=(*feed.ways, *filter(None, [input_signatures.PROCESSOR_OUTPUTS.get(config.model_type)])))
     start = patch_positions.patches_start(built, config, feed)
     resizes = any(map(patch_positions.resizes, built.modules()))
     return OpenedModel(

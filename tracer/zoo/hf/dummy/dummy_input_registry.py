@@ -162,7 +162,7 @@ WITHIN_GRIDS = (pictures_of_patches, pictures_of_merged)
 """Ways to make a photo that are for those to whom that is said."""
 KINDS = ("image", "video", "audio")
 """Inputs that replace placeholder tokens of a text."""
-ALIKE = (
+NAME_ALIASES = (
     (r"(.*_)?mel_mask", "input_features_mask"),
     (r".*_mel(_features)?|mel_.*", "input_features"),
     (r".*_mask|mask", "attention_mask"),
@@ -179,7 +179,7 @@ def makers(name: str) -> tuple[tuple[Callable, tuple[str, ...]], ...]:
     """Return the makers of an input of this name; none if no entry matches."""
     if name in MAKERS:
         return MAKERS[name]
-    like = next((like for form, like in ALIKE if re.fullmatch(form, name)), None)
+    like = next((like for form, like in NAME_ALIASES if re.fullmatch(form, name)), None)
     return MAKERS[like] if like else ()
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tracer.zoo.hf.dummy.tiny_config import DEPTHS, OPEN, parts
+from tracer.zoo.hf.dummy.tiny_config import DEPTHS, OPEN_SIZES, parts
 
-MOST = 8
+MAX_ROUNDS = 8
 """Times that one configuration is completed."""
 ABSENT = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 TUPLE = 'can only concatenate list (not "tuple")'
-USUAL: dict[str, tuple[str, ...] | float] = {
+DEFAULT_VALUES: dict[str, tuple[str, ...] | float] = {
     r".*dropout.*|.*drop_rate": 0.0,
     r".*rope_theta": 10000.0,
     r"(.*_)?clip(_.*)?": 8.0,
@@ -38,10 +38,10 @@ def fill_missing(config, error: Exception | None = None) -> bool:
         return any(listed)
     if error is not None and (absent := _absent(config, error)):
         part, name = absent
-        return any(_set_value(part, name, value) for value in (known(part, name, config) for known in KNOWN))
+        return any(_set_value(part, name, value) for value in (known(part, name, config) for known in VALUE_SOURCES))
     if error is not None and "None" not in str(error):
         return False
-    for known in KNOWN:
+    for known in VALUE_SOURCES:
         open_ = [(part, name) for part in parts(config) for name, value in vars(part).items() if value is None]
         changes = [
             _set_value(part, name, known(part, name, config)) for part, name in open_ if not name.startswith("_")
@@ -86,7 +86,7 @@ def _usual(part, name: str, config):
     )
     if kinds and depth:
         return [kinds[min(number, len(kinds) - 1)] for number in range(depth)]
-    usual = next((known for form, known in USUAL.items() if re.fullmatch(form, name)), ())
+    usual = next((known for form, known in DEFAULT_VALUES.items() if re.fullmatch(form, name)), ())
     if isinstance(usual, float):
         return usual
     if name.startswith("default_"):
@@ -112,8 +112,8 @@ def _elsewhere(part, name: str, config):
 
 def _small(part, name: str, config):
     """Return a small number."""
-    return next((size for form, size in OPEN.items() if re.fullmatch(form, name)), None)
+    return next((size for form, size in OPEN_SIZES.items() if re.fullmatch(form, name)), None)
 
 
-KNOWN: tuple[Callable, ...] = (_usual, _empty, _elsewhere, _small)
+VALUE_SOURCES: tuple[Callable, ...] = (_usual, _empty, _elsewhere, _small)
 """The kinds of knowledge, in the order in which they are tried."""

@@ -18,11 +18,11 @@ from tracer.zoo.hf.dummy.dummy_input_registry import KINDS, MAKERS, WIDTH, maker
 from tracer.zoo.hf.dummy.dummy_inputs import size
 from tracer.zoo.hf.dummy.input_signatures import Feed, feeds, parameters, patches, usual
 
-MOST = 24
+MAX_FEEDS = 24
 """Feeds that are tried of one net."""
-LONGEST = 4096
+MAX_TOKENS = 4096
 """Tokens that may stand in the place of a picture."""
-COUNTED = re.compile(r"tokens:?\s*(?:tensor\()?\(?(\d+)\D+?(\d+)")
+TOKEN_COUNTS = re.compile(r"tokens:?\s*(?:tensor\()?\(?(\d+)\D+?(\d+)")
 """Error messages with the number of placeholder tokens in a text, and the number that a picture needs."""
 ASIDE = ("attention_mask", "position_ids", "token_type_ids", "inputs_embeds", "labels", "return_loss")
 """Inputs that most forwards take and few need: tried last."""
@@ -42,7 +42,7 @@ def find_inputs(net: torch.nn.Module, config, resize: bool = False) -> Feed:
     messages. Raise `Unfed` if there is none."""
     architecture, message, first, tried = type(net), "", None, set()
     waiting, mended, later, known, sizes = feeds(architecture), deque(), deque(), {}, usual(config)
-    while len(tried) < (2 * MOST if resize else MOST):
+    while len(tried) < (2 * MAX_FEEDS if resize else MAX_FEEDS):
         feed = mended.popleft() if mended else next(waiting, None) or (later.popleft() if later else None)
         if feed is None:
             break
@@ -113,14 +113,14 @@ def guesses(feed: Feed, net: torch.nn.Module) -> list[Feed]:
 def _places(feed: Feed, config, error: Exception) -> list[Feed]:
     """Return the feed with as many placeholder tokens of a picture or a sound as the error message asks for:
     vectors, or the numbers in them."""
-    match = COUNTED.search(str(error))
+    match = TOKEN_COUNTS.search(str(error))
     if match is None or "input_ids" not in feed.names:
         return []
     word = str(error).split()[0].lower()
     kinds = [kind for kind in ([word] if word in KINDS else KINDS) if placeholder(config, kind) is not None]
     numbers, width = int(match[2]), size(getattr(config, "text_config", config), *WIDTH, default=1)
     counts = [numbers // width] * (numbers % width == 0) + [numbers]
-    counts = [count for count in dict.fromkeys(counts) if 0 < count <= LONGEST and count != feed.before]
+    counts = [count for count in dict.fromkeys(counts) if 0 < count <= MAX_TOKENS and count != feed.before]
     each = patches(config) if not feed.places and kinds[:1] == ["image"] and "pixel_values" in feed.names else 0
     return [
         feed._replace(places=tuple({**dict(feed.places), kinds[0]: count}.items()), each=count == each)

@@ -18,7 +18,7 @@ from tracer.shapes.input_axes import resize
 from tracer.zoo.hf.dummy.dummy_input_registry import GRIDS, WITHIN_GRIDS, makers, placeholder
 from tracer.zoo.hf.dummy.dummy_inputs import size, vision_config
 
-PLACED = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+POSITIONAL_KINDS = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 SIZES = {"B": 1, "T": 43, "T_d": 7, "T_a": 4000, "F_a": 100, "T_f": 8}
 """Sizes that the input decides, and how large they are without anybody's wish."""
 
@@ -63,7 +63,7 @@ class Feed(NamedTuple):
     def to_inputs(self, architecture: type, named: dict[str, torch.Tensor]) -> Inputs:
         """Return the tensors in the order of forward up to the first gap; the others by name."""
         known = parameters(architecture)
-        ahead = list(takewhile(lambda name: name in named and known[name].kind in PLACED, known))
+        ahead = list(takewhile(lambda name: name in named and known[name].kind in POSITIONAL_KINDS, known))
         return Inputs(tuple(named[name] for name in ahead), {}, {k: v for k, v in named.items() if k not in ahead})
 
     def with_text(self, ids: torch.Tensor, numbers: list[int], config) -> torch.Tensor:
@@ -120,7 +120,7 @@ TOGETHER = (
 """Inputs that go together, besides those that forward requires."""
 
 
-PROCESSED = {"paligemma": ("token_type_ids", 1)}
+PROCESSOR_OUTPUTS = {"paligemma": ("token_type_ids", 1)}
 """Outputs of a family's processor that its forward does not require."""
 
 

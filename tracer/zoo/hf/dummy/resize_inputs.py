@@ -10,7 +10,7 @@ import torch
 
 from tracer.zoo.hf.dummy.input_signatures import Feed, usual
 
-LONGEST = 16384
+MAX_AXIS = 16384
 """Numbers along an axis that are given."""
 
 
@@ -20,7 +20,7 @@ def resize(feed: Feed, config, message: str) -> Iterator[Feed]:
     known = _shapes(feed, config)
     for name, *_ in feed.sized:
         known.pop(name, None)  # one size is tried of each
-    met = next(((match, wanted) for form, wanted in EXPECTED if (match := form.search(message))), None)
+    met = next(((match, wanted) for form, wanted in SIZE_ERRORS if (match := form.search(message))), None)
     if met is None:
         return
     match, wanted = met
@@ -39,18 +39,18 @@ def resize(feed: Feed, config, message: str) -> Iterator[Feed]:
             if len(shape) > 1 and not came % shape[-1] and not shape[-1] * expected % came
         ]
     for name, axis, size in dict.fromkeys(changes):
-        if 0 < size <= LONGEST:
+        if 0 < size <= MAX_AXIS:
             yield feed._replace(sized=(*feed.sized, (name, axis, size)))
 
 
 def enlarge(feed: Feed, config, message: str) -> Iterator[Feed]:
     """Return the feed with the input of highest rank twice as large, if a net reports it as too small: along the
     last axis, or both sides of a photo."""
-    shapes = _shapes(feed, config) if any(form in message for form in SMALL) else {}
+    shapes = _shapes(feed, config) if any(form in message for form in SMALL_INPUT_ERRORS) else {}
     name = max(shapes, key=lambda input_name: len(shapes[input_name]), default="")
     shape = shapes.get(name, torch.Size())
     larger = [(name, axis, 2 * shape[axis]) for axis in range(len(shape))][-2 if len(shape) > 3 else -1 :]
-    if len(shape) > 1 and max(size for *_, size in larger) <= LONGEST:
+    if len(shape) > 1 and max(size for *_, size in larger) <= MAX_AXIS:
         remaining = [input_name for input_name in feed.sized if input_name[:2] not in [each[:2] for each in larger]]
         yield feed._replace(sized=(*remaining, *larger))
 
@@ -83,7 +83,7 @@ def _mask_axes(mask: tuple, place: tuple, indexed: tuple) -> list[tuple[int, int
 def _view_axes(shape: tuple, count: tuple) -> list[tuple[int, int, int]]:
     """Return an axis as long as one row of the new shape, or the next multiple of it."""
     row = prod(size for size in shape if size > 0)
-    sizes = [count[0] // rows for rows in range(1, LONGEST) if not count[0] % rows] if row else []
+    sizes = [count[0] // rows for rows in range(1, MAX_AXIS) if not count[0] % rows] if row else []
     return [(-1, size, -(-size // row) * row) for size in sizes if size % row]
 
 
@@ -92,9 +92,14 @@ def _whole(length: tuple, unit: tuple) -> list[tuple[int, int, int]]:
 
 
 NUMBER = re.compile(r"-?\d+")
-SMALL = ("size is too small", "is too small to be", "can't be greater than actual input size", "index k out of range")
+SMALL_INPUT_ERRORS = (
+    "size is too small",
+    "is too small to be",
+    "can't be greater than actual input size",
+    "index k out of range",
+)
 """Error messages for inputs that are too small to be filtered, pooled, or chosen from."""
-EXPECTED = (
+SIZE_ERRORS = (
     (re.compile(r"shapes cannot be multiplied \((\d+x\d+) and (\d+x\d+)\)"), _matmul_axes),
     (re.compile(r"expected input(\[.*?\]) to have (\d+) channels, but got (\d+)"), _channels),
     (re.compile(r"tensor a \((\d+)\) must match .* tensor b \((\d+)\) at non-singleton dimension (\d+)"), _met_by),

@@ -10,7 +10,7 @@ from typing import Any
 
 HEAD = 8
 """Width of a head that is aimed at: models turn pairs and quarters of it."""
-BLOCKS, MOST, VOCABULARY, LONGEST, EXPERTS, GRID, QUERIES = 2, 6, 320, 128, 4, 4, 12
+BLOCKS, MAX_BLOCKS, VOCABULARY, MAX_TOKENS, EXPERTS, GRID, QUERIES = 2, 6, 320, 128, 4, 4, 12
 """Blocks, blocks where these are of several kinds, tokens of the vocabulary, tokens of the longest text, experts,
 patches along a photo's side, and boxes that a detector looks for."""
 
@@ -24,27 +24,27 @@ WIDTHS = re.compile(
 )
 HEADS = re.compile(r".*(heads?|num_key_value_heads)")
 HEAD_WIDTHS = re.compile(r".*(head_dim|d_kv|d_head|dim_head|head_size)|kv_lora_rank|q_lora_rank")
-KEPT = re.compile(
+KEPT_NAMES = re.compile(
     r".*(image|patch|vocab|kernel|window|chunk|block|codebook|grid|pool(?!er)|stride|batch|group|tile|tubelet|crop|merge|"
     r"spectrogram|fft|sampling|context|input|num_channels|in_channels|in_chans|audio_channels|memory_size|type_).*"
 )
 """Names that end like a width and are none."""
 SIDE = 64
 """Side of a photo that is cut into no patches, or a whole multiple of it."""
-WIDE = 32
+MIN_WIDTH = 32
 """Smaller numbers are not widths that are worth dividing."""
 WIDTH, COUNT = ("hidden_size", "embed_dim", "d_model"), ("num_attention_heads", "num_heads")
 """Names of the width and of the number of heads."""
-FILLED = 5
+FILLED_LEVEL = 5
 """The level that also says the sizes of parts that a configuration leaves open."""
-GENTLE, FEW = 6, 4
+GENTLE_LEVEL, GENTLE_DIVISOR = 6, 4
 """The level that divides all widths by few, and by how many, so that what is dealt out to groups still is."""
-STAGED = 7
-"""The level that is `FILLED` and has a backbone give the features of all its stages, where only those of the last are
-asked for."""
-LEVELS = (0, FILLED, STAGED, 1, GENTLE, 2, 3, 4)
+STAGES_LEVEL = 7
+"""The level that is `FILLED_LEVEL` and has a backbone give the features of all its stages, where only those of the last
+are asked for."""
+LEVELS = (0, FILLED_LEVEL, STAGES_LEVEL, 1, GENTLE_LEVEL, 2, 3, 4)
 """The ways to make a configuration small, in the order in which they are tried."""
-OPEN = {
+OPEN_SIZES = {
     r"(n|num)(_routed|_local)?_experts": 4,
     r"n(um)?_shared_experts": 1,
     r".*experts_per_tok|top_k_experts": 2,
@@ -69,31 +69,34 @@ def small(config, level: int = 0) -> Any:
     """Return a copy of a configuration whose net is built in a second on a laptop, the smallest at level 0.
 
     Higher levels are for models whose sizes depend on each other in other ways: 1 has fewer heads instead of narrower
-    ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything; `FILLED` is
-    0 with the sizes of `OPEN`, `STAGED` also with all stages of a backbone, `GENTLE` is 0 with widths that stay larger.
+    ones, 2 keeps the number of blocks and the photo, 3 keeps all but the number of blocks, 4 everything; `FILLED_LEVEL`
+    is 0 with the sizes of `OPEN_SIZES`, `STAGES_LEVEL` also with all stages of a backbone, `GENTLE_LEVEL` is 0 with
+    widths that stay larger.
     """
     shrunk = copy.deepcopy(config)
     if level == 4:
         return shrunk
-    if level in (FILLED, STAGED):
+    if level in (FILLED_LEVEL, STAGES_LEVEL):
         for part in parts(shrunk):
-            if level == STAGED:
+            if level == STAGES_LEVEL:
                 _output_all_stages(part)
             for name, value in list(vars(part).items()):
                 usual_size = next(
-                    (size for form, size in OPEN.items() if value is None and re.fullmatch(form, name)), None
+                    (size for form, size in OPEN_SIZES.items() if value is None and re.fullmatch(form, name)), None
                 )
                 if usual_size is not None:
                     setattr(part, name, usual_size)
-    requested_level, level = level, 0 if level in (FILLED, STAGED, GENTLE) else level
+    requested_level, level = level, 0 if level in (FILLED_LEVEL, STAGES_LEVEL, GENTLE_LEVEL) else level
     divisor = 1 if level == 3 else max(map(_divisor, parts(shrunk)))
-    divisor = FEW if requested_level == GENTLE else divisor
+    divisor = GENTLE_DIVISOR if requested_level == GENTLE_LEVEL else divisor
     heads = [width for width in map(_head, parts(shrunk)) if width % 4 == 0]
-    while level == 0 and requested_level != GENTLE and divisor > 1 and any(width % (4 * divisor) for width in heads):
+    while (
+        level == 0 and requested_level != GENTLE_LEVEL and divisor > 1 and any(width % (4 * divisor) for width in heads)
+    ):
         divisor //= 2
     for part in parts(shrunk):
-        _shrink(part, divisor, level, 1 if requested_level == 0 else MOST)
-        if requested_level in (FILLED, STAGED, GENTLE):
+        _shrink(part, divisor, level, 1 if requested_level == 0 else MAX_BLOCKS)
+        if requested_level in (FILLED_LEVEL, STAGES_LEVEL, GENTLE_LEVEL):
             _set_rotary_angles(part)
     clamp_token_ids(shrunk)
     return shrunk
@@ -221,12 +224,12 @@ def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, 
         if re.fullmatch(
             r".*((max|n)_(position_embeddings|(source_|target_)?positions|length|text_length)|max_seq_len.*)", name
         ):
-            return min(value, LONGEST)
+            return min(value, MAX_TOKENS)
         if name.endswith("shared_layers") and level != 2:
             return 0
         if name == "num_queries":
             return min(value, QUERIES)
-        if name.endswith("intermediate_size") and value % divisor and value > WIDE * divisor:
+        if name.endswith("intermediate_size") and value % divisor and value > MIN_WIDTH * divisor:
             return value // divisor // 8 * 8
         if re.fullmatch(r".*(num_experts|num_local_experts|n_routed_experts|expert_num)", name):
             return min(value, EXPERTS)
@@ -236,7 +239,7 @@ def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, 
             return min(value, GRID * known["patch_size"])
         if name == "image_size" and photos and value > 2 * SIDE:
             return max(SIDE, value // 4 // SIDE * SIDE)
-        if WIDTHS.fullmatch(name) and not KEPT.fullmatch(name) and value >= WIDE and value % divisor == 0:
+        if WIDTHS.fullmatch(name) and not KEPT_NAMES.fullmatch(name) and value >= MIN_WIDTH and value % divisor == 0:
             return value // divisor
         return value
     if isinstance(value, (list, tuple)) and value:
@@ -245,7 +248,7 @@ def _small(name: str, value, divisor: int, depth: int, blocks: int, level: int, 
             return type(value)(min(item, 1) for item in value)
         if level != 2 and has_entry_per_block(name, value, depth):
             return type(value)(value[:blocks])
-        if whole and WIDTHS.fullmatch(name) and not KEPT.fullmatch(name):
+        if whole and WIDTHS.fullmatch(name) and not KEPT_NAMES.fullmatch(name):
             fits = min(value) >= 2 * divisor and all(item % divisor == 0 for item in value)
             return type(value)(item // divisor for item in value) if fits else value
     if isinstance(value, dict) and "mrope_section" in value and level != 1:
