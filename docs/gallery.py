@@ -16,7 +16,7 @@ from tracer.verify import small
 from tracer.verify.survey_zoo import FIELDS
 
 GALLERY = Path(__file__).with_name("gallery.md")
-PRINTED = ("hf:llama", "torchvision:vit_b_32", "hf:mixtral", "hf:mamba")
+GALLERY_MODELS = ("hf:llama", "torchvision:vit_b_32", "hf:mixtral", "hf:mamba")
 """Models of which the first block is printed."""
 HEAD = """# Gallery
 
@@ -37,7 +37,7 @@ def main() -> None:
     rows = {report["name"]: row(report) for report in json.load(sys.stdin)}
     known = re.findall(r"^\| `([^`]+)` \|.*$", text := GALLERY.read_text() if GALLERY.exists() else "", re.MULTILINE)
     kept = dict(zip(known, re.findall(r"^\| `[^`]+` \|.*$", text, re.MULTILINE), strict=True))
-    GALLERY.write_text(page({**kept, **rows}, {name: block(name) for name in PRINTED}), encoding="utf-8")
+    GALLERY.write_text(page({**kept, **rows}, {name: block(name) for name in GALLERY_MODELS}), encoding="utf-8")
 
 
 def row(report: Mapping) -> str:

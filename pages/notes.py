@@ -15,7 +15,7 @@ ORDER = 14
 HEADING = "Lessons"
 PLACES = ("note", "section", "of", "block", "claim")
 
-MORE = {
+FURTHER_SECTIONS = {
     "claims": "Their claims, measured on any model",
     "contrasts": "What they compare it with: convolution, batch norm",
 }
@@ -24,7 +24,7 @@ page_frame.enter()
 components.style(Path(__file__).with_suffix(".css"))
 st.title("Fact-checking five lecture notes")
 components.links()
-titles = note_statements.titles() | MORE
+titles = note_statements.titles() | FURTHER_SECTIONS
 widget = url_state.widget("note", list(titles), next(iter(titles)), claim=None)
 note = st.selectbox("Note", titles, format_func=titles.get, **widget)
 with st.container(key="paper-note"):

@@ -84,7 +84,7 @@ def prove(trace: Trace) -> None:
         facts |= {"operations": str(len(trace.ops))} | ({"equations proven": count} if trace.steps else {})
         with st.container(key="facts"):
             for name, fact in facts.items():
-                st.metric(name, fact, help=texts.COUNTED if name == "matrix products" else None)
+                st.metric(name, fact, help=texts.FLOPS_NOTE if name == "matrix products" else None)
         if trace.uncounted_ops:
             st.caption(texts.plain(texts.uncounted_text(trace)))
         if inside:

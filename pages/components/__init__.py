@@ -21,10 +21,10 @@ from tracer.figures.graph import overview_svg
 from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
 from tracer.record import AttentionRecord, Step, Trace
 
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 
 
-_DRAWN = ("packed", "words", "sketch", "colour", "controls", "photo", "telling")
+_MAP_SCRIPTS = ("packed", "words", "sketch", "colour", "controls", "photo", "telling")
 MAP = (
     "place",
     "keys",
@@ -32,15 +32,15 @@ MAP = (
     "headed",
     "numbers",
     "brush",
-    *(f"attention_map/{script}" for script in (*_DRAWN, "matrix", "main")),
+    *(f"attention_map/{script}" for script in (*_MAP_SCRIPTS, "matrix", "main")),
 )
 """The scripts of the attention map: what a browser gets as one."""
 FILM = ("place", "headed", "keys", "controls", "brush", "film")
 """Those of the film, beside its player."""
 
 
-_STEPPED = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
-STEPPER = ("place", "keys", "copying", "headed", "numbers", *(f"stepper/{script}" for script in _STEPPED))
+_STEPPER_SCRIPTS = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
+STEPPER = ("place", "keys", "copying", "headed", "numbers", *(f"stepper/{script}" for script in _STEPPER_SCRIPTS))
 """Those of the stepper."""
 
 
@@ -53,13 +53,13 @@ SCALE = (
 )
 
 
-MOST_KEPT = 100
+MAX_TOP_K = 100
 """The largest k of top-k."""
 
 
 def _text(name: str) -> str:
     """Return the text of a file below this folder, such as `"bar.css"` or `"stepper/main.js"`."""
-    (path,) = _HERE.rglob(name)
+    (path,) = _FOLDER.rglob(name)
     return path.read_text(encoding="utf-8")
 
 
@@ -324,7 +324,7 @@ def next_token(
     `names` are the texts of the likeliest tokens. `write` is called with the number of the token that is chosen, or -1
     to take the last one back; `writes` and `undoes` tell whether either is possible.
     """
-    facts = {"names": names, "most": MOST_KEPT, "writes": writes, "undoes": undoes}
+    facts = {"names": names, "most": MAX_TOP_K, "writes": writes, "undoes": undoes}
 
     def take() -> None:
         token = (st.session_state.get(Key.NEXT_TOKEN) or {}).get("token")

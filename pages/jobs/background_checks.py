@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracer.tracing.proofs.counterfactual_budget import Check
 
 PATH = "/check-status"
-LONGEST = 100
+MAX_REQUEST_BYTES = 100
 """Bytes of a request that are read: the visitor's token."""
 PAUSE = 0.5
 """Seconds between two looks at whether the server goes on, while a check lets visitors go first."""
@@ -181,7 +181,7 @@ def _give_way(how_far: Progress) -> None:
 async def receive(request: Request) -> Response:
     """Answer whether the check that a visitor's page waits for is done: 202 if not, 204 if it is or the page on screen
     waits for none, 404 for an unknown visitor."""
-    if (body := await request_body.read(request, LONGEST)) is None:
+    if (body := await request_body.read(request, MAX_REQUEST_BYTES)) is None:
         return Response(status_code=413)
     visitor = browser_position.visitor_of(body.decode(errors="replace"))
     if visitor is None:

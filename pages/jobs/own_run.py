@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from pages.server import own_code
 from tracer.utils.python_source import parse
 
-LONGEST = 120
+MAX_SECONDS = 120
 """Seconds after which a run is ended."""
-PRINTED = 4_000
+MAX_OUTPUT_LETTERS = 4_000
 """Characters at the end of what the code printed that are kept."""
 MODULE, RUN, WHY = "my_code", "run.safetensors", "why.json"
 """The names that `tracer.zoo.run_own_file` has for the file, its run, and why it fails."""
@@ -67,12 +67,12 @@ def run(text: str, factory: str) -> OwnRun:
                 start_new_session=True,
             )
             try:
-                process.wait(LONGEST)
+                process.wait(MAX_SECONDS)
             except subprocess.TimeoutExpired:
-                return OwnRun(text, refusal=f"It did not end within {LONGEST} seconds, so it was stopped.")
+                return OwnRun(text, refusal=f"It did not end within {MAX_SECONDS} seconds, so it was stopped.")
             finally:
                 _end(process)
-        output = log.read_text(encoding="utf-8", errors="replace")[-PRINTED:]
+        output = log.read_text(encoding="utf-8", errors="replace")[-MAX_OUTPUT_LETTERS:]
         if (folder / RUN).exists():
             return OwnRun(text, (folder / RUN).read_bytes(), output=output)
         if not (folder / WHY).exists():

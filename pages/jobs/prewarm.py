@@ -20,9 +20,9 @@ from tracer import models
 from tracer.inputs.samples import samples
 from tracer.utils.limits import limits
 
-EVERY = 30.0
+COLLECTION_SECONDS = 30.0
 """Seconds between two collections, during each of which all visitors wait."""
-ENOUGH = 10.0
+SHUTDOWN_SECONDS = 10.0
 """Seconds in which a run that is begun is done."""
 PATIENCE = 5.0
 """Seconds that the next run ahead lets pages that are being drawn go first, at most."""
@@ -49,8 +49,8 @@ def keeping() -> Iterator[None]:
         yield
     finally:
         over.set()
-        background_checks.end(ENOUGH)
-        beside.join(ENOUGH)  # a thread that Python ends in the midst of a run takes the process down with it
+        background_checks.end(SHUTDOWN_SECONDS)
+        beside.join(SHUTDOWN_SECONDS)  # a thread that Python ends in the midst of a run takes the process down with it
 
 
 def _keep(over: Event) -> None:
@@ -69,7 +69,7 @@ def _keep(over: Event) -> None:
         _prewarm_checks_and_notes(over)
     gc.collect()
     gc.freeze()
-    while not over.wait(EVERY):
+    while not over.wait(COLLECTION_SECONDS):
         gc.collect()
 
 
@@ -101,7 +101,7 @@ def log_errors(name: str) -> Iterator[None]:
 def ahead() -> Iterator[tuple[str, str]]:
     """Yield (model, sample) of all that is run ahead, in the order of a lesson: first each model's first sample, then
     the others of those whose runs are not large."""
-    samples_of = {name: list(samples(models.samples(name))) or [run_cache.OWN] for name in models.names()}
+    samples_of = {name: list(samples(models.samples(name))) or [run_cache.OWN_SAMPLE] for name in models.names()}
     yield from ((name, names[0]) for name, names in samples_of.items())
     for place in range(1, max(map(len, samples_of.values()))):
         for name, names in samples_of.items():

@@ -11,9 +11,9 @@ from tracer.export.math_labels import amount
 from tracer.utils.job_queue import position_text
 from tracer.utils.progress import Progress
 
-HIDDEN = "hidden"
+HIDDEN_STYLE_KEY = "hidden"
 """Where a visitor’s session keeps the place of the style that hides what was on screen, while a page is made."""
-LEFT = (
+HIDING_STYLE = (
     "<span></span>"  # of style alone, Streamlit makes no element that could be emptied again
     "<style>:is([data-testid=stMain], [data-testid=stSidebar]) [data-stale=true] { display: none !important }</style>"
 )
@@ -22,7 +22,7 @@ LEFT = (
 
 OVERLAY = "overlay"
 """Where a visitor’s session keeps the place of bars that lie over the page."""
-SOON, LATE = 0.1, 1.0
+BAR_DELAY, KEPT_PAGE_DELAY = 0.1, 1.0
 """Seconds before a bar is shown; the second of one over a page that stays."""
 
 _keeps_page: ContextVar[bool] = ContextVar("keeps_page", default=False)
@@ -56,7 +56,7 @@ def show_bars(slots: list[DeltaGenerator]) -> Iterator[None]:
 
 def delay() -> float:
     """Return the seconds of waiting before a bar is shown."""
-    return LATE if _keeps_page.get() else SOON
+    return KEPT_PAGE_DELAY if _keeps_page.get() else BAR_DELAY
 
 
 class ProgressBar:
@@ -67,9 +67,9 @@ class ProgressBar:
         self.doing, self.shown = doing, (0.0, doing)
         keeps = _keeps_page.get() and OVERLAY in st.session_state
         hidden, place = _slots.get() or (None, None)
-        if instead and not keeps and HIDDEN not in st.session_state:
-            st.session_state[HIDDEN] = hidden or st.empty()
-            st.session_state[HIDDEN].html(LEFT)
+        if instead and not keeps and HIDDEN_STYLE_KEY not in st.session_state:
+            st.session_state[HIDDEN_STYLE_KEY] = hidden or st.empty()
+            st.session_state[HIDDEN_STYLE_KEY].html(HIDING_STYLE)
         self.place = st.session_state[OVERLAY] if keeps else place or st.empty()
         with self.place.container(border=True, key=f"over-{key}" if keeps else None):
             self.bar = st.progress(0.0, doing)
@@ -103,7 +103,7 @@ def words(progress: Progress, doing: str) -> str:
 
 def begin() -> None:
     """Forget what the last run of the script hid, which may have been stopped meanwhile."""
-    st.session_state.pop(HIDDEN, None)
+    st.session_state.pop(HIDDEN_STYLE_KEY, None)
 
 
 def lay_overlay() -> None:
@@ -113,5 +113,5 @@ def lay_overlay() -> None:
 
 def over() -> None:
     """Show again what a page keeps from one run to the next, once all of it is drawn."""
-    if (hidden := st.session_state.pop(HIDDEN, None)) is not None:
+    if (hidden := st.session_state.pop(HIDDEN_STYLE_KEY, None)) is not None:
         hidden.empty()

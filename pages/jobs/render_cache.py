@@ -17,11 +17,11 @@ from plotly.basedatatypes import BaseFigure
 from tracer.utils.cache import Cache
 
 Made = TypeVar("Made")
-MOST = 32 * 2**20
+MAX_BYTES = 32 * 2**20
 """Bytes that all of them take together, about."""
 LAYOUT = 24_576
 """Bytes that the layout of a figure takes, about."""
-PLAIN = {"displayModeBar": False}
+PLAIN_CONFIG = {"displayModeBar": False}
 """How plotly shows a figure that needs no buttons."""
 OBJECTS = 5
 """How many times the bytes of its JSON a value takes, about."""
@@ -70,7 +70,7 @@ def _weight(entry: tuple[weakref.ref, object]) -> float:
     return len(rendered) if isinstance(rendered, (bytes, str)) else OBJECTS * len(json.dumps(rendered, default=str))
 
 
-_store = Cache(MOST, _weight)
+_store = Cache(MAX_BYTES, _weight)
 _turns: weakref.WeakValueDictionary[Hashable, Lock] = weakref.WeakValueDictionary()
 _asking = Lock()
 
@@ -106,4 +106,4 @@ def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Rende
 
 def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
     """Draw a figure of an `owner` on the page, without buttons; `more` goes to `st.plotly_chart`."""
-    st.plotly_chart(figure(owner, key, make), **{"config": PLAIN} | more)
+    st.plotly_chart(figure(owner, key, make), **{"config": PLAIN_CONFIG} | more)

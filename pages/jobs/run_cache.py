@@ -20,18 +20,18 @@ from tracer.utils.devices import default_device, use_one_thread
 from tracer.utils.job_queue import VISITOR, JobQueue
 from tracer.utils.progress import doing as telling
 
-OWN = "its own"
+OWN_SAMPLE = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
-PROVING = "Running the model and proving every step"
+PROOF_MESSAGE = "Running the model and proving every step"
 LOADING = "Loading the model"
-OPENING = "Opening the operation and running its primitives"
+OPENING_MESSAGE = "Opening the operation and running its primitives"
 CHANGE, BETWEEN = "change", ";"
 """The option that holds the changes of a run as text, and what stands between several."""
-OUTSIDE = re.compile(r";(?![^()]*\))")
+SEPARATOR = re.compile(r";(?![^()]*\))")
 """A semicolon outside brackets."""
-LARGE = 8 * 2**20
+LARGE_BYTES = 8 * 2**20
 """Bytes of tensors above which a run is large."""
 EACH_OP = 4096
 """Bytes that the record of one op takes, about."""
@@ -96,7 +96,7 @@ def changes(options: Options) -> tuple[str, ...]:
 
 def split_changes(text: str) -> tuple[str, ...]:
     """Return the changes in a text; a semicolon between brackets belongs to a change."""
-    return tuple(filter(None, map(str.strip, OUTSIDE.split(text))))
+    return tuple(filter(None, map(str.strip, SEPARATOR.split(text))))
 
 
 def without_changes(options: Options) -> Options:
@@ -176,7 +176,7 @@ def fetch(name: str, download) -> None:
 
 def first_sample(model: str) -> str:
     """Return the first sample that suits a model."""
-    return next(iter(samples(models.samples(model))), OWN)
+    return next(iter(samples(models.samples(model))), OWN_SAMPLE)
 
 
 def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
@@ -189,7 +189,7 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
         store = _user_runs  # what few ask for does not push out the samples as shipped
     sizes = split_options(name, options)[1]
     return single_flight.once(
-        store.get, store.put, key, lambda: _prove(*_with_sample(*key), **sizes), PROVING, rank, instead=True
+        store.get, store.put, key, lambda: _prove(*_with_sample(*key), **sizes), PROOF_MESSAGE, rank, instead=True
     )
 
 
@@ -212,7 +212,7 @@ def of_first_sample(name: str, options: Options, **how) -> Trace:
 
 def large(name: str, sample: str) -> bool:
     """Return whether the run of a model on a sample is cached and large."""
-    return (run := _samples.get((name, (), sample))) is not None and _tensors(run) > LARGE
+    return (run := _samples.get((name, (), sample))) is not None and _tensors(run) > LARGE_BYTES
 
 
 def _with_sample(name: str, options: Options, sample: str) -> tuple:
@@ -265,12 +265,12 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
     def make(content: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
         return content.share_photo(_prove(load(name, options), **user_input))
 
-    return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROVING, instead=True)
+    return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, instead=True)
 
 
 def prove(model, image=None, **user_input) -> Trace:
     """Return a run of a loaded model with every step proven, queued."""
-    return single_flight.in_turn(lambda: _prove(model, image, **user_input), PROVING)
+    return single_flight.in_turn(lambda: _prove(model, image, **user_input), PROOF_MESSAGE)
 
 
 def _prove(model, image=None, **user_input) -> Trace:
@@ -288,7 +288,7 @@ def _prove(model, image=None, **user_input) -> Trace:
 
 def decompose(model, op: int, **user_input) -> tuple[Decomposition, ...]:
     """Return the primitives of one op of a loaded model's run."""
-    return single_flight.in_turn(lambda: _open(model, op, **user_input), OPENING)
+    return single_flight.in_turn(lambda: _open(model, op, **user_input), OPENING_MESSAGE)
 
 
 def _open(model, op: int, **user_input) -> tuple[Decomposition, ...]:
@@ -302,7 +302,7 @@ def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple
         model, image = _with_sample(name, options, sample)
         return _open(model, op, **({} if image is None else {"image": image}))
 
-    return single_flight.once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING)
+    return single_flight.once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING_MESSAGE)
 
 
 def of_sample_too(

@@ -18,9 +18,9 @@ from tracer.utils.job_queue import PATIENCE, VISITOR, JobQueue, Task
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
-CANCELLED = "cancelled"
+CANCELLATION_KEY = "cancelled"
 """Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
-EVERY = 0.1
+POLL_SECONDS = 0.1
 """Seconds between two looks at how far a piece of work is."""
 
 _asking = Lock()
@@ -83,15 +83,15 @@ def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instea
     try:
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
         shown_from = monotonic() + progress_bar.delay()
-        while not task.wait(EVERY if on_screen else 3600):
-            if on_screen and monotonic() < shown_from - EVERY / 2:
-                st.session_state.get(CANCELLED)
+        while not task.wait(POLL_SECONDS if on_screen else 3600):
+            if on_screen and monotonic() < shown_from - POLL_SECONDS / 2:
+                st.session_state.get(CANCELLATION_KEY)
             elif on_screen:
                 bar = bar or progress_bar.ProgressBar(
                     doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
                 )
                 bar.show(where.place(task), task.progress)
-                st.session_state.get(CANCELLED)  # here Streamlit stops the run of one who chose something else
+                st.session_state.get(CANCELLATION_KEY)  # here Streamlit stops the run of one who chose something else
         if bar:
             bar.over()
     finally:
@@ -109,7 +109,7 @@ def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instea
 def cancel(where: JobQueue, task: Callable[[], Task | None]) -> None:
     """Cancel a piece of work for a visitor whose script has stopped waiting: where nobody else waits, it is not begun,
     or ends. Leaving a page alone does not end work that has begun: a visitor who comes back finds it done."""
-    st.session_state[CANCELLED] = True
+    st.session_state[CANCELLATION_KEY] = True
     if (wanted := task()) is None:
         return
     with _asking:

@@ -13,7 +13,7 @@ from pages.server import own_code
 from pages.state import session, url_state
 from pages.ui import texts
 
-TEXT, FACTORY, WANTED, RESULT, UNLOCKED, PICKED = (
+TEXT, FACTORY, RUN_REQUEST, RESULT, UNLOCK, EXAMPLE_CHOICE = (
     "own code",
     "own factory",
     "own run wanted",
@@ -22,7 +22,7 @@ TEXT, FACTORY, WANTED, RESULT, UNLOCKED, PICKED = (
     "own file",
 )
 """Where a session keeps the text, the function, whether to run it now, what became of it, and what was picked."""
-LONGEST = 200_000
+MAX_LETTERS = 200_000
 """Characters of a file."""
 AROUND = 4
 """Lines before and after the failed one."""
@@ -51,7 +51,7 @@ def model(B=2, T=5, D=8):
 
 def ask_key() -> bool:
     """Return whether this session may run code; ask for the key where it may not yet."""
-    if st.session_state.get(UNLOCKED):
+    if st.session_state.get(UNLOCK):
         return True
     with st.form("own key", border=True):
         typed = st.text_input("Key", type="password", help="The terminal shows it where you started the app.")
@@ -59,11 +59,11 @@ def ask_key() -> bool:
         sent = st.form_submit_button("Unlock", icon=":material/lock_open:")
     if sent:
         try:
-            st.session_state[UNLOCKED] = own_code.unlocks(typed)
+            st.session_state[UNLOCK] = own_code.unlocks(typed)
         except ValueError as error:
             st.error(str(error))
             return False
-        if st.session_state[UNLOCKED]:
+        if st.session_state[UNLOCK]:
             st.rerun()
         st.error("This is not the key.")
     return False
@@ -73,8 +73,10 @@ def show() -> None:
     """Draw the editor and the result of the last run."""
     state = st.session_state
     state.setdefault(TEXT, EXAMPLE)
-    st.file_uploader("Choose a Python file, or edit the text below", type="py", key=PICKED, on_change=_take_file)
-    text = st.text_area("Your file", key=TEXT, height=380, max_chars=LONGEST)
+    st.file_uploader(
+        "Choose a Python file, or edit the text below", type="py", key=EXAMPLE_CHOICE, on_change=_take_file
+    )
+    text = st.text_area("Your file", key=TEXT, height=380, max_chars=MAX_LETTERS)
     try:
         names = own_run.factories(text)
     except (SyntaxError, ValueError) as error:
@@ -90,7 +92,7 @@ def show() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         factory = st.selectbox("Function that builds it", names, key=FACTORY, width=260)
         pressed = st.button("Run", type="primary", icon=":material/play_arrow:")
-    if pressed or state.pop(WANTED, False):
+    if pressed or state.pop(RUN_REQUEST, False):
         _run(text, factory)
     if (result := state.get(RESULT)) is not None:
         _result(result, text)
@@ -98,11 +100,11 @@ def show() -> None:
 
 def _take_file() -> None:
     """Put a file that was chosen into the editor."""
-    picked = st.session_state.get(PICKED)
+    picked = st.session_state.get(EXAMPLE_CHOICE)
     if picked is None:
         return
     text = picked.getvalue().decode("utf-8", errors="replace").replace("\r\n", "\n")
-    st.session_state[TEXT], st.session_state[RESULT] = text[:LONGEST], None
+    st.session_state[TEXT], st.session_state[RESULT] = text[:MAX_LETTERS], None
 
 
 def _run(text: str, factory: str) -> None:
@@ -184,7 +186,7 @@ def _fix(number: int, fix: dict[str, Any], ran: str, text: str) -> None:
 
 def _apply(fix: dict[str, Any], text: str) -> None:
     """Put a repair into the editor, and run the file."""
-    st.session_state[TEXT], st.session_state[WANTED] = apply(fix["edits"], text), True
+    st.session_state[TEXT], st.session_state[RUN_REQUEST] = apply(fix["edits"], text), True
 
 
 def apply(edits: list[dict[str, Any]], text: str) -> str:

@@ -18,7 +18,7 @@ from tracer import models
 from tracer.inputs.samples import samples
 
 STATIC = Path(st.__file__).parent / "static"
-HERE = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
+BACKEND_SCRIPT = "<script>window.__streamlit = { BACKEND_BASE_URL: new URL('.', location).href };</script>"
 """Streamlit's script looks for its server under the page's own address first, at `/trace/_stcore/health`, and browsers
 log the answer, 404, as an error. This tells it where the server is, also behind a proxy that gives it a folder."""
 PHOTO = "/first.jpg"
@@ -33,7 +33,7 @@ COLOURS = {
 
 def document() -> str:
     """Return Streamlit's document with the base path of its server."""
-    return (STATIC / "index.html").read_text(encoding="utf-8").replace("<head>", f"<head>{HERE}", 1)
+    return (STATIC / "index.html").read_text(encoding="utf-8").replace("<head>", f"<head>{BACKEND_SCRIPT}", 1)
 
 
 def first(sent: str) -> str:

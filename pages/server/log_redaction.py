@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 
-MOST = 4
+MAX_CAUSES = 4
 """Errors of which one came of the other."""
 
 
@@ -31,7 +31,7 @@ def _record(name, level, path, line, message, args, error, *rest, **more) -> log
 
 def _error_positions(error: BaseException | None) -> list[str]:
     errors: list[str] = []
-    while error is not None and len(errors) < MOST:
+    while error is not None and len(errors) < MAX_CAUSES:
         frames = traceback.extract_tb(error.__traceback__)
         where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         errors.append(f"{type(error).__module__}.{type(error).__qualname__}{where}")

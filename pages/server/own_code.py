@@ -21,11 +21,11 @@ from tracer.cli import own_code as switch
 from tracer.cli.own_code import is_loopback
 from tracer.utils.limits import limits
 
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 """Headers by which a proxy says that a request is somebody else's."""
 TRIES, PAUSE = 5, 60.0
 """Wrong keys, of all visitors together, after which no key is taken for some seconds."""
-REFUSED = "This server runs code of its owner, so it answers pages of its own on this machine alone."
+REFUSAL = "This server runs code of its owner, so it answers pages of its own on this machine alone."
 
 _wrong: list[float] = []
 
@@ -57,7 +57,7 @@ def is_own(scope: Scope) -> bool:
     headers = Headers(scope=scope)
     host, origin = headers.get("host"), headers.get("origin")
     client = scope["client"][0] if scope.get("client") else ""
-    if any(name in headers for name in FORWARDED) or (client and not is_loopback(client)):
+    if any(name in headers for name in PROXY_HEADERS) or (client and not is_loopback(client)):
         return False
     if not _is_loopback(host):
         return False

@@ -15,9 +15,9 @@ from pages.server import request_body
 from pages.server.websockets import address_of
 
 PATH = "/qr"
-LONGEST = 2_900
+MAX_BYTES = 2_900
 """Bytes of a link: the largest code holds a few more."""
-WAITING, FROM_ONE = 40, 12
+MAX_QUEUE, MAX_PER_ADDRESS = 40, 12
 """Codes that wait to be drawn at once, and those of one address."""
 _waiting: Counter[str] = Counter()
 _drawing = asyncio.Semaphore(1)
@@ -31,17 +31,17 @@ def draw(link: str) -> str:
     try:
         segno.make_qr(link, error="l").save(file, kind="svg", border=4, light="#fff", omitsize=True, xmldecl=False)
     except DataOverflowError as error:
-        raise ValueError(f"the link has {len(link.encode()):,} bytes, expected at most {LONGEST:,}") from error
+        raise ValueError(f"the link has {len(link.encode()):,} bytes, expected at most {MAX_BYTES:,}") from error
     return file.getvalue().decode()
 
 
 async def give(request: Request) -> Response:
     """Answer a link in the body with its code (200), 413 where it is too long, or 429 where too many are asked for at
     once."""
-    if (body := await request_body.read(request, LONGEST)) is None:
+    if (body := await request_body.read(request, MAX_BYTES)) is None:
         return Response(status_code=413)
     address = address_of(request.scope) or "here"
-    if _waiting.total() >= WAITING or _waiting[address] >= FROM_ONE:
+    if _waiting.total() >= MAX_QUEUE or _waiting[address] >= MAX_PER_ADDRESS:
         return Response(status_code=429, headers={"Retry-After": "1"})
     _waiting[address] += 1
     try:

@@ -20,7 +20,7 @@ from pages.server.websockets import SocketLimits, address_of
 from tracer.utils.error_text import quote
 from tracer.utils.limits import limits
 
-CLOSED = ("/_stcore/metrics", "/_stcore/agent")
+BLOCKED_PATHS = ("/_stcore/metrics", "/_stcore/agent")
 """Where Streamlit tells a stranger how the server is doing, and where programs could drive it."""
 SPARE = 1.1
 """Sockets are refused a little later than pages, so that who was let in is not turned away at the next door."""
@@ -70,7 +70,7 @@ class RequestGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket") and own_code.is_on() and not own_code.is_own(scope):
-            await PlainTextResponse(own_code.REFUSED, 403)(scope, receive, self._with_headers(send))
+            await PlainTextResponse(own_code.REFUSAL, 403)(scope, receive, self._with_headers(send))
         elif scope["type"] == "http":
             await self._answer(scope, receive, self._with_headers(send))
         elif scope["type"] == "websocket":
@@ -94,7 +94,7 @@ class RequestGate:
             await PlainTextResponse(f"{refusal} TRACER_HOST adds names.", 421)(scope, receive, send)
         elif upload:
             await self.uploads.take(self.app, upload["session"], scope, receive, send)
-        elif scope["path"].startswith(CLOSED):
+        elif scope["path"].startswith(BLOCKED_PATHS):
             await PlainTextResponse("Not Found", 404)(scope, receive, send)
         elif scope["path"] in self.pages and self.sockets.count.total() >= limits().visitors:
             await full(limits().visitors)(scope, receive, send)

@@ -25,11 +25,11 @@ NAMES = 8
 """Files that an uploader asks addresses for at once: each is made in the event loop."""
 RATE, BURST = 40.0, 200
 """Messages of one socket in a second, and how many more at first: a slider that is dragged sends some thirty."""
-OPENED = 2.0
+SOCKETS_PER_SECOND = 2.0
 """New sockets of one address in a second, once as many as it may have were opened at once."""
 NOT_ALLOWED = 1008
 """The code of a websocket that is closed for what came (RFC 6455)."""
-REMEMBERED = 4_000
+MAX_ADDRESSES = 4_000
 """Addresses of which is known how many sockets they opened."""
 
 
@@ -60,7 +60,7 @@ class SocketLimits:
 
     def __init__(self):
         self.count: Counter[str] = Counter()
-        self._opened = Cache(REMEMBERED)
+        self._opened = Cache(MAX_ADDRESSES)
 
     def refusal(self, address: str, most: float) -> str:
         """Return the reason for refusing an address a further socket, in one sentence; empty where it is accepted.
@@ -76,7 +76,7 @@ class SocketLimits:
 
     def _pace(self, address: str, bound: int) -> TokenBucket:
         if (pace := self._opened.get(address)) is None:
-            self._opened.put(address, pace := TokenBucket(OPENED, bound))
+            self._opened.put(address, pace := TokenBucket(SOCKETS_PER_SECOND, bound))
         return pace
 
     async def serve(self, app, address: str, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,7 +14,7 @@ from pages.server import request_body
 from pages.state.visitor import Visitor
 
 PATH = "/position"
-LONGEST = 600
+MAX_REQUEST_BYTES = 600
 """Bytes of a request that are read: the visitor's token, a page and the place on it."""
 _visitors: WeakValueDictionary[str, Visitor] = WeakValueDictionary()
 
@@ -40,7 +40,7 @@ def visitor_of(word: str) -> Visitor | None:
 async def receive(request: Request) -> Response:
     """Take `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where no
     query is chosen any more. Answer 204, or 404 where no visitor of this server has that token."""
-    if (body := await request_body.read(request, LONGEST)) is None:
+    if (body := await request_body.read(request, MAX_REQUEST_BYTES)) is None:
         return Response(status_code=413)
     word, _, value = body.decode(errors="replace").partition(" ")
     visitor = visitor_of(word)

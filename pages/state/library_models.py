@@ -19,7 +19,7 @@ from tracer.export.math_labels import amount
 from tracer.utils.error_text import quote, shorten
 from tracer.utils.limits import limits
 
-LONGEST = 120
+MAX_NAME_LETTERS = 120
 """Characters of a name; the longest on the hub are shorter."""
 
 
@@ -33,7 +33,7 @@ def settle() -> None:
     """Switch to the model that the visitor chose. A library's model waits for the visitor's consent, and an unavailable
     one is refused with a message; what is on screen stays until then. Runs before the widget of models."""
     state, now = st.session_state, visitor()
-    if state.pop(single_flight.CANCELLED, False):
+    if state.pop(single_flight.CANCELLATION_KEY, False):
         session.go_back()
     wanted = str(state.get(Key.MODEL) or "").strip() or now.model
     if wanted == now.model:
@@ -66,8 +66,8 @@ def settle() -> None:
 def _cost(name: str):
     from tracer.zoo.download_cost import cost
 
-    if len(name) > LONGEST:
-        raise ValueError(f"{quote(name)} is not a model: expected a name of at most {LONGEST} characters")
+    if len(name) > MAX_NAME_LETTERS:
+        raise ValueError(f"{quote(name)} is not a model: expected a name of at most {MAX_NAME_LETTERS} characters")
     with st.spinner("Looking up how large the model is"):
         if not folders_allowed():
             zoo.check_no_folder(name)

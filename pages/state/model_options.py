@@ -17,7 +17,7 @@ FLOPS = 20e9
 NUMBERS = 60e6
 """Of all tensors of its textbook together, and of its parameters, at most: 240 MB each."""
 DOING = "Deriving formulas from a run of the model"
-LARGEST = 10**9
+MAX_SIZE = 10**9
 """Of a size that is put into a formula."""
 
 

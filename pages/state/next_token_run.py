@@ -43,8 +43,8 @@ def next_token_run(lacks: str, suits: Callable[[str], bool] | None = None) -> Ne
     st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="For all pages.")
     visitor().instead = f"{FALLBACK} on its sample"
     try:
-        sample = run_cache.of_sample(FALLBACK, (), run_cache.OWN)
+        sample = run_cache.of_sample(FALLBACK, (), run_cache.OWN_SAMPLE)
     except ValueError as error:  # its weights are damaged
         st.error(escape(f"{FALLBACK} could not be run: {error}"))
         page_frame.leave()
-    return NextTokenRun(FALLBACK, (), UserInput("sample", run_cache.OWN), sample)
+    return NextTokenRun(FALLBACK, (), UserInput("sample", run_cache.OWN_SAMPLE), sample)

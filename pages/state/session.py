@@ -25,7 +25,7 @@ from tracer.utils.error_text import quote
 from tracer.utils.limits import limits
 
 STAYS = "The page still shows what it showed before."
-PLAIN = "The page shows the run without changes."
+UNCHANGED_NOTE = "The page shows the run without changes."
 
 
 def user_input() -> UserInput:
@@ -53,12 +53,12 @@ def _suits(chosen: UserInput) -> bool:
 
 def sample_names() -> list[str]:
     """Return the samples that suit the model; a model of text has one of its own."""
-    return list(samples(models.samples(model_name()))) or [run_cache.OWN]
+    return list(samples(models.samples(model_name()))) or [run_cache.OWN_SAMPLE]
 
 
 def take_sample(name: str) -> UserInput:
     """Switch to a sample."""
-    photo = None if name == run_cache.OWN else samples(models.samples(model_name()))[name]()
+    photo = None if name == run_cache.OWN_SAMPLE else samples(models.samples(model_name()))[name]()
     st.session_state.pop(text_key(), None)
     return visitor().choose(UserInput("sample", name, photo))
 
@@ -217,7 +217,7 @@ def trace() -> Trace:
             if not (isinstance(error, ValueError) or zoo.is_foreign(name)):
                 raise
             what = {"text": "your text"}.get(
-                chosen.kind, "its own sample" if chosen.name == run_cache.OWN else chosen.name
+                chosen.kind, "its own sample" if chosen.name == run_cache.OWN_SAMPLE else chosen.name
             )
             message = " ".join(str(error).split())[:500]
             st.error(texts.escape(f"{name} could not be run on {what}: {message}"))
@@ -237,7 +237,7 @@ def _drop_changes(error: Exception) -> None:
     message = " ".join(str(error).split())[:500] or type(error).__name__
     known = isinstance(error, ValueError)
     message = texts.sentence(message) if known else f"{model_name()} could not be run with these changes: {message}"
-    visitor().refusal = f"{message}. {PLAIN}"
+    visitor().refusal = f"{message}. {UNCHANGED_NOTE}"
     change(())
     st.rerun()
 
@@ -336,7 +336,7 @@ def choose_model(name: str) -> None:
     """Set the model, for all pages, and leave a saved run."""
     st.session_state[Key.MODEL] = name
     if user_input().kind == "trace":
-        take_sample(run_cache.OWN)
+        take_sample(run_cache.OWN_SAMPLE)
 
 
 def choose(option: str, value: object) -> None:

@@ -23,11 +23,11 @@ from tracer.utils.error_text import quote, shorten
 
 LONGEST_CHANGES = 1000
 """Characters of all changes that an address carries."""
-LONGEST = 500
+MAX_TEXT_LETTERS = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
 PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.find_pages())}
 """What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
-SHORT = 2
+MAX_LISTED_NAMES = 2
 """Names that a sentence lists; of more, it says the first and the last."""
 EVERYWHERE = ("zoom", "scale")
 """Places that another model has too."""
@@ -122,8 +122,8 @@ def follow() -> None:
     elif wanted.get("sample") in known or now.url_params is not None:
         session.take_sample(wanted["sample"] if wanted.get("sample") in known else known[0])
     if "text" in models.takes(model_name()) and wanted.get("text"):
-        session.take_text(wanted["text"][:LONGEST], session.text_key())
-        st.session_state[session.text_key()] = wanted["text"][:LONGEST]
+        session.take_text(wanted["text"][:MAX_TEXT_LETTERS], session.text_key())
+        st.session_state[session.text_key()] = wanted["text"][:MAX_TEXT_LETTERS]
     now.refusal = refusal or now.refusal
     if "sample" in wanted and wanted["sample"] not in known:
         first, *more = (quote(name) for name in known)
@@ -158,14 +158,14 @@ def _take_changes(wanted: dict[str, str]) -> str:
         return ""
     if len(text) > LONGEST_CHANGES:
         most = f"expected at most {LONGEST_CHANGES} characters"
-        return f"The changes {quote(shorten(text, 60))} are too long, {most}. {session.PLAIN}"
+        return f"The changes {quote(shorten(text, 60))} are too long, {most}. {session.UNCHANGED_NOTE}"
     from tracer.changes import divide, parse_all  # torch, which pages start without
 
     changes = run_cache.split_changes(text)
     try:
         divide(parse_all(changes))
     except ValueError as error:
-        return f"{texts.sentence(str(error))}. {session.PLAIN}"
+        return f"{texts.sentence(str(error))}. {session.UNCHANGED_NOTE}"
     session.change(changes)
     return ""
 
@@ -177,7 +177,7 @@ def _take_sizes(wanted: dict[str, str]) -> str:
         if name in wanted:
             text = wanted[name]
             if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
-                most = f"{model_options.LARGEST - 1:,}"
+                most = f"{model_options.MAX_SIZE - 1:,}"
                 return f"{quote(text)} is not a size {name}, expected a whole number from 1 to {most}."
             taken[name] = int(text)
     try:
@@ -213,7 +213,7 @@ def of(page: str) -> dict[str, str]:
         named["file"] = chosen.name
     elif chosen.name != session.sample_names()[0]:
         named["sample"] = chosen.name
-    if chosen.text and len(chosen.text) <= LONGEST:
+    if chosen.text and len(chosen.text) <= MAX_TEXT_LETTERS:
         named["text"] = chosen.text
     here, same = page == visitor().page, there.get("model", FIRST_MODEL) == model  # else it is a place in another model
     left = () if _is_of(chosen) else OF_INPUT
@@ -238,8 +238,8 @@ def lacks() -> str:
     sentences = []
     if chosen.own:
         sentences.append("The link does not contain your photo. Whoever opens it is asked for a photo of that name.")
-    if chosen.text and len(chosen.text) > LONGEST:
-        sentences.append(f"The link does not contain your text, which is longer than {LONGEST} characters.")
+    if chosen.text and len(chosen.text) > MAX_TEXT_LETTERS:
+        sentences.append(f"The link does not contain your text, which is longer than {MAX_TEXT_LETTERS} characters.")
     return " ".join(sentences)
 
 
@@ -295,7 +295,7 @@ def _among(known: Sequence[Choice]) -> str:
     """Return a list of the valid values for a message: numbers in their order first, then names."""
     names = [quote(value) for value in known if isinstance(value, str)]
     numbers = [value for value in known if not isinstance(value, str)]
-    if isinstance(known[0], str) and len(known) > SHORT:
+    if isinstance(known[0], str) and len(known) > MAX_LISTED_NAMES:
         return f"one from {known[0]} to {known[-1]}"
     ranges = [f"one from {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] if numbers else []
     return " or ".join(ranges + names)

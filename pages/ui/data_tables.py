@@ -7,13 +7,13 @@ import streamlit as st
 
 from pages.ui.texts import plain
 
-FEW = 60
+MAX_FULL_ROWS = 60
 """Rows of a table that stands there whole; a longer one scrolls in a box of its own, which prints nothing."""
 
 
 def show(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
     """Draw a table of columns by name; texts are shown as they are."""
-    if any(len(values) > FEW for values in columns.values()):
+    if any(len(values) > MAX_FULL_ROWS for values in columns.values()):
         st.dataframe(columns, hide_index=True, alt=alt)
         on_paper(columns, alt)
     else:
@@ -24,9 +24,9 @@ def on_paper(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
     """Draw the printed form of a table that scrolls: its first rows, and their number."""
     count = max(map(len, columns.values()))
     with st.container(key=_key("paper", columns, alt)):
-        _whole({name: values[:FEW] for name, values in columns.items()}, alt)
-        if count > FEW:
-            st.caption(f"These are the first {FEW} of {count:,} rows.")
+        _whole({name: values[:MAX_FULL_ROWS] for name, values in columns.items()}, alt)
+        if count > MAX_FULL_ROWS:
+            st.caption(f"These are the first {MAX_FULL_ROWS} of {count:,} rows.")
 
 
 def _whole(columns: Mapping[str, Sequence], alt: str | None) -> None:

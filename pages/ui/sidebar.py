@@ -154,7 +154,7 @@ def _samples(user_input: UserInput) -> None:
             st.pills("Sample", samples, key=key, required=True, on_change=lambda: _take_sample(st.session_state[key]))
         return
     kinds = {"trace": "Saved run", "text": "Your text, with"}
-    own = user_input.name == run_cache.OWN
+    own = user_input.name == run_cache.OWN_SAMPLE
     st.text("Your text" if own else f"{kinds.get(user_input.kind, 'Your photo')}: {user_input.name}")
     if st.button("Back to the sample", icon=":material/undo:", width="stretch"):
         session.take_sample(samples[0])
@@ -249,7 +249,7 @@ def _file_button(
 
 def _file_stem(user_input: UserInput) -> str:
     """Return a word for a run's input, for its file name."""
-    return "text" if user_input.name == run_cache.OWN else Path(user_input.name).stem
+    return "text" if user_input.name == run_cache.OWN_SAMPLE else Path(user_input.name).stem
 
 
 def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:

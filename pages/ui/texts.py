@@ -21,7 +21,7 @@ WHAT = (
 """What this app is, in one sentence."""
 AFTER = 4
 """Ops between softmax and values that a page names, and layers that differ in them."""
-COUNTED = (
+FLOPS_NOTE = (
     "Matrix products, convolutions and fused attention, at 2 FLOP per multiply-add. "
     "Norms, softmax and sums are not counted."
 )
@@ -89,7 +89,7 @@ def prose(text: str) -> str:
     return "".join(part if at % 2 else re.sub(r"(√?)\b(d_k|d_ff)\b", size, part) for at, part in enumerate(parts))
 
 
-OUTSIDE = "computed outside PyTorch, where the tracer sees nothing"
+OUTSIDE_NOTE = "computed outside PyTorch, where the tracer sees nothing"
 
 
 def in_the_code(names: Sequence[Name]) -> str:
@@ -98,7 +98,7 @@ def in_the_code(names: Sequence[Name]) -> str:
     known = [name for name in names if not name.of.startswith("constant ")]
     code_names = [f"${name.symbol}$ is `{name.of.partition(' ')[2]}{'.T' * name.transposed}`" for name in known]
     code_names += [
-        f"${name.symbol}$ is {OUTSIDE if name.outside else 'a constant'}" for name in names if name not in known
+        f"${name.symbol}$ is {OUTSIDE_NOTE if name.outside else 'a constant'}" for name in names if name not in known
     ]
     return f"In the code, {', '.join(code_names)}."
 

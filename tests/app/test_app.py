@@ -164,7 +164,7 @@ def test_who_cancels_a_new_text_goes_back_to_the_text_that_was_there(own):
     now, name = at.session_state["visitor"], at.session_state["visitor"].user_input.name
     now.choose(replace(now.user_input, text="a blue square" if own else "Not to be"))
     now.readable = now.user_input  # what was there is let go of as the new run begins
-    at.session_state[single_flight.CANCELLED] = True
+    at.session_state[single_flight.CANCELLATION_KEY] = True
     at.run()
     assert not at.exception and at.text_area[0].value == now.user_input.text == ("a red circle" if own else "To be")
     assert (now.user_input.name, now.user_input.own) == (name, own) and now.run().words[-1] == (

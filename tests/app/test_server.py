@@ -223,7 +223,7 @@ def test_runs_ahead_let_pages_that_are_drawn_go_first():
 
 def test_all_samples_can_be_run_ahead():
     found = list(prewarm.ahead())
-    assert found[:2] == [("vit", "horse"), ("nanogpt", run_cache.OWN)] and len(set(found)) == len(found)
+    assert found[:2] == [("vit", "horse"), ("nanogpt", run_cache.OWN_SAMPLE)] and len(set(found)) == len(found)
     assert {name for name, _ in found} == set(models.names())
 
 

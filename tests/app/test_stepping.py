@@ -111,7 +111,7 @@ def test_nobody_tells_for_another_visitor(page):
 
 def test_what_does_not_fit_is_sent_from_the_step_that_is_asked_for_on(monkeypatch):
     trace = tracer.load("vit", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=3, K=3).trace()
-    monkeypatch.setattr(step_payload, "MOST", 45_000)
+    monkeypatch.setattr(step_payload, "MAX_BYTES", 45_000)
     assert not step_payload.fits(trace)
     start = "block2.attention.scores"
     data = step_payload.pack(trace, start)

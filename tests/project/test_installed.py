@@ -14,7 +14,7 @@ import pytest
 from streamlit import config
 
 import tracer
-from pages.server.html_shell import HERE
+from pages.server.html_shell import BACKEND_SCRIPT
 from tests.load.visitor import Answer, Visitor
 from tests.support.serving import ROOT, App
 from tracer import cli
@@ -49,7 +49,7 @@ def test_the_app_starts_from_the_package(installed, tmp_path):
     server.command = [installed / "tracer", "app", "--port", str(server.port)]
     with server:
         with urllib.request.urlopen(f"{server.address}/attention", timeout=60) as answer:
-            assert HERE in answer.read().decode()
+            assert BACKEND_SCRIPT in answer.read().decode()
         visitor = Visitor(server.address)
 
         async def visit() -> Answer:

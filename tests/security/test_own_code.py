@@ -184,7 +184,7 @@ def test_nothing_runs_before_the_key(enabled, monkeypatch):
     monkeypatch.setattr(own_run, "run", lambda *given: ran.append(given))
     at = page()
     assert not at.exception and not at.text_area and "with your rights" in text(at)
-    at.session_state[own_code_editor.WANTED] = True
+    at.session_state[own_code_editor.RUN_REQUEST] = True
     at.session_state[own_code_editor.TEXT] = BROKEN
     at.run()
     assert not at.text_area and not ran
@@ -217,7 +217,7 @@ def test_a_run_without_an_end_is_ended(enabled, monkeypatch, tmp_path):
     alive = tmp_path / SIGNAL
     body = f"import time\nwhile True:\n    open({str(alive)!r}, 'a').write('.')\n    time.sleep(.05)\n"
     for seconds in (5, 20, 60):  # a machine under load takes long until the code begins
-        monkeypatch.setattr(own_run, "LONGEST", seconds)
+        monkeypatch.setattr(own_run, "MAX_SECONDS", seconds)
         assert "did not end" in own_run.run(body, "model").refusal
         if alive.exists():
             break

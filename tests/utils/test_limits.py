@@ -139,7 +139,7 @@ def test_one_who_waits_for_several_runs_has_a_bar_for_each():
         from pages.jobs import single_flight
 
         for _ in range(8):  # what was waited for is gone by then, and the next may lie where it lay
-            single_flight.in_turn(lambda: time.sleep(1.5 * single_flight.EVERY), "Running")
+            single_flight.in_turn(lambda: time.sleep(1.5 * single_flight.POLL_SECONDS), "Running")
 
     assert not AppTest.from_function(waits).run(timeout=30).exception
 

@@ -51,7 +51,7 @@ SIDE = 144
 """Pixels of a small photo."""
 LETTERS, FEW_LETTERS = 24, 14
 """Letters of a name on a card, and on a button."""
-SAME = 0.05
+TOLERANCE = 0.05
 """Percentage points by which a run may differ from a survey: other machines round otherwise."""
 
 
@@ -114,7 +114,7 @@ def compare_recorded(trace: Trace, effects: HeadEffects) -> None:
         return
     apart = float(np.nanmax(np.abs(before - effects.change)))
     difference = f"they differ by at most {apart:.2g} points" if apart else "they are equal"
-    if apart <= SAME:
+    if apart <= TOLERANCE:
         st.caption(f"The survey recorded the same effects of all heads on this photo: {difference}.")
     elif _whole(result, at):
         st.warning(

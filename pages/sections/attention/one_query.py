@@ -12,7 +12,7 @@ from tracer.figures.attention import attention_payload, query_map
 from tracer.figures.predictions.class_bars import percent
 from tracer.record import Trace
 
-SHOWN = 10
+TOP_TOKENS = 10
 """Tokens that are listed."""
 
 
@@ -38,7 +38,7 @@ def show(trace: Trace, part: str | None) -> None:
         "Query", queries, format_func=names.__getitem__, **url_state.widget("query", queries, first)
     )
     weights = of(trace, ("row", part, block, head, query), lambda: query_map.row(trace, record, head, query))
-    order = np.argsort(-weights, kind="stable")[:SHOWN]
+    order = np.argsort(-weights, kind="stable")[:TOP_TOKENS]
     left, right = st.columns([3, 2])
     with right:
         st.markdown(texts.plain(f"**{names[query]} attends most to:**"))

@@ -14,7 +14,7 @@ from pages.state.visitor import Key, visitor
 from tracer.figures.tensors import cell_payload
 from tracer.record import Trace
 
-LONGEST = 300
+MAX_LETTERS = 300
 """Letters of a cell as an address names it."""
 
 
@@ -42,5 +42,5 @@ def _request(run: str) -> dict[str, str]:
     return {
         name: text
         for name in ("cell", "point")
-        if isinstance(text := request.get(name), str) and 0 < len(text) <= LONGEST
+        if isinstance(text := request.get(name), str) and 0 < len(text) <= MAX_LETTERS
     }

@@ -76,7 +76,7 @@ def _of_text(trace: Trace) -> SecondRun | None:
     st.session_state.setdefault(key, st.query_params.get("other", ""))
 
     def write() -> None:
-        url_state.keep(other=st.session_state[key][: url_state.LONGEST] or None, step=None)
+        url_state.keep(other=st.session_state[key][: url_state.MAX_TEXT_LETTERS] or None, step=None)
 
     text = st.text_input("Text on the right", key=key, on_change=write, placeholder="Type another text")
     if not text.strip():
@@ -111,7 +111,7 @@ def _nearest(others: list[str]) -> str:
 
 def sample_text(sample: str) -> str:
     """Return the name of a sample in words."""
-    return "its own sample" if sample == run_cache.OWN else sample
+    return "its own sample" if sample == run_cache.OWN_SAMPLE else sample
 
 
 def _run(name: str, options: run_cache.Options, chosen: UserInput) -> Trace:

@@ -70,7 +70,7 @@ def _controls(model: str, scaling: Scaling) -> dict[str, int]:
                 continue
             label, meaning = size_label(name), notation.MEANINGS.get(name)
             key = WIDGET.format(model, name)
-            chosen = st.number_input(label, 1, model_options.LARGEST, value, step=1, key=key, help=meaning)
+            chosen = st.number_input(label, 1, model_options.MAX_SIZE, value, step=1, key=key, help=meaning)
             sizes[name] = int(chosen)
     return sizes
 

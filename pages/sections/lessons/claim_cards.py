@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from pages.jobs import run_cache, single_flight
-from pages.jobs.render_cache import PLAIN, chart, of
+from pages.jobs.render_cache import PLAIN_CONFIG, chart, of
 from pages.sections.lessons import note_statements
 from pages.state import session, url_state
 from pages.state.visitor import model_name, visitor
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from tracer.lessons.notes.claim_cards import ClaimCard, Lines, Measurements
     from tracer.lessons.notes.claims import Measurement
 
-MEASURING = "Measuring the claims"
-LONGEST = 40
+MEASURE_MESSAGE = "Measuring the claims"
+MAX_WORD_LETTERS = 40
 """Letters of a word that is looked up."""
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 COUNT = 1024
 """Pairs of random vectors whose products are spread."""
 SLIDER = "d_k of the spread"
-NONE = ":gray-badge[:material/remove: does not apply to this model]"
+INAPPLICABLE_BADGE = ":gray-badge[:material/remove: does not apply to this model]"
 
 
 def show(claims: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
         return session.trace(), model, session.inputs(model, session.user_input(), session.options())
     visitor().instead = note_statements.INSTEAD
     pictures = samples(models.samples(chosen))
-    name = next(iter(pictures), run_cache.OWN)
+    name = next(iter(pictures), run_cache.OWN_SAMPLE)
     options = {"image": pictures[name]()} if pictures else {}
     return run_cache.of_sample(chosen, (), name), run_cache.load(chosen), options
 
@@ -80,7 +80,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
 def _measure(model, trace: Trace) -> dict:
     from tracer.lessons.notes import claim_cards  # loads torch
 
-    cards = single_flight.in_turn(partial(claim_cards.measure_cards, model, trace), MEASURING)
+    cards = single_flight.in_turn(partial(claim_cards.measure_cards, model, trace), MEASURE_MESSAGE)
     return {"claims": dict(cards.claims), "drawn": dict(cards.curves)}
 
 
@@ -93,7 +93,9 @@ def show_claim(name: str) -> None:
     visitor().instead = note_statements.INSTEAD
     known = list(dict.fromkeys(row.run for row in statements(name)))
     chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0]))
-    run_of_claim = run_cache.of_sample_too("noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURING)
+    run_of_claim = run_cache.of_sample_too(
+        "noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURE_MESSAGE
+    )
     with st.container(key="cards"):
         st.header("One claim, measured")
         quotes = [
@@ -103,7 +105,7 @@ def show_claim(name: str) -> None:
         st.markdown("\n>\n".join([*quotes, _line(run_of_claim.claims[name], run.model, run.options)]))
         for lines in run_of_claim.curves.values():
             picture = _picture(name, lines)
-            st.plotly_chart(picture, config=PLAIN, alt=_alt(name, lines))
+            st.plotly_chart(picture, config=PLAIN_CONFIG, alt=_alt(name, lines))
     address_of_all = urlencode({"note": "claims", "of": run.model})
     st.markdown(f"[→\u00a0All claims on {run.model}](notes?{address_of_all})")
 
@@ -119,7 +121,7 @@ def _line(measured: Measurement | str, model: str, options: run_cache.Options = 
     from tracer.lessons.notes.lookup import scene  # loads torch
 
     if isinstance(measured, str):
-        return f"> {NONE} {texts.escape(measured)}"
+        return f"> {INAPPLICABLE_BADGE} {texts.escape(measured)}"
     link = note_statements.link(scene(model, options, measured))
     return f"> {note_statements.SIGNS[measured.verdict]} {texts.prose(measured.text)}{link}"
 
@@ -148,11 +150,11 @@ def _lookup() -> None:
     from tracer.attention.textbook_claims import lookup  # loads torch
     from tracer.lessons.notes.claims.attention import BOOK  # loads torch
 
-    word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=LONGEST)
+    word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=MAX_WORD_LETTERS)
     shares, value = lookup(BOOK, word)
     best = max(shares, key=lambda key: shares[key])
     shares_text = ", ".join(f"{key} {percent(share)}" for key, share in shares.items())
-    st.plotly_chart(claim_charts.shares(shares), key="shares", config=PLAIN, alt=f"Weights: {shares_text}")
+    st.plotly_chart(claim_charts.shares(shares), key="shares", config=PLAIN_CONFIG, alt=f"Weights: {shares_text}")
     st.caption(f"{percent(shares[best])} of the weight goes to “{best}”; the mixture of the values is {value:.3f}.")
 
 
@@ -160,13 +162,13 @@ def _spread() -> None:
     """Draw the standard deviation of dot products over the dimension, with a slider."""
     st.session_state.setdefault(SLIDER, 64)
     width = st.select_slider("$d_k$", WIDTHS, key=SLIDER)
-    plain, scaled = run_cache.of_sample_too("noted", "spread", _spreads, MEASURING)
+    plain, scaled = run_cache.of_sample_too("noted", "spread", _spreads, MEASURE_MESSAGE)
     at = WIDTHS.index(width)
     alt = (
         f"Standard deviation of products over d_k, from {WIDTHS[0]} to {WIDTHS[-1]}: plain {plain[0]:.2f} to "
         f"{plain[-1]:.2f}, divided by the root {scaled[0]:.2f} to {scaled[-1]:.2f}"
     )
-    st.plotly_chart(claim_charts.spreads(WIDTHS, plain, scaled, width), key="spreads", config=PLAIN, alt=alt)
+    st.plotly_chart(claim_charts.spreads(WIDTHS, plain, scaled, width), key="spreads", config=PLAIN_CONFIG, alt=alt)
     st.caption(
         f"At $d_k$ = {width}: products of {COUNT:,} pairs of random vectors have a standard deviation "
         f"of {plain[at]:.2f}, "

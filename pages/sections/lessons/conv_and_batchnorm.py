@@ -16,7 +16,7 @@ from tracer import models
 from tracer.figures.attention import claim_charts
 from tracer.inputs.samples import samples
 
-MEASURING = "Running convolutions and norms beside the model"
+MEASURE_MESSAGE = "Running convolutions and norms beside the model"
 COLUMNS = 5
 
 
@@ -28,7 +28,9 @@ def show() -> None:
     trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
     try:
         contrasts = of(
-            trace, "contrasts", lambda: single_flight.in_turn(partial(_measure, run_cache.load(name), trace), MEASURING)
+            trace,
+            "contrasts",
+            lambda: single_flight.in_turn(partial(_measure, run_cache.load(name), trace), MEASURE_MESSAGE),
         )
     except ValueError as error:
         st.info(texts.escape(f"{error}."))

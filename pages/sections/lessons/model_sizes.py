@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracer.record.cost_scaling import Scaling
 
 WIDGET, WHY, PRESET = "size {} {}", "size refused {}", "preset {}"
-SHIPPED = "As shipped"
+SHIPPED_SIZES = "As shipped"
 OPTIONS = {
     "tied": "Tied vocabulary head",
     "bias": "Biases",
@@ -88,7 +88,7 @@ def _presets(model: str, scaling: Scaling) -> None:
     presets = models.spec_of(model).presets
     key = PRESET.format(model)
     chosen = dict(session.options())
-    named = {SHIPPED: {}, **presets}
+    named = {SHIPPED_SIZES: {}, **presets}
     at = next((name for name, sizes in named.items() if sizes == chosen), None)
     st.session_state[key] = at
 
@@ -118,7 +118,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
                 st.number_input(
                     f"${notation.latex(name)}$ {_short(meanings.get(name, ''))}",
                     1,
-                    model_options.LARGEST,
+                    model_options.MAX_SIZE,
                     step=1,
                     key=key,
                     on_change=_take,
@@ -194,7 +194,7 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
     names = [name for name in grown if name in now]
     for place, name in zip(st.columns(len(names), gap="large"), names, strict=True):
         crossing, step = (meets, 1) if name == scaling.length else (None, now.get("h", 1))
-        most = min(model_options.LARGEST, 4 * max(now[name], int(crossing or 0), 1024))
+        most = min(model_options.MAX_SIZE, 4 * max(now[name], int(crossing or 0), 1024))
         values = figures.places(now[name], most, step)
         flops = render_cache.of(scaling, ("along", name, at), partial(scaling.along, name, values, now))
         make = partial(figures.draw_shares, name, values, flops, now[name], crossing)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tracer.lessons.loss.next_token_loss import Loss
 
 DOING = "Computing the loss and its gradients"
-SMALL = 1e-3
+MIN_DECIMAL = 1e-3
 """Nats below which a loss, and what its perplexity has beyond 1, are told by their exponent."""
 
 
@@ -94,7 +94,7 @@ def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Tr
 
 def _nats(loss: float) -> str:
     """Return a loss with three digits, a tiny one as a power of ten."""
-    return f"{loss:.3g}" if loss >= SMALL else scientific(loss)
+    return f"{loss:.3g}" if loss >= MIN_DECIMAL else scientific(loss)
 
 
 def _text(trace: Trace, loss: Loss) -> None:
@@ -121,7 +121,7 @@ def _text(trace: Trace, loss: Loss) -> None:
         st.metric("loss, mean of −log p, in nats", _nats(loss.mean))
         st.metric(
             "perplexity, exp(loss)",
-            f"{exp(loss.mean):.3g}" if loss.mean >= SMALL else f"1 + {scientific(expm1(loss.mean))}",
+            f"{exp(loss.mean):.3g}" if loss.mean >= MIN_DECIMAL else f"1 + {scientific(expm1(loss.mean))}",
         )
         st.metric("random guessing: ln V (nats)", f"{loss.guess:.3g}")
     worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
@@ -152,7 +152,7 @@ def _gradient(trace: Trace, highway: GradientNorms | str) -> None:
     lines = {"With the residual path": whole, "through attention and MLPs only": branches}
     ends = [f"{path} {sizes[-1]:.2g} at the end, {sizes[0]:.2g} at the start" for path, sizes in lines.items()]
     alt = f"The size of the gradient on its way back. {'; '.join(ends)}."
-    st.plotly_chart(figure, config=render_cache.PLAIN, alt=alt)
+    st.plotly_chart(figure, config=render_cache.PLAIN_CONFIG, alt=alt)
     ratio = whole[0] / branches[0] if branches[0] else float("inf")
     more = "larger" if ratio > 1 else "smaller"
     st.markdown(

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 READING = "Checking the note against its runs"
 INSTEAD = "its own runs"
-ALL, DIFFERING = "all", "differing"
+ALL_STATEMENTS, DIFFERING_STATEMENTS = "all", "differing"
 SIGNS = {
     "holds": ":green-badge[:material/check: holds]",
     "sense": ":orange-badge[:material/info: holds with a caveat]",
     "not": ":red-badge[:material/close: does not hold]",
     "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
 }
-MANY = {"holds": "hold", "sense": "hold with a caveat", "not": "do not hold", "elsewhere": "on another page"}
+PLURAL_VERDICTS = {"holds": "hold", "sense": "hold with a caveat", "not": "do not hold", "elsewhere": "on another page"}
 LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.find_pages()}
 
 
@@ -71,20 +71,20 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     if read.about:
         st.caption(read.about)
     names = sections(note)
-    known = (ALL, DIFFERING, *range(1, len(names) + 1))
-    labels = {ALL: "All sections", DIFFERING: "Only where the note and the run differ"}
+    known = (ALL_STATEMENTS, DIFFERING_STATEMENTS, *range(1, len(names) + 1))
+    labels = {ALL_STATEMENTS: "All sections", DIFFERING_STATEMENTS: "Only where the note and the run differ"}
 
     def label(choice: str | int) -> str:
         return labels[choice] if choice in labels else names[int(choice) - 1]
 
-    chosen = st.selectbox("Section", known, format_func=label, **url_state.widget("section", known, ALL))
+    chosen = st.selectbox("Section", known, format_func=label, **url_state.widget("section", known, ALL_STATEMENTS))
     folds = 0
     with st.container(key="statements"):
         for at, section in enumerate(names):
             cards = [card for card in read.cards if card.section == section]
-            if chosen == DIFFERING:
+            if chosen == DIFFERING_STATEMENTS:
                 cards = [card for card in cards if card.verdict in ("sense", "not")]
-            if cards and chosen in (ALL, DIFFERING, at + 1):
+            if cards and chosen in (ALL_STATEMENTS, DIFFERING_STATEMENTS, at + 1):
                 st.header(section, anchor=f"section-{at + 1}")
                 with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
                     st.markdown("\n\n".join(card.text for card in cards))
@@ -219,7 +219,7 @@ def _summary(cards: Iterable[StatementCard]) -> None:
     counts = Counter(card.verdict for card in cards)
     legend = "".join(
         f'<li class="{verdict}"><b>{counts[verdict]}</b> {label}</li>'
-        for verdict, label in MANY.items()
+        for verdict, label in PLURAL_VERDICTS.items()
         if counts[verdict]
     )
     grouped: dict[str, str] = {}

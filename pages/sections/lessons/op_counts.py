@@ -15,7 +15,7 @@ from pages.state import url_state
 from pages.ui import texts
 from tracer.attention import parts
 
-COUNTING = "Opening the operations of the block"
+COUNT_MESSAGE = "Opening the operations of the block"
 
 
 def show(kinds: Mapping[str, Counter[str]]) -> None:
@@ -38,7 +38,7 @@ def show(kinds: Mapping[str, Counter[str]]) -> None:
     table["which"] = [_which(counts) for counts in kinds.values()]
     if chosen:
         count = partial(torchvision_block_counts.kinds_of, model, trace, named[chosen], inputs)
-        own = of(trace, ("kinds", chosen), lambda: single_flight.in_turn(count, COUNTING))
+        own = of(trace, ("kinds", chosen), lambda: single_flight.in_turn(count, COUNT_MESSAGE))
         table[f"block {chosen} of {trace.model}"] = _totals(own)
         table["which of these"] = [_which(counts) for counts in own.values()]
     st.table(table, hide_index=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracer.zoo.hf.presets import PublishedRun, ShapeLine
 
 DOING = "Running the published model without values"
-LONGEST = 2048
+MAX_DEFAULT_TOKENS = 2048
 """Tokens of a text at first, if the model takes so many."""
 
 
@@ -67,12 +67,12 @@ def show(name: str) -> None:
 
 def _sizes(run: PublishedRun) -> dict[str, int]:
     """Draw the controls of batch and length and list the published sizes; return all of them."""
-    sizes, longest = dict(run.sizes), run.sizes.get("T_max", model_options.LARGEST)
+    sizes, longest = dict(run.sizes), run.sizes.get("T_max", model_options.MAX_SIZE)
     with st.container(key="sizes"):
-        at = url_state.count("batch", 1, model_options.LARGEST)
+        at = url_state.count("batch", 1, model_options.MAX_SIZE)
         sizes["B"] = int(st.number_input(any_model_sizes.size_label("B"), step=1, **at))
         if "T" in sizes:
-            at = url_state.count("length", min(LONGEST, longest), longest)
+            at = url_state.count("length", min(MAX_DEFAULT_TOKENS, longest), longest)
             sizes["T"] = int(st.number_input(any_model_sizes.size_label("T"), step=1, **at))
     held = [
         f"${notation.latex(name)} = {cost_figures.whole(run.sizes[name])}$" for name in sizes if name not in ("B", "T")

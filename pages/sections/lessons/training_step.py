@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DOING = "Taking one step of training on a copy of the model"
 FIRST_RATE = 0.01
-LEAST = 1e-3
+MIN_DECIMAL = 1e-3
 """Values below which numbers are told by their exponent."""
 
 
@@ -176,7 +176,7 @@ def _proof(line: GradientLine) -> str:
 
 def _number(value: float) -> str:
     """Return a number with three digits, a tiny one by its exponent."""
-    return f"{value:.3g}" if abs(value) >= LEAST or not value else scientific(value).replace(" ", "\u00a0")
+    return f"{value:.3g}" if abs(value) >= MIN_DECIMAL or not value else scientific(value).replace(" ", "\u00a0")
 
 
 def _signed(value: float) -> str:

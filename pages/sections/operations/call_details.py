@@ -13,7 +13,7 @@ from tracer.figures.tables import call_table
 from tracer.record import CallRecord, ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
 
-SHOWN, LINES = 12, 3
+MAX_STEPS, LINES = 12, 3
 """Steps of a module that are named; those whose equations stand there."""
 
 
@@ -80,8 +80,8 @@ def _steps(trace: Trace, record: ModuleRecord) -> None:
     steps = computed_steps(trace, trace.ops[record.first : record.last])
     if not steps:
         return
-    named = [_symbol(step) for step in steps[:SHOWN]]
-    more = f" and {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
+    named = [_symbol(step) for step in steps[:MAX_STEPS]]
+    more = f" and {len(steps) - MAX_STEPS} more" if len(steps) > MAX_STEPS else ""
     st.markdown(f"It computes {', '.join(named)}{more}.")
 
 

@@ -11,7 +11,7 @@ from tracer.figures.tables import op_table
 from tracer.ops import category, is_layout
 from tracer.record import Decomposition, Op, Trace, verdict_within
 
-OPENED = "opened operations"
+OPENED_OPS_KEY = "opened operations"
 
 
 def opened_primitives(trace: Trace, number: int) -> tuple[Decomposition, ...]:
@@ -19,15 +19,15 @@ def opened_primitives(trace: Trace, number: int) -> tuple[Decomposition, ...]:
     if trace.decompositions or session.user_input().kind == "trace":
         return trace.decompositions
     _open(trace, number)
-    decompositions = visitor().recall(OPENED, trace) or {}
+    decompositions = visitor().recall(OPENED_OPS_KEY, trace) or {}
     return tuple(decompositions[op] for op in sorted(decompositions))
 
 
 def _open(trace: Trace, number: int) -> None:
-    decompositions = visitor().recall(OPENED, trace) or {}
+    decompositions = visitor().recall(OPENED_OPS_KEY, trace) or {}
     if trace.ops and number not in decompositions:
         visitor().remember(
-            OPENED,
+            OPENED_OPS_KEY,
             trace,
             decompositions | {decomposition.op: decomposition for decomposition in session.primitives(number)},
         )
@@ -35,7 +35,7 @@ def _open(trace: Trace, number: int) -> None:
 
 def show(trace: Trace, op: Op, level: str) -> None:
     """Show the primitives of one operation, in order, and the distance of their output from the run's."""
-    known_decompositions = trace.decompositions or (visitor().recall(OPENED, trace) or {}).values()
+    known_decompositions = trace.decompositions or (visitor().recall(OPENED_OPS_KEY, trace) or {}).values()
     decompositions = {
         decomposition.op: decomposition
         for decomposition in (opened_primitives(trace, op.index) if level == "primitives" else known_decompositions)

@@ -23,7 +23,7 @@ from tracer.symbols import notation
 from tracer.utils import note_titles
 from tracer.utils.error_text import quote, shorten
 
-LINKED = 4
+MAX_LINKS = 4
 """Operations before and after one that have a button each."""
 MEANING = {
     "modules": "Each module call as forward hooks saw it: its inputs, its outputs, and what ran in it.",
@@ -41,7 +41,7 @@ def totals(trace: Trace) -> None:
         st.metric("operations", f"{len(trace.ops):,}")
         st.metric("that compute", f"{computing:,}")
         st.metric("parameters", amount(trace.params))
-        st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.COUNTED)
+        st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.FLOPS_NOTE)
     if trace.uncounted_ops:
         st.caption(texts.plain(texts.uncounted_text(trace)))
 
@@ -215,9 +215,9 @@ def _makers(trace: Trace, op: Op) -> None:
         for tensor in op.inputs
         if (producer := call_details.maker(trace, tensor)) and producer.index != op.index
     }
-    after = [user for user in trace.ops if any(tensor.maker == op.index for tensor in user.inputs)][:LINKED]
+    after = [user for user in trace.ops if any(tensor.maker == op.index for tensor in user.inputs)][:MAX_LINKS]
     with st.container(horizontal=True):
-        for producer in list(before.values())[:LINKED]:
+        for producer in list(before.values())[:MAX_LINKS]:
             st.button(
                 f"{producer.index}: {producer.op}", icon=":material/arrow_back:", on_click=go, args=(producer.index,)
             )

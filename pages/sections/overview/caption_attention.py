@@ -10,7 +10,7 @@ from tracer.figures.predictions import class_bars, model_output
 from tracer.figures.tensors import image_patches
 from tracer.record import Trace
 
-MOST = 200
+MAX_WORDS = 200
 """Words that can be chosen one by one."""
 
 
@@ -24,7 +24,7 @@ def words(trace: Trace) -> None:
     from tracer.attention.image_regions import region
 
     picture, below = st.columns([2, 3], gap="large")
-    spoken = [*trace.words[1:], result["tokens"][0]][-MOST:]
+    spoken = [*trace.words[1:], result["tokens"][0]][-MAX_WORDS:]
     names = [*spoken[:-1], f"next: {spoken[-1]}"]
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     with below:

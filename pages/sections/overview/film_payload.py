@@ -15,7 +15,7 @@ from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import Storyboard, storyboard
 from tracer.record import Trace
 
-DAMAGED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+DAMAGE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a stranger's file may raise."""
 
 
@@ -66,7 +66,7 @@ def _pack_block(trace: Trace, beat: str, reel: Reel) -> bytes:
     """Return the message of a block, nothing where its file is damaged so that it has none."""
     try:
         return block_film.pack(_board(trace), beat, reel.beats)
-    except DAMAGED:
+    except DAMAGE_ERRORS:
         return b""
 
 
@@ -80,5 +80,5 @@ def _pack(trace: Trace) -> Reel | None:
             step: name for name, beat in zip(names, board.beats, strict=True) if beat.number for step in beat.steps
         }
         return Reel(message.pack(board), names, tokens, secrets.token_hex(8), blocks)
-    except DAMAGED:
+    except DAMAGE_ERRORS:
         return None

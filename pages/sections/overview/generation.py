@@ -10,9 +10,9 @@ from pages.ui import texts
 from tracer.figures.predictions.model_output import label_token, visible_token
 from tracer.record import Trace
 
-MOST = 60
+MAX_TOKENS = 60
 """Tokens that are written at once."""
-DRAWN = 0.8
+DEFAULT_TEMPERATURE = 0.8
 """The temperature at which a text goes on if nobody says otherwise."""
 START = 24
 """Tokens that are written if nobody says how many."""
@@ -34,7 +34,7 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     count = _count(now, unit)
     with st.expander(f"How it chooses each {unit}", icon=":material/tune:"):
         # what a model writes of itself is the likeliest; a text that goes on is more alive where it is drawn
-        start = 0.0 if own and again else DRAWN
+        start = 0.0 if own and again else DEFAULT_TEMPERATURE
         temperature = st.slider("Temperature", 0.0, 2.0, start, 0.1, help="0: always the most probable one")
         random = temperature > 0
         top_k = st.slider("Top-k", 1, 40, 40, disabled=not random, help="Only the k most probable ones can be drawn")
@@ -60,7 +60,7 @@ def _count(now: str, unit: str) -> int:
     from tracer.models.shared.generate import room
 
     left = room(session.model(), now)
-    most = MOST if left is None else min(MOST, left)
+    most = MAX_TOKENS if left is None else min(MAX_TOKENS, left)
     if most < 2:
         return most
     message = None if left is None else f"The model reads T_max tokens at most: there is room for {most} more."

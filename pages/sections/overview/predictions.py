@@ -68,7 +68,7 @@ def further_views(trace: Trace) -> dict[str, Callable[[], None]]:
 
 FREE_TEXT = 100_000
 """Letters of a text that is shown; of a longer one the beginning and the end."""
-FEW = 20
+MAX_FEW_CLASSES = 20
 """Classes that are so few that most of what there is to see is none of them."""
 
 
@@ -91,7 +91,7 @@ def _classes(result, trace, filmed) -> None:
     best = class_bars.ranking(names, shares)[0][0]
     title = "What random weights say" if has_random_weights(trace) else "The answer"
     _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names), filmed)
-    if 1 < len(names) <= FEW and not has_random_weights(trace):
+    if 1 < len(names) <= MAX_FEW_CLASSES and not has_random_weights(trace):
         st.caption(f"It knows only {len(names)} classes and must pick one of them, whatever you show it.")
     chosen = session.user_input()
     if chosen.kind == "sample" and images.shows_none(chosen.name, names):

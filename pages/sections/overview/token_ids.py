@@ -8,7 +8,7 @@ from pages.state import page_registry
 from tracer.figures.predictions import token_pieces as drawings
 from tracer.record import Trace
 
-MOST = 200
+MAX_PIECES = 200
 """Pieces that are drawn."""
 
 
@@ -28,9 +28,9 @@ def _draw(trace: Trace) -> str:
         return ""
     sizes = {size.name: size.value for size in trace.symbols}
     facts = [f"{len(pieces)} tokens", *([f"V = {sizes['V']:,}"] if "V" in sizes else [])]
-    more = f" … and {len(pieces) - MOST:,} more" if len(pieces) > MOST else ""
+    more = f" … and {len(pieces) - MAX_PIECES:,} more" if len(pieces) > MAX_PIECES else ""
     caption = (
         "Under each piece is its id, the number of the row that it looks up. The model sees nothing of the text but "
         f"these ids.{more}"
     )
-    return drawings.row("From text to ids t", facts, pieces[:MOST], caption)
+    return drawings.row("From text to ids t", facts, pieces[:MAX_PIECES], caption)

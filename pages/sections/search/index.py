@@ -65,7 +65,7 @@ MACROS = {
 """Signs of equations in words."""
 MOST_HEADS = 200
 """Heads that can be found."""
-MOST = 400
+MAX_LETTERS = 400
 """Letters of a text that are searched."""
 
 
@@ -77,7 +77,14 @@ def entries(trace: Trace | None) -> list[dict[str, Any]]:
 
 
 def _entry(kind: str, title: str, text: str, words: str, address: str, latex: str = "") -> dict[str, Any]:
-    return {"kind": kind, "title": title, "text": _plain(text)[:MOST], "words": words, "to": address, "latex": latex}
+    return {
+        "kind": kind,
+        "title": title,
+        "text": _plain(text)[:MAX_LETTERS],
+        "words": words,
+        "to": address,
+        "latex": latex,
+    }
 
 
 def _address(page: str, **place: object) -> str:

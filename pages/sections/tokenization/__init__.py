@@ -31,7 +31,7 @@ from tracer.utils.python_source import read_literals
 
 Made = TypeVar("Made")
 Value = TypeVar("Value", bound=Hashable)
-RUNNING = "Running it and proving every step"
+RUN_MESSAGE = "Running it and proving every step"
 
 
 class InputKind(NamedTuple):
@@ -119,7 +119,7 @@ def once(compute: Callable[..., Made], *arguments: Hashable) -> Made:
 def trace_once(owner: object, key: Hashable, make: Callable[[], Trace]) -> Trace:
     """Return the run of an `owner`, such as `user_input().content`: computed once in the queue, and dropped with
     it."""
-    return of(owner, ("tokens", key), lambda: OwnedTrace(single_flight.in_turn(make, RUNNING))).trace
+    return of(owner, ("tokens", key), lambda: OwnedTrace(single_flight.in_turn(make, RUN_MESSAGE))).trace
 
 
 def show_run(owner: object, key: Hashable, make: Callable[[], Trace], otherwise: Iterable[str]) -> None:

@@ -21,8 +21,8 @@ class SoundInput:
         self.numbers = numbers
 
 
-MADE = {name: SoundInput(make()) for name, make in audio.SYNTHETIC_SOUNDS.items()}
-GIVEN = "sound of one’s own"
+SYNTHETIC_INPUTS = {name: SoundInput(make()) for name, make in audio.SYNTHETIC_SOUNDS.items()}
+UPLOAD_KEY = "sound of one’s own"
 """Where a session keeps the sound that the visitor gave, or why it was refused, with the number of its file."""
 
 
@@ -32,11 +32,11 @@ def show() -> None:
     from tracer.lessons.tokenization import sound  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = tokenization.choice("Sound", "sound", MADE, format_func=str.capitalize)
+        name = tokenization.choice("Sound", "sound", SYNTHETIC_INPUTS, format_func=str.capitalize)
         own = _own()
         way = tokenization.way("sound")
         rows = tokenization.choice("Rows of the codebook, V", "V", sound.ROWS, 32)
-    heard = own or MADE[name]
+    heard = own or SYNTHETIC_INPUTS[name]
     if own:
         st.caption("The sound is your file, which a link cannot contain. Remove it to return to the built-in sounds.")
     st.audio(audio.to_wav(heard.numbers), format="audio/wav")
@@ -73,14 +73,14 @@ def _own() -> SoundInput | None:
         most = audio.MAX_BYTES >> 20
         file = st.file_uploader(f"A WAV file of up to {audio.MAX_SECONDS:g} seconds", type="wav", max_upload_size=most)
     if file is None:
-        st.session_state.pop(GIVEN, None)
+        st.session_state.pop(UPLOAD_KEY, None)
         return None
-    if (known := st.session_state.get(GIVEN)) is None or known[0] != file.file_id:
+    if (known := st.session_state.get(UPLOAD_KEY)) is None or known[0] != file.file_id:
         try:
             known = file.file_id, SoundInput(audio.open_sound(file.getvalue()))
         except ValueError as error:
             known = file.file_id, str(error)
-        st.session_state[GIVEN] = known
+        st.session_state[UPLOAD_KEY] = known
     if isinstance(known[1], str):
         st.warning(texts.escape(f"{known[1]}."))
         return None

@@ -30,11 +30,11 @@ WAYS = {
 FIRST = "bpe"
 SENTENCE = "My lord, the naïve tokenizer unhappily ate 🍕."
 """What is cut at first: a word that stands in the text that was learned on, and some that don't."""
-LONGEST = 160
+MAX_LETTERS = 160
 """Characters of a sentence that is cut."""
-HELD = "tokenized"
+SENTENCE_KEY = "tokenized"
 """Where a visitor's session keeps its sentence and the text that it learned on."""
-EACH = 200
+ENTRY_BYTES = 200
 """Bytes that an entry of a vocabulary takes, about."""
 
 
@@ -46,7 +46,7 @@ class LearnedVocabularies:
 
     def weight(self) -> int:
         """Return their size in bytes, about."""
-        return EACH * sum(len(speller.vocabulary) for speller in self.spellers.values())
+        return ENTRY_BYTES * sum(len(speller.vocabulary) for speller in self.spellers.values())
 
 
 def show() -> None:
@@ -54,8 +54,8 @@ def show() -> None:
     from tracer.lessons.tokenization import text_tokenizers
 
     components.style(ui.STYLES / "pieces.css")
-    state = st.session_state.setdefault(HELD, {})
-    sentence = text_tokenizers.clean(_sentence())[:LONGEST]
+    state = st.session_state.setdefault(SENTENCE_KEY, {})
+    sentence = text_tokenizers.clean(_sentence())[:MAX_LETTERS]
     if not sentence:
         st.info("An empty text has no tokens, so n = 0 and there is nothing to look up.")
         return
@@ -92,11 +92,11 @@ def _sentence() -> str:
     """Return the sentence of the URL, typed on the page; an empty one is not written to the URL."""
     key, named = "place sentence", st.query_params.get("sentence")
     if named or st.session_state.get(key) != "":
-        st.session_state[key] = (named or SENTENCE)[:LONGEST]
+        st.session_state[key] = (named or SENTENCE)[:MAX_LETTERS]
     return st.text_input(
         "Your sentence",
         key=key,
-        max_chars=LONGEST,
+        max_chars=MAX_LETTERS,
         on_change=lambda: url_state.keep(sentence=st.session_state[key]),
     )
 

@@ -8,7 +8,7 @@ from pages.state import url_state
 from pages.ui import texts
 from tracer.record import Finding, Trace
 
-MOST = 4
+MAX_FINDINGS = 4
 """Findings that the card shows; the others are counted."""
 LESSONS = {"mask": "The mask of this run", "positions": "Positions", "loss": "The loss", "notes": "The notes"}
 
@@ -22,10 +22,12 @@ def show(trace: Trace) -> None:
         count = f"{len(findings)} findings" if len(findings) > 1 else "1 finding"
         recorded = " They are recorded in the file, and were not checked here." if trace.reread is not None else ""
         st.markdown(f"**This looks like a mistake in the model's code** ({count}).{recorded}")
-        for finding in findings[:MOST]:
+        for finding in findings[:MAX_FINDINGS]:
             _finding(finding, trace)
-        if len(findings) > MOST:
-            st.caption(f"{len(findings) - MOST} more: `trace.findings` in Python, `python -m tracer trace` in a shell.")
+        if len(findings) > MAX_FINDINGS:
+            st.caption(
+                f"{len(findings) - MAX_FINDINGS} more: `trace.findings` in Python, `python -m tracer trace` in a shell."
+            )
 
 
 def _finding(finding: Finding, trace: Trace) -> None:

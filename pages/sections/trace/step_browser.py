@@ -90,4 +90,4 @@ def operations(ops: Sequence[Op]) -> None:
     data_tables.on_paper({name: list(table[name]) for name in table})
     if len(ops) > ROWS:
         st.caption(f"These are the first {ROWS:,} of {len(ops):,} operations; `python -m tracer open` lists them all.")
-    st.caption(step_payload.COUNTED)
+    st.caption(step_payload.FLOPS_NOTE)

@@ -25,15 +25,15 @@ from tracer.record import Op, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles
 
-MOST = PAGE * 3 // 4
+MAX_BYTES = PAGE * 3 // 4
 """Bytes of all steps that one message takes; the page around it needs little."""
-EACH = 4000
+STEP_BYTES = 4000
 """Bytes that all of a step takes but its tensor, about."""
 HEADERS = PAGE // 3
 """Bytes of headers that have all that they can have."""
-LONGEST = 400
+MAX_CELL_LETTERS = 400
 """Letters of one cell of the table of operations."""
-COUNTED = (
+FLOPS_NOTE = (
     "FLOPs are counted as PyTorch counts them: two for each multiply-add of matrix products and convolutions, none "
     "for other operations. Each parameter is counted at the first operation that reads it, even if that operation "
     "only transposes it."
@@ -64,7 +64,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
     """
     where = parts(trace)
     heads = _headers(trace, where, start)
-    left = MOST - len(json.dumps(heads))
+    left = MAX_BYTES - len(json.dumps(heads))
     details: dict[str, Any] = {}
     blobs: list[bytes] = []
     at = 0
@@ -85,7 +85,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
         "details": details,
         "mask": MASK,
         "columns": COLUMNS,
-        "counted": COUNTED,
+        "counted": FLOPS_NOTE,
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
@@ -95,7 +95,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
 def fits(trace: Trace) -> bool:
     """Return whether one message is likely to hold all steps: an estimate from the shapes of their tensors."""
     sizes = (heatmap.weight(value.shape) for step in trace.steps if (value := trace.value(step)) is not None)
-    return sum(sizes) + EACH * len(trace.steps) <= MOST
+    return sum(sizes) + STEP_BYTES * len(trace.steps) <= MAX_BYTES
 
 
 def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
@@ -315,7 +315,7 @@ def rows(ops: Sequence[Op]) -> list[list[Any]]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+    return text if len(text) <= MAX_CELL_LETTERS else f"{text[:MAX_CELL_LETTERS]} …"
 
 
 def _more(ops: Sequence[Op]) -> str:

@@ -19,7 +19,7 @@ from tracer.figures.predictions import class_bars, model_output
 from tracer.figures.tensors.heatmap import as_array
 from tracer.record import CHANGED_SUFFIX, Step, Trace
 
-SMALL = 0.05
+MIN_DIGITS_CHANGE = 0.05
 """Percentage points below which a change is told in words."""
 LINES, ROWS = 6, 12
 """Most equations, and most rows of numbers."""
@@ -89,7 +89,7 @@ def sentence(plain: Trace, trace: Trace) -> str:
     before, after = (dict(zip(*each, strict=True)) for each in both if each)
     if first == now:
         points = 100 * (after[now] - before[now])
-        if abs(points) < SMALL:
+        if abs(points) < MIN_DIGITS_CHANGE:
             share = class_bars.percent(after[now])
             return f"The answer stays **{texts.escape(now)}**, and its probability hardly changes: it is {share}."
         way = "more" if points > 0 else "less"

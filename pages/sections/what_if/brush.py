@@ -25,7 +25,7 @@ SIDE = 160
 """Pixels of a picture of fills, along its longer side."""
 WHY = "This model always runs on all of its patches, so none can be removed from the sequence."
 """Why patches are hidden in the photo alone."""
-FEW = 3
+TOP_CLASSES = 3
 """Classes whose probabilities are shown beside the brush."""
 
 
@@ -117,6 +117,6 @@ def _answer(plain: Trace, trace: Trace) -> list[tuple[str, str, tuple[str, float
     percent = class_bars.percent
     return [
         (name, percent(old[name]), (percent(new[name]), new[name]), class_bars.arrow(old[name], new[name]))
-        for name in names[:FEW]
+        for name in names[:TOP_CLASSES]
         if name in old and name in new
     ]

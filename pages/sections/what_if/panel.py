@@ -17,7 +17,7 @@ from tracer.record import AttentionRecord, Step, Trace
 KEY = "what if"
 FACTORS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0)
 """The factors of a slider."""
-FEW = 2
+TOP_CLASSES = 2
 """Classes whose bars the panel draws."""
 HEADS = 16
 """Heads of a block that are offered each; of more, the one on screen."""
@@ -37,7 +37,7 @@ def show(offer: Callable[[Trace], None]) -> None:
         offer(plain)
         trace = session.trace()
         if trace.changes:
-            before_after.answer(plain, trace, "panel answer", FEW)
+            before_after.answer(plain, trace, "panel answer", TOP_CLASSES)
             st.button(
                 "Undo the changes", key="undo in panel", icon=":material/undo:", on_click=session.change, args=((),)
             )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracer.lessons.writing.padding import PaddedAnswer
 
 DOING = "Reading the last token from a cache"
-NAMED = 64
+MAX_TEXTS = 64
 """Tokens whose texts the browser gets."""
 
 
@@ -57,7 +57,7 @@ def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Tr
     model = run_cache.load(name, options)
     spell = model.spec.spell or token_names
     logits = cache_costs.last_logits(trace)
-    best = logits.topk(min(NAMED, len(logits))).indices.tolist()
+    best = logits.topk(min(MAX_TEXTS, len(logits))).indices.tolist()
     names = dict(zip(best, spell(model, best), strict=True))
     run = DecoderRun(trace, logits.numpy().tobytes(), names)
     inputs = session.inputs(model, chosen, options)

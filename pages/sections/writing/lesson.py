@@ -29,7 +29,7 @@ from tracer.symbols import notation
 if TYPE_CHECKING:
     from tracer.lessons.writing.cache_costs import CacheCosts
 
-DRAWN = 64
+MAX_TOKENS = 64
 """The last tokens whose mask and keys are drawn."""
 PLACES = "mask", "angles", "places", "position", "text_position"
 """Lines before the blocks that differ where tokens are read from a cache."""
@@ -132,8 +132,8 @@ def _panels(run: DecoderRun, cached: Trace, layer: int) -> list[Panel]:
     from tracer.attention.masks import inspection  # with it comes torch
 
     record = layers(run.trace)[layer]
-    first = max(0, record.keys - DRAWN)
-    queries = list(range(max(0, record.queries - DRAWN), record.queries))
+    first = max(0, record.keys - MAX_TOKENS)
+    queries = list(range(max(0, record.queries - MAX_TOKENS), record.queries))
     seen = as_array(inspection.whole(run.trace, queries, layer).open[0][:, first:]).astype(float)
     panels = [
         Panel(
@@ -146,7 +146,7 @@ def _panels(run: DecoderRun, cached: Trace, layer: int) -> list[Panel]:
         cells = None if step is None else cached.values.get(step.value)
         if step is None or cells is None or cells.ndim != 4:
             continue
-        columns = as_array(cells[0, 0]).T[:, -DRAWN:]
+        columns = as_array(cells[0, 0]).T[:, -MAX_TOKENS:]
         frame = ("column", columns.shape[1] - 1, f"Framed: the {name} of the new token, the only one that is computed.")
         start = (1, cells.shape[2] - columns.shape[1] + 1)
         panels.append(Panel(title, columns, "feature", "token", first=start, square=False, frame=frame))
@@ -186,7 +186,7 @@ def _costs(run: DecoderRun, costs: CacheCosts) -> None:
         "decoding",
         lambda: decoding_costs.per_token(lengths, [pair[0] for pair in pairs], [pair[1] for pair in pairs], length),
     )
-    st.plotly_chart(figure, config=render_cache.PLAIN, alt="FLOPs of each token, with a cache and without")
+    st.plotly_chart(figure, config=render_cache.PLAIN_CONFIG, alt="FLOPs of each token, with a cache and without")
 
 
 def _textbook(cached: Trace, layer: int) -> None:
