@@ -200,13 +200,13 @@ def test_a_saved_run_opens_on_all_pages(tmp_path):
     assert session_photo(other).size == (40, 60)
 
 
-LOOSE = tuple(replace(op, step=None) for op in handmade.sample().ops)
-BARE = {"ops": LOOSE, "steps": (), "attentions": (), "picture": None, "result": {}}
+LOOSE_OPS = tuple(replace(op, step=None) for op in handmade.sample().ops)
+BARE_RUN = {"ops": LOOSE_OPS, "steps": (), "attentions": (), "picture": None, "result": {}}
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"steps": (), "ops": LOOSE}, {"picture": None}, BARE],
+    [{}, {"steps": (), "ops": LOOSE_OPS}, {"picture": None}, BARE_RUN],
     ids=["awkward", "no steps", "no photo", "operations only"],
 )
 def test_any_run_opens_on_all_pages(tmp_path, changes):

@@ -32,7 +32,7 @@ SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
 SCORES = "block1.attention.scores"
 
 
-def said(at, step: str = SCORES) -> str:
+def proof_text(at, step: str = SCORES) -> str:
     return "".join(text for _, text in sent(at)[1]["details"][step]["proof"])
 
 
@@ -87,7 +87,7 @@ def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
         "path": background_checks.PATH,
         "token": facts["token"],
     }
-    assert "other runs" not in said(at)
+    assert "other runs" not in proof_text(at)
     assert (asked(facts["token"]), asked("guessed"), asked("x" * 200)) == (202, 404, 413)
     nothing_known.set()
     background_checks.wait(("vit", ()))
@@ -106,7 +106,7 @@ def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_know
     for number, at in enumerate(pages):
         upload(at, picture("PNG", (40, 30), number), f"{number}.png")
         at.run()
-    assert all("holds on 3 other runs" in said(at) for at in pages)
+    assert all("holds on 3 other runs" in proof_text(at) for at in pages)
     assert len(background_checks._results) == 1 and len(background_checks._shown) == 3, "the sample's and two photos'"
     held = [weakref.ref(at.session_state["visitor"].run()) for at in pages]
     at = None
@@ -126,9 +126,9 @@ def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
     at = opened("pages/trace.py")
     details = sent(at)[1]["details"]
     assert Counter(detail["verdict"] for detail in details.values()) == {"proven": 90, "disproven": 1}
-    assert said(at).startswith("Disproven. It does not hold on another run")
-    assert "This check does not test" in said(at, "cls")
-    assert said(at, "logits").endswith(bounded.ELSEWHERE)
+    assert proof_text(at).startswith("Disproven. It does not hold on another run")
+    assert "This check does not test" in proof_text(at, "cls")
+    assert proof_text(at, "logits").endswith(bounded.ELSEWHERE)
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch,
     at = opened("pages/trace.py")
     background_checks.wait(("vit", ()))
     at.run()
-    assert said(at).endswith("It was not checked on other runs (no such sample).")
+    assert proof_text(at).endswith("It was not checked on other runs (no such sample).")
     assert {detail["verdict"] for detail in sent(at)[1]["details"].values()} == {"proven"}
 
 
@@ -196,7 +196,7 @@ def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
             assert "more than is done unasked" in bounded.check(run).step("logits").replayed
             small.setattr(background_checks, "find", lambda key: pytest.fail("it is too large"))
             at = opened("pages/trace.py")
-            assert not sent(at)[0]["checking"] and "In Python, trace.check() does it." in said(at)
+            assert not sent(at)[0]["checking"] and "In Python, trace.check() does it." in proof_text(at)
 
 
 def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatch):

@@ -19,7 +19,7 @@ from tests.security.test_load import finished
 from tests.support.serving import ROOT
 from tracer.utils import atomic_write
 
-FAST = (
+FAST_COMMANDS = (
     pytest.param(commands.full_disk_under_a_save, marks=pytest.mark.sweep),
     pytest.param(commands.no_home, marks=pytest.mark.sweep),
     commands.read_only_install,
@@ -27,7 +27,7 @@ FAST = (
 )
 
 
-@pytest.mark.parametrize("fault", FAST, ids=lambda fault: getattr(fault, "__name__", None))
+@pytest.mark.parametrize("fault", FAST_COMMANDS, ids=lambda fault: getattr(fault, "__name__", None))
 def test_a_fault_is_said_in_a_line_and_nothing_is_lost(fault, tmp_path):
     assert fault(tmp_path)
 

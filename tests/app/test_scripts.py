@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "pages").rglob("*.js"))
-ASSIGNED = re.compile(r".*\.on[a-z]+ *=(?!=) *(?P<handler>.*)")  # the last of a chain
+ASSIGNED_HANDLER = re.compile(r".*\.on[a-z]+ *=(?!=) *(?P<handler>.*)")  # the last of a chain
 BLOCK = re.compile(r"(?:async )?(?:\(.*?\)|\w+) => \{$")
 
 
 def returning(script: str) -> list[str]:
     """Return the handlers that are not functions with a body in braces: what such a one gives may cancel the event."""
-    handlers = [match["handler"] for match in map(ASSIGNED.search, script.splitlines()) if match]
+    handlers = [match["handler"] for match in map(ASSIGNED_HANDLER.search, script.splitlines()) if match]
     return [handler for handler in handlers if not BLOCK.match(handler)]
 
 

@@ -135,7 +135,7 @@ def values_summed(q, k, v, net):
     return (weights[..., None] * v[:, :, None]).sum(-2), weights
 
 
-SPELLED = [
+SPELLINGS = [
     values_summed,
     einsum,
     einsum_of_other_axes,
@@ -163,7 +163,7 @@ def traced(spelled, dtype=torch.float32):
         return tracer.trace(net, torch.randn(B, S, D, dtype=dtype)), net
 
 
-@pytest.mark.parametrize("spelled", SPELLED, ids=lambda spelled: spelled.__name__)
+@pytest.mark.parametrize("spelled", SPELLINGS, ids=lambda spelled: spelled.__name__)
 def test_the_weights_are_those_that_ran(spelled, tmp_path):
     trace, net = traced(spelled)
     assert [record.problem for record in trace.attentions] == [""]

@@ -65,11 +65,11 @@ def transformers(name, config, **more):
 
 STAGES = {"embed_dims": (16, 32, 64, 64), "num_heads": (2, 2, 4, 4), "depths": (2, 1, 1, 1), "img_size": 64}
 WINDOWS = {"img_size": 64, "window_size": 4, "embed_dim": 16, "depths": (2,), "num_heads": (2,)}
-CLASSED = {"img_size": 64, "embed_dim": 16, "depth": 1, "num_heads": 4}
+CLASSIFIER_SIZES = {"img_size": 64, "embed_dim": 16, "depth": 1, "num_heads": 4}
 SPARSE = {"block_size": 4, "num_random_blocks": 1, "attention_type": "block_sparse", "max_position_embeddings": 64}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "max_position_embeddings": 64, "sliding_window": 8}
 
-FOUND = {
+EXPECTED_ATTENTION = {
     # of each layer: heads, queries, keys, mask
     "swin": (swin, [(2, 16, 16, "none"), (2, 16, 16, "windows"), (4, 16, 16, "none"), (4, 16, 16, "none")]),
     "swin_v2": (swin_v2, [(2, 16, 16, "none"), (2, 16, 16, "windows")]),
@@ -84,7 +84,7 @@ FOUND = {
         [(1, 64, 64, "none"), (2, 16, 64, "none")],
     ),
     "nest": (nest, [(2, 64, 64, "none"), (4, 64, 64, "none")]),
-    "cait": (timm("cait_xxs24_224", **CLASSED), [(4, 16, 16, "none"), (4, 1, 17, "none"), (4, 1, 17, "none")]),
+    "cait": (timm("cait_xxs24_224", **CLASSIFIER_SIZES), [(4, 16, 16, "none"), (4, 1, 17, "none"), (4, 1, 17, "none")]),
     "gpt_oss": (
         transformers("GptOssForCausalLM", "GptOssConfig", num_key_value_heads=2, head_dim=16, **EXPERTS),
         [(4, 64, 64, "given"), (4, 64, 64, "causal")],
@@ -99,9 +99,9 @@ def traced(made):
         return tracer.trace(net.eval(), x, prove=False)
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", EXPECTED_ATTENTION)
 def test_heads_queries_keys_and_masks_are_those_of_the_model_and_a_file_has_them_too(name, tmp_path):
-    made, expected = FOUND[name]
+    made, expected = EXPECTED_ATTENTION[name]
     trace = traced(made)
     assert [record.problem for record in trace.attentions] == [""] * len(expected)
     assert [(r.heads, r.queries, r.keys, r.mask) for r in trace.attentions] == expected
@@ -136,7 +136,7 @@ def test_attention_of_channels_is_not_of_tokens():
 
 
 def test_a_row_with_a_sink_sums_to_less_than_one():
-    trace = traced(FOUND["gpt_oss"][0])
+    trace = traced(EXPECTED_ATTENTION["gpt_oss"][0])
     sums = trace.attention(0).sum(-1)
     assert sums.max() < 1 - 1e-3 and sums.min() > 0
     assert kind(visible(trace, 1)) == "causal" and visible(trace, 0).sum(-1).max() == 8

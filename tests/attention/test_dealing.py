@@ -53,14 +53,14 @@ def test_the_drawing_has_a_band_for_each_head_twice_and_says_so():
     assert [drawn.count(f">{head}</text>") for head in range(4)] == [0, 2, 2, 2]  # on screen, heads count from 1
 
 
-PACKED = {
+PACKED_WEIGHTS = {
     "hf:gpt2": "transformer.h.0.attn.c_attn.weight",
     "timm:vit_tiny_patch16_224": "blocks.0.attn.qkv.weight",
     "torchvision:vit_b_16": "encoder.layers.encoder_layer_0.self_attention.in_proj_weight",
 }
 
 
-@pytest.mark.parametrize("name", cases(PACKED, ()))
+@pytest.mark.parametrize("name", cases(PACKED_WEIGHTS, ()))
 def test_a_packed_product_is_three_bands_with_heads_in_each(name):
     model, _, (packed,) = found(name, **({"L": 1} if name.startswith("torchvision") else {}))
     D, h = packed.shape[0], packed.heads
@@ -68,7 +68,7 @@ def test_a_packed_product_is_three_bands_with_heads_in_each(name):
     assert packed.transposed == (name != "hf:gpt2")
     expected = {(at * D + head * D // h, D // h, head, part) for at, part in enumerate("QKV") for head in range(h)}
     assert set(packed.bands) == expected
-    weight = dict(model.net.named_parameters())[PACKED[name]]
+    weight = dict(model.net.named_parameters())[PACKED_WEIGHTS[name]]
     assert weight.shape == (packed.shape[::-1] if packed.transposed else packed.shape)
     drawn = head_columns.drawing(packed)
     assert drawn.count("<rect") == 3 * h * (1 + packed.transposed) and drawn.count(">V</text>") == 1 + packed.transposed

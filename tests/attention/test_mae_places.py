@@ -9,7 +9,7 @@ from PIL import Image
 import tracer
 from tracer.attention import places, unseen
 
-FRAMED = {"H": 16, "W": 24, "P": 8, "D": 16, "h": 2, "d_ff": 24, "L": 1, "L_dec": 1}
+FRAME_SIZES = {"H": 16, "W": 24, "P": 8, "D": 16, "h": 2, "d_ff": 24, "L": 1, "L_dec": 1}
 
 
 def boxed(trace, token: int) -> tuple[slice, slice]:
@@ -24,7 +24,7 @@ def boxed(trace, token: int) -> tuple[slice, slice]:
 
 def test_the_boxes_of_visible_patches_are_the_pixels_that_the_encoder_got():
     """Cut out of the photo, each box gives, by the embedding and the position of its place, the token that ran."""
-    model = tracer.load("mae", **FRAMED)
+    model = tracer.load("mae", **FRAME_SIZES)
     pixels = np.random.default_rng(0).integers(0, 256, (16, 40), dtype=np.uint8)  # a crop that needs no resizing
     trace = model.trace(image=Image.fromarray(pixels), N_v=4, seed=2)
     photo, p = trace.values["photo"][..., 0], dict(model.net.named_parameters())
@@ -40,7 +40,7 @@ def test_the_boxes_of_visible_patches_are_the_pixels_that_the_encoder_got():
 @pytest.mark.parametrize("seed", range(3))
 def test_painting_over_a_box_changes_its_token_alone(seed):
     """Found without any list: which pixels of the photo reach which token of the encoder."""
-    model = tracer.load("mae", **FRAMED)
+    model = tracer.load("mae", **FRAME_SIZES)
     pixels = np.random.default_rng(seed).integers(0, 200, (16, 40), dtype=np.uint8)
     before = model.trace(image=Image.fromarray(pixels), N_v=3, seed=seed)
     reached = np.zeros(pixels.shape, bool)

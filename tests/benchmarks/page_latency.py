@@ -20,7 +20,7 @@ from typing import Any
 from tracer.benchmarks.tracing_overhead import MB, _row
 
 STARTS, KEYS, TURNS = 5, 40, 3
-IDLE = 0.1
+MAX_IDLE_CPU = 0.1
 """Seconds of CPU in a second of which a server has nothing to do."""
 PAGES = ("Trace", "Attention", "Mask", "Operations", "Overview")
 HEADING = "[data-testid=stMain] h1"
@@ -34,7 +34,7 @@ WATCH = """() => {
 }"""
 """From a key to the frame in which what it did is painted."""
 
-PICTURED = """new PerformanceObserver((list) => {
+FIRST_PICTURE_SCRIPT = """new PerformanceObserver((list) => {
   for (const { url, startTime } of list.getEntries()) if (url) window.pictured ??= startTime;
 }).observe({ type: "largest-contentful-paint", buffered: true });"""
 """When the first picture is painted."""
@@ -108,7 +108,7 @@ def _quiet(number: int) -> None:
     before, deadline = _cpu(number), time.monotonic() + 180
     while before is not None and time.monotonic() < deadline:
         time.sleep(1)
-        if (now := _cpu(number)) is None or now - before < IDLE:
+        if (now := _cpu(number)) is None or now - before < MAX_IDLE_CPU:
             return
         before = now
 
@@ -123,7 +123,7 @@ def _first(browser, address: str, number: int) -> Iterator[dict]:
     headings, pictures, alive, sizes, since = [], [], [], [], None
     for start in range(STARTS + 1):
         page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-        page.add_init_script(PICTURED)
+        page.add_init_script(FIRST_PICTURE_SCRIPT)
         asked = _requests(page)
         started = time.perf_counter()
         page.goto(address, wait_until="commit")

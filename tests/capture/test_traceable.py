@@ -129,7 +129,7 @@ def compiled_in_place():
     return net
 
 
-COMPILED = {
+COMPILED_MODULES = {
     "the module": lambda: torch.compile(nn.Linear(4, 3)),
     "'1'": lambda: nn.Sequential(nn.ReLU(), torch.compile(nn.Linear(4, 3))),
     "'0'": compiled_in_place,
@@ -137,10 +137,10 @@ COMPILED = {
 }
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", COMPILED_MODULES)
 def test_what_is_compiled_is_refused_in_words(name):
     with pytest.raises(ValueError, match=f"^{name} was compiled by torch.compile"):
-        tracer.trace(COMPILED[name](), torch.randn(2, 4))
+        tracer.trace(COMPILED_MODULES[name](), torch.randn(2, 4))
 
 
 def test_flex_attention_is_traced_completely():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tracer
-from tests.diagnostics.tutorial_modules import MISSED, TUTORIALS
+from tests.diagnostics.tutorial_modules import MISSED_MISTAKES, TUTORIALS
 from tracer.diagnostics.findings import sources
 
 
@@ -21,7 +21,7 @@ def trace_of(name: str, wrong: bool):
 def test_a_mistake_is_found_at_its_line_or_listed_as_missed(name):
     trace = trace_of(name, True)
     lines = [source.text for finding in trace.findings for source in sources(finding, trace)]
-    assert any(line.endswith("# wrong") for line in lines) == (name not in MISSED), lines
+    assert any(line.endswith("# wrong") for line in lines) == (name not in MISSED_MISTAKES), lines
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
@@ -30,4 +30,4 @@ def test_no_correct_twin_is_accused(name):
 
 
 def test_at_least_four_of_five_are_found():
-    assert TUTORIALS.keys() > MISSED and len(TUTORIALS) - len(MISSED) >= 16
+    assert TUTORIALS.keys() > MISSED_MISTAKES and len(TUTORIALS) - len(MISSED_MISTAKES) >= 16

@@ -1,6 +1,6 @@
 """Mistakes of tutorials and issue trackers, each with its correct twin, in the spelling of their authors.
 
-They were written apart from the rules: `MISSED` lists those that no rule finds.
+They were written apart from the rules: `MISSED_MISTAKES` lists those that no rule finds.
 """
 
 from __future__ import annotations
@@ -418,6 +418,6 @@ class EncoderLayerWithOneResidual(Base):
         return self.norm2(y if self.wrong else x + y)  # wrong
 
 
-MISSED = frozenset({"EncoderLayerWithOneResidual"})
+MISSED_MISTAKES = frozenset({"EncoderLayerWithOneResidual"})
 """The mistakes that no rule finds. Rules for `LogitsOfTheWrongSample`, `LikelihoodOfLogits` and
 `FusedAttentionOverHeads` were written after these modules."""

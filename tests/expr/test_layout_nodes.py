@@ -58,7 +58,7 @@ from tracer.symbols.notation import symbol
 
 B, S, h, d_k, N, C, H, W = map(symbol, ("B", "S", "h", "d_k", "N", "C", "H", "W"))
 SIZES = {"B": 2, "S": 5, "h": 3, "d_k": 4, "N": 6, "C": 7, "H": 8, "W": 9}
-FULL = (None, None, None)
+FULL_SLICE = (None, None, None)
 
 
 def size(expression) -> float:
@@ -134,22 +134,22 @@ def test_layouts(printed):
     assert node.func(*node.args) == node
 
 
-PICKED = {
-    r"{\mathbf{X}}_{[:,\,0,\,:]}": ((FULL, 0, FULL), lambda x: x[:, 0]),
-    r"{\mathbf{X}}_{[0,\,:,\,:]}": ((0, FULL, FULL), lambda x: x[0]),
-    r"{\mathbf{X}}_{[\ldots,\,2:4]}": ((FULL, FULL, (2, 4, None)), lambda x: x[..., 2:4]),
-    r"{\mathbf{X}}_{[\ldots,\,:d_k]}": ((FULL, FULL, (None, d_k, None)), lambda x: x[..., :4]),
-    r"{\mathbf{X}}_{[:,\,1:,\,0]}": ((FULL, (1, None, None), 0), lambda x: x[:, 1:, 0]),
-    r"{\mathbf{X}}_{[:,\,-1,\,:]}": ((FULL, -1, FULL), lambda x: x[:, -1]),
-    r"{\mathbf{X}}_{[\ldots,\,::2]}": ((FULL, FULL, (None, None, 2)), lambda x: x[..., ::2]),
-    r"{\mathbf{X}}_{[:,\,1:-1,\,1::3]}": ((FULL, (1, -1, None), (1, None, 3)), lambda x: x[:, 1:-1, 1::3]),
+INDEXED_CASES = {
+    r"{\mathbf{X}}_{[:,\,0,\,:]}": ((FULL_SLICE, 0, FULL_SLICE), lambda x: x[:, 0]),
+    r"{\mathbf{X}}_{[0,\,:,\,:]}": ((0, FULL_SLICE, FULL_SLICE), lambda x: x[0]),
+    r"{\mathbf{X}}_{[\ldots,\,2:4]}": ((FULL_SLICE, FULL_SLICE, (2, 4, None)), lambda x: x[..., 2:4]),
+    r"{\mathbf{X}}_{[\ldots,\,:d_k]}": ((FULL_SLICE, FULL_SLICE, (None, d_k, None)), lambda x: x[..., :4]),
+    r"{\mathbf{X}}_{[:,\,1:,\,0]}": ((FULL_SLICE, (1, None, None), 0), lambda x: x[:, 1:, 0]),
+    r"{\mathbf{X}}_{[:,\,-1,\,:]}": ((FULL_SLICE, -1, FULL_SLICE), lambda x: x[:, -1]),
+    r"{\mathbf{X}}_{[\ldots,\,::2]}": ((FULL_SLICE, FULL_SLICE, (None, None, 2)), lambda x: x[..., ::2]),
+    r"{\mathbf{X}}_{[:,\,1:-1,\,1::3]}": ((FULL_SLICE, (1, -1, None), (1, None, 3)), lambda x: x[:, 1:-1, 1::3]),
 }
 
 
-@pytest.mark.parametrize("printed", PICKED)
+@pytest.mark.parametrize("printed", INDEXED_CASES)
 def test_places(printed):
     x, value = tensor(B, S, h * d_k)
-    entries, plain = PICKED[printed]
+    entries, plain = INDEXED_CASES[printed]
     node = Slice(x, entries)
     assert latex(node) == printed
     agree(node, {x.key: value}, plain(value))

@@ -18,13 +18,13 @@ from PIL import Image
 
 from tests.faults.place import Server, copied, read_only, small_disk
 
-SLOW = 120_000
+MAX_MILLISECONDS = 120_000
 """Milliseconds that a page may take on a machine that is busy."""
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ARGUMENTS += ["--disable-component-update", "--disable-sync"]
-DONE = "What this run proves"
+DONE_TEXT = "What this run proves"
 WRITING = "/?model=nanogpt&text=To+be%2C+or+not"
-LONG = "/?model=nanogpt&text=" + "To+be%2C+or+not+" * 15
+LONG_ADDRESS = "/?model=nanogpt&text=" + "To+be%2C+or+not+" * 15
 """A text whose run takes long enough to be broken off."""
 
 
@@ -34,14 +34,14 @@ def browser_killed_in_a_run(folder: Path) -> str:
         page = _opened(mine, server.address)
         _give(page, "mine.png", _photo())
         page.get_by_text("Your photo: mine.png").wait_for()
-        long = f"{server.address}{LONG}"
+        long = f"{server.address}{LONG_ADDRESS}"
         _running(other, long)
         _kill(other)
         page.get_by_role("link", name="Attention").click()
         page.get_by_role("heading", name=re.compile("attend to")).wait_for()
         assert page.get_by_text("Your photo: mine.png").is_visible(), "the photo of another visitor is lost"
         again = _opened(mine, long)
-        assert again.get_by_text(DONE).is_visible()
+        assert again.get_by_text(DONE_TEXT).is_visible()
         server.quiet()
     return "the other visitor keeps the photo, and the same address opens anew"
 
@@ -73,7 +73,7 @@ def sigterm_in_a_run(folder: Path) -> str:
         writer, looker = _opened(browser, server.address + WRITING), _opened(browser, server.address)
         _give(looker, "mine.png", _photo())
         looker.get_by_text("Your photo: mine.png").wait_for()
-        running = _running(browser, server.address + LONG)
+        running = _running(browser, server.address + LONG_ADDRESS)
         start = time.monotonic()
         status = server.end(signal.SIGTERM, 60)
         took = time.monotonic() - start
@@ -81,10 +81,10 @@ def sigterm_in_a_run(folder: Path) -> str:
         assert status in (0, -signal.SIGTERM, 128 + signal.SIGTERM), f"it ended with status {status}"
         server.start()
         for page in (writer, looker, running):
-            page.set_default_timeout(SLOW)
+            page.set_default_timeout(MAX_MILLISECONDS)
             page.reload()
         writer.locator(".sentence", has_text="To be, or not").wait_for()
-        running.get_by_text(DONE).wait_for()
+        running.get_by_text(DONE_TEXT).wait_for()
         said = looker.get_by_text(re.compile("mine.png is not kept here any more"))
         said.wait_for()
         server.quiet()
@@ -117,7 +117,7 @@ def full_disk_under_the_app(folder: Path) -> str:
                     _fill(file)
             _give(page, "mine.png", _photo(900))
             page.get_by_text("Your photo: mine.png").wait_for()
-            with page.expect_download(timeout=SLOW) as kept:
+            with page.expect_download(timeout=MAX_MILLISECONDS) as kept:
                 page.get_by_role("button", name="Save this run").click()
             size = Path(kept.value.path()).stat().st_size
             assert size > 100_000, f"the file has {size} bytes"
@@ -141,8 +141,8 @@ def no_network_under_the_app(folder: Path) -> str:
         page = browser.new_page()
         page.goto(f"{server.address}/?model=hf%3Aopenai-community%2Fgpt2")
         said = page.get_by_role("alert").filter(has_text="gpt2")
-        said.wait_for(timeout=SLOW)
-        page.get_by_text(DONE).wait_for(timeout=SLOW)
+        said.wait_for(timeout=MAX_MILLISECONDS)
+        page.get_by_text(DONE_TEXT).wait_for(timeout=MAX_MILLISECONDS)
         server.quiet()
         return " ".join(said.inner_text().split())
 
@@ -156,7 +156,7 @@ def weights_missing_under_the_app(folder: Path) -> str:
         page = browser.new_page()
         page.goto(f"{server.address}{WRITING}")
         said = page.get_by_role("alert").filter(has_text="nanogpt.safetensors").first
-        said.wait_for(timeout=SLOW)
+        said.wait_for(timeout=MAX_MILLISECONDS)
         seen = " ".join(said.inner_text().split())
         _opened(browser, server.address)
         shutil.move(folder / "aside", file)
@@ -205,9 +205,9 @@ def _kill(chromium) -> None:
 def _opened(browser, address: str):
     """A page at an address, with the run on it."""
     page = browser.new_page()
-    page.set_default_timeout(SLOW)
+    page.set_default_timeout(MAX_MILLISECONDS)
     page.goto(address)
-    page.get_by_text(DONE).wait_for()
+    page.get_by_text(DONE_TEXT).wait_for()
     return page
 
 
@@ -215,7 +215,7 @@ def _running(browser, address: str):
     """A page at an address whose run has begun."""
     page = browser.new_page()
     page.goto(address)
-    page.locator(".stApp[data-test-script-state=running]").wait_for(state="attached", timeout=SLOW)
+    page.locator(".stApp[data-test-script-state=running]").wait_for(state="attached", timeout=MAX_MILLISECONDS)
     return page
 
 

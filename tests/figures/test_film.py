@@ -365,7 +365,7 @@ def test_the_command_writes_a_film_of_a_model_and_of_a_saved_run(tmp_path, capsy
         assert sentence in capsys.readouterr().err
 
 
-SHOWN = """() => {
+READ_FILM = """() => {
   const film = document.querySelector(".film");
   const outside = [...film.querySelectorAll("*")].filter((node) => {
     const box = node.getBoundingClientRect();
@@ -423,7 +423,7 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(path.as_uri())
     for index, each in enumerate(board.beats):
-        shown = page.evaluate(SHOWN)
+        shown = page.evaluate(READ_FILM)
         assert (shown["beat"], shown["scrolls"], shown["small"]) == (index, False, 0), each.label
         assert (shown["outside"], shown["cut"]) == ([], []), each.label
         assert page.inner_text(".title") == each.caption.title
@@ -438,7 +438,7 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.keyboard.press("PageUp")
     page.keyboard.press("ArrowLeft")
     last = len(board.beats) - 3
-    assert page.evaluate(SHOWN)["beat"] == last
+    assert page.evaluate(READ_FILM)["beat"] == last
     row = board.trace.attention(5)[0]
     assert f"{100 * row.mean(0)[0].max().item():.1f}" in page.inner_text(".point")
     if size[0] == 1400:
@@ -454,7 +454,7 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.select_option(".token", "9")
     assert f"{100 * row[2, 9].max().item():.1f}" in page.inner_text(".point")
     page.click(".scrubber button >> nth=0")
-    assert page.evaluate(SHOWN)["beat"] == 0
+    assert page.evaluate(READ_FILM)["beat"] == 0
     stops = []
     for _ in range(9):
         page.keyboard.press("Tab")
@@ -498,7 +498,7 @@ def test_twelve_frames_print_with_model_photo_and_address_on_each_sheet(boards, 
     page.keyboard.press("ArrowRight")
     printed = page.pdf(path=tmp_path / "film.pdf", prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 2
-    shown = page.evaluate(SHOWN)
+    shown = page.evaluate(READ_FILM)
     assert (shown["beat"], shown["scrolls"], shown["outside"]) == (1, False, [])  # as it was
     assert not page.query_selector(".sheets") and not page.evaluate("document.querySelector('.film').style.width")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")

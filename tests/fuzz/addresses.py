@@ -45,7 +45,7 @@ NAMES = {
     **dict.fromkeys(("token", "n", "V", "patch", "codes", "tau", "width", "heads", "section"), ("0", "3", "9999")),
 }
 """Values of what an address names, the places on lesson pages among them."""
-LEFT = 2_000
+MAX_LETTERS = 2_000
 """Characters of an address: longer ones are cut before a browser sends them."""
 
 
@@ -60,7 +60,7 @@ def made(chance: Random, folder: Path) -> dict[str, list[str]]:
             if chance.random() < 0.6
             else str(chance.choice((mutate.junk(chance), chance.choice(mutate.TEXT))))
         )
-        pairs.append(f"{name}={quote(value[:LEFT], errors='replace')}")
+        pairs.append(f"{name}={quote(value[:MAX_LETTERS], errors='replace')}")
     query = "&".join(pairs)
     if chance.random() < 0.3:
         query = mutate.damaged(query.encode(), chance).decode("latin-1")

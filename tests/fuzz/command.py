@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-QUIET = {
+QUIET_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
     "OMP_NUM_THREADS": "1",
@@ -23,9 +23,9 @@ QUIET = {
     "STREAMLIT_LOGGER_LEVEL": "critical",
     "PYTHONDONTWRITEBYTECODE": "1",  # no input may write a file, so what is imported late is not kept
 }
-WARM = 12
+WARM_UP_INPUTS = 12
 """How many inputs of each kind a process opens before it counts, so that most pages were drawn once."""
-ENDED = {
+SIGNAL_MESSAGES = {
     signal.SIGPROF: "takes processor time without end",
     signal.SIGALRM: "waits for something without end",
     signal.SIGKILL: "is killed by the system, which ran out of memory",
@@ -69,7 +69,7 @@ class Tally:
         return "\n".join([*lines, f"{self.count:,} inputs, {len(self.wrong)} findings"])
 
 
-def results(first: int, stop: int, step: int = 1, warm: int = WARM) -> Iterator[dict]:
+def results(first: int, stop: int, step: int = 1, warm: int = WARM_UP_INPUTS) -> Iterator[dict]:
     """What became of the input of every `step`-th seed, in order. A process that an input ends is started anew.
 
     Each process opens `warm` others of each kind first.
@@ -90,7 +90,7 @@ def results(first: int, stop: int, step: int = 1, warm: int = WARM) -> Iterator[
             return
         if at is None:
             raise RuntimeError(f"a worker ended with {process.returncode} before it opened anything: {said}")
-        why = ENDED.get(-process.returncode, f"ends the process with status {process.returncode}")
+        why = SIGNAL_MESSAGES.get(-process.returncode, f"ends the process with status {process.returncode}")
         frames = [line.strip() for line in said.splitlines() if "/tracer/" in line or "/pages/" in line][:3]
         yield _ended(at, f"{why} ({' < '.join(frames)})")
         first = at + step
@@ -104,11 +104,11 @@ def _started(first: int, stop: int, step: int, warm: int, log) -> subprocess.Pop
     program = f"import sys; sys.path[:0] = {[str(TESTS.parent)]!r}\n"
     program += f"from tests.fuzz import worker; worker.main({first}, {stop}, {step}, {warm})"
     command = [sys.executable, "-c", program]
-    options = {"cwd": TESTS.parent, "env": {**os.environ, **QUIET}, "stdin": subprocess.DEVNULL}
+    options = {"cwd": TESTS.parent, "env": {**os.environ, **QUIET_ENVIRONMENT}, "stdin": subprocess.DEVNULL}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, **options)
 
 
-def told(result: dict) -> str:
+def format_failure(result: dict) -> str:
     """A finding in a line or two, with how to see it again."""
     seed, wrong = result["seed"], "; ".join(result["wrong"])
     return f"{result['kind']} {seed}: {wrong}\n    python -m tests.fuzz --replay {seed}"
@@ -123,7 +123,7 @@ def main() -> int:
     parser.add_argument("--replay", type=int, metavar="SEED", help="the input of one seed, here, with its traceback")
     options = parser.parse_args()
     if options.replay is not None:
-        os.environ.update(QUIET)
+        os.environ.update(QUIET_ENVIRONMENT)
         from tests.fuzz.worker import replay
 
         return replay(options.replay)
@@ -134,7 +134,7 @@ def main() -> int:
         for result in results(options.first + job, stop, options.jobs):
             tally.add(result)
             if result["wrong"]:
-                print(told(result), flush=True)
+                print(format_failure(result), flush=True)
             if tally.count % 1_000 == 0:
                 print(f"{tally.count:,} in {time.monotonic() - start:,.0f} s", flush=True)
 

@@ -17,8 +17,28 @@ RAW = {  # what `json.dumps` would never write; each stands in for a string of i
     "raw: half a letter": '"\\ud800"',
     "raw: many empty lists": "[" + "[]," * 20_000 + "[]]",
 }
-WHOLE = (0, 1, -1, 2, 3, 5, 7, 12, 100, 255, 4_096, 40_000, 65_536, 10**6, 2**31 - 1, 2**31, 2**53, 2**63 - 1, -(2**63))
-LARGE = (2**63, 2**64, 10**30, 10**400)
+INTEGERS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    5,
+    7,
+    12,
+    100,
+    255,
+    4_096,
+    40_000,
+    65_536,
+    10**6,
+    2**31 - 1,
+    2**31,
+    2**53,
+    2**63 - 1,
+    -(2**63),
+)
+LARGE_INTEGERS = (2**63, 2**64, 10**30, 10**400)
 TEXT = (
     "",
     "?",
@@ -76,14 +96,24 @@ def damaged(data: bytes, chance: Random) -> bytes:
                 there = chance.randrange(len(data) + 1)
                 data[at : at + length] = data[there : there + length]
             case _:
-                number = chance.choice((*WHOLE, 2**32 - 1)) % 2**32
+                number = chance.choice((*INTEGERS, 2**32 - 1)) % 2**32
                 data[at : at + 4] = number.to_bytes(4, chance.choice(("big", "little")))
     return bytes(data[: chance.randrange(len(data) + 1)] if chance.random() < 0.1 else data)
 
 
 def junk(chance: Random):
     """A value of any kind."""
-    kinds = (WHOLE, WHOLE, LARGE, TEXT, TEXT, FRACTIONS, (None, True, False), ([], {}, [[]], {"a": 1}), tuple(RAW))
+    kinds = (
+        INTEGERS,
+        INTEGERS,
+        LARGE_INTEGERS,
+        TEXT,
+        TEXT,
+        FRACTIONS,
+        (None, True, False),
+        ([], {}, [[]], {"a": 1}),
+        tuple(RAW),
+    )
     return chance.choice((lambda: chance.choice(chance.choice(kinds)), lambda: formula(chance)))()
 
 
@@ -93,7 +123,7 @@ def like(value, chance: Random):
         case bool():
             return not value
         case int():
-            return chance.choice((*WHOLE[:9], value + 1, value - 1, value, chance.choice(WHOLE)))
+            return chance.choice((*INTEGERS[:9], value + 1, value - 1, value, chance.choice(INTEGERS)))
         case float():
             return chance.choice(FRACTIONS)
         case str():
@@ -160,7 +190,7 @@ def altered(data, chance: Random) -> None:
         path = picked(data, chance)
         if path is None:
             return
-        holder = inside(data, path[:-1])
+        holder = value_at(data, path[:-1])
         value, key = holder[path[-1]], path[-1]
         match chance.randrange(12):
             case 0 if isinstance(holder, dict):
@@ -168,9 +198,9 @@ def altered(data, chance: Random) -> None:
             case 1:
                 del holder[key]
             case 2:
-                holder[key] = deepcopy(inside(data, picked(data, chance)))
+                holder[key] = deepcopy(value_at(data, picked(data, chance)))
             case 3 if type(value) is int:
-                _everywhere(data, value, chance.choice(WHOLE))
+                _everywhere(data, value, chance.choice(INTEGERS))
             case 4:
                 holder[key] = junk(chance)
             case _:
@@ -185,7 +215,7 @@ def dumped(data) -> str:
     return text
 
 
-def inside(data, path: tuple):
+def value_at(data, path: tuple):
     """The value at a path."""
     for key in path:
         data = data[key]
@@ -195,7 +225,7 @@ def inside(data, path: tuple):
 def _everywhere(data, old: int, new: int) -> None:
     """Puts one whole number for another wherever it stands: sizes that agree go on agreeing."""
     for path in places(data):
-        holder = inside(data, path[:-1])
+        holder = value_at(data, path[:-1])
         if type(holder[path[-1]]) is int and holder[path[-1]] == old:
             holder[path[-1]] = new
 

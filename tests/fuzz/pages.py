@@ -13,9 +13,9 @@ from tracer.record import Trace
 
 APP = Path(app.__file__)
 PAGES = sorted((APP.parent / "pages").glob("*.py"))
-SENT = 4 << 20
+MAX_SENT_BYTES = 4 << 20
 """Bytes that a page may send; photos go beside it."""
-SAID = 1_000
+MAX_MESSAGE_LETTERS = 1_000
 """Characters of what a page may say where it refuses."""
 
 
@@ -48,7 +48,11 @@ def drawn(chance: Random, trace: Trace | None = None, address: dict[str, list[st
     page = chance.choice(PAGES)
     at.switch_page(str(page.relative_to(APP.parent))).run()
     assert not at.exception, f"{page.stem}: {at.exception[0].message[:300]}"
-    assert Counting.sent <= SENT, f"{page.stem} sends {Counting.sent:,} bytes, expected at most {SENT:,}"
+    assert Counting.sent <= MAX_SENT_BYTES, (
+        f"{page.stem} sends {Counting.sent:,} bytes, expected at most {MAX_SENT_BYTES:,}"
+    )
     for box in (*at.error, *at.warning):
-        assert len(box.value) <= SAID, f"{page.stem} says {len(box.value):,} characters: {box.value[:80]}"
+        assert len(box.value) <= MAX_MESSAGE_LETTERS, (
+            f"{page.stem} says {len(box.value):,} characters: {box.value[:80]}"
+        )
     return at

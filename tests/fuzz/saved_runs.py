@@ -18,7 +18,7 @@ from tracer import export
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace, serialization
 from tracer.record.serialization.encode import encode
 
-SAID = (
+TEXT_FIELDS = (
     "model",
     "title",
     "why",
@@ -78,8 +78,8 @@ def made(chance: Random, folder: Path) -> bytes:
             mutate.altered(result := deepcopy(chance.choice(RESULTS)), chance)
             fields["result"] = {key: _tagged(value) for key, value in result.items()}
         case 2:
-            for path in chance.choices([path for path in mutate.places(fields) if path[-1] in SAID], k=3):
-                mutate.inside(fields, path[:-1])[path[-1]] = chance.choice(mutate.TEXT)
+            for path in chance.choices([path for path in mutate.places(fields) if path[-1] in TEXT_FIELDS], k=3):
+                mutate.value_at(fields, path[:-1])[path[-1]] = chance.choice(mutate.TEXT)
         case 3:
             mutate.altered({name: fields[name] for name in ("attentions", "picture", "segments", "symbols")}, chance)
     data = safetensors.torch.save(tensors, {"trace": mutate.dumped(fields)})

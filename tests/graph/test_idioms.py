@@ -195,7 +195,7 @@ SPELLINGS = [
     (r"\sin\left(i \,/\, 10000^{2j/8}\right) & j < 4 \\", HALVES.values()),
 ]
 CASES = [(said, function) for said, functions in SPELLINGS for function in functions]
-MORE = {
+FURTHER_SPELLINGS = {
     "softplus": (lambda m, x: torch.log(1 + torch.exp(x)), r"\operatorname{softplus}\left("),
     "softplus of a maximum": (
         lambda m, x: x.clamp(min=0) + torch.log1p(torch.exp(-x.abs())),
@@ -299,9 +299,9 @@ def test_large_runs_read_the_same(function):
     assert small == large
 
 
-@pytest.mark.parametrize("case", MORE)
+@pytest.mark.parametrize("case", FURTHER_SPELLINGS)
 def test_further_spellings_do(case):
-    function, said = MORE[case]
+    function, said = FURTHER_SPELLINGS[case]
     assert named(function, said), [step.latex for step in traced(function).steps]
 
 

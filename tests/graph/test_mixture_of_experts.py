@@ -195,7 +195,7 @@ def named(experts, x, shares):
     return torch.einsum("bte,bted->btd", shares, torch.einsum("btef,efd->bted", hidden, experts[1]))
 
 
-ALL_RUN = {
+DENSE_MIXTURES = {
     "one after the other": (Weighted, lambda f, x, g: sum(g[..., e, None] * one(x) for e, one in enumerate(f))),
     "in place": (Weighted, in_place),
     "stacked": (Weighted, lambda f, x, g: (torch.stack([one(x) for one in f], -2) * g[..., None]).sum(-2)),
@@ -206,10 +206,10 @@ ALL_RUN = {
 }
 
 
-@pytest.mark.parametrize("how", ALL_RUN)
+@pytest.mark.parametrize("how", DENSE_MIXTURES)
 def test_a_mixture_of_which_all_experts_run_is_a_sum_over_all(how):
     torch.manual_seed(0)
-    kind, mix = ALL_RUN[how]
+    kind, mix = DENSE_MIXTURES[how]
     net, x = kind(mix).eval(), torch.randn(2, 6, 8)
     survey_zoo.perturb_parameters(net)
     with torch.no_grad():
@@ -226,7 +226,7 @@ def test_a_mixture_of_which_all_experts_run_is_a_sum_over_all(how):
 
 def test_shares_that_do_not_fit_their_experts_make_no_sum():
     crossed = Weighted(lambda f, x, g: sum(g[..., 4 - e // 2, None] * one(x) for e, one in enumerate(f)))
-    unlike = Weighted(ALL_RUN["stacked"][1], *[nn.functional.silu] * 4, torch.tanh)
+    unlike = Weighted(DENSE_MIXTURES["stacked"][1], *[nn.functional.silu] * 4, torch.tanh)
     for net in (crossed, unlike):
         with torch.no_grad():
             run = tracer.trace(net.eval(), torch.randn(2, 6, 8))

@@ -18,10 +18,10 @@ def main() -> int:
     except (subprocess.TimeoutExpired, json.JSONDecodeError):
         print("The database of vulnerabilities did not answer: make audit needs the network.", file=sys.stderr)
         return 2
-    return said(packages)
+    return print_findings(packages)
 
 
-def said(packages: list[dict]) -> int:
+def print_findings(packages: list[dict]) -> int:
     """Says what was found for the packages of pip-audit's JSON; the exit status."""
     unknown = [package["name"] for package in packages if "skip_reason" in package]
     found = [(package, hole) for package in packages for hole in package.get("vulns", ())]

@@ -44,7 +44,7 @@ def strings() -> set:
     return found
 
 
-def held(marker: bytes, before: set, seen: list) -> dict[str, int]:
+def count_held(marker: bytes, before: set, seen: list) -> dict[str, int]:
     """How much of the photo is held: its file, its pixels, pictures of it that a page was sent, and runs on it."""
     gc.collect()
     tracked = gc.get_objects()
@@ -88,10 +88,10 @@ def main() -> None:
     before = strings()
     visitor = Visitor(address).open()
     visitor.give("mine.png", photo())
-    there = held(marker, before, seen)
+    there = count_held(marker, before, seen)
     visitor.close()
     deadline = time.monotonic() + 30
-    while any((gone := held(marker, before, seen)).values()) and time.monotonic() < deadline:
+    while any((gone := count_held(marker, before, seen)).values()) and time.monotonic() < deadline:
         time.sleep(0.5)
     print(json.dumps({"said": visitor.says("Your photo: mine.png"), "there": there, "gone": gone}))
     serving.should_exit = True

@@ -35,9 +35,9 @@ PLAIN, SECURE = 8633, 8634
 ADDRESS = f"https://127.0.0.1:{SECURE}"
 VISITORS = 10
 PAGES = ("Trace", "Attention", "Mask", "Operations", "Tokens", "Overview")
-ARRIVAL, THINKING = 30.0, (1.0, 5.0)
+ARRIVAL, THINKING_SECONDS = 30.0, (1.0, 5.0)
 """Seconds in which a crowd arrives, and for which each of it looks at a page, from least to most."""
-TYPED, FILE = "ZEBRA", "giraffe-4711.png"
+TYPED_TEXT, FILE = "ZEBRA", "giraffe-4711.png"
 """What must be in no log: a text that is typed, and the name of a file."""
 
 
@@ -130,10 +130,13 @@ async def crowd(context: ssl.SSLContext, count: int) -> None:
         await asyncio.sleep(chance.uniform(0, ARRIVAL))
         answers = [await visitor.open()]
         for page in PAGES:
-            await asyncio.sleep(chance.uniform(*THINKING))
+            await asyncio.sleep(chance.uniform(*THINKING_SECONDS))
             answers.append(await visitor.follow(visitor.find("page_link", page)))
         answers.append(await visitor.set(visitor.find("selectbox", "Model"), string_value="nanogpt"))
-        text, typed = visitor.find("text_area", "Your text"), f"{TYPED} {''.join(chance.choices(ascii_letters, k=9))}"
+        text, typed = (
+            visitor.find("text_area", "Your text"),
+            f"{TYPED_TEXT} {''.join(chance.choices(ascii_letters, k=9))}",
+        )
         answers.append(await visitor.set(text, string_value=typed))
         if not visitor.says(typed):
             answers[-1].problems.append("the text is not on the page")
@@ -162,7 +165,7 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     true(f"so is its script: {len(body):,} bytes", status == 200 and "content-encoding: gzip" in headers)
     true("http leads to https", b"308" in redirect())
     true(f"a head that never ends is cut off after {(took := half_sent()):.1f} s", took < HEAD + 5)
-    true("/healthz and /_stcore/metrics are closed to visitors", {one.get(path)[0] for path in CLOSED} == {404})
+    true("/healthz and /_stcore/metrics are closed to visitors", {one.get(path)[0] for path in BLOCKED_PATHS} == {404})
     true("a file of 30 MB is refused", one.put("/_stcore/upload_file/a/b", FILE, bytes(30 * 2**20)) == 413)
 
     visitors = [Visitor(ADDRESS, context).open() for _ in range(VISITORS)]
@@ -184,16 +187,16 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     true(f"one replica is killed, and {len(moved)} of {VISITORS} visitors lose it", 0 < len(moved) < VISITORS)
     for visitor in moved:
         visitor.connect()
-        visitor.run(f"model=nanogpt&text={TYPED}")
+        visitor.run(f"model=nanogpt&text={TYPED_TEXT}")
     true("they come back to the other one", all(visitor.session not in before for visitor in moved))
-    true("and the address brings their text back", all(visitor.says(TYPED) for visitor in moved))
+    true("and the address brings their text back", all(visitor.says(TYPED_TEXT) for visitor in moved))
     true("the replica is started again", first.start().answers())
     time.sleep(6)
     true("who moved can upload although the cookie names the first", all(v.give(FILE, photo()) for v in moved))
     true("and reads what becomes of the file", all(visitor.says(FILE) for visitor in moved))
 
     with ThreadPoolExecutor(20) as asking:  # one after another they may be slower than what is allowed
-        answers = list(asking.map(lambda _: one.get(f"/trace?text={TYPED}")[0], range(400)))
+        answers = list(asking.map(lambda _: one.get(f"/trace?text={TYPED_TEXT}")[0], range(400)))
     true(f"of 400 pages at once {answers.count(429)} are answered 429, the others 200", set(answers) == {200, 429})
     for visitor in visitors:
         visitor.close()
@@ -204,8 +207,8 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
 
 HEAD = 10.0
 """Seconds that the proxy waits for the head of a request."""
-CLOSED = ("/healthz", "/_stcore/metrics")
-SECRETS = (TYPED, FILE, "nanogpt")
+BLOCKED_PATHS = ("/healthz", "/_stcore/metrics")
+SECRETS = (TYPED_TEXT, FILE, "nanogpt")
 
 
 def redirect() -> bytes:

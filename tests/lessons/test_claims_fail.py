@@ -230,7 +230,7 @@ OTHERWISE = {
     "batch_norm": _one_photo,
 }
 """Claims that a run has no say in, or that take other photos themselves: what is changed instead."""
-BROKEN: dict[str, tuple[str, Callable[[Model, Trace], Broken]]] = {
+BROKEN_RUNS: dict[str, tuple[str, Callable[[Model, Trace], Broken]]] = {
     "mixture": ("vit", tensors((f"{ATTENTION}.context", lambda x: x.roll(1, 1)))),
     "soft_lookup": ("vit", tensors((SCORES, _zero))),
     "order": ("vit", tensors((NORM, _alike))),
@@ -309,9 +309,9 @@ BROKEN: dict[str, tuple[str, Callable[[Model, Trace], Broken]]] = {
 
 
 def test_each_claim_has_a_run_on_which_it_fails():
-    assert BROKEN.keys() | OTHERWISE.keys() == claims.CLAIMS.keys()
-    assert not BROKEN.keys() & OTHERWISE.keys()
-    for name, (run, _) in BROKEN.items():
+    assert BROKEN_RUNS.keys() | OTHERWISE.keys() == claims.CLAIMS.keys()
+    assert not BROKEN_RUNS.keys() & OTHERWISE.keys()
+    for name, (run, _) in BROKEN_RUNS.items():
         assert run in {row.run for row in claims.statements(name)}, name
 
 
@@ -354,12 +354,12 @@ def test_verify_finds_a_wrong_statement(monkeypatch):
     assert problem.startswith("note 004, statement 81: ran bmm block1.attention.context is not as it says")
 
 
-USUAL = [name for name, (run, _) in BROKEN.items() if run in ("vit", "transformer")]
+USUAL_CLAIMS = [name for name, (run, _) in BROKEN_RUNS.items() if run in ("vit", "transformer")]
 
 
-@pytest.mark.parametrize("name", cases(BROKEN, USUAL))
+@pytest.mark.parametrize("name", cases(BROKEN_RUNS, USUAL_CLAIMS))
 def test_a_claim_fails_on_a_run_that_is_changed(name):
-    run, change = BROKEN[name]
+    run, change = BROKEN_RUNS[name]
     expected = claims.DIFFERS.get(name, "holds")
     assert claims.measure(name, run, here).verdict == expected
     found = claims.CLAIMS[name](*change(*here(run)))

@@ -21,7 +21,7 @@ from tracer.tracing import attention_backends
 from tracer.utils.cache import Cache
 
 ATTENTION = "encoder.layers.encoder_layer_0.self_attention"
-FUSED = "_scaled_dot_product_flash_attention_for_cpu"
+FLASH_OP = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def opened(trace, name):
@@ -54,7 +54,7 @@ def test_every_primitive_gives_what_its_op_gave(name):
 
 def test_the_fused_kernel_opens_into_the_standard_path():
     """Its products, scale and softmax have the shapes that note 003 gives the standard path."""
-    (one,) = opened(run("torchvision")[1], FUSED)
+    (one,) = opened(run("torchvision")[1], FLASH_OP)
     assert one.error <= 1e-5
     made = [(part.name, part.outputs[0].shape) for part in one.primitives if not is_layout(part.name)]
     assert [shape for name, shape in made if name == "bmm"] == [(24, 197, 197), (24, 197, 64)]
@@ -84,7 +84,7 @@ def test_slip_sequence_first(comparison):
 
 def test_slip_fused_only():
     trace = run("torchvision")[1]
-    (kernel,) = [op for op in trace.ops if op.op == FUSED]
+    (kernel,) = [op for op in trace.ops if op.op == FLASH_OP]
     assert "need_weights=False" in kernel.source.text
     assert not {"bmm", "_softmax"} & {op.op for op in trace.ops}
     assert {"bmm", "_softmax"} <= {op.op for op in run(STANDARD)[1].ops}
@@ -94,7 +94,7 @@ def test_slip_merged_by_permute():
     after = {}
     for name in ("torchvision", STANDARD):
         inside = [op.op for op in run(name)[1].ops if op.module == ATTENTION]
-        start = max(i for i, op in enumerate(inside) if op in (FUSED, "bmm"))
+        start = max(i for i, op in enumerate(inside) if op in (FLASH_OP, "bmm"))
         after[name] = inside[start + 1 : inside.index("addmm")]
     assert after == {
         "torchvision": ["permute", "view", "t"],
@@ -182,7 +182,7 @@ def test_slip_never_run():
     for name in ("torchvision", STANDARD):
         trace = run(name)[1]
         divided = {trace.ops[one.op].op for one in trace.decompositions if "div" in {p.name for p in one.primitives}}
-        assert divided == {FUSED if name == "torchvision" else "_softmax"}
+        assert divided == {FLASH_OP if name == "torchvision" else "_softmax"}
 
 
 def test_slip_batch_letter():

@@ -64,7 +64,7 @@ def test_equal_blocks_share_a_line_and_the_letters_are_those_of_the_textbook(nan
 
 
 GRADIENT = r"\frac{\partial \mathcal{L}}{\partial %s}"
-PRINTED = {
+PRINTED_GRADIENTS = {
     ("nanogpt", "positions"): r"\left[\sum_{B} <\mathbf{X}^{(0)}>\ ;\ \mathbf{0}\right]",
     ("nanogpt", "tokens.weight"): r"{\operatorname{onehot}\left(\mathbf{t}\right)}^{\top}\,<\mathbf{X}_t>"
     r" + {\left(<\mathbf{Z}>\right)}^{\top}\,\mathbf{X}_f",
@@ -87,7 +87,7 @@ PRINTED = {
 def test_each_rule_is_printed_as_it_stands_in_a_textbook(name):
     step = step_of(name, L=1)[0]
     lines = {line.paths[0]: line.latex.partition(" = ") for line in step.lines}
-    for (model, path), equation in PRINTED.items():
+    for (model, path), equation in PRINTED_GRADIENTS.items():
         if model == name:
             assert lines[path][2] == re.sub("<(.*?)>", lambda letter: GRADIENT % letter[1], equation)
     assert lines["norm.weight"][0] == GRADIENT % r"\boldsymbol{\gamma}_{f}"

@@ -14,7 +14,7 @@ import psutil
 from tests.load.lesson import Act, Student, photo
 from tests.load.server import Server, calibration, started, watched
 
-THINKING = (3.0, 5.0)
+THINKING_SECONDS = (3.0, 5.0)
 """Seconds that a student looks at the screen between two acts, from least to most."""
 
 
@@ -28,7 +28,7 @@ async def lesson(server: Server, sessions: int, seconds: float, runs: bool = Tru
         student = Student(number, server.address, runs)
         acts.append(await student.open())
         while True:
-            await asyncio.sleep(student.chance.uniform(*THINKING))
+            await asyncio.sleep(student.chance.uniform(*THINKING_SECONDS))
             if time.monotonic() > over:
                 break
             acts.append(await student.act())

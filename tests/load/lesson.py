@@ -23,7 +23,7 @@ ASIDE = 0.2
 """Of the pages that are asked for, the share that are lessons."""
 CHOICES = ("Mask", "Operations")
 """Pages with something to choose that the server must answer."""
-CHANGED = ("Overview", "Trace", "Attention", "Mask")
+PAGES_WITH_CHANGES = ("Overview", "Trace", "Attention", "Mask")
 """Pages with a panel of changes of the run."""
 PANEL = "What if?"
 PHOTO = (1600, 1200)
@@ -83,7 +83,7 @@ class Student:
             "photo": "image" in takes,
             "sample": bool(self._samples() or self._back()),
             "choice": self.page in CHOICES and any(self._choices()),
-            "change": self.page in CHANGED and self.visitor.panel(PANEL) is not None,
+            "change": self.page in PAGES_WITH_CHANGES and self.visitor.panel(PANEL) is not None,
         }.get(kind, True)
 
     async def _page(self) -> Answer:

@@ -13,7 +13,7 @@ import psutil
 
 from tests.support.serving import App
 
-EVERY = 5.0
+POLL_SECONDS = 5.0
 """Seconds between two looks at the memory."""
 
 
@@ -57,7 +57,7 @@ async def watched(server: Server, seen: list[tuple[float, float]]) -> None:
     began = time.monotonic()
     while True:
         seen.append((time.monotonic() - began, await asyncio.to_thread(server.memory)))
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def calibration() -> float:

@@ -27,7 +27,7 @@ from websockets.exceptions import InvalidMessage
 
 PATIENCE = 120
 """Seconds that a visitor waits for an answer before it counts as an error."""
-KEPT = 2
+MESSAGE_AGE = 2
 """Runs after which a browser forgets a large message that was not used again (`global.maxCachedMessageAge`)."""
 
 
@@ -244,7 +244,7 @@ class Visitor:
     def _forget(self) -> None:
         """Drops what a browser drops after a run: the states of widgets that are gone, large messages of long ago."""
         self._states = {id: state for id, state in self._states.items() if id in self._fragments}
-        self._large = {hash: kept for hash, kept in self._large.items() if kept[1] > self._runs - KEPT}
+        self._large = {hash: kept for hash, kept in self._large.items() if kept[1] > self._runs - MESSAGE_AGE}
 
     def put(self, path: str, name: str, data: bytes) -> int:
         """The status of the request that carries a file; it waits."""

@@ -191,12 +191,12 @@ def test_it_can_be_made_again_with_other_names(written):
     assert renamed.xreplace({new: old for old, new in others.items()}) == node
 
 
-COMPOSED = ("experts", "sinusoids", "rope", "deviation_norm", "channel_norm", "unit_length")
+COMPOSED_WORDS = ("experts", "sinusoids", "rope", "deviation_norm", "channel_norm", "unit_length")
 """Words of what no op is: `test_mixture_of_experts` and `test_idioms` try them."""
 
 
 def test_every_word_has_a_case():
-    assert set(aten.names()) - {base(name) for name in CASES} == {*UNINITIALISED_OPS, *COMPOSED}
+    assert set(aten.names()) - {base(name) for name in CASES} == {*UNINITIALISED_OPS, *COMPOSED_WORDS}
 
 
 @pytest.mark.parametrize("name", ["aten::add_.Tensor", "relu_", "aten.addmm.default", "native_layer_norm"])

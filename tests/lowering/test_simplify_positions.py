@@ -41,7 +41,7 @@ def first(x, number=1, find=torch.argmax):
     return x[torch.arange(len(x)), ends]
 
 
-NAMED = [
+NAMED_POSITIONS = [
     (waves, r"10000^{2k/6}"),
     (distances, r"j - i,\ -2"),
     (masked, "j < 3"),
@@ -66,7 +66,7 @@ def traced(run):
     return tracer.trace(run, torch.randn(2, 7, 6), symbols={"B": 0, "T": 1})
 
 
-@pytest.mark.parametrize(("run", "said"), NAMED)
+@pytest.mark.parametrize(("run", "said"), NAMED_POSITIONS)
 def test_what_has_a_name_has_it(run, said):
     steps = traced(run).steps
     assert any(said in step.latex for step in steps), [step.latex for step in steps]

@@ -15,7 +15,7 @@ from tracer.models import clip, training
 from tracer.models.shared.preparation import contrastive_inputs
 from tracer.models.training.recipes import clip as recipe_of
 
-DERIVED = {"N": "H*W/P**2", "d_k": "D/h"}
+DERIVED_SIZES = {"N": "H*W/P**2", "d_k": "D/h"}
 SMALL = {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 1, "D_e": 10}
 
 
@@ -96,7 +96,7 @@ def test_towers_have_attention_of_their_own(trace):
 
 
 def test_shape_comments_are_true(trace):
-    assert assert_comments(clip, trace, DERIVED) >= 17
+    assert assert_comments(clip, trace, DERIVED_SIZES) >= 17
 
 
 def test_the_result_is_plain_data(trace):
@@ -137,14 +137,14 @@ def test_words_beyond_a_small_vocabulary_are_refused():
         tracer.load("clip", **SMALL, V=5).inputs(text="a blue star")
 
 
-REFUSED = [
+REFUSED_SIZES = [
     ({"W": 30}, "H=64, W=30 don't fit P=8"),
     ({"D": 50}, "D=50 is not divisible by h=4"),
     ({"K": 5}, "K is not a size of the weights but of the input"),
 ]
 
 
-@pytest.mark.parametrize(("sizes", "message"), REFUSED, ids=str)
+@pytest.mark.parametrize(("sizes", "message"), REFUSED_SIZES, ids=str)
 def test_sizes_that_do_not_fit_are_refused(sizes, message):
     with pytest.raises(ValueError, match=message):
         tracer.load("clip", **sizes)

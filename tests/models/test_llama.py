@@ -73,7 +73,7 @@ def test_sizes_that_do_not_fit_are_refused():
         tracer.load("llama", D=12)
 
 
-HINTED = {
+HINTED_MODELS = {
     "clip": ({},),
     "llama": ({}, {"tied": False}),
     "nanogpt": ({}, {"tied": False, "mask": "bidirectional"}),
@@ -87,14 +87,14 @@ HINTED = {
 
 
 def test_every_model_with_hints_is_looked_at():
-    assert set(HINTED) == {name for name in models.names() if models.spec_of(name).hints}
+    assert set(HINTED_MODELS) == {name for name in models.names() if models.spec_of(name).hints}
 
 
-@pytest.mark.parametrize("name", HINTED)
+@pytest.mark.parametrize("name", HINTED_MODELS)
 def test_no_hint_is_idle(name, monkeypatch):
     books = []
     monkeypatch.setattr(tracing, "derive", lambda *given: books.append(derivation.derive(*given)) or books[-1])
-    for options in HINTED[name]:
+    for options in HINTED_MODELS[name]:
         tracer.load(name, L=1, **options).trace(prove=False)
     assert books and idle(models.spec_of(name).hints, books) == []
     assert idle((Hint("nowhere"),), books) == [Hint("nowhere")]

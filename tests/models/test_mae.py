@@ -15,7 +15,7 @@ from tracer.models import mae, training
 from tracer.models.shared import anomaly_detection
 from tracer.models.training.recipes.mae import auroc, normalise
 
-DERIVED = {"N": "H*W/P**2", "d_k": "D/h"}
+DERIVED_SIZES = {"N": "H*W/P**2", "d_k": "D/h"}
 SMALL = {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 2, "L_dec": 1}
 
 
@@ -29,10 +29,10 @@ def trace(model):
     return assert_proven(model)
 
 
-GIVEN = [{}, {"B": 3}, {"N_v": 1}, {"N_v": 15, "seed": 3}, {"N_v": 4, "B": 2}]
+REQUESTED_SIZES = [{}, {"B": 3}, {"N_v": 1}, {"N_v": 15, "seed": 3}, {"N_v": 4, "B": 2}]
 
 
-@pytest.mark.parametrize("given", cases(GIVEN, (GIVEN[2], GIVEN[4])), ids=str)
+@pytest.mark.parametrize("given", cases(REQUESTED_SIZES, (REQUESTED_SIZES[2], REQUESTED_SIZES[4])), ids=str)
 @pytest.mark.parametrize("sizes", [SMALL, SMALL | {"C": 3, "L": 1, "L_dec": 3}], ids=["grey", "colour"])
 def test_all_is_proven(sizes, given):
     assert_proven(tracer.load("mae", **sizes), **given)
@@ -99,9 +99,9 @@ def test_the_same_seed_hides_the_same_patches(model):
 
 
 def test_shape_comments_are_true(trace):
-    assert assert_comments(mae, trace, DERIVED, part="encoder", S="N_v") >= 1
-    assert assert_comments(mae, trace, DERIVED, part="decoder", S="N") >= 1
-    outside = assert_comments(mae, trace, DERIVED, S="N")
+    assert assert_comments(mae, trace, DERIVED_SIZES, part="encoder", S="N_v") >= 1
+    assert assert_comments(mae, trace, DERIVED_SIZES, part="decoder", S="N") >= 1
+    outside = assert_comments(mae, trace, DERIVED_SIZES, S="N")
     assert outside >= 12
 
 
@@ -135,7 +135,7 @@ def test_the_result_is_plain_data(trace, model):
     assert result["pixels"][top * 8][left * 8][0] == pytest.approx(shown[top * 8, left * 8].item(), abs=0.51)
 
 
-REFUSED = [
+REFUSED_SIZES = [
     ({"H": 30}, "H=30, W=64 don't fit P=8"),
     ({"D": 50}, "D=50 is not divisible by h=4"),
     ({"N": 5}, r"N=5 can't be set, since N is derived"),
@@ -143,7 +143,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "message"), REFUSED, ids=str)
+@pytest.mark.parametrize(("sizes", "message"), REFUSED_SIZES, ids=str)
 def test_sizes_that_do_not_fit_are_refused(sizes, message):
     with pytest.raises(ValueError, match=message):
         tracer.load("mae", **sizes)

@@ -5,7 +5,7 @@ import pytest
 from tracer import models
 from tracer.models import llama, nanogpt, segmenter, transformer, vit, vit_text
 
-PUBLISHED = {
+PUBLISHED_SIZES = {
     (vit, "ViT-B/16 (Dosovitskiy et al. 2021)"): {"N": 14**2, "d_k": 64, "h": 12, "d_ff": 4, "L": 12, "K": 1000},
     (vit, "One block of ViT-B/16"): {"N": 14**2, "d_k": 64, "h": 12, "d_ff": 4, "L": 1, "K": 1000},
     (vit, "ViT-H/14 (Dosovitskiy et al. 2021)"): {"N": 16**2, "d_k": 80, "h": 16, "d_ff": 4, "L": 32, "K": 1000},
@@ -28,7 +28,7 @@ PUBLISHED = {
 """What the papers and notes say of each, the hidden width of its MLP as a multiple of the model width."""
 
 
-@pytest.mark.parametrize(("module", "name"), PUBLISHED)
+@pytest.mark.parametrize(("module", "name"), PUBLISHED_SIZES)
 def test_a_preset_has_the_published_sizes(module, name):
     sizes = {symbol: size for symbol, size in module.SPEC.presets[name].items() if symbol not in module.SPEC.options}
     assert sizes.pop("T_max", None) == sizes.get("T")  # the whole context
@@ -40,7 +40,7 @@ def test_a_preset_has_the_published_sizes(module, name):
     if "D" in sizes:
         width = sizes.pop("D")
         sizes |= {"d_k": width / sizes["h"], "d_ff": sizes["d_ff"] / width}
-    assert sizes == PUBLISHED[module, name]
+    assert sizes == PUBLISHED_SIZES[module, name]
 
 
 @pytest.mark.parametrize("model", models.names())
@@ -51,4 +51,6 @@ def test_the_choices_of_an_option_differ(model):
 
 def test_every_preset_of_sizes_is_that_of_a_paper_or_a_note():
     every = {name for model in models.names() for name in models.spec_of(model).presets}
-    assert every - {name for _, name in PUBLISHED} == {"Relative positions, as in note 004"}  # which says no sizes
+    assert every - {name for _, name in PUBLISHED_SIZES} == {
+        "Relative positions, as in note 004"
+    }  # which says no sizes

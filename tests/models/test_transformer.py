@@ -137,7 +137,7 @@ def test_shorter_texts_are_filled_up_with_blanks(model):
     assert model.inputs(T=5)[0].shape == (1, 5)
 
 
-REFUSED = [
+REFUSED_SIZES = [
     ({"D": 30, "h": 4}, "D=30 is not divisible by h=4"),
     ({"D": 15, "h": 3}, "D=15 is odd"),
     ({"positions": "rotary"}, "positions='rotary' is not a choice of 'transformer'"),
@@ -146,7 +146,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "message"), REFUSED, ids=str)
+@pytest.mark.parametrize(("sizes", "message"), REFUSED_SIZES, ids=str)
 def test_what_does_not_fit_is_refused_in_one_sentence(sizes, message):
     with pytest.raises(ValueError, match=message) as caught:
         tracer.load("transformer", **sizes)

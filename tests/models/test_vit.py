@@ -115,7 +115,7 @@ def test_a_batch_repeats_the_input(model, trace):
     assert {step.verdict for step in four.steps} == {"proven"}
 
 
-REFUSED = [
+REFUSED_SIZES = [
     ({"N": 5}, r"N=5 can't be set, since N is derived \(N = H\*W/P\^2\): set H or W or P instead"),
     ({"S": 5}, "S=5 can't be set"),
     ({"d_k": 5}, r"d_k = D/h\): set D or h"),
@@ -130,7 +130,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "message"), REFUSED, ids=lambda value: str(value)[:20])
+@pytest.mark.parametrize(("sizes", "message"), REFUSED_SIZES, ids=lambda value: str(value)[:20])
 def test_sizes_that_do_not_fit_are_refused_in_one_sentence(sizes, message):
     with pytest.raises(ValueError, match=message) as caught:
         tracer.load("vit", **sizes)

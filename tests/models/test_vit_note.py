@@ -140,7 +140,7 @@ def test_a_strided_convolution_needs_reordered_weights(model, trace):
         assert torch.allclose(trace.value("embedding"), made, atol=1e-4) is same
 
 
-REFUSED = [
+REFUSED_SIZES = [
     ({"h": 2}, "'vit-note' has no size 'h'"),
     ({"N": 5}, "N=5 can't be set, since N is derived"),
     ({"H": 230}, "H=230, W=224 don't fit P=16"),
@@ -148,7 +148,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "message"), REFUSED, ids=str)
+@pytest.mark.parametrize(("sizes", "message"), REFUSED_SIZES, ids=str)
 def test_sizes_that_do_not_fit_are_refused_in_one_sentence(sizes, message):
     with pytest.raises(ValueError, match=message) as caught:
         tracer.load("vit-note", **sizes)

@@ -89,7 +89,17 @@ MEANINGS = {
     "SiLU": lambda x: x / (1 + np.exp(-x)),
 }
 """What a title says of an op, in NumPy."""
-SIGNED = {"Negative", "Absolute value", "Floor", "Ceiling", "ReLU", "Sigmoid", "Tanh", "SiLU", "Integer division"}
+SIGNED_TITLES = {
+    "Negative",
+    "Absolute value",
+    "Floor",
+    "Ceiling",
+    "ReLU",
+    "Sigmoid",
+    "Tanh",
+    "SiLU",
+    "Integer division",
+}
 """Titles that are tried with negative numbers, too."""
 SHAPES = {
     "mm": [(3, 4), (4, 5)],
@@ -101,20 +111,22 @@ SHAPES = {
     "outer": [(3,), (4,)],
 }
 """Shapes of the operands of ops that are not element-wise."""
-EXCHANGED = {"rsub"}
+REVERSED_OPS = {"rsub"}
 """Ops whose second operand comes first."""
-MORE = {"baddbmm"}
+LOOSER_OPS = {"baddbmm"}
 """Ops that compute something more than the title says."""
-TITLED = [op for op in OPS if op.title in MEANINGS and op.name not in MORE and hasattr(torch.ops.aten, op.name)]
+OPS_WITH_MEANING = [
+    op for op in OPS if op.title in MEANINGS and op.name not in LOOSER_OPS and hasattr(torch.ops.aten, op.name)
+]
 
 
-@pytest.mark.parametrize("op", TITLED, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", OPS_WITH_MEANING, ids=lambda op: op.name)
 def test_a_title_says_what_the_op_computes(op):
     meaning, generator = MEANINGS[op.title], torch.Generator().manual_seed(0)
     shapes = SHAPES.get(op.name, [(4, 4)] * meaning.__code__.co_argcount)
     operands = [torch.rand(shape, generator=generator, dtype=torch.float64) + 0.1 for shape in shapes]
-    operands = [4 * x - 2 for x in operands] if op.title in SIGNED else operands
+    operands = [4 * x - 2 for x in operands] if op.title in SIGNED_TITLES else operands
     operands[-1].view(-1)[0] = operands[0].view(-1)[0]  # equal numbers, too
     computed = getattr(torch.ops.aten, op.name)(*operands).numpy()
-    expected = np.asarray(meaning(*[x.numpy() for x in operands][:: -1 if op.name in EXCHANGED else 1]))
+    expected = np.asarray(meaning(*[x.numpy() for x in operands][:: -1 if op.name in REVERSED_OPS else 1]))
     assert computed.shape == expected.shape and np.allclose(computed, expected, rtol=1e-12)

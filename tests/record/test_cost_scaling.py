@@ -15,7 +15,7 @@ from tracer.export.math_labels import amount
 from tracer.figures.tables import cost_curves as figure
 from tracer.record import cost_scaling
 
-PUBLISHED = {
+PUBLISHED_COUNTS = {
     ("vit", "ViT-B/16 (Dosovitskiy et al. 2021)"): 86_567_656,  # torchvision.models.vit_b_16
     ("vit", "ViT-H/14 (Dosovitskiy et al. 2021)"): 632_045_800,  # torchvision.models.vit_h_14
     ("nanogpt", "GPT-2 small (Radford et al. 2019)"): 124_439_808,  # transformers' gpt2
@@ -59,12 +59,12 @@ def test_formulas_predict_what_a_run_at_other_sizes_counts(model):
     assert sum(parts) == trace.flops
 
 
-@pytest.mark.parametrize(("model", "preset"), cases(PUBLISHED, list(PUBLISHED)[:3]))
+@pytest.mark.parametrize(("model", "preset"), cases(PUBLISHED_COUNTS, list(PUBLISHED_COUNTS)[:3]))
 def test_parameters_of_published_models(model, preset):
     chosen = models.spec_of(model).presets[preset]
     options = {name: value for name, value in chosen.items() if name in models.spec_of(model).options}
     sizes = {name: value for name, value in chosen.items() if name not in options}
-    assert formulas(model, **options).numbers(sizes)["params"] == PUBLISHED[model, preset]
+    assert formulas(model, **options).numbers(sizes)["params"] == PUBLISHED_COUNTS[model, preset]
 
 
 @pytest.mark.parametrize("model", cases(models.names(), ("vit", "nanogpt")))

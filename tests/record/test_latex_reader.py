@@ -22,40 +22,40 @@ from tracer.record.latex_reader.parser import read
 from tracer.verify.checks.printed.printed_equations import differences, problems
 
 KERNELS = [{"attention": "sdpa"}, {"attention": "eager"}]
-FOREIGN = {"torchvision:vit_b_16": [{}], "timm:vit_tiny_patch16_224": [{}]}
-FOREIGN |= dict.fromkeys(("hf:bert", "hf:gpt2", "hf:llama", "hf:vit"), KERNELS)
+FOREIGN_MODELS = {"torchvision:vit_b_16": [{}], "timm:vit_tiny_patch16_224": [{}]}
+FOREIGN_MODELS |= dict.fromkeys(("hf:bert", "hf:gpt2", "hf:llama", "hf:vit"), KERNELS)
 """Models of libraries with their options, stated: to read them takes seconds wherever tests are collected."""
 CASES = [(name, options) for name in models.names() for options in choices(models.spec_of(name))]
-CASES += [(name, options) for name, every in FOREIGN.items() for options in every]
+CASES += [(name, options) for name, every in FOREIGN_MODELS.items() for options in every]
 
 
 def made(name: str, options: dict):
     """The model at tiny sizes, two blocks deep; with the letters of its own sample where it reads text."""
     spec = models.spec_of(name)
     if zoo.is_foreign(name):
-        assert FOREIGN[name] == list(choices(spec))
+        assert FOREIGN_MODELS[name] == list(choices(spec))
         return tracer.load(name, **zoo.tiny(name), **options)
     sizes = {} if "text" in spec.takes else {size: spec.probes[0][size] for size in spec.sizes if size[0] != "L"}
     return tracer.load(name, **sizes, **{size: 2 for size in spec.sizes if size[0] == "L"}, **options)
 
 
-def told(model, trace=None, **given) -> list[str]:
+def read_problems(model, trace=None, **given) -> list[str]:
     """What is said of what a model prints, or of a trace instead of its own."""
     trace = trace or model.trace(keep=2**30, **given)
     return list(problems(SimpleNamespace(trace=trace, model=model, inputs=model.inputs())))
 
 
-REPEATED = ("hf:bert", "eager"), ("hf:gpt2", "eager"), ("hf:vit", "eager")
+EAGER_MODELS = ("hf:bert", "eager"), ("hf:gpt2", "eager"), ("hf:vit", "eager")
 """Models of libraries whose attention is written out, too: their lines are those of the fused kernel."""
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    cases(CASES, [case for case in CASES if (case[0], case[1].get("attention")) not in REPEATED]),
+    cases(CASES, [case for case in CASES if (case[0], case[1].get("attention")) not in EAGER_MODELS]),
     ids=[" ".join(map(str, (n, *o.values()))) for n, o in CASES],
 )
 def test_what_is_printed_is_what_ran(name, options):
-    assert told(made(name, options)) == []
+    assert read_problems(made(name, options)) == []
 
 
 READER = sorted(Path(latex_reader.__path__[0]).glob("*.py"))
@@ -209,7 +209,7 @@ def test_two_things_of_one_name_are_told():
     trace = model.trace(keep=2**30)
     twice = [replace(s, symbol="D") if s.id == "block1.norm1" else s for s in trace.steps]
     twice = [replace(s, symbol=twice[0].symbol) if s.id == "block2.norm1" else s for s in twice]
-    said = [line for line in told(model, replace(trace, steps=tuple(twice))) if "is the name" in line]
+    said = [line for line in read_problems(model, replace(trace, steps=tuple(twice))) if "is the name" in line]
     assert said[0].startswith(rf"'{twice[0].symbol}' is the name of ".replace("\\", "\\\\"))
     assert any(line.startswith("'D' is the name of 'step block1.norm1' and 'size'") for line in said)
 
@@ -228,7 +228,9 @@ def test_letters_that_the_page_names():
     )
 
 
-@pytest.mark.parametrize("name", cases([*models.names(), *FOREIGN], [*models.names(), *list(FOREIGN)[:2]]))
+@pytest.mark.parametrize(
+    "name", cases([*models.names(), *FOREIGN_MODELS], [*models.names(), *list(FOREIGN_MODELS)[:2]])
+)
 def test_the_order_of_pixels_is_explained_where_it_is_printed(name):
     said = {"hwc": "hwc: row, column, channel", "chw": "chw: channel, row, column"}
     for step in made(name, next(choices(models.spec_of(name)))).trace(prove=False).steps:
@@ -247,7 +249,7 @@ VALUES = {
     "s": np.array(2.0),
     "n": np.array(3),
 }
-READ = [
+READING_CASES = [
     ("A + 2 s", (2, 3), VALUES["A"] + 4),
     (r"A\,{A}^{\top}", (2, 2), VALUES["A"] @ VALUES["A"].T),
     (r"\frac{A}{\sqrt{s}} - A", (2, 3), VALUES["A"] / 2**0.5 - VALUES["A"]),
@@ -259,7 +261,7 @@ READ = [
 ]
 
 
-@pytest.mark.parametrize(("latex", "shape", "expected"), READ)
+@pytest.mark.parametrize(("latex", "shape", "expected"), READING_CASES)
 def test_what_a_line_says(latex, shape, expected):
     line = read(f"Y = {latex}", [*VALUES, "Y"])
     assert np.array_equal(evaluate(line, VALUES.__getitem__, shape), expected)

@@ -12,11 +12,11 @@ from websockets.sync.client import connect
 
 from pages.server import log_redaction, request_gate
 from tests.app.test_app import picture
-from tests.hosted.audit import said
+from tests.hosted.audit import print_findings
 from tests.hosted.visitor import Visitor
 from tests.support.serving import App
 
-TYPED, FILE, ADDRESSED = "zebra quagga", "okapi-4711.png", "giraffe"
+TYPED_TEXT, FILE, ADDRESS_QUERY = "zebra quagga", "okapi-4711.png", "giraffe"
 """What a visitor gives that no log may hold: a text, the name of a file, the query of an address."""
 
 
@@ -102,48 +102,48 @@ def test_a_page_of_another_host_opens_no_websocket(hosted):
     """And asking costs no request to the internet, which takes Streamlit's own refusal seconds."""
     where = hosted[0].replace("http", "ws") + "/_stcore/stream"
     with pytest.raises(InvalidStatus) as refused:
-        connect(where, subprotocols=["streamlit"], origin=f"https://{ADDRESSED}.example", legacy=True)
+        connect(where, subprotocols=["streamlit"], origin=f"https://{ADDRESS_QUERY}.example", legacy=True)
     assert refused.value.response.status_code == 403
 
 
 def test_nothing_that_a_visitor_gives_is_logged(hosted):
     """Also not where the server complains: of a run that fails, a frame that is none, a host that is another one."""
     address, log = hosted
-    visitor = Visitor(address).open(f"attention?model=nanogpt&text={TYPED.replace(' ', '+')}")
+    visitor = Visitor(address).open(f"attention?model=nanogpt&text={TYPED_TEXT.replace(' ', '+')}")
     assert visitor.says("zebra")
-    visitor.get(f"/trace?text={ADDRESSED}")
-    visitor.get(f"/{ADDRESSED}")
+    visitor.get(f"/trace?text={ADDRESS_QUERY}")
+    visitor.get(f"/{ADDRESS_QUERY}")
     visitor.close()
-    visitor = Visitor(address).open(f"?model={ADDRESSED}:{ADDRESSED}")
+    visitor = Visitor(address).open(f"?model={ADDRESS_QUERY}:{ADDRESS_QUERY}")
     assert visitor.says("is not on this server")
     visitor.give(FILE, picture("PNG"))
     assert visitor.says(FILE)
-    visitor.give(FILE, picture("PNG")[:200] + ADDRESSED.encode())
-    visitor.send(ADDRESSED.encode())  # no message of Streamlit's
+    visitor.give(FILE, picture("PNG")[:200] + ADDRESS_QUERY.encode())
+    visitor.send(ADDRESS_QUERY.encode())  # no message of Streamlit's
     visitor.close()
     written = log.read_text()
     assert len(written.splitlines()) > 10  # it does log: with `debug`, all that there is
-    for given in (*TYPED.split(), FILE, ADDRESSED, "okapi", "nanogpt"):
+    for given in (*TYPED_TEXT.split(), FILE, ADDRESS_QUERY, "okapi", "nanogpt"):
         assert given not in written
 
 
 def test_a_record_holds_the_place_and_no_message():
     try:
         try:
-            raise ValueError(f"can't read {TYPED}")
+            raise ValueError(f"can't read {TYPED_TEXT}")
         except ValueError as error:
             raise RuntimeError(FILE) from error
     except RuntimeError:
-        record = log_redaction._record("name", logging.ERROR, "file.py", 7, "%s is odd", (TYPED,), sys.exc_info())
+        record = log_redaction._record("name", logging.ERROR, "file.py", 7, "%s is odd", (TYPED_TEXT,), sys.exc_info())
     line = logging.Formatter().format(record)
     assert line.startswith("file.py:7") and "builtins.RuntimeError" in line and "builtins.ValueError" in line
-    assert __file__ in line and TYPED not in line and FILE not in line and "odd" not in line
+    assert __file__ in line and TYPED_TEXT not in line and FILE not in line and "odd" not in line
 
 
 def test_an_audit_without_an_answer_is_not_clean(capsys):
     asked = {"name": "numpy", "version": "2", "vulns": []}
     hole = {"id": "PYSEC-1", "fix_versions": ["3"]}
-    assert said([asked]) == 0
-    assert said([{"name": "numpy", "skip_reason": "not found"}, asked]) == 2
-    assert said([{**asked, "vulns": [hole]}]) == 1
+    assert print_findings([asked]) == 0
+    assert print_findings([{"name": "numpy", "skip_reason": "not found"}, asked]) == 2
+    assert print_findings([{**asked, "vulns": [hole]}]) == 1
     assert "numpy 2: PYSEC-1, fixed in 3" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from tests.support.serving import App, awaited
 from tracer.cli import own_code as switch
 
 SIGNAL = "ran-in-the-test"
-BROKEN = own_code_editor.EXAMPLE
+EXAMPLE_CODE = own_code_editor.EXAMPLE
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_without_the_option_there_is_no_such_page(monkeypatch):
     assert not own_code.is_on() and not own_code.unlocks("")
     assert "My code" not in [each.title for each in page_registry.find_pages()]
     with pytest.raises(ValueError, match="runs no code"):
-        own_run.run(BROKEN, "model")
+        own_run.run(EXAMPLE_CODE, "model")
     at = AppTest.from_file(str(ROOT / "pages" / "my_code.py"), default_timeout=SECONDS).run()
     assert not at.text_area and not [box for box in at.text_input if box.label == "Key"]
 
@@ -185,7 +185,7 @@ def test_nothing_runs_before_the_key(enabled, monkeypatch):
     at = page()
     assert not at.exception and not at.text_area and "with your rights" in text(at)
     at.session_state[own_code_editor.RUN_REQUEST] = True
-    at.session_state[own_code_editor.TEXT] = BROKEN
+    at.session_state[own_code_editor.TEXT] = EXAMPLE_CODE
     at.run()
     assert not at.text_area and not ran
     unlock(at, "0000-0000-0000")

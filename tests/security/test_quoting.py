@@ -92,7 +92,7 @@ def test_the_command_line_quotes_no_more_than_a_line(line, capsys):
     assert not re.search(r"(.)\1{80}", said) and said.count("\n") == 1, said[:500]
 
 
-DAMAGED = [
+DAMAGED_CARDS = [
     "",
     "{",
     "[]",
@@ -105,7 +105,7 @@ DAMAGED = [
 ]
 
 
-@pytest.mark.parametrize("text", DAMAGED, ids=range(len(DAMAGED)))
+@pytest.mark.parametrize("text", DAMAGED_CARDS, ids=range(len(DAMAGED_CARDS)))
 def test_a_damaged_card_is_named(text, tmp_path, monkeypatch):
     monkeypatch.setattr(models, "WEIGHTS", tmp_path)
     (tmp_path / "vit.json").write_bytes(text.encode("latin-1"))

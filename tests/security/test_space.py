@@ -15,13 +15,13 @@ from tests.support.serving import ROOT, App
 from tracer.utils.limits import limits
 
 LINES = (ROOT / "hosting" / "space" / "Dockerfile").read_text(encoding="utf-8").splitlines()
-STATED = dict(line.removeprefix("ENV ").split("=", 1) for line in LINES if line.startswith("ENV "))
+ENVIRONMENT = dict(line.removeprefix("ENV ").split("=", 1) for line in LINES if line.startswith("ENV "))
 
 
 def test_what_is_copied_and_stated_is_known():
     copied = [line.split()[1] for line in LINES if line.startswith("COPY")]
     assert len(copied) > 4 and all((ROOT / name).exists() for name in copied)
-    own = {name for name in STATED if name.startswith("TRACER_")}
+    own = {name for name in ENVIRONMENT if name.startswith("TRACER_")}
     assert own == {"TRACER_HOSTED", "TRACER_HOST", "TRACER_FRAMED_BY"}
 
 
@@ -40,7 +40,7 @@ def test_what_is_installed_by_its_hash_is_what_is_pinned():
 
 def test_a_page_may_be_framed_by_the_sites_that_are_named(monkeypatch):
     assert "frame-ancestors 'none'" in request_gate.policy("")
-    monkeypatch.setenv("TRACER_FRAMED_BY", STATED["TRACER_FRAMED_BY"])
+    monkeypatch.setenv("TRACER_FRAMED_BY", ENVIRONMENT["TRACER_FRAMED_BY"])
     assert "frame-ancestors https://huggingface.co;" in request_gate.policy("") + ";"
     monkeypatch.setenv("TRACER_FRAMED_BY", "huggingface.co; script-src *")
     with pytest.raises(ValueError, match=r"'huggingface\.co;' was given, expected a site such as https:"):
@@ -56,7 +56,7 @@ def test_its_command_serves_the_app(tmp_path):
     port = command[command.index("--port") + 1]
     kept = {name: os.environ[name] for name in ("PATH", "OMP_NUM_THREADS") if name in os.environ}
     app = App(tmp_path / "log.txt", root=folder, port=int(port), health="/healthz")
-    app.command, app.environment = [sys.executable, *command[1:]], {**kept, **STATED, "HOME": str(tmp_path)}
+    app.command, app.environment = [sys.executable, *command[1:]], {**kept, **ENVIRONMENT, "HOME": str(tmp_path)}
     with app:
         asked = urllib.request.Request(f"{app.address}/trace", headers={"Host": "somebody-tracer.hf.space"})
         with urllib.request.urlopen(asked, timeout=60) as answer:

@@ -79,7 +79,12 @@ FILES = {
 }
 
 
-APART = {"a damaged file", "millions of rows", "a picture a hundred thousand times", "a label a hundred thousand times"}
+ISOLATED_CASES = {
+    "a damaged file",
+    "millions of rows",
+    "a picture a hundred thousand times",
+    "a label a hundred thousand times",
+}
 """Those that are read in a process of its own, as the app reads all."""
 
 
@@ -88,7 +93,7 @@ def test_a_file_that_is_no_survey_is_refused_in_a_sentence(name):
     make, expected = FILES[name]
     data = make() if callable(make) else make
     assert len(data) < MOST
-    if name not in APART:
+    if name not in ISOLATED_CASES:
         with pytest.raises((ValueError, pa.ArrowException)) as refusal:
             survey_file.read(data, MOST)
         assert expected in str(refusal.value) or isinstance(refusal.value, pa.ArrowException)

@@ -14,7 +14,7 @@ from tracer.verify.checks.run.flops_and_params import at
 LONGEST = 24
 """Sizes that are tried, from 1 on."""
 
-ALIKE = (
+EQUAL_FORMULAS = (
     ("ceiling(T/2)", "floor((T + 1)/2)", "floor((T - 1)/2) + 1"),
     ("ceiling(T/3)", "floor((T + 2)/3)", "floor((T - 1)/3) + 1", "ceiling((T + 3)/3) - 1"),
     ("floor(T/2)", "ceiling((T - 1)/2)", "floor((T + 2)/2) - 1", "floor((T - 6)/2) + 3"),
@@ -27,7 +27,7 @@ ALIKE = (
 )
 """Formulas of one meaning; none of another line has it."""
 
-READ = {
+PARSED_FORMULAS = {
     "floor((T + 1)/2)": "ceiling(T/2)",
     "floor((T - 1)/2) + 1": "ceiling(T/2)",
     "floor((T + 2)/3)": "ceiling(T/3)",
@@ -48,7 +48,7 @@ READ = {
 def _forms() -> Iterator[str]:
     """Check that formulas of one meaning have one form, others another, and no form another value."""
     lines: dict[str, str] = {}
-    for alike in ALIKE:
+    for alike in EQUAL_FORMULAS:
         forms = {str(normalise_floors(parse(formula))) for formula in alike}
         if len(forms) > 1:
             yield f"{', '.join(alike)} are one size, and have the forms {', '.join(sorted(forms))}"
@@ -64,7 +64,7 @@ def _forms() -> Iterator[str]:
 
 
 def _read() -> Iterator[str]:
-    for formula, expected in READ.items():
+    for formula, expected in PARSED_FORMULAS.items():
         if str(to_ceilings(parse(formula))) != expected:
             yield f"{formula} is written {to_ceilings(parse(formula))}, expected {expected}"
 

@@ -47,7 +47,7 @@ TWO = {"largest, rounded up", "mean, rounded up"}
 """Those that say two sizes of each axis, one more and one less."""
 
 
-def _said(name: str) -> Iterator[str]:
+def _check_sizes(name: str) -> Iterator[str]:
     run, axes = OPS[name]
     B, H, W = SIZES[0]
     ops = record(run if isinstance(run, nn.Module) else _Ran(run), (torch.ones(B, 3, H, W),), attention=False).ops
@@ -84,7 +84,7 @@ class _Ran(nn.Module):
         return self.run(x)
 
 
-CHECKS = [partial(_said, name) for name in OPS]
+CHECKS = [partial(_check_sizes, name) for name in OPS]
 
 
 @pytest.mark.parametrize("problems", CHECKS, ids=OPS)

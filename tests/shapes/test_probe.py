@@ -147,7 +147,7 @@ def test_a_model_that_runs_at_one_size_only_keeps_numbers_and_says_why():
     assert "four by five it must be" in trace.notes[0]
 
 
-WRITTEN = [
+WRITTEN_FORMULAS = [
     ("C*P**2", "P²·C", r"P^{2}\,C"),
     ("d_k*h", "h·d_k", r"h\,d_k"),
     ("N + 1", "N+1", "N + 1"),
@@ -158,7 +158,7 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("formula", "plain", "typeset"), WRITTEN)
+@pytest.mark.parametrize(("formula", "plain", "typeset"), WRITTEN_FORMULAS)
 def test_sizes_are_written_in_the_fields_order(formula, plain, typeset):
     assert text(formula) == plain
     assert latex(formula) == typeset

@@ -8,13 +8,13 @@ from tracer.capture.tensors.logged_sizes import Read
 from tracer.shapes import Vocabulary
 from tracer.shapes.size_guards import Guard, Trials
 
-DERIVED = {"N": "H/P", "S": "N + 1"}
+DERIVED_SIZES = {"N": "H/P", "S": "N + 1"}
 RUNS = ({"H": 32, "P": 4, "D": 48, "K": 10}, {"H": 16, "P": 4, "D": 96, "K": 7})
 
 
 def trials() -> Trials:
-    vocabulary = Vocabulary(tuple(RUNS[0]), DERIVED, build=lambda sizes: ())
-    return Trials(map(vocabulary.complete, RUNS), RUNS[0], vocabulary.complete, DERIVED)
+    vocabulary = Vocabulary(tuple(RUNS[0]), DERIVED_SIZES, build=lambda sizes: ())
+    return Trials(map(vocabulary.complete, RUNS), RUNS[0], vocabulary.complete, DERIVED_SIZES)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ ONE: tuple[Size, ...] = (
 )
 """Sizes of one axis."""
 
-DIVIDED = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16, 32)
+DIVISORS = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16, 32)
 """Strides and sides of patches, by which an axis is divided."""
 
 SEVERAL: tuple[Size, ...] = (
@@ -70,7 +70,7 @@ def _right() -> Iterator[str]:
     """Check that each size, from the runs that modules are probed at, has Python's value at others."""
     small = choose_sizes({"B": 2, "T": 7, "H": 9})
     cases: list[tuple] = [(("T",), small, size) for size in ONE] + [(("B", "T", "H"), small, size) for size in SEVERAL]
-    for k, offset in [(stride, offset) for stride in DIVIDED for offset in (0, stride - 1, -3)]:
+    for k, offset in [(stride, offset) for stride in DIVISORS for offset in (0, stride - 1, -3)]:
         near = ((6, 0, 5), (11, 1, 3), (17, 0, 8), (31, 1, 7), (9, 0, 4))  # multiples, and one less than a multiple
         runs = [{"T": k * n - less - offset, "B": b} for n, less, b in near]
         cases.append((("T",), runs, lambda t, k=k, c=offset: (t + c) // k))

@@ -72,7 +72,7 @@ def test_what_is_divided_by_a_size_is_not_rounded_the_other_way():
     assert str(normalise_floors(parse("ceiling(T/P)"))) == "ceiling(T/P)" != str(normalise_floors(parse("floor(T/P)")))
 
 
-ROUNDED = [
+ROUNDED_FORMULAS = [
     ("ceiling(T/2)", "⌈T/2⌉", r"\left\lceil \frac{T}{2} \right\rceil"),
     ("B*floor(H/2 - 1/2)", "B·⌊(H−1)/2⌋", r"B\,\left\lfloor \frac{H - 1}{2} \right\rfloor"),
     ("floor(H/4)**2", "⌊H/4⌋²", r"\left\lfloor \frac{H}{4} \right\rfloor^{2}"),
@@ -81,7 +81,7 @@ ROUNDED = [
 ]
 
 
-@pytest.mark.parametrize(("formula", "plain", "typeset"), ROUNDED)
+@pytest.mark.parametrize(("formula", "plain", "typeset"), ROUNDED_FORMULAS)
 def test_rounded_sizes_and_differences_are_written_well(formula, plain, typeset):
     assert str(parse(formula)) == formula
     assert text(formula) == plain and latex(formula) == typeset

@@ -8,7 +8,7 @@ import torch
 from tracer import expr as e
 from tracer.expr import Node, Tensor
 
-FULL = (None, None, None)
+FULL_SLICE = (None, None, None)
 
 
 class Example(NamedTuple):
@@ -47,7 +47,7 @@ def complexes(*shape: int) -> Callable[[], torch.Tensor]:
     return lambda: torch.randn(shape, dtype=torch.complex128)
 
 
-def held(value) -> Callable[[], torch.Tensor]:
+def constant(value) -> Callable[[], torch.Tensor]:
     return lambda: torch.tensor(value)
 
 
@@ -96,7 +96,7 @@ def _elementwise():
         yield _example(getattr(e, name)(X, Y), truth(2, 3), truth(3), exact=False)
     yield _example(e.Compare(X, Y, sign=r"\le"), real(2, 3), real(3), exact=False)
     yield _example(e.Where(X, Y, Z), truth(2, 3), real(2, 3), real(3), exact=False)
-    yield _example(e.Provided(X, Y), real(3, 3), held(1.0), exact=False)
+    yield _example(e.Provided(X, Y), real(3, 3), constant(1.0), exact=False)
     yield _example(e.Real(X), complexes(2, 3), exact=False)
     yield _example(e.Imaginary(X), complexes(2, 3), exact=False)
     yield _example(e.Conjugate(X), complexes(2, 3), exact=False)
@@ -142,7 +142,7 @@ def _layouts():
     yield _example(e.Triu(X, diagonal=-1), real(2, 4, 5))
     yield _example(e.Flip(X, axes=(0, 2), labels=None), real(2, 4, 5))
     yield _example(e.Roll(X, shifts=(2, -1), axes=(1, 2), labels=None), real(2, 4, 5))
-    yield _example(e.Slice(X, ((1, None, 2), 2, FULL, (-2, None, None))), real(2, 4, 3, 5))
+    yield _example(e.Slice(X, ((1, None, 2), 2, FULL_SLICE, (-2, None, None))), real(2, 4, 3, 5))
 
 
 def _sums():
@@ -158,9 +158,9 @@ def _sums():
     yield _example(e.ColumnProduct(X, Y), real(2, 3, 4), real(4))
     yield _example(e.RowProduct(X, Y), real(4), real(4, 3))
     yield _example(e.Dot(X, Y), real(4), real(4))
-    yield _example(e.ByGroups(X, Y, Z), real(5, 2), real(3, 2, 4), held([2, 2, 4]))
+    yield _example(e.ByGroups(X, Y, Z), real(5, 2), real(3, 2, 4), constant([2, 2, 4]))
     expert = e.Product(Tensor("x", (5, 2), "expert token"), Tensor("w", (2, 4), "expert 0"))
-    routes = held([[0, 1], [2, 0], [1, 2], [0, 2], [1, 0]])
+    routes = constant([[0, 1], [2, 0], [1, 2], [0, 2], [1, 0]])
     yield _example(e.Experts(expert, X, Y, Z, V), real(5, 2), real(5, 2), routes, real(3, 2, 4), exact=False)
     yield _example(e.AllExperts(expert, 3, X, Y, Z), real(5, 2), real(5, 3), real(3, 2, 4), exact=False)
     body = e.Plus(Tensor("x", (2,), "iteration 0"), Tensor("y", (2,), "iteration 1"))
@@ -238,7 +238,7 @@ def _losses():
         weighted = e.NegativeLogLikelihood(X, Y, Z, sizes=(2, 3), **settings)
         yield _example(weighted, real(2, 4, 3), whole(4, 2, 3), positive(4), exact=False)
     left_out = e.NegativeLogLikelihood(X, Y, reduction="mean", ignore=1, sizes=(3,))
-    yield _example(left_out, real(3, 4), held([0, 1, 3]), exact=False)
+    yield _example(left_out, real(3, 4), constant([0, 1, 3]), exact=False)
 
 
 def _places():
@@ -254,11 +254,11 @@ def _places():
     yield _example(e.Index(X, Y, Z, entries=("t", None, "t"), result=None), real(4, 5, 3), whole(4, 2), whole(3, 2))
     yield _example(e.Index(X, Y, entries=((1, None, None), "t"), result=(3, 2)), real(4, 5), whole(5, 2))
     mask = [True, False, True, True]
-    yield _example(e.Index(X, Y, entries=("m", None), result=(3, 2)), real(4, 2), held(mask), exact=False)
-    yield _example(e.Nonzero(X, count=3), held(mask), exact=False)
+    yield _example(e.Index(X, Y, entries=("m", None), result=(3, 2)), real(4, 2), constant(mask), exact=False)
+    yield _example(e.Nonzero(X, count=3), constant(mask), exact=False)
     yield _example(e.Linspace(X, Y, count=5), real(), real(), exact=False)
     yield _example(
-        e.IndexPut(X, Y, Z, entries=(None, "t"), add=False), real(2, 5), real(2, 2), held([1, 3]), exact=False
+        e.IndexPut(X, Y, Z, entries=(None, "t"), add=False), real(2, 5), real(2, 2), constant([1, 3]), exact=False
     )
     yield _example(e.Gather(X, Y, axes=(1,), labels=None), real(2, 5, 3), whole(5, 2, 4, 3))
     yield _example(

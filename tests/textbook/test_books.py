@@ -17,7 +17,7 @@ FILE = Path(__file__).resolve().parents[1] / "books.json"
 BOOKS = json.loads(FILE.read_text())
 PATHS = "what stands outside all blocks has its id without the path of a module"
 TYPES = "the code adds the kind and the place in one expression, so they are one line"
-LAID = "nn.MultiheadAttention lays tokens out before and after its maps: the line is the map itself"
+LAYOUT_REASON = "nn.MultiheadAttention lays tokens out before and after its maps: the line is the map itself"
 BERT = {
     "bert.embeddings.tokens": ("embedding", r"\mathbf{X}_E", "B, T, D", PATHS),
     "bert.embeddings.position": ("position", r"\mathbf{X}_P", "B, T, D", PATHS),
@@ -30,8 +30,8 @@ OTHERS = {
     "torchvision:vit_b_16": {
         f"encoder.layers.encoder_layer_0.attention.{step}": (f"encoder.layers.encoder_layer_0.attention.{step}", *made)
         for step, made in {
-            "packed": (r"\mathbf{QKV}^{(1)}", "N + 1, B, 3*D", LAID),
-            "context": (r"\mathbf{H}^{(1)}", "B, h, N + 1, d_k", LAID),
+            "packed": (r"\mathbf{QKV}^{(1)}", "N + 1, B, 3*D", LAYOUT_REASON),
+            "context": (r"\mathbf{H}^{(1)}", "B, h, N + 1, d_k", LAYOUT_REASON),
         }.items()
     },
 }

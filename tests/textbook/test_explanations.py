@@ -25,7 +25,7 @@ from tracer.verify import small
 from tracer.verify.checks.printed.explanation_numbers import MEASURES, problems
 from tracer.verify.checks.reference_run import plain
 
-HINTED = (clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text)
+HINTED_MODELS = (clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text)
 """Models whose reasons stand in their hints."""
 
 
@@ -39,20 +39,20 @@ def notes(model) -> list[Why]:
     return [hint.note for hint in model.HINTS if hint.note and not isinstance(hint.note, str)]
 
 
-def said(model, at: str) -> str:
+def explanation_text(model, at: str) -> str:
     """All claims that a model's hints make of a line."""
     return " ".join(claim.text for hint in model.HINTS if hint.at == at for claim in claims(hint.why))
 
 
-BENT = {"GELU": torch.nn.GELU(), "GELUTanh": torch.nn.GELU(approximate="tanh"), "SiLU": torch.nn.SiLU()}
+ACTIVATIONS = {"GELU": torch.nn.GELU(), "GELUTanh": torch.nn.GELU(approximate="tanh"), "SiLU": torch.nn.SiLU()}
 
 
-@pytest.mark.parametrize("name", BENT)
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_negative_numbers_stay_within_the_stated_bound(name):
     low = float(re.search(r"between (-[\d.]+) and 0", claims(why.WHY[name])[0].text)[1])
-    bent = BENT[name](torch.linspace(-40, -1e-6, 1_000_001, dtype=torch.float64))
+    bent = ACTIVATIONS[name](torch.linspace(-40, -1e-6, 1_000_001, dtype=torch.float64))
     assert low <= bent.min() < low + 0.011 and bent.max() <= 0
-    assert BENT[name](torch.tensor(8.0, dtype=torch.float64)) == pytest.approx(8, rel=0.001)
+    assert ACTIVATIONS[name](torch.tensor(8.0, dtype=torch.float64)) == pytest.approx(8, rel=0.001)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_weights_of_an_mlp_are_counted_on_the_run(name, sizes, text):
 
 
 def test_without_positions_shuffled_patches_give_the_same_class():
-    assert "Attention by itself does not know the order of its tokens" in said(vit, "position")
+    assert "Attention by itself does not know the order of its tokens" in explanation_text(vit, "position")
     model = tracer.load("vit", H=12, W=8, P=4, D=12, h=2, d_ff=10, L=2)
     (image,) = model.inputs()
     cut = image.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # [B, C, N, P, P]
@@ -95,7 +95,7 @@ def test_without_positions_shuffled_patches_give_the_same_class():
 
 
 def test_what_stands_after_the_end_of_a_sentence_changes_nothing():
-    assert "the tokens after it change nothing" in said(clip, "text.index")
+    assert "the tokens after it change nothing" in explanation_text(clip, "text.index")
     model = tracer.load("clip")
     image, tokens = model.inputs()
     tokens = torch.cat([tokens, torch.full((len(tokens), 2), clip.END)], dim=1)[:, : model.sizes["T_max"]]
@@ -107,7 +107,7 @@ def test_what_stands_after_the_end_of_a_sentence_changes_nothing():
 
 
 def test_patches_read_from_cls_in_every_block():
-    assert "in every block, the patches could read from it" in said(segmenter, "tokens")
+    assert "in every block, the patches could read from it" in explanation_text(segmenter, "tokens")
     trace = tracer.load("segmenter").trace()
     for layer in range(len(trace.attentions)):
         assert trace.attention(layer)[:, :, 1:, 0].min() > 0
@@ -115,7 +115,7 @@ def test_patches_read_from_cls_in_every_block():
 
 def test_the_score_of_a_tied_head_is_a_dot_product():
     for model in (nanogpt, vit_text):
-        assert "direction counts, and so does its length" in said(model, "logits")
+        assert "direction counts, and so does its length" in explanation_text(model, "logits")
     trace = tracer.load("nanogpt", tied=True).trace()
     logits, last, table = trace.steps[-1], trace.value("norm"), tracer.load("nanogpt", tied=True).net.tokens.weight
     assert torch.allclose(trace.value(logits), last @ table.T, atol=1e-4)
@@ -176,7 +176,7 @@ def hints_in(value) -> list[Hint]:
 
 def every_claim() -> list[Claim]:
     """All claims that derived textbooks, our models, lessons and families of libraries make."""
-    told = [*why.WHY.values(), *(one for model in HINTED for one in whys(model))]
+    told = [*why.WHY.values(), *(one for model in HINTED_MODELS for one in whys(model))]
     told += [hint.why for hint in lesson_hints() if hint.why]
     return list(dict.fromkeys(claim for one in told for claim in claims(one)))
 
@@ -192,7 +192,7 @@ def test_a_claim_states_a_fact_with_a_predicate_or_explains_in_general():
     found = every_claim()
     assert len(found) > 150 and all(isinstance(claim, Claim) for claim in found)
     assert [claim.text for claim in found if claim.general and FACT.search(claim.text)] == []
-    assert not any(isinstance(hint.why, str) for model in HINTED for hint in model.HINTS)
+    assert not any(isinstance(hint.why, str) for model in HINTED_MODELS for hint in model.HINTS)
 
 
 OF_THE_RUN = re.compile(r"\b(here|runs?|ran|the code|this model|under this|there is no)\b")
@@ -200,7 +200,7 @@ OF_THE_RUN = re.compile(r"\b(here|runs?|ran|the code|this model|under this|there
 
 
 def test_a_note_states_a_fact_of_the_run_with_a_predicate():
-    every = [hint for model in (*HINTED, vit_note) for hint in model.HINTS]
+    every = [hint for model in (*HINTED_MODELS, vit_note) for hint in model.HINTS]
     loose = [hint.note for hint in every if isinstance(hint.note, str) and OF_THE_RUN.search(hint.note)]
     assert not loose, loose
     trace = tracer.load("nanogpt", **SMALL, V=31, T_max=8).trace(T=8, prove=False)
@@ -267,7 +267,7 @@ def lines() -> list[Context]:
 
 def test_every_predicate_holds_of_some_line_and_is_false_of_another(lines):
     """Falsifiable: a predicate that is always true, or never, says nothing of the run that it is evaluated on."""
-    own = [*why.WHY.values(), *(one for model in HINTED for one in (*whys(model), *notes(model)))]
+    own = [*why.WHY.values(), *(one for model in HINTED_MODELS for one in (*whys(model), *notes(model)))]
     facts = {claim for one in own for claim in claims(one) if not claim.general}
     never = [claim.text for claim in facts if not any(claim.holds(line) for line in lines)]
     always = [claim.text for claim in facts if all(claim.holds(line) for line in lines)]
@@ -275,7 +275,7 @@ def test_every_predicate_holds_of_some_line_and_is_false_of_another(lines):
 
 
 def test_every_fact_is_measured_by_verify():
-    own = [*why.WHY.values(), *(one for model in HINTED for one in whys(model))]
+    own = [*why.WHY.values(), *(one for model in HINTED_MODELS for one in whys(model))]
     facts = {claim for one in own for claim in claims(one) if not claim.general}
     counts = {"mlp": "1", "attention": "1", "mlp_matrices": "two matrices", "attention_matrices": "four matrices"}
     sentences = [claim.text.format(**counts) if claim.fill else claim.text for claim in facts]

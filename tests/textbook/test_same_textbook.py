@@ -199,7 +199,7 @@ def test_a_model_is_as_it_was_after_the_run_on_other_values():
     assert module.calls <= 1 and module.seen == 0 and torch.equal(before, torch.get_rng_state())
 
 
-SIZED = {
+VALUE_SIZED_CASES = {
     "different values": lambda x: torch.unique(x.round()) * 2,
     "the positive ones": lambda x: x[x > 0] * 2,
     "the places of the positive ones": lambda x: (x > 0).nonzero() * 2,
@@ -207,9 +207,9 @@ SIZED = {
 
 
 @pytest.mark.parametrize("symbols", SYMBOLS)
-@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("name", VALUE_SIZED_CASES)
 def test_a_size_of_the_input_has_no_letter(name, symbols):
-    step = run_of(SIZED[name], symbols).steps[-1]
+    step = run_of(VALUE_SIZED_CASES[name], symbols).steps[-1]
     assert "values of the input" in step.note and (symbols == "without" or step.symbolic[0] == "?")
 
 

@@ -56,7 +56,7 @@ PROVEN = {
     "a product with a compressed matrix": lambda net, x: net.csr @ net.q(x[0]),
     "numbers alone": lambda net, x: net.q(x) @ torch.eye(8) + torch.linspace(0, 1, 8),
 }
-MARKED = {
+MARKED_CASES = {
     "not a number": (lambda net, x: net.q(x) * float("nan"), "are NaN"),
     "other bits": (lambda net, x: net.q(x).view(torch.int32), "the equation gives shape"),
     "random numbers": (lambda net, x: net.q(x) + torch.randn_like(x), "random"),
@@ -70,7 +70,7 @@ def test_what_once_ended_a_trace_is_proven(rule):
     assert [step.verdict for step in trace.steps if step.verdict not in ("proven", "recomputed")] == []
 
 
-@pytest.mark.parametrize(("rule", "why"), MARKED.values(), ids=MARKED)
+@pytest.mark.parametrize(("rule", "why"), MARKED_CASES.values(), ids=MARKED_CASES)
 def test_what_cannot_be_proven_is_marked_and_all_else_is_there(rule, why):
     trace = run(rule)
     assert trace.coverage == 1 and trace.returned[0].step

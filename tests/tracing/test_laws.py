@@ -59,7 +59,7 @@ LAWS = {
     "every other": (written(lambda n: slice(1, None, 2), lambda part: part.add_(1)), r"1::2,\,:] \gets"),
     "every other from the middle": (lambda x: x[:, x.shape[1] // 2 :: 2].sum(1), r"\right\rfloor::2"),
 }
-HELD = {
+HELD_CASES = {
     "a comparison of the batch": lambda x: x + (x.shape[0] == 4),
     "terms": summed,
     "joined": lambda x: torch.cat([x[:, 3 * i] for i in range(x.shape[1] // 3)], -1),
@@ -126,9 +126,9 @@ def test_a_line_has_its_places_in_sizes(name):
     assert not any(THIS_RUN_NOTE in step.note for step in steps)
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", HELD_CASES)
 def test_a_line_that_is_another_one_elsewhere_says_so(name):
-    trace = derive(HELD[name])
+    trace = derive(HELD_CASES[name])
     assert THIS_RUN_NOTE in trace.step(trace.returned[0].step).note
 
 

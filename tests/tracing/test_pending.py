@@ -127,14 +127,14 @@ def test_a_page_shows_it_neither_green_nor_red(trace):
 def page():
     from pages.jobs.render_cache import of
     from pages.sections.trace import step_browser
-    from tests.tracing.test_pending import ASKED, RUN
+    from tests.tracing.test_pending import REQUESTED_CELL, RUN
 
     of(RUN[0], "name", lambda: "this one")
-    step_browser.st.session_state["stepper"] = {"wanted": ASKED}
+    step_browser.st.session_state["stepper"] = {"wanted": REQUESTED_CELL}
     step_browser.browse(RUN[0], RUN[0].steps[0])
 
 
-RUN, ASKED = [], {"run": "this one", "step": SCORES, "index": [], "prove": True}
+RUN, REQUESTED_CELL = [], {"run": "this one", "step": SCORES, "index": [], "prove": True}
 
 
 def test_the_page_proves_a_block_when_it_is_shown(trace, monkeypatch):

@@ -25,7 +25,7 @@ SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
 
 
 @contextmanager
-def told(id, lie):
+def tell_lie(id, lie):
     """Within it, the line of this id that is derived from a run says what `lie` makes of its equation."""
 
     def lying(*given):
@@ -44,7 +44,7 @@ def told(id, lie):
 @contextmanager
 def forgotten():
     """Within it, textbooks forget to divide the scores by √d_k."""
-    with told(SCORES, lambda line: line.equation.operands[0]):
+    with tell_lie(SCORES, lambda line: line.equation.operands[0]):
         yield
 
 
@@ -202,7 +202,7 @@ def test_the_lowest_number_of_a_mask_hides_no_other():
 
 
 def test_a_misspelt_parameter_is_no_parameter():
-    with told("logits", lambda line: Tensor("W", line.tensor.shape, "parameter head.wieght")):
+    with tell_lie("logits", lambda line: Tensor("W", line.tensor.shape, "parameter head.wieght")):
         note = tracer.load("vit", **SIZES).trace().steps[-1].note
     assert "the model has no such parameter: 'head.wieght'" in note and "kept" not in note
 

@@ -28,7 +28,7 @@ def trace(model):
     return model.trace(primitives=True)
 
 
-def told(model, trace, net=None) -> tuple[dict, list[str]]:
+def verify_trace(model, trace, net=None) -> tuple[dict, list[str]]:
     """The report, and its failures, on a model that shows `trace` for its run."""
     liar = replace(model, net=net) if net else copy(model)  # which has the lines that were derived before
     liar.name = "liar"
@@ -44,7 +44,7 @@ def first(records, chosen, **changes):
 
 
 def test_an_honest_model_has_exactly_the_promised_keys(model, trace):
-    report, failed = told(model, trace)
+    report, failed = verify_trace(model, trace)
     assert failed == [] and list(report) == KEYS
     assert (
         report["dims"] == report["solved"] == sum(len(x.shape) for op in trace.ops for x in (*op.inputs, *op.outputs))
@@ -65,7 +65,9 @@ def test_a_model_whose_values_are_beyond_what_a_trace_keeps_is_proven_whole(mode
 def test_a_size_that_is_not_solved(model, trace):
     op = trace.ops[3]
     unsolved = replace(op.outputs[0], symbolic=("?",) * len(op.outputs[0].shape))
-    report, failed = told(model, replace(trace, ops=(*trace.ops[:3], replace(op, outputs=(unsolved,)), *trace.ops[4:])))
+    report, failed = verify_trace(
+        model, replace(trace, ops=(*trace.ops[:3], replace(op, outputs=(unsolved,)), *trace.ops[4:]))
+    )
     assert report["solved"] == report["dims"] - len(unsolved.shape)
     assert failed[0] == f"liar: {len(unsolved.shape)} of {report['dims']} dimensions are not solved"
     assert len(failed) == 2 and "the first of them is in op 3" in failed[1] and "vit.py:" in failed[1]
@@ -74,13 +76,13 @@ def test_a_size_that_is_not_solved(model, trace):
 def test_a_size_that_is_solved_wrongly(model, trace):
     op = trace.ops[3]
     wrong = replace(op.outputs[0], symbolic=("K",) * len(op.outputs[0].shape))
-    _, failed = told(model, replace(trace, ops=(*trace.ops[:3], replace(op, outputs=(wrong,)), *trace.ops[4:])))
+    _, failed = verify_trace(model, replace(trace, ops=(*trace.ops[:3], replace(op, outputs=(wrong,)), *trace.ops[4:])))
     assert failed and all(re.search(r"op 3 \(\w+\): K is 3 at this run, expected \d+", line) for line in failed)
 
 
 def test_an_equation_that_is_wrong(model, trace):
     for error, shown in ((0.5, "0.5"), (float("nan"), "nan"), (float("inf"), "inf")):
-        report, failed = told(
+        report, failed = verify_trace(
             model, replace(trace, steps=first(trace.steps, lambda step: True, error=error, margin=2e4))
         )
         assert report["proven"] == report["equations"] - 1
@@ -92,13 +94,13 @@ def test_an_equation_that_is_wrong(model, trace):
 
 def test_an_equation_that_was_not_executed(model, trace):
     steps = first(trace.steps, lambda step: True, error=None, margin=None, note="not executed: 'x' was not kept")
-    report, failed = told(model, replace(trace, steps=steps))
+    report, failed = verify_trace(model, replace(trace, steps=steps))
     assert report["proven"] == report["equations"] - 1
     assert failed[1:] == ["liar: step 'patches' is not proven: not executed: 'x' was not kept"]
 
 
 def test_a_recomputed_step_is_no_equation(model, trace):
-    report, failed = told(
+    report, failed = verify_trace(
         model,
         replace(
             trace, steps=first(trace.steps, lambda step: True, error=None, margin=None, recomputed=True, note="inside")
@@ -108,14 +110,14 @@ def test_a_recomputed_step_is_no_equation(model, trace):
 
 
 def test_an_op_outside_of_every_step(model, trace):
-    _, failed = told(model, replace(trace, ops=first(trace.ops, lambda op: op.flops > 0, step=None)))
+    _, failed = verify_trace(model, replace(trace, ops=first(trace.ops, lambda op: op.flops > 0, step=None)))
     assert any("the steps cover 9" in said for said in failed)
 
 
 def test_an_output_that_differs_in_one_bit(model, trace):
     changed = trace.output.clone()
     changed[0, 0] = torch.nextafter(changed[0, 0], changed[0, 0] + 1)
-    report, failed = told(model, replace(trace, output=changed))
+    report, failed = verify_trace(model, replace(trace, output=changed))
     assert report["identical"] is False
     assert failed == [
         "liar: the traced output is not bit-equal to the untraced one",
@@ -126,24 +128,24 @@ def test_an_output_that_differs_in_one_bit(model, trace):
 def test_parameters_and_flops_that_are_wrong(model, trace):
     for name in ("params", "flops"):
         number = getattr(trace, name)
-        _, failed = told(model, replace(trace, **{name: number + 1}))
+        _, failed = verify_trace(model, replace(trace, **{name: number + 1}))
         assert failed[0] == f"liar: {number + 1} {name} counted, expected {number}"
-        _, failed = told(model, replace(trace, **{f"{name}_symbolic": "D + K"}))
+        _, failed = verify_trace(model, replace(trace, **{f"{name}_symbolic": "D + K"}))
         assert failed[0] == f"liar: the formula of {name}, D + K, gives 9, expected {number}"
-        _, failed = told(model, replace(trace, **{f"{name}_symbolic": "D + unheard"}))
+        _, failed = verify_trace(model, replace(trace, **{f"{name}_symbolic": "D + unheard"}))
         assert "unheard" in failed[0]
 
 
 def test_attention_that_does_not_sum_to_one(model, trace):
     record = trace.attentions[0]
     values = {**trace.values, record.q: torch.full_like(trace.values[record.q], float("nan"))}
-    _, failed = told(model, replace(trace, values=values))
+    _, failed = verify_trace(model, replace(trace, values=values))
     assert "attention of layer 0: its rows sum to 1 only within" in failed[0]
 
 
 def test_attention_that_can_not_be_recovered(model, trace):
     records = first(trace.attentions, lambda record: True, problem="the scores were not found")
-    lost, *claims = told(model, replace(trace, attentions=records))[1]
+    lost, *claims = verify_trace(model, replace(trace, attentions=records))[1]
     assert lost == "liar: attention of layer 0: the scores were not found"
     own = "liar: explanation_numbers: "  # nothing is left to measure
     assert claims and all(claim.startswith(own) for claim in claims)
@@ -152,7 +154,7 @@ def test_attention_that_can_not_be_recovered(model, trace):
 def test_primitives_that_do_not_give_what_their_op_gave(model, trace):
     for error in (0.5, float("nan")):
         opened = first(trace.decompositions, lambda one: one.error is not None, error=error)
-        _, failed = told(model, replace(trace, decompositions=opened))
+        _, failed = verify_trace(model, replace(trace, decompositions=opened))
         assert len(failed) == 1 and re.search(
             rf"op \d+ \(\w+\): its primitives differ from it by {error:.1e}", failed[0]
         )
@@ -164,7 +166,7 @@ def test_a_size_of_a_primitive_that_is_not_solved(model, trace):
     unsolved = replace(last.outputs[0], symbolic=("?",) * len(last.outputs[0].shape))
     changed = (*chosen.primitives[:-1], replace(last, outputs=(unsolved,)))
     opened = first(trace.decompositions, lambda one: one is chosen, primitives=changed)
-    _, failed = told(model, replace(trace, decompositions=opened))
+    _, failed = verify_trace(model, replace(trace, decompositions=opened))
     assert len(failed) == 1 and failed[0].endswith("dimensions of its primitives are not solved")
 
 

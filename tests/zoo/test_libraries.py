@@ -20,7 +20,7 @@ from tracer.figures.graph import lanes, overview_svg
 from tracer.utils.error_text import reason
 
 FAMILIES = [name for name in zoo.examples() if name.startswith("hf:")]
-REQUIRED = {"torchvision:vit_b_16", "timm:vit_base_patch16_rope_224", "hf:llama", "hf:paligemma"}
+REQUIRED_MODELS = {"torchvision:vit_b_16", "timm:vit_base_patch16_rope_224", "hf:llama", "hf:paligemma"}
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def tiny(name: str, **options):
 
 
 def test_all_libraries_are_installed_where_tests_run():
-    assert set(zoo.examples()) >= REQUIRED and set(zoo.libraries()) == {"torchvision", "timm", "hf"}
+    assert set(zoo.examples()) >= REQUIRED_MODELS and set(zoo.libraries()) == {"torchvision", "timm", "hf"}
 
 
 ALWAYS = ("torchvision:vit_b_16", "hf:bert", "hf:llama", "hf:clip")

@@ -7,7 +7,7 @@ from tests.app.browser.test_browser import SLOW, quiet, settled, until
 
 pytestmark = pytest.mark.browser
 LINE = "block3.attention.weights"
-READ = """() => {
+READ_COMPARISON = """() => {
   const find = (selector) => document.querySelector(`.comparison ${selector}`);
   const latex = (side) => find(`${side} .equation annotation`)?.textContent ?? null;
   return {
@@ -29,20 +29,20 @@ def test_the_first_difference_is_open_and_the_steps_follow_the_keys(page):
     comparison = tracer.compare(model.trace(), model.trace(change={LINE: "drop_heads(1)"}))
     rows = list(comparison.rows)
     first = rows.index(comparison.first)
-    shown = page.evaluate(READ)
+    shown = page.evaluate(READ_COMPARISON)
     assert shown["title"].endswith("the first difference") and shown["state"] == "differs" and shown["maps"] == 3
     assert shown["chosen"] == first and shown["count"] == f"{first + 1} of {len(rows)}"
     page.get_by_role("button", name="Next step").click()
-    shown = page.evaluate(READ)
+    shown = page.evaluate(READ_COMPARISON)
     row = rows[first + 1]
     assert shown["title"] == row.b.title and shown["marked"] and r"\check" in shown["right"]
     until(page, f"location.search.includes('step={row.id}')")
     page.get_by_role("slider", name="Step").focus()
     page.keyboard.press("Home")
-    shown = page.evaluate(READ)
+    shown = page.evaluate(READ_COMPARISON)
     assert shown["chosen"] == 0 and shown["state"] == "equal" and shown["left"] == shown["right"] == rows[0].a.latex
     until(page, f"location.search.includes('step={rows[0].id}')")
     page.reload()
     page.locator(".comparison .equation .katex").first.wait_for()
-    assert page.evaluate(READ)["chosen"] == 0
+    assert page.evaluate(READ_COMPARISON)["chosen"] == 0
     quiet(page)

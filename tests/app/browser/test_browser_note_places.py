@@ -21,7 +21,7 @@ from tracer.utils.note_titles import TITLES
 
 pytestmark = pytest.mark.browser
 
-SAID = """() => [...document.querySelectorAll('.st-key-statements blockquote')].map((card) =>
+READ_STATEMENTS = """() => [...document.querySelectorAll('.st-key-statements blockquote')].map((card) =>
   [...card.querySelectorAll('p')].map((line) => ({
     text: line.innerText,
     code: [...line.querySelectorAll('code, strong')].map((one) => one.textContent),
@@ -58,7 +58,7 @@ LESSONS = ("tokens", "positions", "notes")
 """Pages whose address says what they are about, each of which is a visit of its own."""
 WITHIN = {page.path.stem: page.places for page in page_registry.find_pages()}
 HERE = re.compile("holds|does not hold|on another page")
-SEEN: dict[tuple[str, ...], Seen] = {}
+READINGS: dict[tuple[str, ...], Seen] = {}
 """What was read at each page and model, for the notes that come to it later."""
 
 
@@ -205,7 +205,7 @@ def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
     page.goto(f"/notes?note={note}")
     page.locator(".st-key-statements blockquote").nth(len(rows(note)) - 1).wait_for()
     settled(page)
-    cards = page.evaluate(SAID)
+    cards = page.evaluate(READ_STATEMENTS)
     assert len(cards) == len(rows(note))
     lines = [(number, line) for number, (_, *told) in enumerate(cards, 1) for line in told]
     missing, first = [], {}
@@ -213,9 +213,9 @@ def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
         place = Place.to(line["link"])
         if few and first.setdefault(place.page, place.visit) != place.visit:
             continue
-        if place.visit not in SEEN:
-            SEEN[place.visit] = visited(page, place)
-        if not is_seen(line, place, SEEN[place.visit]):
+        if place.visit not in READINGS:
+            READINGS[place.visit] = visited(page, place)
+        if not is_seen(line, place, READINGS[place.visit]):
             missing.append(f"{number}: {' '.join(line['text'].split())} ({line['link']})")
     assert not missing, "\n".join(missing)
     alone = [number for number, (head, *told) in enumerate(cards, 1) if not any(line["link"] for line in told)]
@@ -233,7 +233,9 @@ def test_a_note_keeps_its_place_while_a_model_loads(page):
     settled(page)
     assert {"note=003", "section=3", "model=torchvision:squeezenet1_1"} <= set(page.url.partition("?")[2].split("&"))
     assert page.locator(".st-key-statements h2").all_inner_texts() == [own[0].section]
-    lines = [line for _, *told in page.evaluate(SAID) for line in told if line["text"].startswith("primitive")]
+    lines = [
+        line for _, *told in page.evaluate(READ_STATEMENTS) for line in told if line["text"].startswith("primitive")
+    ]
     assert len(lines) == sum(place.startswith("prim ") for row in own for place in row.where) > 6
     assert all(Place.to(line["link"]).primitives for line in lines)
     quiet(page)

@@ -336,7 +336,7 @@ def test_the_mask_and_the_row_of_each_head_are_those_that_ran(page):
     quiet(page)
 
 
-POINTED = """(film, [patch, rows, columns]) => {
+POINT_AT_PATCH = """(film, [patch, rows, columns]) => {
   const { photo } = film.film.place();
   const box = film.querySelector("canvas").getBoundingClientRect();
   return [
@@ -344,7 +344,7 @@ POINTED = """(film, [patch, rows, columns]) => {
     box.y + photo.y + (Math.floor(patch / columns) + 0.5) * (photo.h / rows),
   ];
 }"""
-LIT = """film => {
+READ_LIT_PATCHES = """film => {
   const canvas = film.querySelector("canvas");
   const { photo } = film.film.place();
   const ratio = canvas.width / canvas.clientWidth;
@@ -388,14 +388,14 @@ def test_overview_shows_the_answer_the_steps_and_the_map_of_the_run(page):
     film, point = page.locator(".film"), page.locator(".film .point")
     for row, column in [(-1, -1), *draw(CELLS, (8, 8), 5)]:
         token = 0 if row < 0 else 1 + 8 * row + column
-        page.mouse.move(*(film.evaluate(POINTED, [token - 1, 8, 8]) if token else (5, 5)))
+        page.mouse.move(*(film.evaluate(POINT_AT_PATCH, [token - 1, 8, 8]) if token else (5, 5)))
         most = int(weights[token].argmax())
         name = lambda at: f"row {(at - 1) // 8 + 1}, column {(at - 1) % 8 + 1}" if at else "CLS"  # noqa: E731
         target = "itself" if most == token else name(most)
         text = point.inner_text()
         assert f"{name(token)[0].upper()}{name(token)[1:]} looks most at {target}: " in text, text
         assert says(text.rpartition(": ")[2].removesuffix("."), weights[token].max())
-        light, lit = np.array(film.evaluate(LIT)), weights[token, 1:] / weights[token, 1:].max()
+        light, lit = np.array(film.evaluate(READ_LIT_PATCHES)), weights[token, 1:] / weights[token, 1:].max()
         rows, columns = np.divmod(np.arange(64), 8)
         clear = (abs(rows - row) > 1) | (abs(columns - column) > 1)  # of the frame around the patch that is pointed at
         light, lit = light[clear], lit[clear]

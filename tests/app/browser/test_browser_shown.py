@@ -14,7 +14,7 @@ from tracer import models
 
 pytestmark = pytest.mark.browser
 PAGES = ("", "trace?step=block1.attention.scores", "attention", "mask", "operations")
-CUT = """() => {
+FIND_CUT_TEXTS = """() => {
   const inside = (one) => [one, ...(one.shadowRoot ? all(one.shadowRoot) : [])];
   const all = (root) => [...root.querySelectorAll("*")].flatMap(inside);
   return all(document.querySelector("[data-testid=stMain]")).filter((one) => {
@@ -25,7 +25,7 @@ CUT = """() => {
     return one.scrollWidth > one.clientWidth + 2 || one.scrollHeight > one.clientHeight + 2;
   }).map((one) => `${one.localName}.${one.className} ${one.scrollWidth}/${one.clientWidth}`);
 }"""
-SMALL = """() => {
+FIND_SMALL_TARGETS = """() => {
   const inside = (one) => [one, ...(one.shadowRoot ? all(one.shadowRoot) : [])];
   const all = (root) => [...root.querySelectorAll("*")].flatMap(inside);
   const targets = "button, select, summary, input:not([type=range], [type=file])";
@@ -35,7 +35,7 @@ SMALL = """() => {
     return width && (width < 31.5 || height < 31.5) ? `${one.outerHTML.slice(0, 90)} ${width} x ${height}` : "";
   }).filter(Boolean);
 }"""
-FORCED = [
+FORCED_COLOR_CASES = [
     ("", ".bars i"),
     ("attention?query=20", ".top li"),
     ("mask?model=nanogpt", ""),
@@ -149,7 +149,7 @@ def test_paper_has_no_controls_and_cuts_nothing(page, address):
     for name in CONTROLS:
         expect(page.get_by_test_id(name).filter(visible=True)).to_have_count(0)
     deadline = time.monotonic() + 10
-    while (cut := page.evaluate(CUT)) and time.monotonic() < deadline:  # labels are laid anew
+    while (cut := page.evaluate(FIND_CUT_TEXTS)) and time.monotonic() < deadline:  # labels are laid anew
         page.wait_for_timeout(100)
     assert cut == []
     main = page.get_by_test_id("stMain")
@@ -203,7 +203,7 @@ MARKS = """() => {
   const named = (one, part) => `${one.localName}.${one.className}${part}`;
   return window.marks.map(([one, part]) => [named(one, part), paint(getComputedStyle(one, part || null))]);
 }"""
-CHOSEN = """() => {
+FIND_CHOSEN_CONTROLS = """() => {
   const inside = (one) => [one, ...(one.shadowRoot ? all(one.shadowRoot) : [])];
   const all = (root) => [...root.querySelectorAll("*")].flatMap(inside);
   const chosen =
@@ -213,7 +213,7 @@ CHOSEN = """() => {
 }"""
 
 
-@pytest.mark.parametrize(("address", "marks"), cases(FORCED, FORCED[:1]))
+@pytest.mark.parametrize(("address", "marks"), cases(FORCED_COLOR_CASES, FORCED_COLOR_CASES[:1]))
 def test_forced_colours_leave_bars_swatches_and_what_is_chosen(page, address, marks):
     page.goto(f"/{address}")
     page.locator("[data-testid=stMain] h1").wait_for()
@@ -224,7 +224,7 @@ def test_forced_colours_leave_bars_swatches_and_what_is_chosen(page, address, ma
     page.emulate_media(forced_colors="active")
     after = page.evaluate(MARKS)
     assert after == before and (before or not marks)
-    chosen = page.evaluate(CHOSEN)
+    chosen = page.evaluate(FIND_CHOSEN_CONTROLS)
     assert all(outline == "solid" for _, outline in chosen), chosen
 
 
@@ -243,11 +243,11 @@ def axe(page) -> list[str]:
 
 
 LESSONS = tuple(page.path.stem for page in page_registry.find_pages() if page.heading)
-FEW = "light", "vit", ("?inside=block3.attention.scores", PAGES[1], "mask")
+QUICK_CASE = "light", "vit", ("?inside=block3.attention.scores", PAGES[1], "mask")
 LOOKS = [(scheme, model, (*PAGES, *LESSONS)) for scheme in ("light", "dark") for model in models.names()]
 
 
-@pytest.mark.parametrize(("scheme", "model", "addresses"), cases((FEW, *LOOKS), (FEW,)))
+@pytest.mark.parametrize(("scheme", "model", "addresses"), cases((QUICK_CASE, *LOOKS), (QUICK_CASE,)))
 def test_axe_finds_nothing_serious(page, scheme, model, addresses):
     page.emulate_media(color_scheme=scheme)
     for address in addresses:
@@ -255,7 +255,7 @@ def test_axe_finds_nothing_serious(page, scheme, model, addresses):
         page.locator("[data-testid=stMain] h1").wait_for()
         settled(page)
         for look in range(8):  # widgets get their names
-            if not (found := axe(page) + page.evaluate(SMALL)):
+            if not (found := axe(page) + page.evaluate(FIND_SMALL_TARGETS)):
                 break
             page.wait_for_timeout(300 * look)
         assert found == [], address

@@ -16,7 +16,7 @@ from tests.support.handmade import sample
 from tests.support.sweeping import cases
 
 pytestmark = pytest.mark.browser
-READ = """() => {
+READ_STEPPER = """() => {
   const find = (selector) => document.querySelector(`.stepper ${selector}`);
   const latex = (selector) => find(`${selector} annotation`)?.textContent;
   const seen = (selector) => find(selector).checkVisibility() ? find(selector).textContent : null;
@@ -28,7 +28,7 @@ READ = """() => {
     listed: find(".list [aria-current=step]").textContent,
   };
 }"""
-CHECKED = "document.querySelector('.stepper .verdict').textContent.includes('it also holds on 3 other runs')"
+PROOF_DONE = "document.querySelector('.stepper .verdict').textContent.includes('it also holds on 3 other runs')"
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_stepping_shows_the_record_and_sends_no_message(page):
     page.on("websocket", lambda socket: socket.on("framesent", lambda _: frames.append("sent")))
     page.on("websocket", lambda socket: socket.on("framereceived", lambda _: frames.append("received")))
     opened(page, "/trace?step=patches")
-    until(page, CHECKED)  # nothing else comes by itself
+    until(page, PROOF_DONE)  # nothing else comes by itself
     trace = tracer.load("vit").trace()
     buttons = [page.get_by_role("button", name=name).bounding_box() for name in ("Previous", "Next")]
     frames.clear()
@@ -56,7 +56,7 @@ def test_stepping_shows_the_record_and_sends_no_message(page):
         if number:
             page.keyboard.press("ArrowRight" if number % 2 else "PageDown")
             until(page, f"location.search.endsWith({json.dumps(step.id)})")
-        shown = page.evaluate(READ)
+        shown = page.evaluate(READ_STEPPER)
         assert (shown["step"], shown["title"]) == (step.id, step.title)
         assert shown["count"] == f"{number + 1} of {len(trace.steps)}"
         assert shown["latex"] == step.latex and shown["sizes"].startswith(step.symbol)
@@ -226,7 +226,7 @@ def test_an_open_page_shows_on_how_many_other_runs_a_line_holds(page):
     """The check goes on in the background: it comes to the page by itself, without a message of the visitor's."""
     opened(page, "/trace?step=block1.attention.scores")
     verdict = page.locator(".stepper .verdict")
-    until(page, CHECKED)
+    until(page, PROOF_DONE)
     assert verdict.get_attribute("data-verdict") == "proven"
     page.keyboard.press("ArrowRight")
     until(page, "location.search.endsWith('block1.attention.weights')")

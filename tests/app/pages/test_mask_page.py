@@ -15,8 +15,8 @@ from tracer import models
 from tracer.attention import masks
 from tracer.export.math_labels import scientific
 
-OPEN = "Nothing is masked, so every output may change, and every one did."
-CLOSED = "The mask predicts exactly these positions."
+OPEN_SENTENCE = "Nothing is masked, so every output may change, and every one did."
+CLOSED_SENTENCE = "The mask predicts exactly these positions."
 
 
 def verdicts(at: AppTest) -> list[str]:
@@ -36,7 +36,7 @@ def subheaders(at: AppTest) -> list[str]:
 
 @pytest.mark.parametrize(
     ("model", "kind", "said"),
-    [("nanogpt", "causal", CLOSED), ("vit-text", "causal", CLOSED), ("vit", "none", OPEN)],
+    [("nanogpt", "causal", CLOSED_SENTENCE), ("vit-text", "causal", CLOSED_SENTENCE), ("vit", "none", OPEN_SENTENCE)],
 )
 def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
     at = chosen(model, "pages/mask.py")
@@ -57,7 +57,7 @@ def test_both_proofs_agree_on_each_tower(model, tower, kind):
     at = chosen(model, "pages/mask.py")
     at.segmented_control[0].set_value(tower).run()
     assert not at.exception and subheaders(at)[0] == f"The mask of this run: {kind}"
-    assert verdicts(at) == [CLOSED if kind == "causal" else OPEN]
+    assert verdicts(at) == [CLOSED_SENTENCE if kind == "causal" else OPEN_SENTENCE]
     assert f"Outputs of the {tower} tower that changed: token" in text(at)
 
 
