@@ -14,8 +14,9 @@ from torch import nn
 import tracer
 from tests.support.handmade import sample
 from tracer.cli import main
-from tracer.figures.film import film, message
+from tracer.figures.film import block_film, film, message
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
+from tracer.tracing.provenance import walk
 from tracer.verify import small
 
 MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "transformer")
@@ -309,6 +310,17 @@ def test_lanes_of_tensors_that_were_not_kept_are_those_of_the_kept_run(boards, v
         kept = beat(boards["vit"], "block", each.number)
         np.testing.assert_allclose(each.snapshot.vectors, kept.snapshot.vectors, rtol=1e-3, atol=1e-4)
         assert each.caption.title == kept.caption.title
+
+
+def test_what_was_not_kept_is_recomputed_in_one_pass(vit, monkeypatch):
+    trace, ran, execute = vit.trace(keep=2_000_000), [], walk.execute
+    monkeypatch.setattr(walk, "execute", lambda equation, *rest: ran.append(id(equation)) or execute(equation, *rest))
+    board = storyboard(trace)
+    assert len(ran) == len(set(ran)) > 10  # of each line once
+    assert board.trace.values.keys() == trace.values.keys()  # what was recomputed is not held
+    ran.clear()
+    block_film.pack(board, "block6", message.ids(board))
+    assert len(ran) == len(set(ran)) > 10
 
 
 def test_a_model_without_attention_has_lanes_where_its_blocks_leave_a_vector_for_each_word():

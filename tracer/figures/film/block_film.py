@@ -24,7 +24,7 @@ from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.graph.lanes import sources
 from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
 from tracer.figures.payload_budget import VALUES
-from tracer.figures.tensors.cell_payload import short, tensor_of
+from tracer.figures.tensors.cell_payload import short, tensor_of, with_tensors
 from tracer.figures.tensors.heatmap import as_array, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.error_text import quote
@@ -75,7 +75,8 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
     beat = board.beats[names.index(name)]
     if not beat.number:
         raise ValueError(f"the beat {quote(name)} is no block, so it does not open")
-    trace = board.trace
+    producers = sources(board.trace)
+    trace = with_tensors(board.trace, {*beat.steps, *(id for step in beat.steps for id in producers.get(step, ()))})
     scenes = list(_scenes(trace, beat.steps))
     pictures = {drawn.id: drawn for _, drawn in scenes for drawn in drawn if drawn is not None}
     numbers = HalfNumbers()

@@ -16,6 +16,7 @@ from tracer.figures.film import sentences
 from tracer.figures.film.chapters import Chapter, chapters
 from tracer.figures.film.sentences import Caption, Scene
 from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
+from tracer.figures.tensors.cell_payload import with_tensors
 from tracer.figures.tensors.heatmap import as_array
 from tracer.record import AttentionRecord, Step, Trace
 
@@ -84,6 +85,7 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
         trace = trace.prove(waiting)
         sequence = chapters(trace)
         shown = [_shown_step(chapter) for chapter in sequence]
+    kept, trace = trace, with_tensors(trace, _drawn(sequence))
     all_streams = streams(trace, sequence)
     find_read(trace, sequence, all_streams)
     widths, blocks = _widths(sequence), _counts(sequence)
@@ -138,7 +140,13 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
             last[index] = after
     if not any(beat.snapshot is not None for beat in beats):  # nothing that could be drawn as lanes
         beats, all_streams = [replace(beat, stream=None, record=None) for beat in beats], []
-    return Storyboard(trace, tuple(beats), tuple(all_streams))
+    return Storyboard(kept, tuple(beats), tuple(all_streams))
+
+
+def _drawn(sequence: Sequence[Chapter]) -> set[str]:
+    """Return the steps whose tensors a film reads: what each chapter leaves, and all from which the answer is read."""
+    whole = ("read", "project", "answer")
+    return {step.id for chapter in sequence for step in chapter.steps[0 if chapter.kind in whole else -1 :]}
 
 
 def _keys(record: AttentionRecord, all_streams: Sequence[Stream], part: str) -> tuple[int, list[int]] | None:

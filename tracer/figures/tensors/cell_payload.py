@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite, prod
 from typing import Any
 
@@ -95,6 +96,8 @@ def _inside(spans: Sequence[tuple[int, int]], shape: Sequence[int]) -> bool:
 
 def tensor_of(trace: Trace, id: str):
     """Return the tensor of a step, an input or a parameter, None where it is not at hand."""
+    if id in trace.values:
+        return trace.values[id]
     step = next((step for step in trace.steps if step.id == id), None)
     if step is not None and (kept := trace.value(step)) is not None:
         return kept
@@ -103,6 +106,17 @@ def tensor_of(trace: Trace, id: str):
     from tracer.tracing.provenance.walk import RecomputedValues  # torch, which a page starts without
 
     return trace.later.values(RecomputedValues)(id)
+
+
+def with_tensors(trace: Trace, ids: Collection[str]) -> Trace:
+    """Return a run that has the tensors of these steps. Those that it did not keep are recomputed together, where one
+    after another would each begin anew."""
+    lacking = {step.id for step in trace.steps if step.id in ids and trace.value(step) is None}
+    if trace.later is None or not lacking:
+        return trace
+    from tracer.tracing.provenance.walk import RecomputedValues  # torch, which a page starts without
+
+    return replace(trace, values={**trace.values, **trace.later.values(RecomputedValues).recompute(lacking)})
 
 
 def _kept_cell(trace: Trace, id: str, index: tuple[int, ...]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from math import isfinite
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -30,7 +32,8 @@ class RecomputedValues(Values):
         tensor = self._hold(key)
         if tensor is None and key in self.equations:
             if key not in self._again:
-                recomputed = self._recompute(key)
+                known = {key: tensor for key, tensor in self._again.items() if tensor is not None}
+                recomputed = self.recompute([key], known).get(key)
                 while len(self._again) >= self.HELD:
                     del self._again[next(iter(self._again))]
                 self._again[key] = recomputed
@@ -56,24 +59,37 @@ class RecomputedValues(Values):
         unkept = self._unkept(keys)
         return {*keys, *(tensor.key for key in unkept for tensor in tensors(self.equations[key]))}
 
-    def _recompute(self, key: str) -> torch.Tensor | None:
-        known = {key: tensor for key, tensor in self._again.items() if tensor is not None}
-        needed, recomputed = self._unkept([key], known), known
+    def recompute(
+        self, keys: Collection[str], known: Mapping[str, torch.Tensor] = MappingProxyType({})
+    ) -> dict[str, torch.Tensor]:
+        """Return those of these tensors that were not kept, from one pass over the equations that lead to them.
+
+        A tensor that is missing on the way leaves out what is made of it. `known` are some that were recomputed before.
+        """
+        held, out = dict(known), {}
+        needed = self._unkept(keys, known)
+        order = [id for id in self.equations if id in needed]  # in which they ran
+        reads = {id: {tensor.key for tensor in tensors(self.equations[id])} for id in order}
+        last = {key: id for id in order for key in reads[id]}
 
         def exact(tensor: Tensor) -> torch.Tensor:
-            operand = recomputed[tensor.key] if tensor.key in recomputed else self._hold(tensor.key)
+            operand = held[tensor.key] if tensor.key in held else self._hold(tensor.key)
             if operand is None:
                 raise LookupError(tensor.key)
             return operand.double() if operand.is_floating_point() else operand
 
         with torch.no_grad():
-            try:
-                for id in self.equations:  # in the order in which they ran
-                    if id in needed:
-                        recomputed[id] = execute(self.equations[id], exact, self.size)
-            except LookupError:
-                return None
-        return recomputed[key]
+            for id in order:
+                try:
+                    held[id] = execute(self.equations[id], exact, self.size)
+                except LookupError:
+                    continue
+                if id in keys:
+                    out[id] = held[id]
+                for key in reads[id]:
+                    if last[key] == id:
+                        held.pop(key, None)
+        return out
 
 
 class Leaf(NamedTuple):
