@@ -14,7 +14,8 @@ from torch import nn
 import tracer
 from tests.support.handmade import sample
 from tracer.cli import main
-from tracer.figures.film import block_film, film, message
+from tracer.figures.film import block_film, film, input_picture, message
+from tracer.figures.film.half_numbers import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
 from tracer.tracing.provenance import walk
 from tracer.verify import small
@@ -310,6 +311,34 @@ def test_lanes_of_tensors_that_were_not_kept_are_those_of_the_kept_run(boards, v
         kept = beat(boards["vit"], "block", each.number)
         np.testing.assert_allclose(each.snapshot.vectors, kept.snapshot.vectors, rtol=1e-3, atol=1e-4)
         assert each.caption.title == kept.caption.title
+
+
+class Listener(nn.Module):
+    """Frames of a sound as tokens, in one block."""
+
+    def __init__(self, D: int):
+        super().__init__()
+        self.frames, self.narrow = nn.Conv1d(1, D, 8, 8), nn.Conv1d(D, D, 3, padding=1)
+        self.block = nn.TransformerEncoderLayer(D, 2, 4 * D, 0.0, batch_first=True, norm_first=True)
+
+    def forward(self, sound: torch.Tensor) -> torch.Tensor:
+        return self.block(self.narrow(self.frames(sound[:, None])).transpose(1, 2))
+
+
+def test_a_sound_is_on_the_stage_before_its_tokens_are():
+    sound = torch.linspace(-0.5, 1, 4000)[None].repeat(2, 1)
+    board = storyboard(tracer.trace(Listener(8).eval(), sound, symbols={"B": 0}))
+    first, second = board.beats[:2]
+    assert (first.kind, first.shape, second.kind) == ("input", (2, 4000), "modules")
+    assert first.caption.sentence == "4,000 numbers go in, one after the other. They lie between −0.5 and 1."
+    header, numbers = unpacked(message.pack(board))
+    drawn = header["input"]
+    low, high = numbers[drawn["at"] : drawn["at"] + 2 * drawn["shape"][1]].reshape(drawn["shape"])
+    assert drawn["wave"] and drawn["full"] == [4000] and (low[0], high[-1]) == (-0.5, 1) and (low <= high).all()
+    matrix = torch.arange(24.0).reshape(4, 6) - 4
+    drawn = input_picture.pack(matrix.numpy(), counted := HalfNumbers())
+    assert drawn["shape"] == [4, 6] and not drawn["wave"] and len(drawn["stops"]) == input_picture.STOPS
+    np.testing.assert_allclose(counted.parts[0].reshape(4, 6), (matrix + 19) / 38, atol=1e-3)
 
 
 def test_what_was_not_kept_is_recomputed_in_one_pass(vit, monkeypatch):

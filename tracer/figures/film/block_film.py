@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from tracer.export.math_labels import symbol_text
-from tracer.figures.film.message import HalfNumbers, encode, line_facts
+from tracer.figures.film.half_numbers import HalfNumbers
+from tracer.figures.film.message import encode, line_facts
 from tracer.figures.film.sentences import Caption
 from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.graph.lanes import sources

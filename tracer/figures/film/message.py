@@ -18,6 +18,8 @@ from tracer.export import rows
 from tracer.export.to_html import equation, text
 from tracer.figures.attention import attention_payload, lit_photo
 from tracer.figures.equation_strip import SIGNS
+from tracer.figures.film import input_picture
+from tracer.figures.film.half_numbers import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.predictions.model_output import visible_token
@@ -38,30 +40,6 @@ BARS = 10
 """Bars of the answer."""
 CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#cc79a7", "#0072b2")
 """Colours of the classes of pixels, which are told apart without red and green (Okabe and Ito 2008)."""
-
-
-class HalfNumbers:
-    """The numbers of a message, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self.parts: list[np.ndarray] = []
-        self.count = 0
-
-    def add(self, values: np.ndarray) -> int:
-        """Add numbers and return where they begin."""
-        start = self.count
-        largest = np.finfo(np.float16).max
-        self.parts.append(np.clip(np.asarray(values, np.float32), -largest, largest).astype("<f2").ravel())
-        self.count += values.size
-        return start
-
-    def add_bytes(self, cells: np.ndarray) -> int:
-        """Add cells of one byte each, two in the place of a number, and return where they begin."""
-        start = self.count
-        raw = np.ascontiguousarray(cells, np.uint8).tobytes()
-        self.parts.append(np.frombuffer(raw + b"\0" * (len(raw) % 2), "<u2"))
-        self.count += len(self.parts[-1])
-        return start
 
 
 def pack(board: Storyboard, room: int = ROOM) -> bytes:
@@ -94,6 +72,10 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
         "model": trace.model,
         "weights": shorten(trace.weights, 120),
         "photo": _photo(trace),
+        "input": next(
+            (input_picture.pack(beat.cells, numbers) for beat in board.beats if beat.cells is not None),
+            None,
+        ),
         "streams": [
             {
                 "lanes": [[lane.name, lane.mark, lane.patch, lane.word] for lane in stream.lanes],

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tracer.attention import windows
-from tracer.figures.film import sentences
+from tracer.figures.film import input_picture, sentences
 from tracer.figures.film.chapters import Chapter, chapters
 from tracer.figures.film.sentences import Caption, Scene
 from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
 from tracer.figures.tensors.cell_payload import with_tensors
 from tracer.figures.tensors.heatmap import as_array
-from tracer.record import AttentionRecord, Step, Trace
+from tracer.record import AttentionRecord, Step, TensorRecord, Trace
 
 LABELS = {
     "patches": "Patches",
@@ -40,9 +40,9 @@ CELLS = 1 << 24
 class Beat:
     """One beat: what it says, which equation stands below, and what the stage shows.
 
-    `kind` is that of the chapter, or "photo" or "text". `stream` is the index of the stream that it is about, `record`
-    the attention whose threads run, `snapshot` the state of the stream when it ends; `focus` is the lane that is
-    looked at. `shown` is the step of the equation, and `also` the step of scores that stands before its weights.
+    `kind` is that of the chapter, or "photo", "text" or "input". `stream` is the index of the stream that it is about,
+    `record` the attention whose threads run, `snapshot` the state of the stream when it ends; `focus` is the lane that
+    is looked at. `shown` is the step of the equation, and `also` the step of scores that stands before its weights.
     """
 
     kind: str
@@ -63,6 +63,8 @@ class Beat:
     part: str = ""
     across: tuple[int, list[int]] | None = None
     """The stream and the lanes of the keys, where they are those of another tower."""
+    cells: np.ndarray | None = None
+    """The numbers of an input that the stage draws, of one axis or two."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,9 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
             last[index] = after
     if not any(beat.snapshot is not None for beat in beats):  # nothing that could be drawn as lanes
         beats, all_streams = [replace(beat, stream=None, record=None) for beat in beats], []
+    elif beats[0].kind == "modules" or (beats[0].kind not in ("photo", "text") and beats[0].snapshot is None):
+        # what goes in is nowhere else on the stage
+        beats = [*_other_input(trace), *beats]
     return Storyboard(kept, tuple(beats), tuple(all_streams))
 
 
@@ -215,8 +220,8 @@ def _scores(chapter: Chapter, weights: Step | None) -> Step | None:
     return scores if scores is not None and scores.symbol in weights.latex else None
 
 
-def _inputs(trace: Trace) -> list[Beat]:
-    """Return the beats of the photo and of the text, by the tensors that the model was given."""
+def _input_tensors(trace: Trace) -> tuple[dict[str, TensorRecord], dict[str, str]]:
+    """Return the tensors that the model was given, and their symbols, by names such as "input image"."""
     letters = {name.of: name.symbol for step in trace.steps for name in step.names if name.of.startswith("input ")}
     tensors = {
         str(record.maker): record
@@ -224,6 +229,23 @@ def _inputs(trace: Trace) -> list[Beat]:
         for record in op.inputs
         if str(record.maker).startswith("input ")
     }
+    return tensors, letters
+
+
+def _other_input(trace: Trace) -> list[Beat]:
+    """Return the beat of an input that is no photo and no text, such as a sound; none without such an input."""
+    tensors, letters = _input_tensors(trace)
+    name = input_picture.name_of(tensors)
+    if name is None:
+        return []
+    record, symbol, cells = tensors[name], letters.get(name, ""), input_picture.values(trace, name)
+    caption = input_picture.caption(cells, record.shape)
+    return [Beat("input", "Input", caption, symbol, symbol, record.symbolic or (), record.shape, cells=cells)]
+
+
+def _inputs(trace: Trace) -> list[Beat]:
+    """Return the beats of the photo and of the text, by the tensors that the model was given."""
+    tensors, letters = _input_tensors(trace)
     beats: list[Beat] = []
     image = next((name for name, record in tensors.items() if len(record.shape) == 4 and trace.picture), None)
     ids = [name for name, record in tensors.items() if trace.words and len(trace.words) in record.shape]

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from tracer.figures.palette import OTHER_COLOR, STAGES
 from tracer.figures.svg_layout import CURVES, title
 
-FEW = 4
+MAX_POWERS = 4
 """Powers of ten on an axis that has room for ticks between them."""
 
 
@@ -54,5 +54,5 @@ def ticks(*values: int) -> list[int]:
     """Return the ticks of a logarithmic axis over values: powers of ten, and 2 and 5 between where there is room."""
     least, most = min(values), max(values)
     powers = range(len(str(least)) - 1, len(str(most)) + 1)
-    digits = (1, 2, 5) if len(powers) <= FEW else (1,)
+    digits = (1, 2, 5) if len(powers) <= MAX_POWERS else (1,)
     return [digit * 10**power for power in powers for digit in digits if least <= digit * 10**power <= most]

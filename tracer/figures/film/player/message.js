@@ -31,6 +31,7 @@ export function unpack(bytes) {
       if (snapshot[name] !== null) snapshot[name] = read(snapshot[name], lanes);
     }
   }
+  if (film.input) film.input.cells = read(film.input.at, film.input.shape[0] * film.input.shape[1]);
   for (const look of film.looks) {
     look.weights = read(look.at, look.views * look.queries.length * look.keys.length);
   }

@@ -1,4 +1,5 @@
-// What goes in: the photo in its patches, the text in its tokens, and the matrix of attention below a text.
+// What goes in: the photo in its patches, the text in its tokens, the matrix of attention below a text, and any other
+// input as a wave or in colours.
 
 import { AMBER, SHUT, rgb } from "./colours.js";
 
@@ -202,4 +203,54 @@ export function drawMatrix(context, look, head, box, { focusToken, shown, theme 
     context.lineWidth = 2;
     context.strokeRect(box.x, box.y + focusToken * high, box.w, Math.max(3, high));
   }
+}
+
+// The cells of a matrix in their colours, a pixel for each; what is painted once is kept.
+function painted(input) {
+  if (input.canvas) return input.canvas;
+  const [rows, columns] = input.shape;
+  const canvas = (input.canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows }));
+  const image = new ImageData(columns, rows);
+  input.cells.forEach((share, cell) => {
+    const colour = input.stops[Math.round(Math.min(1, Math.max(0, share)) * (input.stops.length - 1))];
+    image.data.set([...colour, 255], 4 * cell);
+  });
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+// Where an input stands in an area: in its proportion, but never a hair's breadth.
+function inputBox({ full, wave }, area) {
+  const room = { w: area.w - 24, h: area.h - 40 };
+  const [rows, columns] = wave ? [1, 4] : full;
+  const unit = Math.min(room.w / columns, room.h / rows, wave ? Infinity : 24);
+  const [w, h] = [Math.max(unit * columns, 0.25 * room.w), Math.max(unit * rows, 0.12 * room.h)];
+  return { x: area.x + (area.w - w) / 2, y: area.y + 8 + (room.h - h) / 2, w, h };
+}
+
+export function drawInput(context, input, area, alpha, theme) {
+  const { x, y, w, h } = inputBox(input, area);
+  context.globalAlpha = alpha;
+  if (input.wave) {
+    const columns = input.shape[1];
+    context.fillStyle = rgb(theme.high);
+    for (let at = 0; at < columns; at++) {
+      const before = Math.max(0, at - 1); // a column reaches to the one before it, so that the wave has no gaps
+      const ends = [Math.max(input.cells[columns + at], input.cells[before]), Math.min(input.cells[at], input.cells[columns + before])];
+      const [top, bottom] = ends.map((share) => y + (h * (1 - share)) / 2);
+      context.fillRect(x + (at * w) / columns, top, Math.max(1, w / columns), Math.max(1, bottom - top));
+    }
+  } else {
+    context.imageSmoothingEnabled = false;
+    context.drawImage(painted(input), x, y, w, h);
+  }
+  context.strokeStyle = theme.line;
+  context.lineWidth = 1;
+  context.strokeRect(x - 0.5, y - 0.5, w + 1, h + 1);
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.fillStyle = theme.soft;
+  context.font = "13px system-ui";
+  context.fillText(input.full.map((count) => count.toLocaleString("en")).join(" × "), x + w / 2, y + h + 14);
+  context.globalAlpha = 1;
 }

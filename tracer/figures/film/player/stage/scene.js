@@ -1,7 +1,7 @@
 // One frame of the film: everything follows from the beat, how much of it has passed, and what is looked at.
 
 import { rgb, shade } from "./colours.js";
-import { drawChips, drawMatrix, drawOutside, drawPatch, drawPhoto, patchBox } from "./input.js";
+import { drawChips, drawInput, drawMatrix, drawOutside, drawPatch, drawPhoto, patchBox } from "./input.js";
 import { laneY, segmentAt } from "./layout.js";
 import { drawEnds, drawGates, drawLanes, drawThreads } from "./stream.js";
 
@@ -263,6 +263,7 @@ export function scene(context, film, view, eye, firstBar) {
     context.clearRect(0, 0, place.width, place.height);
     if (place.photo) drawPicture(at, part, look);
     if (place.text) drawWords(at, part);
+    if (film.input && opens(at - 1)) drawInput(context, film.input, place.middle, opens(at) ? 1 : 1 - between(part, 0, 0.5), view.theme);
     for (const flow of place.streams) drawStream(flow, at, part);
     if (!film.streams.length) drawBoxes(at, part);
     connect(at, part);

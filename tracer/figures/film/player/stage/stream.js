@@ -5,6 +5,7 @@ import { laneY, segmentAt } from "./layout.js";
 import { drawPatch } from "./input.js";
 
 const OTHERS = 0.4; // how clear lanes stay when one of them alone is read
+const LABEL = 12; // pixels of a number or a name beside a lane
 const LEAST = 0.03; // threads thinner than this share of the thickest are not drawn
 
 // The lanes of a stream over its whole length, drawn once for each size, theme and measure.
@@ -42,6 +43,7 @@ export const gateWidth = (segment) => Math.min(34, 0.42 * (segment.to - segment.
 // The left end of each lane: the patch's own pixels, the mark of a token that is none.
 export function drawEnds(context, film, flow, photo, theme, alpha, present, arriving) {
   const high = Math.max(1, flow.lane - (flow.lane > 3 ? 1 : 0));
+  let above = -Infinity; // the label above
   flow.stream.lanes.forEach((lane, at) => {
     if (!present[at]) return;
     const y = flow.top + at * flow.lane;
@@ -52,7 +54,8 @@ export function drawEnds(context, film, flow, photo, theme, alpha, present, arri
     context.globalAlpha = alpha;
     context.fillStyle = theme.soft;
     context.fillRect(flow.x, y, flow.thumb, high);
-    if (!lane.word || flow.lane >= 8) {
+    if (lane.word ? flow.lane >= 8 : y - above >= LABEL) {
+      above = y;
       context.fillStyle = theme.ink;
       context.textAlign = "right";
       context.textBaseline = "middle";
