@@ -34,9 +34,9 @@ def trace(vit):
 
 @pytest.fixture(scope="module")
 def runs(trace):
+    torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, 2), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten())
-    torch.manual_seed(0)
     return {
         "vit": trace,
         "nanogpt": tracer.load("nanogpt", **GPT).trace(text="to be or not"),
