@@ -80,6 +80,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       pinned,
       head,
       heard: asksOf(root),
+      paper: "beat",
       moved: ({ at, pinned }, held) => {
         label();
         const beat = at === me.film.beats.length - 1 ? null : idsOf(me.film)[at];
@@ -103,6 +104,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       head,
       thumbs: { film: me.film, photo: me.photo },
       heard: asksOf(root),
+      paper: "beat",
       moved: ({ at, pinned: lane }, held) => {
         label();
         const query = lane && beat.stream ? laneText({ stream: beat.stream, lane: lane.lane }) : laneText(lane);

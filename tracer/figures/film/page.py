@@ -51,7 +51,7 @@ def page(message: bytes, title: str) -> str:
     """Return the film as one HTML file that ends with a newline."""
     data = base64.b64encode(message).decode()
     start = "mount(document.querySelector('.film'), unpack(decode(document.querySelector('#message').textContent)), "
-    start += "{ paper: true });"
+    start += "{ paper: 'film' });"
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

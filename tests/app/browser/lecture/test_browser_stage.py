@@ -65,4 +65,17 @@ def test_the_stage_is_near_swipes_turn_it_and_less_motion_cuts(page):
     assert page.evaluate(SWIPE, [-120, 0, "touch"]) == {"at": start + 2, "part": 1}  # it is there at once
     page.wait_for_url("**beat=block4*")
     page.emulate_media(reduced_motion="no-preference")
+
+    title = page.locator(".film .title").inner_text()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")  # the beat on screen is printed, in its proportion and without controls
+    assert page.locator(".film .sheet .title").inner_text() == title
+    assert page.locator(".film :is(button, select)").filter(visible=True).count() == 0
+    drawn = page.locator(".film .sheet .stage canvas").evaluate(
+        "one => (one.width / one.height) * (one.clientHeight / one.clientWidth)"
+    )
+    assert abs(drawn - 1) < 0.02
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    assert page.locator(".film .sheet").count() == 0 and page.locator(".film .title").inner_text() == title
     quiet(page)

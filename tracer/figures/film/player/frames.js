@@ -1,4 +1,5 @@
-// The film on paper: twelve frames on sheets, each with the model, the photo and the address.
+// The film on paper: twelve frames on sheets, or the beat that is on screen; each sheet with the model, the photo and
+// the address.
 
 import { fit } from "./captions.js";
 
@@ -24,22 +25,22 @@ function copyOf(source, width, height) {
 }
 
 // The stage as it stands, with the answer on it.
-function stageCopy(stage) {
+function stageCopy(stage, wide) {
   const canvas = stage.querySelector("canvas");
   const copy = part("div", "stage");
   const drawn = copyOf(canvas, canvas.width, canvas.height);
   copy.append(drawn, stage.querySelector(".answer").cloneNode(true));
-  Object.assign(copy.style, { width: `${stage.clientWidth}px`, height: `${stage.clientHeight}px`, zoom: WIDE / stage.clientWidth });
+  Object.assign(copy.style, { width: `${stage.clientWidth}px`, height: `${stage.clientHeight}px`, zoom: wide / stage.clientWidth });
   return copy;
 }
 
-function frameOf(beat, number, stage) {
+function frameOf(beat, number, stage, wide) {
   const frame = part("article", "frame");
   const [equation, shape, proof] = [part("div", "equation"), part("div", "shape"), part("p", "proof", beat.proof)];
   equation.innerHTML = beat.equation; // MathML of the library's own printer
   shape.innerHTML = beat.shape;
   proof.dataset.verdict = beat.verdict;
-  frame.append(stageCopy(stage), part("h2", "title", `${number}. ${beat.title}`), part("p", "sentence", beat.sentence), equation, shape, proof);
+  frame.append(stageCopy(stage, wide), part("h2", "title", number ? `${number}. ${beat.title}` : beat.title), part("p", "sentence", beat.sentence), equation, shape, proof);
   return frame;
 }
 
@@ -57,24 +58,26 @@ function sheetHead(film, photo, address) {
 }
 
 // Puts the sheets into an element before it is printed, and takes them away after it. `show` draws a beat in the size
-// and the theme of paper, `back` as it was. Returns what stops it.
-export function printing(root, film, photo, { show, back }) {
+// and the theme of paper, `back` as it was. `at` returns the one beat that is printed, null where it is the film.
+// Returns what stops it.
+export function printing(root, film, photo, { show, back, at }) {
   const remove = () => root.querySelector(".sheets")?.remove();
   const before = () => {
     remove();
     const stage = root.querySelector(".stage");
-    const beats = printedBeats(film.beats.length);
+    const alone = at() !== null;
+    const beats = alone ? [at()] : printedBeats(film.beats.length);
     Object.assign(root.style, { width: `${PICTURE[0]}px`, height: `${PICTURE[1]}px`, minHeight: 0, maxHeight: "none", transition: "none" });
     const frames = beats.map((at) => {
       show(at);
-      return frameOf(film.beats[at], at + 1, stage);
+      return frameOf(film.beats[at], alone ? 0 : at + 1, stage, alone ? PICTURE[0] : WIDE);
     });
     Object.assign(root.style, { width: "", height: "", minHeight: "", maxHeight: "" });
     back();
     root.style.transition = "";
     const sheets = part("div", "sheets");
     for (let start = 0; start < frames.length; start += SHEET) {
-      const sheet = part("section", "sheet");
+      const sheet = part("section", alone ? "sheet alone" : "sheet");
       const grid = part("div", "grid");
       grid.append(...frames.slice(start, start + SHEET));
       sheet.append(sheetHead(film, photo, location.href), grid);

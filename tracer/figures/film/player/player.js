@@ -31,8 +31,9 @@ function asked(event) {
 // Shows a film in an element with the player's markup, from a beat on. `heard` says what a key asks for, `moved` is told
 // where the film stands after each choice, with whether more of them may follow at once. A block that is opened is shown
 // at a `head`, with the patches of the film that it is of in `thumbs`. `photo` is that of a film before, where it is the
-// same. With `paper` it prints as frames on sheets. Returns the film's controls.
-export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = null, photo = null, heard = asked, moved = () => {}, paper = false } = {}) {
+// same. `paper` says what is printed: "film", as frames on sheets, or
+// "beat", the one on screen. Returns the film's controls.
+export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = null, photo = null, heard = asked, moved = () => {}, paper = "" } = {}) {
   const find = (name) => root.querySelector(name);
   const canvas = find("canvas");
   const context = canvas.getContext("2d");
@@ -259,7 +260,7 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
       kept = null;
       draw(true);
     };
-    return { show, back };
+    return { show, back, at: () => (paper === "beat" ? state.at : null) };
   }
   const unprinted = paper ? printing(root, film, view.photo, paperView()) : () => {};
   const end = () => {
