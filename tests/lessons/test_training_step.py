@@ -8,6 +8,7 @@ import torch
 
 import tracer
 from tests.app.test_app import text, visited
+from tracer.expr import latex
 from tracer.lessons.loss import gradient_equations, training_step
 from tracer.lessons.loss.parameter_uses import ParameterUses
 from tracer.lessons.loss.training_step import GradientLine, loss_of
@@ -65,19 +66,22 @@ def test_equal_blocks_share_a_line_and_the_letters_are_those_of_the_textbook(nan
 
 GRADIENT = r"\frac{\partial \mathcal{L}}{\partial %s}"
 PRINTED_GRADIENTS = {
-    ("nanogpt", "positions"): r"\left[\sum_{B} <\mathbf{X}^{(0)}>\ ;\ \mathbf{0}\right]",
-    ("nanogpt", "tokens.weight"): r"{\operatorname{onehot}\left(\mathbf{t}\right)}^{\top}\,<\mathbf{X}_t>"
-    r" + {\left(<\mathbf{Z}>\right)}^{\top}\,\mathbf{X}_f",
+    (
+        "nanogpt",
+        "positions",
+    ): r"\left[\sum_{B} <\mathbf{X}^{(0)}>\ ;\ \mathbf{0}_{\left(T_{\max} - T\right) \times D}\right]",
+    ("nanogpt", "tokens.weight"): r"\sum_{B} {\operatorname{onehot}_{V}\left(\mathbf{t}\right)}^{\top}\,<\mathbf{X}_t>"
+    r" + \sum_{B} {\left(<\mathbf{Z}>\right)}^{\top}\,\mathbf{X}_f",
     ("nanogpt", "norm.weight"): r"\sum_{B,\,T} \left(\frac{\mathbf{X}^{(1)} - \mu(\mathbf{X}^{(1)})}"
     r"{\sqrt{\sigma^2(\mathbf{X}^{(1)}) + 10^{-5}}} \odot <\mathbf{X}_f>\right)",
     ("nanogpt", "norm.bias"): r"\sum_{B,\,T} <\mathbf{X}_f>",
-    ("nanogpt", "block1.attention.query.weight"): r"{\tilde{\mathbf{X}}^{(1)}}^{\top}\,"
+    ("nanogpt", "block1.attention.query.weight"): r"\sum_{B} {\tilde{\mathbf{X}}^{(1)}}^{\top}\,"
     r"\operatorname{concat}_{h}\left(<\mathbf{Q}^{(1)}>\right)",
     (
         "nanogpt",
         "block1.attention.query.bias",
     ): r"\sum_{B,\,T} \operatorname{concat}_{h}\left(<\mathbf{Q}^{(1)}>\right)",
-    ("nanogpt", "block1.mlp.expand.weight"): r"{\hat{\mathbf{X}}^{(1)}}^{\top}\,<\mathbf{U}^{(1)}>",
+    ("nanogpt", "block1.mlp.expand.weight"): r"\sum_{B} {\hat{\mathbf{X}}^{(1)}}^{\top}\,<\mathbf{U}^{(1)}>",
     ("llama", "norm.weight"): r"\sum_{B,\,T} \left(\frac{\mathbf{X}^{(1)}}"
     r"{\sqrt{\operatorname{mean}({\mathbf{X}^{(1)}}^2) + 10^{-5}}} \odot <\mathbf{X}_f>\right)",
 }
@@ -91,9 +95,10 @@ def test_each_rule_is_printed_as_it_stands_in_a_textbook(name):
         if model == name:
             assert lines[path][2] == re.sub("<(.*?)>", lambda letter: GRADIENT % letter[1], equation)
     assert lines["norm.weight"][0] == GRADIENT % r"\boldsymbol{\gamma}_{f}"
-    assert step.logits.latex == GRADIENT % r"\mathbf{Z}_i" + (
-        r" = \begin{cases} \dfrac{\operatorname{softmax}(\mathbf{Z}_i) - \operatorname{onehot}(\mathbf{t}_{i+1})}"
-        r"{B\,(T - 1)} & i < T \\ 0 & i = T \end{cases}"
+    assert step.logits.latex == GRADIENT % r"\mathbf{Z}" + (
+        r" = \left[\frac{\operatorname{softmax}\left({\mathbf{Z}}_{[:T-1]}\right)"
+        r" - \operatorname{onehot}_{V}\left({\mathbf{t}}_{[\ldots,\,1:]}\right)}{B\,\left(T - 1\right)}"
+        r"\ ;\ \mathbf{0}_{1 \times V}\right]"
     )
 
 
@@ -102,14 +107,14 @@ def test_a_product_by_addmm_and_a_table_of_positions_have_their_rules():
     lines = {line.paths[0]: line for line in step.lines}
     packed, bias = (lines[f"transformer.h.0.attn.c_attn.{name}"] for name in ("weight", "bias"))
     right = GRADIENT % r"\mathbf{QKV}^{(\ell)}"
-    assert packed.latex.partition(" = ")[2] == rf"{{\tilde{{\mathbf{{X}}}}^{{(\ell)}}}}^{{\top}}\,{right}"
+    assert packed.latex.partition(" = ")[2] == rf"\sum_{{B}} {{\tilde{{\mathbf{{X}}}}^{{(\ell)}}}}^{{\top}}\,{right}"
     assert packed.symbolic == ("D", "3*D") and packed.shape == tuple(
         model.net.transformer.h[0].attn.c_attn.weight.shape
     )
     assert bias.latex.partition(" = ")[2] == rf"\sum_{{B,\,T}} {right}"
     positions = lines["transformer.wpe.weight"].latex.partition(" = ")[2]
     assert positions == (
-        r"{\operatorname{onehot}\left(\mathbf{p}\right)}^{\top}\,\sum_{B} " + GRADIENT % r"\mathbf{X}^{(0)}"
+        r"{\operatorname{onehot}_{T_{\max}}\left(\mathbf{p}\right)}^{\top}\,\sum_{B} " + GRADIENT % r"\mathbf{X}^{(0)}"
     )
 
 
@@ -150,6 +155,35 @@ def test_a_product_with_the_wrong_rows_is_disproven(monkeypatch):
     verdicts = with_mistake(monkeypatch, gradient_equations.RowsProduct, reversed_rows)
     wrong = {path for path, verdict in verdicts.items() if verdict == "disproven"}
     assert wrong == {path for path in verdicts if path.endswith(".weight") and "norm" not in path}
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake", "path"),
+    [
+        (r"}^{\top}\,", r"}\,", "block1.mlp.expand.weight"),
+        (r"\sum_{B,\,T}", r"\sum_{B}", "block1.mlp.expand.bias"),
+        (r"\mu(", "(", "norm.weight"),
+        (r"10^{-5}", "10^{-1}", "norm.weight"),
+        (r"\operatorname{concat}_{h}", r"\operatorname{concat}_{D}", "block1.attention.query.weight"),
+        (r"\operatorname{onehot}_{V}", r"\operatorname{onehot}_{T}", "tokens.weight"),
+        (r"T_{\max} - T", "T", "positions"),
+        ("[:T-1]", "[1:]", ""),
+        (r"[\ldots,\,1:]", r"[\ldots,\,:T-1]", ""),
+        (r"\left(T - 1\right)", "T", ""),
+    ],
+)
+def test_what_is_printed_is_read_again_and_a_mistake_in_it_is_disproven(monkeypatch, text, mistake, path):
+    printed = []
+
+    def print_mistake(node):
+        printed.append(latex(node))
+        return printed[-1].replace(text, mistake)
+
+    monkeypatch.setattr(training_step, "latex", print_mistake)
+    step = step_of("nanogpt", L=1)[0]
+    verdicts = {"": step.logits.verdict} | {line.paths[0]: line.verdict for line in step.lines}
+    assert verdicts[path] == "disproven" and any(text in each for each in printed)
+    assert "proven" in verdicts.values()
 
 
 def test_a_tied_matrix_without_its_second_term_is_disproven(monkeypatch):

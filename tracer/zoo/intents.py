@@ -24,6 +24,14 @@ INTENTS = (
     ),
     ("hf:*", Hint(module="*.SelfAttention", finding="scores scale", intent=T5)),
     ("hf:*", Hint(module="*.EncDecAttention", finding="scores scale", intent=T5)),
+    (
+        "hf:longt5",
+        Hint(
+            module="*.LocalSelfAttention",
+            finding="mask empty row",
+            intent="The text is padded to whole blocks; the rows behind its end are cut off again (Guo et al. 2022).",
+        ),
+    ),
     ("hf:*gpt*neo*", Hint(finding="scores scale", intent=UNSCALED_NOTE.format("Black et al. 2021, code of GPT-Neo"))),
 )
 """Patterns of names, each with a hint for models of these names."""

@@ -12,7 +12,7 @@ RULES = (
     ),
     code(
         "a gradient before its operand",
-        {"$y if $x else RowsProduct(operand, gradient)": "$y if $x else RowsProduct(gradient, operand)"},
+        {"$y if $x else (operand, gradient)": "$y if $x else (gradient, operand)"},
         within="gradient_equations",
     ),
     code(
@@ -22,7 +22,7 @@ RULES = (
     ),
     code(
         "positions that are not summed over texts",
-        {"RowsSum(gradient, self.axes[0])": "gradient"},
+        {"RowsSum(gradient, *$a)": "gradient"},
         within="_Letters._of_lookup",
     ),
     code("a mean of rows for their sum", {"$x.sum(0)": "$x.mean(0)"}, within="RowsSum.run"),
@@ -53,13 +53,18 @@ RULES = (
     code("a norm of roots for a norm of deviations", {"(LayerNorm, NormalisedLayer)": "(LayerNorm, NormalisedRMS)"}),
     code("a letter that its line does not have", {"$a != $b": "False"}, within="_Letters._check"),
     code("a weight as it is stored", {"tuple(reversed(symbolic)) if $t else $s": "$s"}, within="training_step"),
-    text("a target that is the token itself, in print", {"_{i+1}": "_{i}"}, within="LogitsGradient"),
-    text("a printed mean over all tokens", {r"{B\,(T - 1)}": r"{B\,T}"}, within="LogitsGradient"),
+    text("a target that is the token itself, in print", {r"\ldots,\,1:": r"\ldots,\,:T-1"}, within="LogitsGradient"),
+    text("a printed mean over all tokens", {r"B\,\left(T - 1\right)": r"B\,T"}, within="LogitsGradient"),
+    code(
+        "a printed sum over tokens without the texts", {"map(printer._print, sizes)": "map(printer._print, sizes[-1:])"}
+    ),
+    code("a printed equation that nobody reads", {"(computed, reading)": "(computed,)"}, within="training_step.prove"),
     text("a printed product without its transpose", {r"}^{\top}": "}"}, within="RowsProduct"),
     text("printed rows of tokens without their transpose", {r"}^{\top}": "}"}, within="TokenRows"),
     text("zeros that are not printed", {r"\ ;\ \mathbf{0}": ""}, within="PaddedRows"),
     text("a derivative that is printed as a quotient", {r"}{\partial ": "}{"}, within="gradient_equations.derivative"),
     code("the smallest error of a cell", {"$x.shares($a).max()": "$x.shares($a).min()"}, within="training_step.prove"),
+    code("an unreadable equation that is proven", {"inf if $u else $m": "$m"}, within="training_step.prove"),
     code("the smallest error of equal blocks", {"max($x, default=None)": "min($x, default=None)"}, within="_group"),
     code(
         "the norms of equal blocks in reverse",

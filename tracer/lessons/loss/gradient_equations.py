@@ -1,8 +1,8 @@
 """The gradient of a parameter as an equation of what went into its call and of the gradient at what came out.
 
-For Y = XW + b they are Xᵀ ∂L/∂Y and the sum of the rows of ∂L/∂Y; for a table, each row's sum of the gradients of the
-tokens that read it; for the factor of a norm, the sum of the normalised input times ∂L/∂Y. A parameter with several
-uses has the sum over them. Source: Goodfellow et al. 2016, Deep Learning, section 6.5.6.
+For Y = XW + b they are Xᵀ ∂L/∂Y, summed over the texts, and the sum of the rows of ∂L/∂Y; for a table, each row's sum
+of the gradients of the tokens that read it; for the factor of a norm, the sum of the normalised input times ∂L/∂Y. A
+parameter with several uses has the sum over them. Source: Goodfellow et al. 2016, Deep Learning, section 6.5.6.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tracer.record import Step
 from tracer.symbols.notation import parse
 
 LOSS = r"\mathcal{L}"
+ONE_HOT = r"\operatorname{onehot}"
 Values = dict[str, torch.Tensor]
 """The tensors of an equation by the keys of its letters."""
 
@@ -44,15 +45,22 @@ def derivative(of: str) -> str:
     return rf"\frac{{\partial {LOSS}}}{{\partial {of}}}"
 
 
+def _sum_latex(sizes: Sequence, term: str, printer) -> str:
+    """Return the LaTeX of a sum over the first axes of a term, by their sizes; the term itself for none."""
+    axes = COMMA.join(map(printer._print, sizes))
+    return rf"\sum_{{{axes}}} {term}" if sizes else term
+
+
 class RowsProduct(Node):
-    """`AᵀB` of matrices with one row for each token of each text: `[B, T, D]` and `[B, T, E]` to `[D, E]`."""
+    """`AᵀB` of matrices with one row for each token, summed over the texts: `RowsProduct(A, C, B)` of `[B, T, D]` and
+    `[B, T, E]` is `[D, E]`; the sizes of the axes before the rows are printed below the sum."""
 
     needs_parens_in_script = True
 
     def _latex(self, printer) -> str:
         left, right = (printer._print(operand) for operand in self.operands)
         left = rf"\left({left}\right)" if r"\frac" in left or r"\operatorname" in left else left
-        return rf"{{{left}}}^{{\top}}\,{right}"
+        return _sum_latex(self.args[2:], rf"{{{left}}}^{{\top}}\,{right}", printer)
 
     def infer(self, same, left, right) -> tuple:
         return left[-1], right[-1]
@@ -67,8 +75,7 @@ class RowsSum(Node):
     def _latex(self, printer) -> str:
         term = self.args[0].factor_latex(printer)
         term = rf"\left({term}\right)" if isinstance(self.args[0], Times) else term
-        axes = COMMA.join(map(printer._print, self.args[1:]))
-        return rf"\sum_{{{axes}}} {term}"
+        return _sum_latex(self.args[1:], term, printer)
 
     def infer(self, same, shape) -> tuple:
         return shape[len(self.args) - 1 :]
@@ -78,13 +85,15 @@ class RowsSum(Node):
 
 
 class TokenRows(Node):
-    """The rows of `[B, T, D]` added up by the numbers `[B, T]` of their tokens: `onehot(t)ᵀ A`, `[V, D]`."""
+    """The rows of a tensor added up by the numbers of their tokens: `TokenRows(A, t, V, B)` of `[B, T, D]` and `[B, T]`
+    is the sum over B of `onehot(t)ᵀ A`, `[V, D]`."""
 
     needs_parens_in_script = True
 
     def _latex(self, printer) -> str:
-        rows, (numbers, _) = self.args[0].factor_latex(printer), map(printer._print, self.args[1:])
-        return rf"{{\operatorname{{onehot}}\left({numbers}\right)}}^{{\top}}\,{rows}"
+        rows, (numbers, classes) = self.args[0].factor_latex(printer), map(printer._print, self.args[1:3])
+        term = rf"{{{ONE_HOT}_{{{classes}}}\left({numbers}\right)}}^{{\top}}\,{rows}"
+        return _sum_latex(self.args[3:], term, printer)
 
     def infer(self, same, rows, numbers) -> tuple:
         return self.args[2], rows[-1]
@@ -95,10 +104,13 @@ class TokenRows(Node):
 
 
 class PaddedRows(Node):
-    """Rows of a table that were used, above rows of zeros, which were not."""
+    """Rows of a table that were used, above rows of zeros, which were not: `PaddedRows(A, N, T, D)` of `[T, D]` is
+    `[N, D]`."""
 
     def _latex(self, printer) -> str:
-        return rf"\left[{printer._print(self.args[0])}\ ;\ \mathbf{{0}}\right]"
+        total, rows, columns = self.args[1:]
+        shape = rf"\left({printer._print(total - rows)}\right) \times {printer._print(columns)}"
+        return rf"\left[{printer._print(self.args[0])}\ ;\ \mathbf{{0}}_{{{shape}}}\right]"
 
     def infer(self, same, shape) -> tuple:
         return self.args[1], *shape[1:]
@@ -146,8 +158,9 @@ class LogitsGradient(Node):
 
     def _latex(self, printer) -> str:
         logits, tokens = map(printer._print, self.operands)
-        row = rf"\operatorname{{softmax}}({logits}_i) - \operatorname{{onehot}}({tokens}_{{i+1}})"
-        return rf"\begin{{cases}} \dfrac{{{row}}}{{B\,(T - 1)}} & i < T \\ 0 & i = T \end{{cases}}"
+        answers = rf"\operatorname{{softmax}}\left({{{logits}}}_{{[:T-1]}}\right)"
+        wanted = rf"{ONE_HOT}_{{V}}\left({{{tokens}}}_{{[\ldots,\,1:]}}\right)"
+        return rf"\left[\frac{{{answers} - {wanted}}}{{B\,\left(T - 1\right)}}\ ;\ \mathbf{{0}}_{{1 \times V}}\right]"
 
     def infer(self, same, logits, tokens) -> tuple:
         return logits
@@ -211,7 +224,8 @@ class _Letters:
             if use.argument == "bias":
                 return RowsSum(gradient, *lead)
             stored_transposed = use.call == "linear" and not self.transposed  # its letter is Wᵀ
-            return RowsProduct(gradient, operand) if stored_transposed else RowsProduct(operand, gradient)
+            factors = (gradient, operand) if stored_transposed else (operand, gradient)
+            return RowsProduct(*factors, *lead[:-1])
         if use.call == "embedding":
             return self._of_lookup(gradient, shape)
         if use.call in NORMS:
@@ -250,9 +264,10 @@ class _Letters:
             self._check_sum(lookup)
         else:
             self._check(lookup)
+        texts = self.axes[:-2]
         if self.summed and self.use.results[0].shape[0] == 1:
-            gradient = RowsSum(gradient, self.axes[0])
-        return TokenRows(gradient, self._operand(numbers), parse(shape[0]))
+            gradient, texts = RowsSum(gradient, *texts), []
+        return TokenRows(gradient, self._operand(numbers), parse(shape[0]), *texts)
 
     def _check_sum(self, part: Node) -> None:
         """Raise LookupError where the line is not a sum of which `part` is the last term."""
@@ -265,7 +280,7 @@ class _Letters:
         used = self._parameter() if self.use.rows is None else Rows(self._parameter(), self.axes[-2])
         self._check_sum(used)
         total = RowsSum(gradient, *self.axes[: len(self.axes) - len(shape)])
-        return total if self.use.rows is None else PaddedRows(total, parse(shape[0]))
+        return total if self.use.rows is None else PaddedRows(total, parse(shape[0]), *self.axes[-2:])
 
     def _split(self) -> bool:
         return r" = \operatorname{heads}_" in self.step.latex and len(self.axes) == 4

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tracer.expr import Node, Tensor, latex
+from tracer.expr import Node, Tensor, latex, tensors
 from tracer.lessons.loss import gradient_equations as equations
 from tracer.lessons.loss.parameter_uses import ParameterUses
 from tracer.record import Step, Trace, verdict
+from tracer.record.latex_reader.evaluator import evaluate
+from tracer.record.latex_reader.lexer import UnreadableLatex
+from tracer.record.latex_reader.operands import Operands
+from tracer.record.latex_reader.parser import read
 from tracer.record.repeats import BLOCK_NUMBER, at_any
+from tracer.symbols import notation
 from tracer.tracing.proofs.counterfactual_budget import MOST_BYTES
 from tracer.tracing.proofs.step_proof import compute_bounds, difference
 from tracer.utils.error_text import reason
@@ -187,11 +193,12 @@ class _Book:
         except LookupError as error:
             return plain._replace(problem=reason(error))
         traced = gradient.transpose(0, 1) if transposed else gradient
-        error, margin = prove(node, values, self.sizes, traced)
+        text = f"{equations.derivative(symbol)} = {latex(node)}"
+        error, margin = self._prove(text, node, values, traced)
         return GradientLine(
             (path,),
             symbol,
-            f"{equations.derivative(symbol)} = {latex(node)}",
+            text,
             tuple(reversed(symbolic)) if transposed else symbolic,
             tuple(traced.shape),
             (norm,),
@@ -204,22 +211,44 @@ class _Book:
         letter = self.logits or r"\mathbf{Z}"
         node = equations.LogitsGradient(Tensor(letter, (), "logits"), Tensor(r"\mathbf{t}", (), "tokens"))
         values = _Values(logits=logits, tokens=tokens)
-        error, margin = prove(node, values, self.sizes, gradient)
-        text = f"{equations.derivative(f'{letter}_i')} = {latex(node)}"
+        text = f"{equations.derivative(letter)} = {latex(node)}"
+        error, margin = self._prove(text, node, values, gradient)
         norm = (float(gradient.norm()),)
         return GradientLine((), letter, text, ("B", "T", "V"), tuple(gradient.shape), norm, error, margin)
 
+    def _prove(self, text: str, node: Node, values: _Values, traced: torch.Tensor) -> tuple[float, float]:
+        """Return the error and the margin of an equation: of its execution, or of its printed text, which is read again
+        without what printed it, where these are larger."""
+        return prove(node, values, self.sizes, traced, self._read(text, node, values, traced))
 
-def prove(node: Node, values: Any, sizes: dict[str, int], traced: torch.Tensor) -> tuple[float, float]:
+    def _read(self, text: str, node: Node, values: _Values, traced: torch.Tensor) -> torch.Tensor:
+        """Return the value of a printed equation, not a number for a text that can't be read."""
+        letters = {tensor.name: tensor.key for tensor in tensors(node)}
+        sizes = {notation.latex(name): value for name, value in self.sizes.items()}
+        operands = Operands(letters, sizes, lambda key: values.tensor(key).double().numpy())
+        name = text.partition(" = ")[0]
+        try:
+            line = read(text, {*operands.names, name})
+            cells = evaluate(line, operands, tuple(traced.shape))
+        except UnreadableLatex:
+            return torch.full_like(traced, torch.nan)
+        return torch.from_numpy(cells.copy())
+
+
+def prove(
+    node: Node, values: Any, sizes: dict[str, int], traced: torch.Tensor, reading: torch.Tensor
+) -> tuple[float, float]:
     """Return the error of an equation, as a share of the largest value; and the largest error of a cell, as a share of
-    what rounding explains there."""
+    what rounding explains there. Both are the larger one of its execution and of the `reading` of its text.
+    """
     for careful in (False, True):
         computed, allowed = compute_bounds(node, values, sizes, traced.dtype, coarse=False, careful=careful)
-        apart = difference(computed, traced.detach())
-        error, margin = apart.relative(), float(apart.shares(allowed).max())
-        if margin <= 1:
+        apart = [difference(cells, traced.detach()) for cells in (computed, reading)]
+        margins = [float(each.shares(allowed).max()) for each in apart]
+        if all(margin <= 1 for margin in margins):
             break
-    return error, margin
+    unreadable = any(margin != margin for margin in margins)
+    return max(each.relative() for each in apart), inf if unreadable else max(margins)
 
 
 def _group(lines: Sequence[GradientLine]) -> Iterator[GradientLine]:

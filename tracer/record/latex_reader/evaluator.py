@@ -12,6 +12,7 @@ What the notation leaves out is this much, and no more:
   vectors lie along the axis behind the batch.
 - `\sum_{e \in n} g_e (…)` is over the numbers in each token's row of n, `\sum_{e < n}` over all; g has their shares.
 - `\sum_{i}` runs over the places along the axes that i stands at; a product of cells is one of numbers.
+- `\sum_{B, T}` adds up the first axes, which have these sizes.
 - In a line for each t, `x_t` is the part of x along its first axis that is as long as t runs.
 - A photo is `[C, H, W]`. `\mathcal{U}^{\mathrm{chw}}_P` and `^{\mathrm{hwc}}` say in which order a patch's numbers lie.
 """
@@ -130,6 +131,11 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
             return _sum_term(*rest, scope)
         case "sum of":
             return _sum_term(rest[0], None, rest[1], scope)
+        case "sum of axes":
+            cells, sizes = _of(rest[1], scope), [_size(size, scope) for size in rest[0]]
+            if list(cells.shape[: len(sizes)]) != sizes:
+                raise UnreadableLatex(f"a sum over axes of {sizes} is of {list(cells.shape)}")
+            return cells.sum(axis=tuple(range(len(sizes))))
         case "first":
             inner = scope.with_index(rest[0], _extent(rest[0], rest[1], scope))
             cells = _holds(rest[1], inner)

@@ -179,9 +179,17 @@ class FunctionRules(Rules):
     def sum_over(self) -> Tree:
         """Return `("sum over", (j, k), relation, term)`, or `("sum of", (j, k), term)` if only indices are below; with
         a tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)`, whose shares are the factor in
-        front."""
+        front; with sizes below, `("sum of axes", sizes, term)`."""
         self.expect("_", "{")
-        letters, numbers = [self.index()], ()
+        first = self.sum()
+        if first[0] != "index":
+            sizes = [first]
+            while self.take(","):
+                sizes.append(self.sum())
+            if not self.take("}"):
+                self.fail("an index")
+            return ("sum of axes", tuple(sizes), self.term())
+        letters, numbers = [first[1]], ()
         if self.take("<"):
             numbers = ("counting", ("+", self.sum(), ("-", ("number", 1.0))))
             self.expect("}")
