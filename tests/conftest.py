@@ -1,5 +1,6 @@
 """Fixtures that the tests share: the app on a port of its own, and a browser that reaches nothing else."""
 
+import functools
 import gc
 import os
 import shutil
@@ -51,7 +52,14 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: going through it again each time that garbage is collected took a tenth of all time."""
+    """Looks for components of other packages once: each page that is run without a browser looked through all that are
+    installed, which took a fifth of a second.
+
+    What was imported stays: going through it again each time that garbage is collected took a tenth of all time."""
+    if "streamlit" in sys.modules:
+        from streamlit.components.v2 import manifest_scanner
+
+        manifest_scanner.scan_component_manifests = functools.cache(manifest_scanner.scan_component_manifests)
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)  # what a run makes is seldom in cycles
