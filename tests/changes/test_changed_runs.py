@@ -11,6 +11,7 @@ from torch import nn
 
 import tracer
 from tests.support.loaded_models import load
+from tests.support.sweeping import cases
 from tracer import changes, zoo
 from tracer.attention import masks
 from tracer.capture.interventions import CallSite, Intervention, with_interventions
@@ -76,7 +77,7 @@ def test_the_change_is_a_line_and_all_others_stay(vit, plain):
 
 
 def test_changed_lines_hold_on_other_runs(vit):
-    trace = vit.trace(change={WEIGHTS: "drop_heads(1)", "block5.mlp.output": "scale(2)"}).check()
+    trace = vit.trace(change={WEIGHTS: "drop_heads(1)", "block2.mlp.output": "scale(2)"}).check()
     assert {step.verdict for step in trace.steps} == {"proven"} and {step.checked for step in trace.steps} == {3}
 
 
@@ -88,11 +89,11 @@ def test_the_attention_of_a_changed_run_is_what_values_were_multiplied_by(vit, p
 
 
 def test_a_value_of_the_same_run_or_of_another_takes_its_place(vit, plain):
-    same = vit.trace(change={"block4.mlp.residual": plain})
+    same = vit.trace(change={"block3.mlp.residual": plain})
     assert torch.equal(same.output, plain.output)
-    assert all(size.isdigit() or size != "?" for size in same.step("block4.mlp.residual.changed").symbolic)
-    skipped = vit.trace(change={"block4.mlp.residual": changes.take("block3.mlp.residual")})
-    other = vit.trace(change={f"block4.{part}.output": "zero" for part in ("attention", "mlp")})
+    assert all(size.isdigit() or size != "?" for size in same.step("block3.mlp.residual.changed").symbolic)
+    skipped = vit.trace(change={"block3.mlp.residual": changes.take("block2.mlp.residual")})
+    other = vit.trace(change={f"block3.{part}.output": "zero" for part in ("attention", "mlp")})
     torch.testing.assert_close(skipped.output, other.output, rtol=1e-5, atol=1e-5)
 
 
@@ -130,7 +131,7 @@ def test_threads_change_one_model_at_once(vit):
         assert torch.equal(outputs[head], vit.trace(change={WEIGHTS: changes.drop_heads([head])}, prove=False).output)
 
 
-@pytest.mark.parametrize("name", ["hf:llama", "hf:gpt2"])
+@pytest.mark.parametrize("name", cases(("hf:llama", "hf:gpt2"), ("hf:gpt2",)))
 def test_fused_attention_is_opened_where_a_line_inside_is_changed(name):
     model = load(name)
     plain = model.trace(prove=False)
@@ -258,13 +259,18 @@ def test_what_can_not_be_changed_is_refused_in_a_sentence(vit, change, message):
         ("*.attention.scores", "unscale", r"\check{\mathbf{S}}^{(1)} = \mathbf{Q}^{(1)}\,{\mathbf{K}^{(1)}}^{\top}"),
         ("position", "off", r"\check{\mathbf{X}}^{(0)} = \mathbf{X}_{\mathrm{seq}}"),
         ("block1.attention.residual", "off", r"\check{\mathbf{X}}'^{(1)} = \mathbf{O}^{(1)}"),
-        ("block1.attention.scores", "scale(0.5)", r"\check{\mathbf{S}}^{(1)} = 0.5\,\mathbf{S}^{(1)}"),
+        pytest.param(
+            "block1.attention.scores",
+            "scale(0.5)",
+            r"\check{\mathbf{S}}^{(1)} = 0.5\,\mathbf{S}^{(1)}",
+            marks=pytest.mark.sweep,
+        ),
     ],
 )
 def test_parts_of_the_structure_are_switched_off(vit, line, change, equation):
     trace = vit.trace(change={line: change}).check()
     changed = [step for step in trace.steps if step.id.endswith(".changed")]
-    assert changed[0].latex == equation and len(changed) == (6 if "*" in line else 1)
+    assert changed[0].latex == equation and len(changed) == (3 if "*" in line else 1)
     assert {step.verdict for step in trace.steps} == {"proven"} and {step.checked for step in changed} == {3}
 
 

@@ -1,0 +1,17 @@
+"""A vit of three blocks, on which changes are tried: a changed run is solved anew, in a time that grows with them."""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def vit():
+    """The model of the changed runs; it stays as it is."""
+    import tracer  # loads torch
+
+    return tracer.load("vit", L=3)
+
+
+@pytest.fixture(scope="session")
+def plain(vit):
+    """Its run without changes."""
+    return vit.trace()
