@@ -70,9 +70,9 @@ def test_the_rows_of_a_photo_are_what_the_library_measures(tmp_path, capsys):
     assert hiding["attended"] == pytest.approx(100 * (after - float(shares.max())), abs=1e-3)
 
 
-def test_a_survey_that_is_killed_goes_on_without_a_row_lost_or_doubled(folder, tmp_path, monkeypatch):
+def test_a_survey_that_is_killed_goes_on_without_a_row_lost_or_doubled(folder, tmp_path, monkeypatch, vit):
     monkeypatch.setattr(survey, "PART", 2)
-    model, whole, out = tracer.load("vit"), tmp_path / "whole.parquet", tmp_path / "rows.parquet"
+    model, whole, out = vit, tmp_path / "whole.parquet", tmp_path / "rows.parquet"
     list(survey.Survey(model, folder, whole).run())
     script = (
         "import sys, tracer\nfrom tracer.attention import survey\nsurvey.PART = 2\n"
@@ -147,9 +147,9 @@ def test_the_parts_of_another_survey_are_refused(folder, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def photo_rows():
+def photo_rows(vit):
     """Rows of three photos of noise, as they are measured, and the text of the weights."""
-    model = tracer.load("vit")
+    model = vit
     measured = PhotoRows(model)
     return [
         row for seed in range(3) for row in measured.of(survey.Photo(f"{seed}.jpg", jpeg(seed), seed))

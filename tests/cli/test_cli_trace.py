@@ -9,6 +9,7 @@ import pytest
 
 import tracer
 from tests.cli.test_cli import SMALL, refused, run
+from tests.support.sweeping import cases
 from tracer import cli, export
 from tracer.export import to_html
 from tracer.record import serialization
@@ -22,31 +23,46 @@ def small(tmp_path_factory) -> tuple[Path, dict]:
     return path, json.loads(export.render(serialization.open(path), "steps", "json"))
 
 
-def test_trace_prints_its_run_and_open_what_the_file_has(capsys, small):
-    """The lines of a run are checked on other runs, those of a file are not: nobody has its model."""
-    path, _ = small
+@pytest.fixture(scope="module")
+def checked():
+    """The run of that ViT, whose lines were checked on other runs."""
     sizes = {name: int(value) for name, value in (pair.split("=") for pair in SMALL[1:])}
-    checked = tracer.load("vit", **sizes).trace().check()
+    return tracer.load("vit", **sizes).trace().check()
+
+
+SHOWN = [*(("steps", format) for format in export.FORMATS), ("ops", "table"), ("ops", "json")]
+
+
+@pytest.mark.parametrize(("level", "format"), cases(SHOWN, (("steps", "table"), ("steps", "json"), ("ops", "json"))))
+def test_trace_prints_its_run_and_open_what_the_file_has(capsys, small, checked, level, format):
+    """The lines of a run are checked on other runs, those of a file are not: nobody has its model."""
     assert any(step.checked for step in checked.steps)
-    opened = serialization.open(path)
-    for level, format in (*(("steps", format) for format in export.FORMATS), ("ops", "table"), ("ops", "json")):
-        status, out, err = run(capsys, "trace", "vit", *SMALL, "--level", level, "--format", format)
-        assert status == 0 and err == "vit with H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3: seeded random weights\n"
-        assert out == export.render(checked, level, format)
-        out = run(capsys, "open", path, "--level", level, "--format", format)[1]
-        assert out == export.render(opened, level, format)
+    status, out, err = run(capsys, "trace", "vit", *SMALL, "--level", level, "--format", format)
+    assert status == 0 and err == "vit with H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3: seeded random weights\n"
+    assert out == export.render(checked, level, format)
+    out = run(capsys, "open", small[0], "--level", level, "--format", format)[1]
+    assert out == export.render(serialization.open(small[0]), level, format)
 
 
-def test_primitives_are_recorded_when_asked_for(capsys, small, tmp_path):
-    path = tmp_path / "primitives.safetensors"
-    assert run(capsys, "trace", "vit", *SMALL, "--level", "primitives", "--out", path)[0] == 0
-    for format in export.FORMATS:
-        status, out, _ = run(capsys, "trace", "vit", *SMALL, "--level", "primitives", "--format", format)
-        opened = run(capsys, "open", path, "--level", "primitives", "--format", format)[1]
-        if format == "json":  # of the lines, trace says what other runs told, and open what the file proves
-            out, opened = ({**json.loads(shown), "steps": []} for shown in (out, opened))
-        assert status == 0 and out == opened
-    assert run(capsys, "open", path)[1] == run(capsys, "open", small[0])[1]
+@pytest.fixture(scope="module")
+def with_primitives(tmp_path_factory) -> Path:
+    """That ViT traced to a file with its primitives."""
+    path = tmp_path_factory.mktemp("small") / "primitives.safetensors"
+    assert cli.main(["trace", "vit", *SMALL, "--level", "primitives", "--out", str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize("format", cases(export.FORMATS, ("table", "json")))
+def test_primitives_are_printed_in_every_format(capsys, with_primitives, format):
+    status, out, _ = run(capsys, "trace", "vit", *SMALL, "--level", "primitives", "--format", format)
+    opened = run(capsys, "open", with_primitives, "--level", "primitives", "--format", format)[1]
+    if format == "json":  # of the lines, trace says what other runs told, and open what the file proves
+        out, opened = ({**json.loads(shown), "steps": []} for shown in (out, opened))
+    assert status == 0 and out == opened
+
+
+def test_primitives_are_recorded_when_asked_for(capsys, small, with_primitives):
+    assert run(capsys, "open", with_primitives)[1] == run(capsys, "open", small[0])[1]
     line = refused(capsys, "open", small[0], "--level", "primitives")
     assert "without primitives" in line and "--level primitives --out FILE" in line
 
@@ -88,7 +104,7 @@ def test_a_saved_trace_still_has_its_attention(small):
 
 
 def test_batch_repeats_the_input_and_keeps_the_weights(capsys):
-    status, out, err = run(capsys, "trace", "vit", "--set", "B=3", "--format", "json")
+    status, out, err = run(capsys, "trace", "transformer", "--set", "B=3", "--format", "json")
     tree = json.loads(out)
     assert (status, err) == (0, "") and tree["symbols"]["B"] == 3
     assert tree["steps"][-1]["shape"][0] == 3 and tree["steps"][-1]["symbolic"][0] == "B"
@@ -115,9 +131,9 @@ def test_a_photo_from_a_file(capsys, tmp_path):
 
 
 def test_verify_a_model(capsys):
-    status, out, _ = run(capsys, "verify", "vit", "--json")
+    status, out, _ = run(capsys, "verify", "nanogpt", "--json")
     report = json.loads(out)[0]
-    assert status == 0 and report["model"] == "vit" and report["dims"] == report["solved"] > 1000
+    assert status == 0 and report["model"] == "nanogpt" and report["dims"] == report["solved"] > 1000
     assert report["identical"] is True and report["coverage"] == 1 and report["max_error"] <= 1e-5
 
 
@@ -169,9 +185,9 @@ def test_what_needs_values_is_refused_without_them(capsys, more, message):
     assert message in refused(capsys, "trace", "nanogpt", "--no-values", *more)
 
 
-def test_costs_are_rows_in_every_format(capsys):
+def test_costs_are_rows_in_every_format(capsys, small):
     table = run(capsys, "trace", "nanogpt", "--level", "costs", "--format", "csv")[1]
     rows = {row["part"]: row for row in csv.DictReader(io.StringIO(table))}
     assert rows["MLP"]["flops_symbolic"] == "4*B*D*L*T*d_ff" and int(rows["QKᵀ"]["flops"]) == 2 * 4 * 28 * 28 * 128
     for format in export.FORMATS:
-        assert "Norms and residual sums" in run(capsys, "trace", "nanogpt", "--level", "costs", "--format", format)[1]
+        assert "Norms and residual sums" in run(capsys, "open", small[0], "--level", "costs", "--format", format)[1]

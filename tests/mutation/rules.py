@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from tests.mutation import ROOT, Mutant
@@ -167,6 +167,7 @@ def _walk(node: ast.AST, scope: tuple[str, ...], joined: ast.AST | None) -> Iter
                 yield from _walk(inner, scope, joined)
 
 
+@cache
 def qualified_name(file: str, line: int) -> str:
     """Return the qualified name of what a line of a file stands in: a function, a class or a module-level name."""
     statements = (place for kind, places in _places(file).items() if issubclass(kind, ast.stmt) for place in places)

@@ -123,7 +123,8 @@ def test_only_models_that_run_its_line_are_asked():
 
 
 def test_the_report_names_survivors_and_the_bar():
-    caught, survived = Trial(listed()[0], "vit: step 'x' is off", "vit", 1), Trial(listed()[1], tried=3)
+    one, other = (Mutant(name, "tracer/models/vit.py", "", "") for name in ("soup", "salt"))
+    caught, survived = Trial(one, "vit: step 'x' is off", "vit", 1), Trial(other, tried=3)
     assert reports.format_trial(caught).endswith("\n    vit: step 'x' is off")
     assert reports.format_trial(survived).endswith("SURVIVED 3 models and files of tests")
     for count, enough in ((18, False), (19, True)):
@@ -265,6 +266,7 @@ def test_a_rule_for_a_file_that_is_not_python_minds_no_white_space(project):
     assert changed.tests == ("test_browser_x.py",)
 
 
+@pytest.mark.sweep
 def test_a_mutant_in_a_script_is_tried_by_the_tests_that_it_names(project, monkeypatch):
     (project / "pages" / "x.js").write_text("draw(row)")
     (project / "tests").mkdir()
@@ -286,6 +288,7 @@ def test_a_mutant_in_a_script_is_tried_by_the_tests_that_it_names(project, monke
         list(runner.try_mutants([raw("x", "x.js", changes, ["test_x.py::test_nothing"]).mutant()], []))
 
 
+@pytest.mark.sweep
 def test_the_nearest_tests_are_those_that_import_a_file():
     assert "figures/test_figures.py" in find_tests("tracer/figures/tensors/heatmap.py")
     assert "record/test_cost_scaling.py" in find_tests("tracer/figures/tables/cost_curves.py")  # by way of its page

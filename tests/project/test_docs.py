@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import functools
 import io
 import json
 import re
@@ -131,6 +132,7 @@ def test_every_command_is_one(name):
 def test_the_python_of_a_document_runs(name, tmp_path, monkeypatch):
     """A comment `# prints …` says how a line that is printed begins."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tracer, "load", functools.cache(tracer.load))  # its lines are derived once
     program, printed = "\n".join(blocks(name, "python")), io.StringIO()
     assert program
     names: dict = {}

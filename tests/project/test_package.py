@@ -43,7 +43,7 @@ try:
     run.table()
 except ModuleNotFoundError as error:
     print(error)
-assert cli.main(["trace", "vit", "--format", "csv", "--out", "run.csv"]) == 0
+assert cli.main(["trace", "transformer", "--format", "csv", "--out", "run.csv"]) == 0
 assert cli.main(["handout", "run.safetensors"]) == 2
 assert cli.main(["train", "vit"]) == 2
 assert cli.main(["app"]) == 2
