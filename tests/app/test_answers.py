@@ -8,6 +8,7 @@ import pytest
 
 from tests.app.test_app import film_of, text, upload
 from tests.app.test_models_in_app import chosen
+from tests.support.sweeping import cases
 from tracer.figures import palette
 
 
@@ -71,7 +72,10 @@ def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
     assert [tab.label for tab in at.tabs] == ["The full path", "What the model sees", "Behind each word"]
 
 
-@pytest.mark.parametrize("result", [{"kind": "caption"}, {"kind": "caption", "caption": "a"}, {"kind": ["caption"]}])
+NO_CAPTIONS = {"kind": "caption"}, {"kind": "caption", "caption": "a"}, {"kind": ["caption"]}
+
+
+@pytest.mark.parametrize("result", cases(NO_CAPTIONS, NO_CAPTIONS[1:]))
 def test_a_saved_caption_that_is_none_is_named(tmp_path, result):
     at = chosen("vit-text")
     replace(at.session_state["visitor"].run(), result=result).save(path := tmp_path / "run.safetensors")

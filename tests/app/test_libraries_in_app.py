@@ -13,6 +13,7 @@ import tracer
 from pages.jobs import run_cache
 from pages.state import library_models
 from tests.app.test_app import PAGES, opened, text, upload, visited
+from tests.support.sweeping import cases
 from tracer import zoo
 from tracer.tracing.trim import lighten
 from tracer.zoo import download_cost
@@ -96,7 +97,10 @@ def test_a_model_that_fails_to_load_leaves_the_one_before(monkeypatch):
     assert at.sidebar.selectbox[0].value == "vit"
 
 
-@pytest.mark.parametrize("name", ["hf:/etc", "hf:./here", "hf:~/models", "hf:..", "hf:tests", r"hf:C:\models"])
+FOLDERS = "hf:/etc", "hf:./here", "hf:~/models", "hf:..", "hf:tests", r"hf:C:\models"
+
+
+@pytest.mark.parametrize("name", cases(FOLDERS, FOLDERS[:2]))
 def test_folders_of_the_server_stay_closed_whatever_the_visitor_states(name, monkeypatch):
     """Neither the address that the server listens on nor the one that the browser says it asked for opens them."""
     monkeypatch.setattr(

@@ -10,10 +10,10 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 import app
-import tracer
 from pages.jobs import run_cache
 from pages.sections.what_if import before_after, panel
 from tests.app.test_app import PAGES, SECONDS, text, upload, visited
+from tests.support.sweeping import cases
 from tracer.attention import hiding_test
 from tracer.figures.predictions import class_bars
 from tracer.record.serialization import to_bytes
@@ -76,7 +76,7 @@ def test_a_change_that_can_not_be_made_is_named_and_the_plain_run_is_shown(chang
     assert run_of(at).changes == () and "change" not in address(at)
 
 
-@pytest.mark.parametrize("model", ["vit", "nanogpt", "vit-text"])
+@pytest.mark.parametrize("model", cases(("vit", "nanogpt", "vit-text"), ("vit",)))
 def test_every_page_of_a_changed_run_opens(model):
     for page in PAGES:
         at = visited(page.removeprefix("pages/").removesuffix(".py"), model=model, change=f"{HEAD};{UNIFORM}")
@@ -112,7 +112,7 @@ def press(at: AppTest, label: str) -> None:
     assert not at.exception and not at.error
 
 
-@pytest.mark.parametrize("page", PANELS)
+@pytest.mark.parametrize("page", cases(PANELS, ("overview", "attention")))
 def test_the_panel_offers_what_is_on_screen_and_shows_both_runs(page):
     title, change = PANELS[page]
     at = unfolded(
@@ -150,9 +150,9 @@ def test_a_slider_replaces_its_own_factor_alone():
     assert run_of(at).changes == ("block1.attention.scores=unscale", "norm=scale(2)")
 
 
-def test_the_answer_before_and_after_is_that_of_both_runs():
+def test_the_answer_before_and_after_is_that_of_both_runs(vit):
     at = opened(change="block1.mlp.output=zero")
-    changed, plain = run_of(at), tracer.load("vit").trace(image=at.session_state["visitor"].user_input.photo)
+    changed, plain = run_of(at), vit.trace(image=at.session_state["visitor"].user_input.photo)
     before, after = before_after.shares(plain.result), before_after.shares(changed.result)
     (drawn,) = [markup for markup in markups(at) if "before and after" in markup]
     first, share = class_bars.ranking(*after)[0]
@@ -213,8 +213,8 @@ def test_changes_stay_with_another_photo_and_with_other_sizes():
     assert not run_of(at).attention(0)[:, 0].any()
 
 
-def test_a_saved_run_says_its_changes_and_can_not_be_changed():
-    ran = tracer.load("vit").trace(change={"position": "off"})
+def test_a_saved_run_says_its_changes_and_can_not_be_changed(vit):
+    ran = vit.trace(change={"position": "off"})
     at = upload(opened(), to_bytes(ran), "run.safetensors")
     assert "**The saved run was changed:** No positions." in text(at)
     at.switch_page("pages/attention.py").run()
@@ -241,8 +241,8 @@ def test_bars_of_tokens_that_only_one_run_names_say_so():
     assert drawn.count("not among the likeliest") >= 2 and "a 90.0" in drawn
 
 
-def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last():
-    model = tracer.load("vit")
+def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last(vit):
+    model = vit
     found = before_after.differences(model.trace(), model.trace(change={"block5.mlp.output": "scale(2)"}))
     titles = [title for title, _, _ in found]
     assert titles == [*(f"Block {block}, Residual sum" for block in (1, 2, 3, 4)), "Block 5, Contract, changed",
@@ -251,12 +251,10 @@ def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last():
     assert float(found[5][1]) > 0
 
 
-def test_what_it_looked_at_is_hidden_beside_others():
+def test_what_it_looked_at_is_hidden_beside_others(vit):
     at = unfolded("overview")
     hide = pills_with(at, "Most attended")
-    attended = hiding_test.rank_by_attention(
-        tracer.load("vit").trace(image=at.session_state["visitor"].user_input.photo)
-    )
+    attended = hiding_test.rank_by_attention(vit.trace(image=at.session_state["visitor"].user_input.photo))
     change = f"image=hide({','.join(map(str, sorted(attended[:16])))},mean)"
     hide.set_value([change]).run()
     assert not at.exception and run_of(at).changes == (change,)

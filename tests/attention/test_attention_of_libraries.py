@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import tracer
+from tests.support.sweeping import cases
 from tracer.attention.masks import kind, visible
 from tracer.zoo.hf import hub as of_transformers
 from tracer.zoo.vision import timm_models as of_timm
@@ -99,7 +100,7 @@ def traced(made):
         return tracer.trace(net.eval(), x, prove=False)
 
 
-@pytest.mark.parametrize("name", EXPECTED_ATTENTION)
+@pytest.mark.parametrize("name", cases(EXPECTED_ATTENTION, ("swin", "gpt_oss", "cait")))
 def test_heads_queries_keys_and_masks_are_those_of_the_model_and_a_file_has_them_too(name, tmp_path):
     made, expected = EXPECTED_ATTENTION[name]
     trace = traced(made)

@@ -269,7 +269,7 @@ def left_to_the_collector():
     return tensors_left
 
 
-@pytest.mark.parametrize("name", cases(HAZARDS, ("in-place", "tied", "recovers", "fused")))
+@pytest.mark.parametrize("name", cases(HAZARDS, ("fused",)))
 def test_a_trace_that_is_dropped_frees_its_tensors_at_once(name, left_to_the_collector):
     make, x = HAZARDS[name]
     net = make()

@@ -137,7 +137,7 @@ def test_threads_that_trace_one_module_leave_each_other_its_cache():
 FAMILIES = [name for name in zoo.examples() if not name.startswith("torchvision:") or name.endswith("vit_b_16")]
 
 
-@pytest.mark.parametrize("name", cases(FAMILIES, FAMILIES[::4]))
+@pytest.mark.parametrize("name", cases(FAMILIES, FAMILIES[::8]))
 def test_every_family_is_as_it_was(name):
     model = tracer.load(name, **zoo.tiny(name))
     given = model.inputs()

@@ -451,7 +451,7 @@ def assert_lightness_follows(page, weights: np.ndarray) -> None:
     assert not pairs.size, [(a, b, shares[a], shares[b], light[a], light[b]) for a, b in pairs[:5]]
 
 
-@pytest.mark.parametrize("size", [(1024, 768), (1400, 900), (390, 844)])
+@pytest.mark.parametrize("size", [(1024, 768), (1400, 900), pytest.param((390, 844), marks=pytest.mark.sweep)])
 def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, tmp_path, size):
     board = boards["vit"]
     path = tmp_path / "film.html"

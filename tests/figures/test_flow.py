@@ -9,6 +9,7 @@ from math import prod
 
 import pytest
 
+from tests.support.sweeping import cases
 from tracer import models
 from tracer.expr import tensors
 from tracer.figures.graph import lanes, overview_svg
@@ -152,7 +153,10 @@ def test_a_fused_op_hides_no_step_from_the_picture():
     assert taken["a"] == ("q",) and set(taken["h"]) == {"a", "v"}
 
 
-@pytest.mark.parametrize("name", ["vit", "nanogpt", "clip", "transformer", "mae"])
+MODELS = "vit", "nanogpt", "clip", "transformer", "mae"
+
+
+@pytest.mark.parametrize("name", cases(MODELS, ("nanogpt", "clip")))
 def test_the_lines_are_those_of_the_equations_and_none_ends_in_nothing(name):
     """The picture goes by the ops; here the lines of the book are asked, which tensors their equations name."""
     trace = models.load(name).trace()

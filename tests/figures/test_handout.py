@@ -7,11 +7,12 @@ import pytest
 
 import tracer
 from tests.support.handmade import sample
+from tests.support.sweeping import cases
 from tracer.cli import main
 from tracer.figures import handout
 
 
-@pytest.mark.parametrize("name", ["vit", "nanogpt", "clip"])
+@pytest.mark.parametrize("name", cases(("vit", "nanogpt", "clip"), ("vit", "nanogpt")))
 def test_a_handout_has_photo_answer_maps_equations_shapes_and_verdicts(name):
     trace = tracer.load(name).trace()
     page = handout.render(trace)

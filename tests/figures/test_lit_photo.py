@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import tracer
+from tests.support.sweeping import cases
 from tracer.figures.attention import lit_photo
 from tracer.inputs.samples import samples
 from tracer.verify.checks.attention import map_luminance
 
 
-@pytest.mark.parametrize("name", samples("photos"))
-def test_the_order_of_lightness_is_the_order_of_weights(name):
-    trace = tracer.load("vit").trace(image=samples("photos")[name]())
+@pytest.mark.parametrize("name", cases(samples("photos"), ("horse", "cat")))
+def test_the_order_of_lightness_is_the_order_of_weights(name, vit):
+    trace = vit.trace(image=samples("photos")[name]())
     assert list(map_luminance.problems(SimpleNamespace(trace=trace))) == []
 
 

@@ -52,6 +52,7 @@ def test_every_primitive_gives_what_its_op_gave(name):
     assert len(errors) > 8 and max(errors) <= 1e-5
 
 
+@pytest.mark.sweep
 def test_the_fused_kernel_opens_into_the_standard_path():
     """Its products, scale and softmax have the shapes that note 003 gives the standard path."""
     (one,) = opened(run("torchvision")[1], FLASH_OP)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import tracer
 from pages.state import session
 from tests.app.test_app import text, visited
+from tests.support.sweeping import cases
 from tracer.figures.predictions.token_loss import colour_text
 from tracer.lessons.loss.gradient_flow import find_blocks, highway
 from tracer.lessons.loss.next_token_loss import loss
@@ -80,7 +81,7 @@ def test_other_blocks_have_a_highway_too(name):
     assert len(norms.whole) == 3 and norms.branches[0] < norms.whole[0] / 2
 
 
-@pytest.mark.parametrize("name", ["hf:gpt2", "hf:llama", "hf:opt"])
+@pytest.mark.parametrize("name", cases(("hf:gpt2", "hf:llama", "hf:opt"), ("hf:gpt2",)))
 def test_blocks_of_a_library_have_one_that_is_a_pass_without_the_streams_in_the_sums(name):
     model = tracer.load(name)
     (tokens,) = model.inputs()

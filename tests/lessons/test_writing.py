@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
 import tracer
+from tests.support.sweeping import cases
 from tracer.figures.predictions.decoding_costs import ticks
 from tracer.lessons.writing import cache_costs, padding, sampling
 from tracer.models.shared.decoding import Continuation
@@ -51,7 +52,7 @@ def test_settings_that_can_not_be_are_refused(settings):
         sampling.probabilities(np.zeros(3), *settings)
 
 
-@pytest.mark.parametrize("name", ["nanogpt", "vit-text"])
+@pytest.mark.parametrize("name", cases(("nanogpt", "vit-text"), ("nanogpt",)))
 def test_the_formulas_of_a_cache_give_the_flops_and_bytes_of_runs_at_other_lengths(name):
     model = tracer.load(name)
     costs = cache_costs.costs(model.trace(prove=False), model.trace(cache=True, prove=False))

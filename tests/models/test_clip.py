@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import tracer
 from tests.support.plain_block import plain_block
 from tests.support.proven import assert_comments, assert_proven
+from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import segments
 from tracer.inputs.synthetic import scenes
@@ -29,7 +30,10 @@ def trace(model):
     return assert_proven(model)
 
 
-@pytest.mark.parametrize("given", [{}, {"B": 3}, {"K": 1}, {"K": 7, "T": 9, "B": 2}, {"text": "a blue star"}], ids=str)
+GIVEN: tuple[dict, ...] = {}, {"B": 3}, {"K": 1}, {"K": 7, "T": 9, "B": 2}, {"text": "a blue star"}
+
+
+@pytest.mark.parametrize("given", cases(GIVEN, GIVEN[3:]), ids=str)
 def test_all_is_proven(given):
     assert_proven(tracer.load("clip", **SMALL), **given)
 

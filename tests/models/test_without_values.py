@@ -64,7 +64,7 @@ def test_a_deep_run_has_the_sizes_of_a_run_with_values():
     assert (empty.params_symbolic, empty.flops_symbolic) == (real.params_symbolic, real.flops_symbolic)
 
 
-@pytest.mark.parametrize("name", cases(models.names(), ("vit", "transformer", "mae")))
+@pytest.mark.parametrize("name", cases(models.names(), ("vit", "transformer")))
 def test_every_model_runs_without_values_as_with_them(name):
     model = tracer.load(name)
     real, empty = model.trace(prove=False), model.trace(values=False)
@@ -132,7 +132,7 @@ def test_the_parts_add_up(request, trace):
 FAMILIES = ("llama", "gpt2", "mixtral", "deepseek_v3", "bert", "vit", "t5", "mamba", "qwen3_moe", "gemma2")
 
 
-@pytest.mark.parametrize("family", cases(FAMILIES, ("mixtral", "t5")))
+@pytest.mark.parametrize("family", cases(FAMILIES, ("mixtral",)))
 def test_flops_are_those_of_the_counter(family):
     model = tracer.load(f"hf:{family}", values=False)
     trace = model.trace(values=False)

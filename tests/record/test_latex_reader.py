@@ -45,13 +45,15 @@ def read_problems(model, trace=None, **given) -> list[str]:
     return list(problems(SimpleNamespace(trace=trace, model=model, inputs=model.inputs())))
 
 
-EAGER_MODELS = ("hf:bert", "eager"), ("hf:gpt2", "eager"), ("hf:vit", "eager")
-"""Models of libraries whose attention is written out, too: their lines are those of the fused kernel."""
+QUICK_CASES = [(name, next(choices(models.spec_of(name)))) for name in models.names()]
+QUICK_CASES += [(name, FOREIGN_MODELS[name][0]) for name in FOREIGN_MODELS if name not in ("hf:bert", "hf:vit")]
+QUICK_CASES += [case for case in CASES if "prefix" in case[1].values() or "relative" in case[1].values()]
+"""Each model as it is by default, and options that print other lines; models whose lines others print are swept."""
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    cases(CASES, [case for case in CASES if (case[0], case[1].get("attention")) not in EAGER_MODELS]),
+    cases(CASES, QUICK_CASES),
     ids=[" ".join(map(str, (n, *o.values()))) for n, o in CASES],
 )
 def test_what_is_printed_is_what_ran(name, options):
@@ -229,7 +231,7 @@ def test_letters_that_the_page_names():
 
 
 @pytest.mark.parametrize(
-    "name", cases([*models.names(), *FOREIGN_MODELS], [*models.names(), *list(FOREIGN_MODELS)[:2]])
+    "name", cases([*models.names(), *FOREIGN_MODELS], ("vit", "vit-text", "clip", "torchvision:vit_b_16"))
 )
 def test_the_order_of_pixels_is_explained_where_it_is_printed(name):
     said = {"hwc": "hwc: row, column, channel", "chw": "chw: channel, row, column"}
@@ -238,6 +240,7 @@ def test_the_order_of_pixels_is_explained_where_it_is_printed(name):
         assert all(said[order] in " ".join(step.why.split()) for order in orders), step.id
 
 
+@pytest.mark.sweep
 def test_every_equation_has_its_mathml():
     assert [latex for latex in printed() if not to_html.equation(latex).startswith("<math ")] == []
 

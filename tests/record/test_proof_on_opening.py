@@ -36,7 +36,7 @@ def changed(data: bytes, id: str, **fields) -> tracer.Trace:
     return tracer.open(rewritten(data, change))
 
 
-@pytest.mark.parametrize("name", cases(models.names(), ("vit", "mae", "transformer")))
+@pytest.mark.parametrize("name", cases(models.names(), ("vit", "transformer")))
 def test_every_line_of_our_models_is_proven_again(name):
     spec = models.spec_of(name)
     sizes = {size: value for size, value in spec.probes[0].items() if size in spec.sizes} if name == "vit-note" else {}
@@ -142,11 +142,10 @@ class Masked(torch.nn.Module):
         return scores.softmax(-1) @ x
 
 
-@pytest.mark.parametrize(
-    ("dtype", "low"),
-    [(torch.float32, -1e4), (torch.float32, -1e9), (torch.float16, -65504.0), (torch.bfloat16, -1e9)],
-    ids=str,
-)
+LOW = (torch.float32, -1e4), (torch.float32, -1e9), (torch.float16, -65504.0), (torch.bfloat16, -1e9)
+
+
+@pytest.mark.parametrize(("dtype", "low"), cases(LOW, LOW[1:3]), ids=str)
 def test_a_large_number_of_a_mask_hides_no_forged_score(dtype, low):
     torch.manual_seed(0)
     with torch.no_grad():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import tracer
+from tests.support.sweeping import cases
 from tracer import zoo
 from tracer.models.shared.spec import Model, build_seeded
 from tracer.zoo.hf import generic_model, hub
@@ -69,7 +70,7 @@ def _text(books: dict[str, list[list[str]]]) -> str:
     return "{\n" + ",\n".join(said) + "\n}\n"
 
 
-@pytest.mark.parametrize("case", BOOKS)
+@pytest.mark.parametrize("case", cases(BOOKS, ("hf:bert", "hf:gpt2 eager", "torchvision:vit_b_16")))
 def test_a_derived_book_says_what_the_one_by_hand_said(case, overwrite):
     run = model(case).trace(prove=False)
     found = {step.id: (step.symbol, ", ".join(step.symbolic)) for step in run.steps if step.layer in (None, 0)}

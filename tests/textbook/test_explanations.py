@@ -11,6 +11,7 @@ import torch
 
 import tracer
 from tests.attention.test_attention_of_libraries import timm, traced
+from tests.support.sweeping import cases
 from tests.textbook.test_books import model as book_of
 from tracer import zoo
 from tracer.expr import RMSNorm
@@ -322,7 +323,7 @@ PARTIAL = "hf:persimmon", "hf:gpt_neox"
 """Families that turn some features of each head: of queries with a norm of their own, and of a packed product."""
 
 
-@pytest.fixture(scope="module", params=PARTIAL)
+@pytest.fixture(scope="module", params=cases(PARTIAL, PARTIAL[:1]))
 def partial(request):
     pytest.importorskip("transformers")
     model = small(request.param)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 import tracer
+from tests.support.sweeping import cases
 from tracer.expr.function_call import Scalar
 from tracer.expr.math.arithmetic import Scaled
 from tracer.textbook import derivation
@@ -30,7 +31,7 @@ def empty():
     derivation._lenders.clear()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases(CASES, ("nanogpt", "transformer")))
 def test_lent_is_what_would_be_derived(name, monkeypatch):
     """At another length, one book for both is word for word that of the second alone."""
     derived, real = [], derivation._derive

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tracer
+from tests.support.sweeping import cases
 from tracer.tracing.logit_lens import LogitLens
 
 ENDS = {"vit": "block6.mlp.residual", "nanogpt": "block4.mlp.residual", "hf:gpt2": "transformer.h.1.mlp.residual"}
@@ -20,7 +21,7 @@ def lens(plain):
     return LogitLens(plain)
 
 
-@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("name", cases(ENDS, ("nanogpt", "hf:gpt2")))
 def test_the_lens_is_the_answer_of_a_run_whose_last_blocks_are_skipped(name):
     model = tracer.load(name)
     trace = model.trace(keep=2**26)

@@ -12,6 +12,7 @@ import torch
 
 import tracer
 from tests.support.drawing import drawn_alike
+from tests.support.sweeping import cases
 from tracer import shapes
 from tracer.inputs.images import Crop
 from tracer.tracing.proofs import step_proof
@@ -52,14 +53,14 @@ def test_an_honest_run_has_no_problem(model, trace):
     assert own <= {name.rpartition(".")[2] for name in checks.names()}
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [
-        ("vit-text", {"mask": "prefix", "types": True, "tied": False, "bias": False}),
-        ("transformer", {"positions": "relative", "mask": "causal", "L": 2}),
-        ("nanogpt", {"gelu": "tanh", "mask": "bidirectional", "tied": False, "D": 24, "h": 3, "L": 2}),
-    ],
+OPTIONS = (
+    ("vit-text", {"mask": "prefix", "types": True, "tied": False, "bias": False}),
+    ("transformer", {"positions": "relative", "mask": "causal", "L": 2}),
+    ("nanogpt", {"gelu": "tanh", "mask": "bidirectional", "tied": False, "D": 24, "h": 3, "L": 2}),
 )
+
+
+@pytest.mark.parametrize(("name", "sizes"), cases(OPTIONS, (OPTIONS[1],)))
 def test_options_have_no_problem_either(name, sizes):
     model = tracer.load(name, **sizes)
     assert find_problems(model, model.trace(), slow=True) == []

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 import tracer
 from tests.cli.test_cli import refused
+from tests.support.sweeping import cases
 from tracer import cli, zoo
 from tracer.attention import parts
 
@@ -42,7 +43,7 @@ def llama() -> tuple[type, object]:
     return transformers.LlamaForCausalLM, transformers.LlamaConfig(**SMALL, num_key_value_heads=1, vocab_size=61)
 
 
-@pytest.fixture(params=[bert, gpt2, vit, llama], ids=lambda made: made.__name__)
+@pytest.fixture(params=cases((bert, gpt2, vit, llama), (bert, vit)), ids=lambda made: made.__name__)
 def checkpoint(request, tmp_path) -> tuple[Path, torch.nn.Module]:
     """A folder in the hub's own format, and the net that was saved in it."""
     torch.manual_seed(0)

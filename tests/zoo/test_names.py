@@ -37,7 +37,7 @@ NAMES = (
     ("hf:wav2vec2", {}, None),
     ("hf:patchtst", {}, None),
 )
-SWEPT = ("hf:mistral", "hf:roberta", "hf:beit", "hf:segformer", "hf:patchtst")
+SWEPT = ("hf:wav2vec2", "hf:mistral", "hf:roberta", "hf:beit", "hf:segformer", "hf:patchtst")
 
 
 @pytest.mark.parametrize(("name", "given", "shape"), cases(NAMES, [one for one in NAMES if one[0] not in SWEPT]))

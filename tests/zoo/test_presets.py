@@ -35,7 +35,7 @@ def test_deepseek_has_the_parameters_of_its_checkpoint():
     assert presets.count("deepseek-v3") == 671_026_404_352  # besides 58 · 256 biases of routers, which are buffers
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-2-7b"])
+@pytest.mark.parametrize("name", cases(("gpt2", "llama-2-7b"), ("gpt2",)))
 def test_the_formula_of_a_run_counts_the_same(name, tmp_path):
     presets.configuration(name).save_pretrained(tmp_path)
     model = tracer.load(f"hf:{tmp_path}", values=False)

@@ -148,6 +148,7 @@ def test_a_step_that_is_opened_from_the_overview_is_not_in_its_address(page):
     assert "step" not in page.url
 
 
+@pytest.mark.sweep
 def test_next_leads_from_step_to_step_and_stops_at_the_last(page):
     """At the first steps and at the last; that each equation of each model can be drawn is tested by itself."""
     for start, steps in (("patches", 4), ("norm", 3)):
@@ -191,6 +192,7 @@ def test_a_step_of_the_pipeline_opens_and_its_tensor_and_product_are_drawn(page)
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_saved_run_comes_back(page, tmp_path):
     go(page)
     answer = page.get_by_role("heading", name=re.compile("^The answer: ")).inner_text()

@@ -24,6 +24,7 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
+@pytest.mark.sweep
 def test_nothing_of_a_tower_is_left_when_the_other_is_drawn(page):
     go(page, "Attention")
     choose_model(page, "clip")
@@ -42,6 +43,7 @@ def test_nothing_of_a_tower_is_left_when_the_other_is_drawn(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
     page.goto("/attention?model=transformer")
     page.locator(".lead").wait_for()
@@ -100,6 +102,7 @@ def test_numbers_of_a_colour_bar_stand_at_their_places(page):
         assert box["x"] + box["width"] / 2 == pytest.approx(bar["x"] + place / 4 * bar["width"], abs=1)
 
 
+@pytest.mark.sweep
 def test_rollout_is_named_and_uses_all_blocks(page):
     page.goto("/attention?model=nanogpt")
     page.locator(".lead").wait_for()
@@ -129,6 +132,7 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     page.wait_for_url("**/trace?*step=block1.attention.weights*")
 
 
+@pytest.mark.sweep
 def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(page):
     """The cells in grey are the hidden ones, by the model itself; they are no queries; the photo is covered there."""
     visible = set(tracer.load("mae").inputs()[1][0].tolist())
@@ -281,6 +285,7 @@ def test_a_click_among_all_heads_opens_that_head_in_the_map(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_click_among_the_heads_of_many_photos_chooses_that_head_for_the_charts(page):
     page.goto("/attention?model=segmenter&over=samples")
     page.get_by_role("button", name=re.compile("^Block 2, head 2: ")).click()

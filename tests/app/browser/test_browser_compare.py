@@ -20,12 +20,12 @@ READ_COMPARISON = """() => {
 }"""
 
 
-def test_the_first_difference_is_open_and_the_steps_follow_the_keys(page):
+def test_the_first_difference_is_open_and_the_steps_follow_the_keys(page, vit):
     page.set_default_timeout(SLOW)
     page.goto(f"/compare?beside=change&line={LINE}&other=drop_heads(1)")
     page.locator(".comparison .equation .katex").first.wait_for()
     settled(page)
-    model = tracer.load("vit")
+    model = vit
     comparison = tracer.compare(model.trace(), model.trace(change={LINE: "drop_heads(1)"}))
     rows = list(comparison.rows)
     first = rows.index(comparison.first)

@@ -146,6 +146,7 @@ def test_pointing_at_the_photo_changes_the_query_for_as_long_as_one_points(page)
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_pin_is_of_its_input(page):
     opened(page, "?query=20")
     page.locator(".film .point", has_text="Row 3, column 4 looks").wait_for()

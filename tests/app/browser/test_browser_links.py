@@ -13,6 +13,7 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
+@pytest.mark.sweep
 def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(page):
     page.goto("/attention")
     lead = page.locator(".lead")
@@ -146,6 +147,7 @@ def test_what_is_on_a_page_is_saved_as_pictures_tables_and_equations(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     page.goto("/operations?zoom=ops")
     status, flop = page.locator(".operations [role=status]"), page.get_by_role("columnheader", name="FLOP")

@@ -20,6 +20,7 @@ STRIP = """strip => {
 """The width of the tokens side by side, where the random number points, and the token that is drawn."""
 
 
+@pytest.mark.sweep
 def test_the_text_is_coloured_and_the_gradient_drawn(page):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": 390, "height": 844})

@@ -36,6 +36,7 @@ def test_a_text_goes_in_and_the_next_character_comes_out(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_scene_goes_in_and_its_caption_comes_out(page):
     go(page)
     choose(page, "vit-text")
@@ -81,6 +82,7 @@ def test_each_tower_has_its_own_map(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_mask_is_drawn_and_both_proofs_agree(page):
     go(page, "Mask")
     page.get_by_role("heading", name="The mask of this run: none").wait_for()
@@ -132,6 +134,7 @@ def test_photo_and_tokens_share_block_head_and_query(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_matrix_of_a_text_is_readable_and_says_what_is_closed(page):
     go(page)
     choose(page, "nanogpt")

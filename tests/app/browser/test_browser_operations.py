@@ -83,6 +83,7 @@ def test_the_table_filters_folds_and_sorts_by_keyboard(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_row_opens_below_and_leads_to_its_step(page):
     operations(page)
     zoom(page, "ops")
@@ -101,6 +102,7 @@ def test_a_row_opens_below_and_leads_to_its_step(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("scheme", "width"), cases((("light", 390), ("dark", 1400)), {("light", 390)}))
 def test_the_page_fits_and_can_be_read(page, width, scheme):
     page.emulate_media(color_scheme=scheme)

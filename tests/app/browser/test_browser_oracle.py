@@ -239,6 +239,7 @@ def names(trace) -> list[str]:
     return [f"{at + 1}: { ({' ': '␣', chr(10): '⏎'}.get(word, word))!r}" for at, word in enumerate(trace.words)]
 
 
+@pytest.mark.sweep
 def test_the_matrix_from_token_to_token_is_that_of_the_head(page):
     trace = run("nanogpt")
     weights = value(trace, "block2.attention.weights")[0, 1].numpy()

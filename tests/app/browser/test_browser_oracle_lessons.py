@@ -62,6 +62,7 @@ def spot(canvas, patch: int) -> dict[str, float]:
     return {"x": (patch % 8 + 0.5) * box["width"] / 8, "y": (patch // 8 + 0.5) * box["height"] / 8}
 
 
+@pytest.mark.sweep
 def test_panels_of_positions_hold_what_their_titles_say(page):
     opened(page, "positions?kind=sinusoidal", ".panels figure canvas")
     page.locator(".panels figure", has_text="How much each token").wait_for()
@@ -316,6 +317,7 @@ def test_pieces_and_ids_of_tokens_spell_the_sentence(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_marks_of_the_notes_are_those_of_their_cards(page):
     opened(page, "notes", ".verdicts i")
     counts = {

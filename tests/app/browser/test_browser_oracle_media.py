@@ -81,6 +81,7 @@ def test_the_spectrogram_and_the_codes_are_those_of_the_sound_that_is_heard(page
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_video_is_cut_to_the_tokens_that_ran(page):
     opened(page, "tokens?kind=video&token=41&tau=2", "svg[aria-label*='patch 42 is framed']")
     settled(page)

@@ -85,6 +85,7 @@ def test_ones_own_photo_is_two_taps_away(page):
     assert abs(wide / high - 1.5) < 0.02
 
 
+@pytest.mark.sweep
 def test_a_question_folds_the_sidebar_and_stands_above_the_page(phone):
     name_model(phone, "hf:bert")
     phone.get_by_role("button", name="Load it").wait_for()

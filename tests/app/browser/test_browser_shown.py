@@ -60,6 +60,7 @@ def opened(page, address: str) -> None:
     settled(page)
 
 
+@pytest.mark.sweep
 def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
     page.set_viewport_size({"width": 1024, "height": 768})
     opened(page, "trace?step=block1.attention.scores")

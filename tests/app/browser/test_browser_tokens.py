@@ -8,6 +8,7 @@ from tests.app.browser.test_browser import FIT, SLOW, quiet, settled
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.sweep
 def test_pieces_join_as_merges_go_on_and_the_address_has_it(page):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": 390, "height": 800})

@@ -42,14 +42,14 @@ def opened(page, address: str = "/trace") -> None:
     settled(page)
 
 
-def test_stepping_shows_the_record_and_sends_no_message(page):
+def test_stepping_shows_the_record_and_sends_no_message(page, plain):
     """Every step of a block by the keyboard, the others by the list's search."""
     frames = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda _: frames.append("sent")))
     page.on("websocket", lambda socket: socket.on("framereceived", lambda _: frames.append("received")))
     opened(page, "/trace?step=patches")
     until(page, PROOF_DONE)  # nothing else comes by itself
-    trace = tracer.load("vit").trace()
+    trace = plain
     buttons = [page.get_by_role("button", name=name).bounding_box() for name in ("Previous", "Next")]
     frames.clear()
     for number, step in enumerate(trace.steps[:19]):
@@ -85,6 +85,7 @@ def test_stepping_shows_the_record_and_sends_no_message(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
     opened(page)
     for name in ("Embed", "CLS in front", "Add positions"):
@@ -152,6 +153,7 @@ def test_the_list_of_steps_ends_above_the_operations(page):
     assert side["y"] + side["height"] <= heading["y"] and heading["y"] < 800
 
 
+@pytest.mark.sweep
 def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page):
     """A saved run of more than a message takes: steps that did not come are asked for, and heads one by one."""
     big = torch.randn(1, 4, 256, 512)
@@ -207,6 +209,7 @@ def pointed(page, down: float, across: float) -> str:
     return said
 
 
+@pytest.mark.sweep
 def test_a_cell_that_is_the_mean_of_a_box_says_so(page):
     opened(page, "/trace?model=vit-note&step=embedding")
     trace = tracer.load("vit-note").trace()
@@ -222,6 +225,7 @@ def test_a_cell_that_is_the_mean_of_a_box_says_so(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_an_open_page_shows_on_how_many_other_runs_a_line_holds(page):
     """The check goes on in the background: it comes to the page by itself, without a message of the visitor's."""
     opened(page, "/trace?step=block1.attention.scores")

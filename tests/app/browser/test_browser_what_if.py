@@ -15,6 +15,7 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
+@pytest.mark.sweep
 def test_the_head_that_is_on_screen_is_switched_off_and_on_again(page):
     page.goto("/attention")
     page.locator(".lead").wait_for()

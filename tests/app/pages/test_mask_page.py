@@ -11,6 +11,7 @@ from pages.jobs import run_cache
 from pages.sections.attention import mask_controls
 from tests.app.test_app import text, visited
 from tests.app.test_models_in_app import chosen
+from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import masks
 from tracer.export.math_labels import scientific
@@ -44,15 +45,10 @@ def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
     assert verdicts(at) == [said]
 
 
-@pytest.mark.parametrize(
-    ("model", "tower", "kind"),
-    [
-        ("clip", "image", "none"),
-        ("clip", "text", "causal"),
-        ("mae", "encoder", "none"),
-        ("mae", "decoder", "none"),
-    ],
-)
+TOWERS = ("clip", "image", "none"), ("clip", "text", "causal"), ("mae", "encoder", "none"), ("mae", "decoder", "none")
+
+
+@pytest.mark.parametrize(("model", "tower", "kind"), cases(TOWERS, (TOWERS[1], TOWERS[3])))
 def test_both_proofs_agree_on_each_tower(model, tower, kind):
     at = chosen(model, "pages/mask.py")
     at.segmented_control[0].set_value(tower).run()
@@ -158,7 +154,7 @@ def test_another_mask_is_chosen_and_proven_too():
     assert not at.exception
 
 
-@pytest.mark.parametrize("model", ["nanogpt", "transformer", "vit-text"])
+@pytest.mark.parametrize("model", cases(("nanogpt", "transformer", "vit-text"), ("transformer", "vit-text")))
 def test_what_each_mask_changes_is_said_of_this_input(model):
     at = chosen(model, "pages/mask.py")
     table = next(frame.value for frame in at.table if "what the model answers" in frame.value)

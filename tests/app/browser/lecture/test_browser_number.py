@@ -72,6 +72,7 @@ def _printed(index: tuple[int, ...]) -> str:
     return f"[{', '.join(str(at + 1) for at in index)}]"
 
 
+@pytest.mark.sweep
 def test_a_click_on_a_term_goes_on_and_the_step_follows(page, plain):
     opened(page, f"/trace?step={SCORES}&cell={SCORES}:0.1.5.2")
     followed(page, f"{SCORES}:0.1.5.2")
@@ -93,6 +94,7 @@ def test_a_click_on_a_term_goes_on_and_the_step_follows(page, plain):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_the_keyboard_alone_points_follows_and_returns(page, plain):
     opened(page, "/trace?step=block1.mlp.hidden")
     cells = page.locator(".stepper .cells")
@@ -146,6 +148,7 @@ def test_the_matrix_on_attention_leads_to_the_weights_and_a_mean_says_so(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("width", cases((1400, 1024, 390), (390,)))
 def test_the_panel_fits_and_leaves_the_framed_cell_in_view(page, width):
     page.set_viewport_size({"width": width, "height": 768})

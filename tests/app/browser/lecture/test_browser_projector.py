@@ -73,6 +73,7 @@ def test_a_key_a_button_and_the_clicker_lead_from_page_to_page(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_one_click_shows_what_a_mask_would_do_to_this_run(page):
     page.goto("/mask")
     settled(page)
