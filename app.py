@@ -1,4 +1,4 @@
-"""The app: page configuration, navigation over the files in `pages/`, and the choices that all pages share."""
+"""App: page configuration, navigation over the files in `pages/`, and the choices that all pages share."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""What the wheel has beside the library, which pyproject.toml tells: the app, in `tracer/website`.
+"""Contents of the wheel beside the library, which pyproject.toml tells: the app, in `tracer/website`.
 
 Streamlit puts the folder of `app.py` on the path of the process that serves it, so `pages` is imported there by its own
 name, and `site-packages` gets no package of that name.

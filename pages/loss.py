@@ -1,4 +1,4 @@
-"""The loss of every token of a text, and the gradient that flows back from it."""
+"""Loss of every token of a text, and the gradient that flows back from it."""
 
 import streamlit as st
 

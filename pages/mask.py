@@ -1,4 +1,4 @@
-"""The attention mask of this run, its effect on one row of scores, and a perturbation test that does not know the
+"""Attention mask of this run, its effect on one row of scores, and a perturbation test that does not know the
 mask."""
 
 from functools import partial

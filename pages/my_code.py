@@ -1,4 +1,4 @@
-"""The owner's own code: a file is run, and where it fails, the page says why and which repairs were tried.
+"""Owner's own code: a file is run, and where it fails, the page says why and which repairs were tried.
 
 It is there only where `python -m tracer app --own-code` started the server.
 """

@@ -1,4 +1,4 @@
-"""The notes: each statement beside what ran, the measured number, and a verdict."""
+"""Notes: each statement beside what ran, the measured number, and a verdict."""
 
 from pathlib import Path
 

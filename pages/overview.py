@@ -1,4 +1,4 @@
-"""The first page: the run on the visitor's photo or text as a film, and below it what a film can't hold."""
+"""First page: the run on the visitor's photo or text as a film, and below it what a film can't hold."""
 
 from functools import partial
 from pathlib import Path

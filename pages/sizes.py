@@ -1,4 +1,4 @@
-"""The cost of each size: parameters, arithmetic and memory as formulas, and a run that confirms them."""
+"""Cost of each size: parameters, arithmetic and memory as formulas, and a run that confirms them."""
 
 import streamlit as st
 

@@ -67,13 +67,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def overwrite(request: pytest.FixtureRequest) -> bool:
-    """Whether golden files are to be written anew."""
+    """Return whether golden files are to be written anew."""
     return request.config.getoption("--overwrite")
 
 
 @pytest.fixture(scope="session")
 def vit():
-    """The model that most runs are tried on, at its own sizes; it stays as it is."""
+    """Return the model that most runs are tried on, at its own sizes; it stays as it is."""
     import tracer  # loads torch
 
     return tracer.load("vit")
@@ -81,13 +81,13 @@ def vit():
 
 @pytest.fixture(scope="session")
 def plain(vit):
-    """The run of its own sample, without changes."""
+    """Return the run of its own sample, without changes."""
     return vit.trace()
 
 
 @pytest.fixture(scope="session")
 def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the app, started for this worker on a free port and ended with it."""
+    """Yield the address of the app, started for this worker on a free port and ended with it."""
     log = tmp_path_factory.mktemp("app") / "log.txt"
     with App(log) as app:
         yield app.address
@@ -128,7 +128,7 @@ def _playwright():
 
 @dataclass
 class Seen:
-    """What a page did that it should not have done."""
+    """Log of what a page did that it should not have done."""
 
     foreign: list[str] = field(default_factory=list)  # addresses asked for outside the app's own server
     errors: list[str] = field(default_factory=list)  # of the console, and uncaught exceptions
@@ -136,8 +136,8 @@ class Seen:
 
 @pytest.fixture(scope="session")
 def profile(chromium, app_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
-    """What the pages of this worker share: what was fetched and compiled of the app's scripts, which only a folder
-    keeps."""
+    """Yield what the pages of this worker share: what was fetched and compiled of the app's scripts, which only a
+    folder keeps."""
     folder = str(tmp_path_factory.mktemp("profile"))
     viewport = {"width": 1280, "height": 900}
     context = chromium("launch_persistent_context", folder, base_url=app_server, viewport=viewport)

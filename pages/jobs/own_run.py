@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class OwnRun(NamedTuple):
-    """What became of a text that was run: the `file` of the run, or why it fails as plain data, or a sentence that
+    """Outcome of a text that was run: the `file` of the run, or why it fails as plain data, or a sentence that
     refuses it; and the `output` that the code printed."""
 
     text: str

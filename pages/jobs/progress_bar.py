@@ -1,4 +1,4 @@
-"""The display while a visitor waits: the task, its progress, and a button that cancels it."""
+"""Display while a visitor waits: the task, its progress, and a button that cancels it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

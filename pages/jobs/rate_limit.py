@@ -24,7 +24,7 @@ _counting = Lock()
 
 
 class ServerFull(Exception):
-    """The server accepts no more work at the moment; the message is one sentence."""
+    """Refusal of more work at the moment; the message is one sentence."""
 
 
 @contextmanager

@@ -222,7 +222,7 @@ def _with_sample(name: str, options: Options, sample: str) -> tuple:
 
 
 class Content:
-    """The digest of a visitor's input, one object for all who uploaded the very same. With its last holder every run
+    """Digest of a visitor's input, one object for all who uploaded the very same. With its last holder every run
     that was computed from it is dropped."""
 
     def __init__(self, digest: Hashable):

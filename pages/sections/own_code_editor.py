@@ -1,4 +1,4 @@
-"""The editor of the owner's file, what became of its last run, and the repairs that a click applies."""
+"""Editor of the owner's file, what became of its last run, and the repairs that a click applies."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The web server around the pages: middleware, sockets, uploads and logs."""
+"""Web server around the pages: middleware, sockets, uploads and logs."""

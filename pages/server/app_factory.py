@@ -1,4 +1,4 @@
-"""The server around the pages: their addresses, the middleware, and its background work."""
+"""Server around the pages: their addresses, the middleware, and its background work."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The host names of this server: a request that names another host is refused.
+"""Host names of this server: a request that names another host is refused.
 
 A stranger's page may resolve its own name to this machine (DNS rebinding), and its scripts would then share our origin.
 So the list of names counts, and not that Origin and Host agree. A numeric address is nobody's name.

@@ -1,4 +1,4 @@
-"""The HTML document of every page: Streamlit's own, with changes that let a browser show it sooner."""
+"""HTML document of every page: Streamlit's own, with changes that let a browser show it sooner."""
 
 import html
 import re

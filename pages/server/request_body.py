@@ -1,4 +1,4 @@
-"""The body of a small request, read up to a limit."""
+"""Body of a small request, read up to a limit."""
 
 from starlette.requests import Request
 

@@ -26,7 +26,7 @@ PATIENCE = 120.0
 
 
 class UploadStore:
-    """The files that arrive now, and those that wait to be read; `arriving` are the bytes of each session."""
+    """Files that arrive now, and those that wait to be read; `arriving` are the bytes of each session."""
 
     def __init__(self):
         self.arriving: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The websockets of open pages: how many an address may open, and which messages are accepted.
+"""Websockets of open pages: how many an address may open, and which messages are accepted.
 
 Streamlit opens a session for every socket, and answers in the event loop, where all others wait. So a socket that is
 silent, or sends what no page of ours sends, is closed, and one that sends too much is read at the pace of a page.
@@ -56,7 +56,7 @@ class TokenBucket:
 
 
 class SocketLimits:
-    """The open sockets, of each address and of all."""
+    """Open sockets, of each address and of all."""
 
     def __init__(self):
         self.count: Counter[str] = Counter()
@@ -90,7 +90,7 @@ class SocketLimits:
 
 
 class SocketGuard:
-    """The receiving side of a socket, which passes on what a page may send."""
+    """Receiving side of a socket, which passes on what a page may send."""
 
     def __init__(self, receive: Receive, send: Send):
         self._receive, self._send = receive, send

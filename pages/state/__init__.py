@@ -1,1 +1,1 @@
-"""The visitor's choices, and what the address of a page says of them."""
+"""Visitor's choices, and what the address of a page says of them."""

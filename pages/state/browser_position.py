@@ -1,4 +1,4 @@
-"""The position that a browser reports when it moves by itself: a small request that reruns no script.
+"""Position that a browser reports when it moves by itself: a small request that reruns no script.
 
 The next run of the visitor's script reads it (`address.read`), so that links, other pages and another model open there.
 """

@@ -1,4 +1,4 @@
-"""The run that pages on the next token show: that on screen where its model predicts one, else a sample's."""
+"""Run that pages on the next token show: that on screen where its model predicts one, else a sample's."""
 
 from __future__ import annotations
 

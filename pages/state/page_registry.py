@@ -1,4 +1,4 @@
-"""The list of pages: every file of `pages/`, read once when the server starts and never at a rerun."""
+"""List of pages: every file of `pages/`, read once when the server starts and never at a rerun."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The visitor's model, input and trace: chosen once, kept across pages, and reaching no other visitor.
+"""Visitor's model, input and trace: chosen once, kept across pages, and reaching no other visitor.
 
 The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. Nothing here imports torch before a trace
 is asked for.

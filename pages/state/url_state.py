@@ -1,4 +1,4 @@
-"""The state of a page in its URL: model, options, the sample or the text, and the position on the page, such as a step,
+"""State of a page in its URL: model, options, the sample or the text, and the position on the page, such as a step,
 a head or a query. A page can so be reloaded and shared.
 
 The state of a fresh session, the first model on its first sample, needs no parameters. Streamlit adds an entry to the

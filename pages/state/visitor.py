@@ -1,4 +1,4 @@
-"""The state of one visitor between two runs of a script, and the keys of the widgets that pages read.
+"""State of one visitor between two runs of a script, and the keys of the widgets that pages read.
 
 All of it is one `Visitor` in Streamlit's session state, which no other visitor's script sees and which ends with the
 session. Only a widget's own value stays under that widget's own key.
@@ -43,7 +43,7 @@ class Key:
 
 @dataclass(frozen=True)
 class View:
-    """The photo, the crop that the model sees, that crop at the model's size, and the grid of patches."""
+    """Photo, the crop that the model sees, that crop at the model's size, and the grid of patches."""
 
     photo: Image.Image
     crop: images.Crop
@@ -54,7 +54,7 @@ class View:
 
 @dataclass(frozen=True)
 class UserInput:
-    """The visitor's input: a sample photo, an own photo, or a saved trace."""
+    """Visitor's input: a sample photo, an own photo, or a saved trace."""
 
     kind: str
     name: str
@@ -73,7 +73,7 @@ class UserInput:
 
 
 class CurrentRun(NamedTuple):
-    """The run on screen, with its input, model and options; `runs` bounds what is held together, and a photo that was
+    """Run on screen, with its input, model and options; `runs` bounds what is held together, and a photo that was
     left is not held by it."""
 
     user_input: weakref.ref[UserInput]

@@ -1,4 +1,4 @@
-"""The frame that keeps every page inside the app.
+"""Frame that keeps every page inside the app.
 
 Streamlit runs a file of a folder named `pages` by itself when its address is the first request to a fresh server,
 before `app.py` could set up navigation. A page that finds itself alone runs the app around it.

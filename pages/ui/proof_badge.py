@@ -1,4 +1,4 @@
-"""The box of a proof: green for proven, red for disproven, else neutral."""
+"""Box of a proof: green for proven, red for disproven, else neutral."""
 
 import streamlit as st
 

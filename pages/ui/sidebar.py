@@ -1,4 +1,4 @@
-"""The sidebar of every page: the model, the photo, and the legend of symbols."""
+"""Sidebar of every page: the model, the photo, and the legend of symbols."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ STYLES = [ui.STYLES / f"{name}.css" for name in ("style", "present", "print")]
 
 
 class SidebarSlots(NamedTuple):
-    """The containers that `run` fills with the model card, and with the samples where they come after the page."""
+    """Containers that `run` fills with the model card, and with the samples where they come after the page."""
 
     origin: DeltaGenerator
     samples: DeltaGenerator

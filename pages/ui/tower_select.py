@@ -1,4 +1,4 @@
-"""The choice of a sequence of tokens, in models of several towers."""
+"""Choice of a sequence of tokens, in models of several towers."""
 
 import streamlit as st
 

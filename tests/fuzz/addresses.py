@@ -50,7 +50,7 @@ MAX_LETTERS = 2_000
 
 
 def made(chance: Random, folder: Path) -> dict[str, list[str]]:
-    """What a query says, as the server reads it."""
+    """Return what a query says, as the server reads it."""
     pairs = []
     for _ in range(chance.choice((1, 2, 2, 3, 5))):
         name = chance.choice(list(NAMES)) if chance.random() < 0.95 else chance.choice(("embed", "", "x" * 500))
@@ -68,7 +68,7 @@ def made(chance: Random, folder: Path) -> dict[str, list[str]]:
 
 
 def opened(address: dict[str, list[str]], chance: Random) -> dict[str, list[str]]:
-    """The address: nothing is refused before a page is drawn."""
+    """Return the address: nothing is refused before a page is drawn."""
     return address
 
 

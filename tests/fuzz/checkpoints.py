@@ -75,7 +75,7 @@ def opened(files: Files, chance: Random):
 
 
 def shown(found, chance: Random) -> None:
-    """The run as a table, where there is one."""
+    """Run as a table, where there is one."""
     if isinstance(found, tracer.Trace):
         export.render(found, "ops", "markdown")
 
@@ -119,7 +119,7 @@ def _ours(name: str, sizes: dict[str, int], kind: str) -> tuple[str, dict[str, b
 
 
 def _damaged(name: str, data: bytes, chance: Random) -> bytes | None:
-    """The content of one file changed in its structure or in its bytes, or None for a file that is gone."""
+    """Return the content of one file changed in its structure or in its bytes, or None for a file that is gone."""
     if chance.random() < 0.03:
         return None
     if chance.random() < 0.25:

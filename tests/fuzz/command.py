@@ -1,4 +1,4 @@
-"""The command: processes that open inputs under limits, and what was found."""
+"""Command: processes that open inputs under limits, and what was found."""
 
 import argparse
 import json
@@ -70,7 +70,7 @@ class Tally:
 
 
 def results(first: int, stop: int, step: int = 1, warm: int = WARM_UP_INPUTS) -> Iterator[dict]:
-    """What became of the input of every `step`-th seed, in order. A process that an input ends is started anew.
+    """Yield what became of the input of every `step`-th seed, in order. A process that an input ends is started anew.
 
     Each process opens `warm` others of each kind first.
     """

@@ -165,7 +165,7 @@ def formula(chance: Random, deep: int = 4) -> str:
 
 
 def places(data, path=()) -> list[tuple]:
-    """The paths of all values inside JSON."""
+    """Return the paths of all values inside JSON."""
     found, waiting = [], [(data, path)]
     while waiting:
         inside, path = waiting.pop()
@@ -216,7 +216,7 @@ def dumped(data) -> str:
 
 
 def value_at(data, path: tuple):
-    """The value at a path."""
+    """Return the value at a path."""
     for key in path:
         data = data[key]
     return data

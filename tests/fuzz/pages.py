@@ -1,4 +1,4 @@
-"""The pages of the app, drawn without a browser: what they say, whether anything went wrong, and how much they send."""
+"""Pages of the app, drawn without a browser: what they say, whether anything went wrong, and how much they send."""
 
 from pathlib import Path
 from random import Random

@@ -29,7 +29,7 @@ SIDES = (0, 1, 2, 17, 255, 7_000, 16_383, 16_384, 40_000, 65_535, 50_000_000, 2*
 
 
 def made(chance: Random, folder: Path) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     if chance.random() < 0.03:
         return generated(chance)
     data = chance.choice(originals())
@@ -39,12 +39,12 @@ def made(chance: Random, folder: Path) -> bytes:
 
 
 def opened(data: bytes, chance: Random) -> Image.Image:
-    """The photo; ValueError for one that is refused."""
+    """Return the photo; ValueError for one that is refused."""
     return images.open_photo(data)
 
 
 def shown(photo: Image.Image, chance: Random) -> None:
-    """The photo as the pages draw it, and as a model gets it."""
+    """Photo as the pages draw it, and as a model gets it."""
     assert photo.mode == "RGB" and not photo.info, "a photo is RGB, without what its file says of it"
     image, crop = images.centre_crop(photo, 32, 32)
     images.to_array(image, 0.5, 0.5)

@@ -61,7 +61,7 @@ RESULTS = (
 
 
 def made(chance: Random, folder: Path) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     data = generated(chance) if chance.random() < 0.06 else chance.choice((*originals()[:1] * 120, *originals()[1:]))
     if chance.random() < 0.04:
         return mutate.damaged(data, chance)
@@ -87,7 +87,7 @@ def made(chance: Random, folder: Path) -> bytes:
 
 
 def opened(data: bytes, chance: Random) -> Trace:
-    """The run in the file; ValueError for one that is refused."""
+    """Return the run in the file; ValueError for one that is refused."""
     return tracer.open(data, name="upload.safetensors", prove="later")
 
 
@@ -118,7 +118,7 @@ def originals() -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=4)
 def _parts(data: bytes) -> tuple[dict[str, torch.Tensor], str]:
-    """The tensors of a file and the JSON of its trace."""
+    """Return the tensors of a file and the JSON of its trace."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return safetensors.torch.load(data), header["__metadata__"]["trace"]
 
@@ -167,7 +167,7 @@ def generated(chance: Random) -> bytes:
 
 
 def _bytes(trace: Trace) -> bytes:
-    """The file of a trace that `save` may refuse."""
+    """Return the file of a trace that `save` may refuse."""
     fields, tensors = encode(trace)
     return safetensors.torch.save(tensors, {"trace": json.dumps({"version": serialization.VERSION, **fields})})
 
@@ -206,7 +206,7 @@ def _alter_tensors(tensors: dict, chance: Random) -> None:
 
 
 def _with_another_header(data: bytes, chance: Random) -> bytes:
-    """The same tensors, described otherwise: offsets, shapes and kinds of the file format itself."""
+    """Return the same tensors, described otherwise: offsets, shapes and kinds of the file format itself."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     mutate.altered(header, chance)

@@ -17,7 +17,7 @@ HEADER = 44
 
 
 def made(chance: Random, folder: Path) -> bytes:
-    """The bytes of a file."""
+    """Return the bytes of a file."""
     data = chance.choice(originals())
     if chance.random() < 0.5:
         data = _restated(data, chance)
@@ -25,12 +25,12 @@ def made(chance: Random, folder: Path) -> bytes:
 
 
 def opened(data: bytes, chance: Random) -> np.ndarray:
-    """The sound; ValueError for one that is refused."""
+    """Return the sound; ValueError for one that is refused."""
     return audio.open_sound(data)
 
 
 def shown(numbers: np.ndarray, chance: Random) -> None:
-    """The sound as the page of tokens draws it, and as it gives it back to be heard."""
+    """Sound as the page of tokens draws it, and as it gives it back to be heard."""
     assert numbers.ndim == 1 and np.isfinite(numbers).all() and np.abs(numbers).max() <= 1, "a sound is from -1 to 1"
     assert audio.open_sound(audio.to_wav(numbers)).shape == numbers.shape
     logs = sound.spectrogram(numbers)
@@ -52,7 +52,7 @@ def originals() -> tuple[bytes, ...]:
 
 
 def _restated(data: bytes, chance: Random) -> bytes:
-    """The file with a number of its header changed to another that means something."""
+    """Return the file with a number of its header changed to another that means something."""
     at, form = chance.choice([(place, form) for form in ("<H", "<I") for place in range(4, HEADER - 3, 2)])
     number = chance.choice(NUMBERS) & (0xFFFF if form == "<H" else 0xFFFFFFFF)
     return data[:at] + struct.pack(form, number) + data[at + struct.calcsize(form) :]

@@ -75,7 +75,7 @@ class Watch:
 
 
 def kind_of(seed: int) -> str:
-    """What the input of a seed is."""
+    """Return what the input of a seed is."""
     return Random(f"kind {seed}").choices(list(KINDS), [share for _, share in KINDS.values()])[0]
 
 
@@ -130,7 +130,7 @@ def _sentence(text: str) -> list[str]:
 
 
 def _starved(error: BaseException | None) -> list[str]:
-    """What was refused only because there was no memory for it: it would have been taken where there is more."""
+    """Return what was refused only because there was no memory for it: it would have been taken where there is more."""
     while error is not None:
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             return [f"asks for more memory than there is: {_where(error)}"]

@@ -1,4 +1,4 @@
-"""What the server still holds of a visitor's photo once the visitor has left. Run alone, by
+"""List of what the server still holds of a visitor's photo once the visitor has left. Run alone, by
 `tests/security/test_forgotten.py`: a server fills its process.
 
 Prints what is held while the visitor is there and after the session ended, as JSON.

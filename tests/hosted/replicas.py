@@ -48,7 +48,7 @@ def true(what: str, is_so: object) -> None:
 
 
 def configured(folder: Path) -> Path:
-    """The configuration with ports, folders and replicas of this machine, each of them named there once."""
+    """Return the configuration with ports, folders and replicas of this machine, each of them named there once."""
     text = (ROOT / "hosting" / "nginx.conf").read_text(encoding="utf-8")
     replicas = "".join(f"server 127.0.0.1:{port} max_fails=1 fail_timeout=5s; " for port in PORTS)
     temporary = "".join(f"{kind}_temp_path {folder / kind}; " for kind in ("client_body", "proxy", "fastcgi", "uwsgi"))
@@ -96,7 +96,7 @@ def photo() -> bytes:
 
 
 def connected(log: Path) -> set[str]:
-    """The replicas that websockets were opened to, as the proxy's log says once they are closed."""
+    """Return the replicas that websockets were opened to, as the proxy's log says once they are closed."""
     return {line.split()[-1] for line in log.read_text().splitlines() if " 101 " in line}
 
 
@@ -228,7 +228,7 @@ def half_sent() -> float:
 
 
 def gone(visitor: Visitor) -> bool:
-    """Whether the visitor's websocket was closed."""
+    """Return whether the visitor's websocket was closed."""
     return any("was closed" in problem for problem in visitor.rerun().problems)
 
 

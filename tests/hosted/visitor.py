@@ -33,7 +33,7 @@ class Visitor:
         return asyncio.run_coroutine_threadsafe(act(*given, **named), _loop()).result()
 
     def open(self, path: str = "") -> Visitor:
-        """The visitor, once a page is open."""
+        """Return the visitor, once a page is open."""
         self._done(self._visitor.open, path)
         return self
 
@@ -43,6 +43,6 @@ class Visitor:
         self.rerun()
 
     def give(self, name: str, data: bytes) -> bool:
-        """Whether a file for the page's uploader arrived, whatever the page then says of it."""
+        """Return whether a file for the page's uploader arrived, whatever the page then says of it."""
         answer = self.upload(self.find("file_uploader"), name, data)
         return not any("came back with status" in problem for problem in answer.problems)

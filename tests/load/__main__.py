@@ -1,4 +1,4 @@
-"""The command: a lesson, a cold start, or many photos in one session."""
+"""Command: a lesson, a cold start, or many photos in one session."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def failed(error: BaseException) -> Act:
 
 
 def report(acts: list[Act], cpu: float, memory: list[tuple[float, float]]) -> list[str]:
-    """The figures as lines of text: each kind of act, then what all of them cost the server."""
+    """Return the figures as lines of text: each kind of act, then what all of them cost the server."""
     lines = [f"{'act':<16}{'count':>7}{'p50 s':>8}{'p95 s':>8}{'most s':>8}{'kB':>8}"]
     groups = {kind: [act for act in acts if act.kind == kind] for kind in dict.fromkeys(act.kind for act in acts)}
     groups["without a run"] = [act for act in acts if not act.run and act.kind != "open"]
@@ -73,7 +73,7 @@ def report(acts: list[Act], cpu: float, memory: list[tuple[float, float]]) -> li
 
 
 def quantile(ordered: list[float], share: float) -> float:
-    """The value that a share of the values, in order, do not exceed."""
+    """Return the value that a share of the values, in order, do not exceed."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 

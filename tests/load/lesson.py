@@ -1,4 +1,4 @@
-"""The path of a lesson: what one student does, act by act, in fixed shares, the same for the same number."""
+"""Path of a lesson: what one student does, act by act, in fixed shares, the same for the same number."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PHOTO = (1600, 1200)
 
 @dataclass
 class Act:
-    """What was done, whether it made the model run on something that it had not run on, and what came of it."""
+    """Act that was done, whether it made the model run on something that it had not run on, and what came of it."""
 
     kind: str
     run: bool
@@ -76,7 +76,8 @@ class Student:
         return deck
 
     def _suits(self, kind: str) -> bool:
-        """Whether the act can be done now; one that can't waits for the model or the page that it can be done on."""
+        """Return whether the act can be done now; one that can't waits for the model or the page that it can be done
+        on."""
         takes = models.takes(self.model)
         return {
             "text": "text" in takes,
@@ -100,11 +101,11 @@ class Student:
         return await self.visitor.set(pills, string_array_value=[self.chance.choice(pills.options).content])
 
     def _samples(self):
-        """The choice among samples, where the page has one: a lesson on something else has none."""
+        """Return the choice among samples, where the page has one: a lesson on something else has none."""
         return self.visitor.find("button_group", "Sample")
 
     def _back(self):
-        """The way back from an input of one's own, where there is one."""
+        """Return the way back from an input of one's own, where there is one."""
         return self.visitor.find("button", "Back to the sample")
 
     async def _model(self) -> Answer:
@@ -137,8 +138,8 @@ class Student:
         return await self.visitor.set(zoom, string_array_value=["ops"])
 
     def _choices(self) -> tuple:
-        """The tokens, operations and zooms that the page offers, None for each that it does not: the Mask page of a
-        single token has no token to change."""
+        """Return the tokens, operations and zooms that the page offers, None for each that it does not: the Mask page
+        of a single token has no token to change."""
         find = self.visitor.find
         if self.page == "Mask":
             return find("slider", "Change this token"), None, None

@@ -1,4 +1,4 @@
-"""The server under load: started on a free port, and what it and all its processes cost."""
+"""Server under load: started on a free port, and what it and all its processes cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 5.0
 
 
 class Server:
-    """The app as a process, with the processes that it starts; `log` gives what they said, where that is known."""
+    """App as a process, with the processes that it starts; `log` gives what they said, where that is known."""
 
     def __init__(self, address: str, process: int, log: Callable[[], str] = str):
         self.address, self.log = address, log

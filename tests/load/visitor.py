@@ -33,7 +33,7 @@ MESSAGE_AGE = 2
 
 @dataclass
 class Answer:
-    """What came back of one act: after how many seconds it was whole, how many bytes, and every error in it."""
+    """Answer to one act: after how many seconds it was whole, how many bytes, and every error in it."""
 
     seconds: float = 0.0
     bytes: int = 0
@@ -70,7 +70,7 @@ class Visitor:
         return answer
 
     async def connect(self) -> None:
-        """The websocket, as the session that this visitor had, if any; Streamlit's page too tries again, more often."""
+        """Websocket, as the session that this visitor had, if any; Streamlit's page too tries again, more often."""
         try:
             await self._connect()
         except InvalidMessage:  # the connection was closed before it was answered
@@ -100,11 +100,11 @@ class Visitor:
         await self._socket.send(data)
 
     def says(self, text: str) -> bool:
-        """Whether the page shows a text."""
+        """Return whether the page shows a text."""
         return any(text in str(element) for element in self.elements.values())
 
     def find(self, kind: str, label: str = ""):
-        """The first element of a kind on the page whose label begins with `label`, or None."""
+        """Return the first element of a kind on the page whose label begins with `label`, or None."""
         return next(iter(self.all(kind, label)), None)
 
     def all(self, kind: str, label: str = "") -> list:
@@ -113,7 +113,7 @@ class Visitor:
         return [one for one in shown if getattr(one, "label", "").startswith(label)]
 
     def panel(self, label: str) -> Block.Popover | None:
-        """The panel that a button of this label opens, or None."""
+        """Return the panel that a button of this label opens, or None."""
         return next((panel for panel in self._panels.values() if panel.label == label), None)
 
     async def press(self, button) -> Answer:
@@ -204,7 +204,7 @@ class Visitor:
                     return
 
     async def _message(self, answer: Answer | None = None) -> ForwardMsg:
-        """The next message; one that only names a large message of before is that message."""
+        """Return the next message; one that only names a large message of before is that message."""
         data = await self._socket.recv()
         if answer:
             answer.bytes += len(data)
@@ -247,7 +247,7 @@ class Visitor:
         self._large = {hash: kept for hash, kept in self._large.items() if kept[1] > self._runs - MESSAGE_AGE}
 
     def put(self, path: str, name: str, data: bytes) -> int:
-        """The status of the request that carries a file; it waits."""
+        """Return the status of the request that carries a file; it waits."""
         edge = secrets.token_hex(16)
         head = f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename={json.dumps(name)}\r\n'
         body = f"{head}Content-Type: application/octet-stream\r\n\r\n".encode() + data + f"\r\n--{edge}--\r\n".encode()
@@ -276,6 +276,6 @@ class Visitor:
 
 
 def _shown(element: Element):
-    """The message of what an element is, such as a `Button`; None for a place that is empty."""
+    """Return the message of what an element is, such as a `Button`; None for a place that is empty."""
     kind = element.WhichOneof("type")
     return kind and getattr(element, kind)

@@ -34,7 +34,8 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...] = ()
 
     def apply(self) -> str:
-        """The file with the mutation. ValueError where what is to be changed does not stand there, or several times."""
+        """Return the file with the mutation. ValueError where what is to be changed does not stand there, or several
+        times."""
         text, at = self.text(), self.at
         if at < 0:
             if text.count(self.old) != 1:
@@ -44,11 +45,11 @@ class Mutant(NamedTuple):
         return text[:at] + self.new + text[at + len(self.old) :]
 
     def text(self) -> str:
-        """The file as it is."""
+        """Return the file as it is."""
         return _read(self.file)
 
     @property
     def line(self) -> int:
-        """The line on which it begins, from 1."""
+        """Line on which it begins, from 1."""
         at = self.at if self.at >= 0 else self.text().find(self.old)
         return self.text().count("\n", 0, at + len(self.old) - len(self.old.lstrip())) + 1

@@ -42,7 +42,7 @@ class InstrumentingFinder:
         self.ran = ran
 
     def find_spec(self, name: str, path=None, target=None):
-        """The module as Python finds it, with statements that note themselves."""
+        """Return the module as Python finds it, with statements that note themselves."""
         if name.split(".")[0] != "tracer" or name.startswith("tracer.verify.checks"):
             return None
         from importlib.machinery import PathFinder  # only where statements are noted
@@ -63,7 +63,7 @@ class InstrumentingFinder:
 
 
 def _instrument(tree: ast.Module) -> ast.Module:
-    """The code with a call before each statement that notes the line on which it begins."""
+    """Return the code with a call before each statement that notes the line on which it begins."""
     for node in ast.walk(tree):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)

@@ -51,7 +51,8 @@ def is_verified(file: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _verify_imports() -> frozenset[str]:
-    """The modules that `verify` imports, and all of a package that it imports: a package may find its own by itself."""
+    """Return the modules that `verify` imports, and all of a package that it imports: a package may find its own by
+    itself."""
     reached, waiting = set(), ["tracer.verify"]
     while waiting:
         module = waiting.pop()
@@ -68,14 +69,14 @@ def _module(file: str) -> str:
 
 @lru_cache(maxsize=1)
 def _graph() -> dict[str, frozenset[str]]:
-    """The modules that each module of the package imports."""
+    """Return the modules that each module of the package imports."""
     paths = sorted([*(ROOT / "tracer").rglob("*.py"), *(ROOT / "pages").rglob("*.py")])
     return {_module(path.relative_to(ROOT).as_posix()): frozenset(_imports(path)) for path in paths}
 
 
 @lru_cache(maxsize=1)
 def _tests() -> dict[str, frozenset[str]]:
-    """The modules of the package that each test file imports, also by way of a helper beside it."""
+    """Return the modules of the package that each test file imports, also by way of a helper beside it."""
     support = sorted((TESTS / "support").glob("*.py"))
     helpers = {_module(path.relative_to(ROOT).as_posix()): path for path in support}
     tests = {}
@@ -93,7 +94,8 @@ def _tests() -> dict[str, frozenset[str]]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    """The modules that a file imports anywhere in it; of `from a import b` both `a` and `a.b`, since b may be one."""
+    """Yield the modules that a file imports anywhere in it; of `from a import b` both `a` and `a.b`, since b may be
+    one."""
     for node in ast.walk(parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

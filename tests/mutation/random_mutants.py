@@ -75,7 +75,8 @@ def _hash(mutant: Mutant, seed: int) -> bytes:
 
 
 def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The files that FILES says, and the only names in each that count. ValueError where a pattern matches nothing."""
+    """Yield the files that FILES says, and the only names in each that count. ValueError where a pattern matches
+    nothing."""
     for pattern in FILES:
         pattern, _, names = pattern.partition(":")
         paths = sorted((ROOT / "tracer").glob(pattern))
@@ -111,8 +112,8 @@ def _shorten(text: str) -> str:
 
 
 def _mutable_expressions(node: ast.AST) -> Iterator[ast.expr]:
-    """The expressions in a piece of code that make what is shown: not annotations, decorators, defaults of sizes of
-    caches, messages, or what decides whether input is refused."""
+    """Yield the expressions in a piece of code that make what is shown: not annotations, decorators, defaults of sizes
+    of caches, messages, or what decides whether input is refused."""
     if isinstance(node, ast.If) and any(isinstance(inner, ast.Raise) for inner in node.body):
         rest = node.orelse
     elif isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)):
@@ -134,7 +135,7 @@ def _mutable_expressions(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _mutate(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """What an expression can be mistaken for, and the kind of that mutation."""
+    """Yield what an expression can be mistaken for, and the kind of that mutation."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if (
             type(op) in SIGNS and not _is_text(left) and not _is_text(right)

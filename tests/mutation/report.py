@@ -1,4 +1,4 @@
-"""What the harness of mutants found, as lines of text or as plain data."""
+"""Findings of the harness of mutants, as lines of text or as plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MIN_SHARE = 0.95
 
 
 def select_mutants(names: Sequence[str], seed: int) -> tuple[list[Mutant], list[Mutant]]:
-    """The mutants that are listed and those that are drawn: all, or those whose name, file or place is one of `names`.
+    """Return the mutants that are listed and those that are drawn: all, or those whose name, file or place is one of
+    `names`.
 
     At a place, such as "shapes/solver.py:131", are all that can be drawn there. ValueError where there is none.
     """

@@ -96,7 +96,7 @@ def raw(name: str, files: str, edits: Mapping[str, str], tests: Iterable[str] = 
 
 
 class _Edit(NamedTuple):
-    """What changes in a file: a span, where `root` is None; else a node inside of `root`, and the function that makes
+    """Change of a file: a span, where `root` is None; else a node inside of `root`, and the function that makes
     what replaces it."""
 
     file: str
@@ -121,7 +121,7 @@ def _source(file: str) -> str:
 
 @lru_cache(maxsize=8)
 def _files(pattern: str) -> tuple[str, ...]:
-    """The files below FOLDERS whose name or path ends so."""
+    """Return the files below FOLDERS whose name or path ends so."""
     every = (path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*")) if path.is_file())
     names = (path.relative_to(ROOT).as_posix() for path in every)
     return tuple(
@@ -142,7 +142,7 @@ def _places(file: str) -> dict[type, list[_Place]]:
 
 
 def _candidate_files(rule: Rule) -> Iterator[str]:
-    """The files in which what a rule is within may be."""
+    """Yield the files in which what a rule is within may be."""
     for file in _files(rule.files):
         if all(name in file or name in _source(file) for name in rule.within.split(".")):
             yield file
@@ -181,7 +181,7 @@ def _lines(node: Any) -> range:
 
 
 def is_inside(scope: tuple[str, ...], within: str) -> bool:
-    """Whether names that stand in each other, from the outermost, have those of a qualified name in a row."""
+    """Return whether names that stand in each other, from the outermost, have those of a qualified name in a row."""
     names = tuple(within.split(".")) if within else ()
     return any(scope[i : i + len(names)] == names for i in range(len(scope) - len(names) + 1))
 
@@ -216,28 +216,28 @@ def _raw_edits(rule: Rule, old: str, new: str) -> Iterator[_Edit]:
 
 
 def _pattern(source: str) -> ast.expr | ast.stmt:
-    """The tree of a pattern: an expression, or else a statement."""
+    """Return the tree of a pattern: an expression, or else a statement."""
     (statement,) = parse(re.sub(r"\$(\w+)", rf"{_META}\1", source)).body
     return statement.value if isinstance(statement, ast.Expr) else statement
 
 
 @lru_cache(maxsize=1024)
 def _words(source: str) -> frozenset[str]:
-    """The names that stand in a pattern and have to stand in what it matches."""
+    """Return the names that stand in a pattern and have to stand in what it matches."""
     tree = _pattern(source)
     names = {getattr(node, name, None) for node in ast.walk(tree) for name in ("id", "attr", "arg")}
     return frozenset(name for name in names if name and not name.startswith(_META))
 
 
 def _meta(value: Any) -> str:
-    """The name of the placeholder that a node or an identifier of a pattern is; empty where it is none."""
+    """Return the name of the placeholder that a node or an identifier of a pattern is; empty where it is none."""
     value = value.value if isinstance(value, (ast.Starred, ast.Expr)) else value
     value = value.id if isinstance(value, ast.Name) else value
     return value.removeprefix(_META) if isinstance(value, str) and value.startswith(_META) else ""
 
 
 def _match(pattern: Any, value: Any, bound: dict[str, Any]) -> bool:
-    """Whether a piece of code is what a pattern says; notes in `bound` what its placeholders stand for."""
+    """Return whether a piece of code is what a pattern says; notes in `bound` what its placeholders stand for."""
     name = _meta(pattern)
     if name and not isinstance(pattern, ast.Starred):
         known = bound.setdefault(name, value)
@@ -275,13 +275,13 @@ def _match_keywords(pattern: list[ast.keyword], value: list[ast.keyword], bound:
 
 
 def _equal_code(a: Any, b: Any) -> bool:
-    """Whether two pieces of code say the same, read or assigned."""
+    """Return whether two pieces of code say the same, read or assigned."""
     dumped = [ast.dump(x).replace("Store()", "Load()") if isinstance(x, ast.AST) else x for x in (a, b)]
     return dumped[0] == dumped[1]
 
 
 def _filled_for(replacement: ast.AST, bound: dict[str, Any], node: ast.AST) -> Any:
-    """What a node is replaced by."""
+    """Return what a node is replaced by."""
     return _substitute(replacement, bound)
 
 
@@ -308,7 +308,7 @@ def _substitute(tree: Any, bound: dict[str, Any]) -> Any:
 
 
 def _merge_edits(file: str, edits: list[_Edit]) -> list[tuple[int, int, str]]:
-    """The spans of a file that change, in order, and their new text; several changes of one string are one."""
+    """Return the spans of a file that change, in order, and their new text; several changes of one string are one."""
     spans, by_root = [], {}
     for edit in edits:
         if edit.root is None:
@@ -322,7 +322,7 @@ def _merge_edits(file: str, edits: list[_Edit]) -> list[tuple[int, int, str]]:
 
 
 def _unparse_with(file: str, root: Any, new: dict[int, ast.AST]) -> tuple[int, int, str]:
-    """The span of a node and its text with pieces of it replaced."""
+    """Return the span of a node and its text with pieces of it replaced."""
     source = _source(file)
     starts = [0]
     for line in source.splitlines(keepends=True):

@@ -74,8 +74,8 @@ rotary positions and other norms."""
 
 @dataclass
 class Model:
-    """What the harness verifies, a model or a file of tests: how long that takes, and the statements that it runs, by
-    file and the line on which they begin; of tests also those of each alone."""
+    """Target that the harness verifies, a model or a file of tests: how long that takes, and the statements that it
+    runs, by file and the line on which they begin; of tests also those of each alone."""
 
     name: str
     sizes: dict
@@ -84,7 +84,7 @@ class Model:
     tests: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     def runs(self, mutant: Mutant) -> bool:
-        """Whether it runs the line of a mutant, or reads the card that has it."""
+        """Return whether it runs the line of a mutant, or reads the card that has it."""
         if not mutant.file.endswith(".py"):
             return Path(mutant.file).stem == self.name and not self.sizes
         return _statement_start(mutant.file, mutant.line) in self.lines.get(mutant.file, ())
@@ -102,27 +102,27 @@ class Model:
         return first_failure(self.name, alone, folder=folder / "tests")
 
     def considers(self, mutant: Mutant) -> bool:
-        """Whether it may run the line of a mutant, as far as can be told before it was run."""
+        """Return whether it may run the line of a mutant, as far as can be told before it was run."""
         if not self.name.endswith(".py"):
             return is_verified(mutant.file) if mutant.file.endswith(".py") else self.runs(mutant)
         return self.name in find_tests(mutant.file) or (self.name in NODE_TESTS and is_verified(mutant.file))
 
 
 def _statement_start(file: str, line: int) -> int:
-    """The line on which the innermost statement around a line begins."""
+    """Return the line on which the innermost statement around a line begins."""
     statements = [node for node in ast.walk(_tree(file)) if isinstance(node, ast.stmt)]
     around = [node for node in statements if line in lines(node)]
     return max((node.lineno for node in around), default=line)
 
 
 def _shares_fixtures(test: str) -> bool:
-    """Whether the tests of a file share what is computed once."""
+    """Return whether the tests of a file share what is computed once."""
     text = (TESTS / test).read_text(encoding="utf-8")
     return 'scope="module"' in text or "cache" in text
 
 
 def _in_function(file: str, line: int) -> bool:
-    """Whether a line runs when a function is called, and not when the file is imported."""
+    """Return whether a line runs when a function is called, and not when the file is imported."""
     functions = (node for node in ast.walk(_tree(file)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
     return any(line in range(node.body[0].lineno, (node.end_lineno or 0) + 1) for node in functions)
 
@@ -134,7 +134,7 @@ def _tree(file: str) -> ast.Module:
 
 @dataclass
 class Trial:
-    """What became of a mutant: what caught it first, in which model; nothing where it survived."""
+    """Outcome of a mutant: what caught it first, in which model; nothing where it survived."""
 
     mutant: Mutant
     caught: str = ""
@@ -144,7 +144,8 @@ class Trial:
 
 
 def list_checks(mutants: Iterable[Mutant]) -> list[Model]:
-    """The models that can be verified here and the test files that guard what is changed, in the order of trial."""
+    """Return the models that can be verified here and the test files that guard what is changed, in the order of
+    trial."""
     from tracer import zoo  # in the process that tries it
 
     installed = [Model(name, zoo.tiny(name)) for name in LIBRARIES if name in zoo.examples()]
@@ -222,7 +223,7 @@ def _in_browser(mutants: Iterable[Mutant]) -> Iterator[Trial]:
 
 
 def _browser_failure(mutant: Mutant) -> str:
-    """The first of a mutant's own tests that fails on a copy of the project; empty where all pass."""
+    """Return the first of a mutant's own tests that fails on a copy of the project; empty where all pass."""
     with tempfile.TemporaryDirectory() as folder:
         linked, whole = Path(folder) / "linked", Path(folder) / "whole"
         _copy_project(linked, mutant)
@@ -255,7 +256,7 @@ def _browser_failure(mutant: Mutant) -> str:
 
 
 def _first_failure(name: str, sizes: dict) -> str:
-    """The first that `verify` has against a model, an error too; empty where all is proven."""
+    """Return the first that `verify` has against a model, an error too; empty where all is proven."""
     try:
         import tracer  # in the process that tries it
         from tracer import verify  # in the process that tries it

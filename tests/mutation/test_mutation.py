@@ -53,7 +53,8 @@ def possible() -> tuple[Mutant, ...]:
 
 
 def try_sample(*names: str) -> dict[str, str]:
-    """What caught each of a sample, tried on one small model, in a process whose imports the harness can undo."""
+    """Return what caught each of a sample, tried on one small model, in a process whose imports the harness can
+    undo."""
     command = [sys.executable, "-c", SAMPLE, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

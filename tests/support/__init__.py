@@ -1,1 +1,1 @@
-"""What several tests use: servers, hand-written traces, small models, readers of pages."""
+"""Helpers that several tests use: servers, hand-written traces, small models, readers of pages."""

@@ -44,7 +44,7 @@ class CalledTwice(nn.Module):
 
 
 class TiedWeights(nn.Module):
-    """The embedding matrix is the output matrix too (Press and Wolf 2017)."""
+    """Embedding matrix is the output matrix too (Press and Wolf 2017)."""
 
     def __init__(self):
         super().__init__()

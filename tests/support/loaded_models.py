@@ -19,5 +19,5 @@ def load_tiny(name: str, **options):
 
 @lru_cache(maxsize=64)
 def run_tiny(name: str, **options):
-    """The run of its own sample."""
+    """Return the run of its own sample."""
     return load_tiny(name, **options).trace()

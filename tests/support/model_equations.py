@@ -9,7 +9,7 @@ from tracer.models.shared.spec import Spec
 
 
 def choices(spec: Spec) -> Iterator[dict]:
-    """The options of a model as they are by default, then each other value of each of them alone."""
+    """Yield the options of a model as they are by default, then each other value of each of them alone."""
     default = {option: values[0] for option, values in spec.options.items()}
     yield default
     for option, values in spec.options.items():

@@ -1,4 +1,4 @@
-"""The small runs of the notes' statements, made once for all tests, and torchvision's whole model."""
+"""Small runs of the notes' statements, made once for all tests, and torchvision's whole model."""
 
 from functools import cache
 
@@ -23,14 +23,14 @@ run = provider(_made)
 
 @cache
 def whole():
-    """The ops of torchvision's whole vit_b_16 at batch 2, with the module that each ran in."""
+    """Return the ops of torchvision's whole vit_b_16 at batch 2, with the module that each ran in."""
     net = import_torchvision().models.vit_b_16(weights=None).eval()
     with torch.no_grad():
         return tracer.trace(net, torch.randn(2, 3, 224, 224), prove=False).ops
 
 
 def same_blocks() -> bool:
-    """Whether the model has 12 blocks, which all run the ops of the one that the rows are looked up in."""
+    """Return whether the model has 12 blocks, which all run the ops of the one that the rows are looked up in."""
 
     def outline(ops):
         return [(op.op, [x.shape for x in op.inputs], [x.shape for x in op.outputs]) for op in ops]

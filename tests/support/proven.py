@@ -1,4 +1,4 @@
-"""What every model of ours has to show, in one place: proofs, golden steps, and shape comments that are true."""
+"""Checks that every model of ours has to pass, in one place: proofs, golden steps, and shape comments that are true."""
 
 import ast
 import json

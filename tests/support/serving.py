@@ -1,4 +1,4 @@
-"""The app as a process of its own, for browsers, classes, faults and replicas alike."""
+"""App as a process of its own, for browsers, classes, faults and replicas alike."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def awaited(coroutine: Coroutine):
-    """What it gives, from a loop of its own: a browser that tests drive may have one in this thread."""
+    """Return what it gives, from a loop of its own: a browser that tests drive may have one in this thread."""
     with ThreadPoolExecutor(1) as own:
         return own.submit(asyncio.run, coroutine).result()
 
@@ -33,7 +33,7 @@ def free_port() -> int:
 
 
 class App:
-    """The app on a port of its own, which it keeps when it is started again; what it says goes to the end of `log`.
+    """App on a port of its own, which it keeps when it is started again; what it says goes to the end of `log`.
 
     `options` are Streamlit's own, such as `--logger.level=debug`; it is up once `health` answers. It computes only its
     first run before anybody asks, unless TRACER_PREWARM says otherwise. A variable of the environment that is None is
@@ -84,7 +84,7 @@ class App:
         return self
 
     def answers(self) -> bool:
-        """Whether it says that it is well."""
+        """Return whether it says that it is well."""
         try:
             with urllib.request.urlopen(f"{self.address}{self.health}", timeout=5):
                 return True

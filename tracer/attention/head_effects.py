@@ -40,7 +40,7 @@ class Head(NamedTuple):
 
 
 class AttentionSummary(NamedTuple):
-    """What the heads of one block attend to, an array `[h]` each.
+    """Summary of what the heads of one block attend to, an array `[h]` each.
 
     `entropy` of the weights in nats, the mean over queries. `distance` is the mean distance from a query to what it
     attends to, in widths of a patch, or in tokens for a text; weights on other tokens are left out, and the rest is
@@ -55,7 +55,7 @@ class AttentionSummary(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadEffects:
-    """What the heads of one tower do in a run.
+    """Effects of the heads of one tower in a run.
 
     The arrays are `[blocks, heads]`; NaN where a block has fewer heads. `layers` are the numbers of the blocks, from 0.
     `change` is what switching the head off does: with `points`, the answer's probability after it less that before, in
@@ -90,12 +90,12 @@ class HeadProbe(NamedTuple):
 
 
 class _NotOneRowEach(Exception):
-    """The weights have another first axis than the batch, such as windows."""
+    """Weights with another first axis than the batch, such as windows."""
 
 
 @dataclass
 class _Switch:
-    """What is off now: for each row of the batch a head, None for none. `weights` has those of the first row, by
+    """Heads that are off now: for each row of the batch a head, None for none. `weights` has those of the first row, by
     layer, where `observes` is True."""
 
     off: list[Head | None] = field(default_factory=lambda: [None])
@@ -105,7 +105,7 @@ class _Switch:
 
 @dataclass(frozen=True, eq=False)
 class _SwitchHeads(Change):
-    """The weights of the heads that are off in a row become 0."""
+    """Weights of the heads that are off in a row become 0."""
 
     name: ClassVar[str] = "switch_heads"
     layer: int

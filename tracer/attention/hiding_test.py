@@ -1,4 +1,4 @@
-"""Whether an answer depends on the patches that were attended to: they are hidden, and others instead of them.
+"""Test whether an answer depends on the patches that were attended to: they are hidden, and others instead of them.
 
 Source: Samek et al. 2017, section III; the baselines are as many patches at random, and those in the centre.
 """
@@ -22,7 +22,7 @@ SEEDS = 20
 
 
 class HidingTest(NamedTuple):
-    """The probability of an answer with no patch hidden, and with as many hidden: the most attended, those nearest to
+    """Probability of an answer with no patch hidden, and with as many hidden: the most attended, those nearest to
     the centre, and several random ones."""
 
     answer: str

@@ -1,4 +1,4 @@
-"""The scores of the first block as the sum of four terms: content and position against content and position."""
+"""Scores of the first block as the sum of four terms: content and position against content and position."""
 
 from __future__ import annotations
 

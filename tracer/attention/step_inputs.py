@@ -1,4 +1,4 @@
-"""The steps that a step of a run reads, by its ops."""
+"""Steps that a step of a run reads, by its ops."""
 
 from __future__ import annotations
 

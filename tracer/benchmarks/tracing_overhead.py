@@ -1,4 +1,4 @@
-"""The cost of tracing, as ratios measured side by side in one run: A B A B …, the median of the pairs, with their
+"""Cost of tracing, as ratios measured side by side in one run: A B A B …, the median of the pairs, with their
 range.
 
 Figures of a busy machine are noise: run it when nothing else runs.

@@ -1,4 +1,4 @@
-"""The recorder: one forward pass with every op observed, and nothing changed.
+"""Recorder: one forward pass with every op observed, and nothing changed.
 
 Forward hooks know the module, a dispatch mode knows the op, a function mode opens the fast paths. All state is
 of one thread and one run.
@@ -56,7 +56,7 @@ class OpEvent(NamedTuple):
 
 @dataclass
 class Recording:
-    """The record of one run: ops as seen, attentions, kept tensors, named inputs, output; with primitives, `opened` has
+    """Record of one run: ops as seen, attentions, kept tensors, named inputs, output; with primitives, `opened` has
     those of each op, None for one that was not asked for, and with calls, `calls` has those. `notes` are sentences on
     what of the run is not in it; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
     `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`

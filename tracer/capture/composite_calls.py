@@ -1,4 +1,4 @@
-"""The composite ops that a forward called, above the ops that PyTorch ran for them: `linear` above `t` and `addmm`.
+"""Composite ops that a forward called, above the ops that PyTorch ran for them: `linear` above `t` and `addmm`.
 
 While the keys of autograd are left out, a dispatch mode meets an op before it is taken apart. The op is then run as it
 would have been, with those keys back and the mode inside once more: both levels are of one run, whose ops, results and
@@ -91,7 +91,7 @@ class ChangedValue(NamedTuple):
 
 @dataclass
 class CallLog:
-    """The calls of one run and the calls of its modules, both in order. `changes` are the values that interventions
+    """Calls of one run and the calls of its modules, both in order. `changes` are the values that interventions
     replaced."""
 
     entries: list[Call] = field(default_factory=list)
@@ -182,7 +182,7 @@ def _within(output) -> list[Tensor]:
 
 
 class CallRunner:
-    """The base of observers of calls: it runs an op or a call, so that autograd is passed once."""
+    """Base of observers of calls: it runs an op or a call, so that autograd is passed once."""
 
     _alone = False
     """True while an op that is a call by itself runs, which has not been through autograd yet."""
@@ -206,7 +206,7 @@ class CallRunner:
 
 
 class CallRecorder(CallRunner):
-    """The recorder of calls: builds an observer of ops that also sees calls."""
+    """Recorder of calls: builds an observer of ops that also sees calls."""
 
     def __init__(self, recording, makers_named: dict[str, Tensor], modules):
         self.calls = CallLog()

@@ -58,7 +58,7 @@ def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[PrimitiveEvent, ..
 
 
 class PrimitiveRecorder:
-    """The primitives of one op: its decomposition, with the decompositions of the ops in it."""
+    """Primitives of one op: its decomposition, with the decompositions of the ops in it."""
 
     def __init__(self, args: tuple, kwargs: dict):
         self.parts: list[PrimitiveEvent] = []

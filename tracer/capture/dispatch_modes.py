@@ -1,4 +1,4 @@
-"""The two modes of a recording: every op that PyTorch dispatches, and its Python-level call."""
+"""Two modes of a recording: every op that PyTorch dispatches, and its Python-level call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracer.utils.internals.torch_internals import DispatchMode, pop_dispatch_mo
 
 
 class FailedCall(NamedTuple):
-    """The Python-level call of PyTorch that raised `error`: the function, what it was given, and the path of the module
+    """Python-level call of PyTorch that raised `error`: the function, what it was given, and the path of the module
     that was running."""
 
     error: Exception
@@ -25,12 +25,12 @@ class FailedCall(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the function, without the underscores of operators."""
+        """Name of the function, without the underscores of operators."""
         return getattr(self.function, "__name__", "").strip("_")
 
 
 class CallMode(TorchFunctionMode):
-    """The function mode that knows the running Python-level call, and opens the fused fast paths for this thread
+    """Function mode that knows the running Python-level call, and opens the fused fast paths for this thread
     alone. `failed_call` is the one that raised last."""
 
     def __init__(self):
@@ -40,7 +40,7 @@ class CallMode(TorchFunctionMode):
 
     @property
     def name(self) -> str:
-        """The name of the call that is running, without the underscores of operators; "" outside calls."""
+        """Name of the call that is running, without the underscores of operators; "" outside calls."""
         return getattr(self._func, "__name__", "").strip("_")
 
     def __torch_function__(self, func, types, args=(), kwargs=None):

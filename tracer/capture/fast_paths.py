@@ -31,7 +31,7 @@ EARLIER_NOTE = "That was measured at the first input of these sizes."
 
 
 class FastPathDifference(NamedTuple):
-    """The relative difference of an output to that of the fast path, None if there is none, and a note on it."""
+    """Relative difference of an output to that of the fast path, None if there is none, and a note on it."""
 
     error: float | None = None
     note: str = ""

@@ -1,4 +1,4 @@
-"""The stack of running modules: forward hooks that consult the thread they fire in.
+"""Stack of running modules: forward hooks that consult the thread they fire in.
 
 The hooks are global, since a module's own hooks would take `nn.TransformerEncoderLayer` off its fast path for
 every thread; they are there only while some trace runs, and each thread sees its own trace alone.
@@ -48,7 +48,7 @@ def active() -> ModuleStack | None:
 
 
 class ModuleStack:
-    """The modules that run now, the innermost last: (module, path, number of earlier calls); `threads` says that the
+    """Modules that run now, the innermost last: (module, path, number of earlier calls); `threads` says that the
     forward started one, or handed work to one. `call_recorder` hears of each call, where there is one."""
 
     def __init__(self, root: nn.Module):

@@ -1,4 +1,4 @@
-"""The primitives of every op of a run: each is opened right after it has run, on its very arguments."""
+"""Primitives of every op of a run: each is opened right after it has run, on its very arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracer.utils.tensor_diff import relative_difference
 
 
 class OpDecomposition(NamedTuple):
-    """The primitives of one op. `error` is the relative difference between their result and the op's, or None if the op
+    """Primitives of one op. `error` is the relative difference between their result and the op's, or None if the op
     is its own only primitive; `note` says why."""
 
     parts: tuple[PrimitiveEvent, ...]

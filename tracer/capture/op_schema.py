@@ -31,7 +31,7 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 
 
 class OpKind(NamedTuple):
-    """The facts of one op from its schema: name, `plain` without the mark of one that writes, argument names, positions
+    """Facts of one op from its schema: name, `plain` without the mark of one that writes, argument names, positions
     that it writes to, whether it only changes the layout, its part in attention, whether it takes lists of tensors,
     whether its other arguments say where axes go, the defaults of those whose arguments are recorded, the defaults of
     optional arguments by name, whether it takes functions, and whether it is one of PyTorch's own that writes to

@@ -1,4 +1,4 @@
-"""The Python numbers in the arguments of a run's calls, besides the shapes that runs at other sizes are compared by.
+"""Python numbers in the arguments of a run's calls, besides the shapes that runs at other sizes are compared by.
 
 A recording of all calls holds arguments, references and values; to solve numbers, none but the numbers are wanted.
 """
@@ -28,7 +28,7 @@ SHAPE_CALLS = ops_with("shape-arguments")
 
 
 class Scalars(NamedTuple):
-    """The numbers in one call's arguments, by name: an int, a float, or a tuple of these; of a probe also calls of
+    """Numbers in one call's arguments, by name: an int, a float, or a tuple of these; of a probe also calls of
     several ops without any. The ops that it ran are `first` to `last - 1`, and `flags` are its other arguments, but
     tensors."""
 
@@ -52,7 +52,7 @@ def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
 
 
 class ScalarRecorder(CallRunner):
-    """The recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
+    """Recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
 
     def __init__(self, recording):
         self.scalars: list[Scalars] = recording.scalars

@@ -1,4 +1,4 @@
-"""The model's own source line for an op: the innermost frame that is neither torch's nor the recorder's."""
+"""Model's own source line for an op: the innermost frame that is neither torch's nor the recorder's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of changes, as plain data: each becomes a function of the tensor once its line is known."""
+"""Kinds of changes, as plain data: each becomes a function of the tensor once its line is known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ScoreEquation(Protocol):
 
 
 class TargetLine(NamedTuple):
-    """The line of a change: its id, its symbolic and numeric shape, the lines in its equation, in order,
+    """Line of a change: its id, its symbolic and numeric shape, the lines in its equation, in order,
     its first and its last term if it is a sum ("" for a term that is no line of its shape), the line that it
     normalises ("" if it is no norm), and, of scores, these without their mask, and without their scale, or why they
     can't be computed."""
@@ -48,7 +48,7 @@ class TargetLine(NamedTuple):
 
     @property
     def head_axis(self) -> int | None:
-        """The axis of heads; None if there is none."""
+        """Axis of heads; None if there is none."""
         if "h" in self.symbolic:
             return self.symbolic.index("h")
         ending = split_id(self.id)[1].rpartition(" ")[2]
@@ -56,7 +56,7 @@ class TargetLine(NamedTuple):
 
     @property
     def token_axes(self) -> tuple[int, ...]:
-        """The axes of positions: rows and columns of a feature map, else the last but one."""
+        """Axes of positions: rows and columns of a feature map, else the last but one."""
         rank = len(self.shape)
         if rank == 4 and self.head_axis is None:
             return 2, 3
@@ -69,7 +69,7 @@ Applied = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Change:
-    """The base class of changes. `name` is the name in texts, and the arguments are the fields, in order; `example` is
+    """Base class of changes. `name` is the name in texts, and the arguments are the fields, in order; `example` is
     such a text. `checks_sizes` is True for one that fits lines of some sizes only."""
 
     name: ClassVar[str] = ""
@@ -92,7 +92,8 @@ class Change:
 
     @property
     def outline(self) -> str:
-        """What decides the ops of the change and their sizes: two changes of one outline differ in numbers alone."""
+        """Key that decides the ops of the change and their sizes: two changes of one outline differ in numbers
+        alone."""
         return str(self)
 
     def __str__(self) -> str:
@@ -170,7 +171,7 @@ class _Heads(Change):
 
 
 class Drop(_Heads):
-    """The numbers of these heads, counted from 0, become 0."""
+    """Numbers of these heads, counted from 0, become 0."""
 
     name: ClassVar[str] = "drop_heads"
     example: ClassVar[str] = "drop_heads(0,2)"
@@ -180,7 +181,7 @@ class Drop(_Heads):
 
 
 class Keep(_Heads):
-    """The numbers of all heads but these become 0."""
+    """Numbers of all heads but these become 0."""
 
     name: ClassVar[str] = "keep_heads"
     example: ClassVar[str] = "keep_heads(0,2)"
@@ -249,7 +250,7 @@ def _add_noise(x: Tensor, std: float, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _Seeded(Change):
-    """The base class of changes that are drawn from a seed alone."""
+    """Base class of changes that are drawn from a seed alone."""
 
     seed: int = 0
 
@@ -259,7 +260,7 @@ class _Seeded(Change):
 
 @dataclass(frozen=True)
 class Shuffle(_Seeded):
-    """The positions are put in another order, drawn from a seed."""
+    """Permutation of the positions, drawn from a seed."""
 
     name: ClassVar[str] = "shuffle"
     example: ClassVar[str] = "shuffle(0)"
@@ -329,8 +330,8 @@ class Bidirectional(Change):
 
 @dataclass(frozen=True)
 class Prefix(Change):
-    """The first keys are open to all queries, and of the later ones those up to the query itself: scores of others
-    become −∞ (Raffel et al. 2020, section 3.2.1)."""
+    """Mask with the first keys open to all queries, and of the later ones those up to the query itself: scores of
+    others become −∞ (Raffel et al. 2020, section 3.2.1)."""
 
     name: ClassVar[str] = "prefix"
     example: ClassVar[str] = "prefix(4)"
@@ -476,7 +477,7 @@ def _shuffle(x: Tensor, axis: int, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Replace(Change):
-    """The value becomes this tensor, or the value of the same line in another run, at the same sizes."""
+    """Replacement of the value by this tensor, or by that of the same line in another run, at the same sizes."""
 
     name: ClassVar[str] = "replace"
     checks_sizes: ClassVar[bool] = True
@@ -505,7 +506,7 @@ def _replace(x: Tensor, value: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Take(Change):
-    """The value becomes that of another line of the same run, which was computed before."""
+    """Replacement of the value by that of another line of the same run, which was computed before."""
 
     name: ClassVar[str] = "take"
     example: ClassVar[str] = "take(position)"
@@ -528,7 +529,7 @@ def _take(x: Tensor, source: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Off(Change):
-    """The line does nothing: a residual sum keeps its branch, a norm or added positions give what they took, and any
+    """Line without effect: a residual sum keeps its branch, a norm or added positions give what they took, and any
     other value becomes 0."""
 
     name: ClassVar[str] = "off"

@@ -22,7 +22,7 @@ REMOVED_FILL = "removed"
 
 @dataclass(frozen=True)
 class InputChange(Change):
-    """The base class of changes of inputs: `key` is what stands for the input in the place of a line."""
+    """Base class of changes of inputs: `key` is what stands for the input in the place of a line."""
 
     key: ClassVar[str] = ""
 
@@ -114,7 +114,7 @@ class Hide(InputChange):
 
 @dataclass(frozen=True)
 class MaskWords(InputChange):
-    """The tokens at these places of the text, counted from 0, become another token, by its number."""
+    """Tokens at these places of the text, counted from 0, become another token, by its number."""
 
     name: ClassVar[str] = "mask_words"
     key: ClassVar[str] = "text"
@@ -161,7 +161,7 @@ class MaskWords(InputChange):
 
 @dataclass(frozen=True)
 class Permute(InputChange):
-    """The numbers of each parameter are put in another order, drawn from a seed: what was learned is gone, and the
+    """Permutation of the numbers of each parameter, drawn from a seed: what was learned is gone, and the
     distribution of the weights stays (Adebayo et al. 2018, section 3)."""
 
     name: ClassVar[str] = "permute"

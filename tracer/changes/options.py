@@ -1,4 +1,4 @@
-"""The changes that can be offered for a run, with titles in plain words, by the roles of its lines.
+"""Changes that can be offered for a run, with titles in plain words, by the roles of its lines.
 
 Everything is read from the trace, so it works for any model. As on screen, blocks count from 1 in titles and heads
 from 0.
@@ -47,7 +47,7 @@ class Option(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The change as text, as in links."""
+        """Change as text, as in links."""
         return f"{self.line}={self.change}"
 
 

@@ -1,1 +1,1 @@
-"""What is wrong with a model's code, and what its shapes are: failures, findings, annotations, a plugin for pytest."""
+"""Problems of a model's code, and its shapes: failures, findings, annotations, a plugin for pytest."""

@@ -1,4 +1,4 @@
-"""The book as it is printed: the steps of repeated blocks once, × L."""
+"""Book as it is printed: the steps of repeated blocks once, × L."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole trace as JSON, all levels together, for other programs."""
+"""Whole trace as JSON, all levels together, for other programs."""
 
 from __future__ import annotations
 

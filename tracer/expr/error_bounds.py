@@ -32,7 +32,7 @@ HALVES = torch.float16, torch.bfloat16
 
 
 class BoundedValue(NamedTuple):
-    """The value of an expression, the bound of each cell's error (None where it is exact), and the dtype in which the
+    """Value of an expression, the bound of each cell's error (None where it is exact), and the dtype in which the
     model had it; None where no operand says one."""
 
     value: torch.Tensor
@@ -220,7 +220,7 @@ class Rounding(TorchFunctionMode):
 
     @property
     def least(self) -> float:
-        """The smallest number above 0 of the dtype in which is computed."""
+        """Smallest number above 0 of the dtype in which is computed."""
         return self.within.smallest_normal * self.within.eps
 
     def size(self, x) -> torch.Tensor:

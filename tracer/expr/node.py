@@ -1,4 +1,4 @@
-"""The nodes of an equation: sympy objects that print themselves, infer their shape, and run on tensors.
+"""Nodes of an equation: sympy objects that print themselves, infer their shape, and run on tensors.
 
 A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods define it: `_latex` (its notation), `infer`
 (its shape, from the shapes of its operands) and `run` (its value, from their values). Two more trace provenance:
@@ -65,7 +65,7 @@ class Node(sympy.Expr):
 
     @property
     def dtype(self) -> Any:
-        """The dtype that the node casts to; None where it has that of its operands."""
+        """Dtype that the node casts to; None where it has that of its operands."""
         return None
 
     def infer(self, same, *shapes) -> tuple:

@@ -108,7 +108,7 @@ class ElementwiseProduct(Linear, Elementwise):
 
 
 class SelectOne(LinearSum):
-    """The rule of a selection: one of the operands' numbers; the others have no share."""
+    """Rule of a selection: one of the operands' numbers; the others have no share."""
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         return [
@@ -132,7 +132,7 @@ class Copies:
 
 
 class Layout(Copies):
-    """The rule of a rearrangement: `pattern(size, shape)` returns its einops pattern and the sizes of its factors."""
+    """Rule of a rearrangement: `pattern(size, shape)` returns its einops pattern and the sizes of its factors."""
 
     pattern: Callable[..., tuple[str, dict[str, int]]]
 
@@ -143,7 +143,7 @@ class Layout(Copies):
 
 
 class Indexing(Copies):
-    """The rule of basic indexing: `slices(size, shape)` returns an index or a slice for each axis."""
+    """Rule of basic indexing: `slices(size, shape)` returns an index or a slice for each axis."""
 
     slices: Callable[..., Slices]
 
@@ -153,7 +153,7 @@ class Indexing(Copies):
 
 
 class BroadcastLeading(Copies):
-    """The operand again and again along new axes in front."""
+    """Operand again and again along new axes in front."""
 
     def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
         shape = shape_of(operand)
@@ -209,7 +209,7 @@ class OfAll:
 
 
 class SoftmaxShares(OfAll):
-    """The shares `eˣ / Σ eˣ` of a row, of which the cell is one."""
+    """Shares `eˣ / Σ eˣ` of a row, of which the cell is one."""
 
     def parts(self, cell, indices, numbers) -> list[dict]:
         largest = max(numbers)
@@ -220,7 +220,7 @@ class SoftmaxShares(OfAll):
 
 
 class ArgSelect(OfAll):
-    """The rule of an extremum: one of the numbers that are read, the first that is equal to it."""
+    """Rule of an extremum: one of the numbers that are read, the first that is equal to it."""
 
     def contributions(self, size, cell, x) -> list[Term]:
         terms = super().contributions(size, cell, x)

@@ -32,7 +32,7 @@ SIDES = ("left", "right")
 
 
 class ComparisonPayload(NamedTuple):
-    """The packed comparison, and in sentences what it comes to."""
+    """Packed comparison, and in sentences what it comes to."""
 
     packed: bytes
     summary: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""The graph of a run: calls, the values between them, and the passes that rewrite it."""
+"""Graph of a run: calls, the values between them, and the passes that rewrite it."""

@@ -1,4 +1,4 @@
-"""The attentions of a run: fused calls, and matrix products around a softmax."""
+"""Attentions of a run: fused calls, and matrix products around a softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dataflow graph of a run: the producer and the users of each value."""
+"""Dataflow graph of a run: the producer and the users of each value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loses_precision(before: torch.dtype, after: torch.dtype) -> bool:
 
 
 class Graph:
-    """The dataflow graph of a run: its calls in order, and the producer and the users of each value.
+    """Dataflow graph of a run: its calls in order, and the producer and the users of each value.
 
     Calls are identified by their indices, values by the keys of their `Ref`s. A pass returns a rewritten copy
     (`replace`). Derived properties, such as liveness, are computed on first use.
@@ -98,7 +98,7 @@ class Graph:
 
     @cached_property
     def kind(self) -> list[str]:
-        """The kind of each call: "layout", "same" (an identity) or "compute"."""
+        """Kind of each call: "layout", "same" (an identity) or "compute"."""
         return [self._kind(call, inputs) for call, inputs in zip(self.calls, self.inputs, strict=True)]
 
     @cached_property
@@ -221,7 +221,7 @@ class Graph:
 
     @cached_property
     def depends(self) -> dict[str, str]:
-        """The dependence of each value: "x" on inputs, "p" on parameters alone, "c" on nothing."""
+        """Dependence of each value: "x" on inputs, "p" on parameters alone, "c" on nothing."""
         depends: dict[str, str] = {}
         input_keys = {ref.key for ref in self.placeholders}
         for key in self.ref:
@@ -238,7 +238,7 @@ class Graph:
 
     @cached_property
     def live(self) -> set[str]:
-        """The live values: outputs, all that leads to them, and computed values without a user."""
+        """Live values: outputs, all that leads to them, and computed values without a user."""
         live: set[str] = set()
         taken = {
             ref.key for call, inputs in zip(self.calls, self.inputs, strict=True) if call.outputs for ref in inputs
@@ -274,13 +274,13 @@ class Graph:
 
     @cached_property
     def live_users(self) -> dict[str, list[int]]:
-        """The live calls that use each value."""
+        """Live calls that use each value."""
         users = {key: [index for index in indices if self.is_live(index)] for key, indices in self.users.items()}
         return defaultdict(list, {key: indices for key, indices in users.items() if indices})
 
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
-        """The live calls that compute with a value, directly or through layouts, by the root of these layouts."""
+        """Live calls that compute with a value, directly or through layouts, by the root of these layouts."""
         consumers: dict[str, list[int]] = defaultdict(list)
         for index in range(len(self.calls)):
             if self.is_live(index) and self.computes(index):

@@ -30,7 +30,7 @@ REPEATS_AXES = ops_with("repeat")
 
 
 class IndexMap:
-    """The index in another tensor of each element of a tensor of `shape`.
+    """Index in another tensor of each element of a tensor of `shape`.
 
     `at` maps flat indices to flat indices, both in row-major order.
     """

@@ -19,7 +19,7 @@ TOWERS = {
 
 
 class ModuleTree:
-    """The block and the tower of each module.
+    """Block and the tower of each module.
 
     Blocks are modules with children whose names end in consecutive numbers. They count from 1, in the order in which
     they run. Numbered modules within a block that all differ in class are its parts, not blocks.

@@ -42,7 +42,7 @@ _FOREIGN_FORMATS = {
 
 
 class WavHeader(NamedTuple):
-    """The header of a WAV file: channels, samples a second, bytes of a number."""
+    """Header of a WAV file: channels, samples a second, bytes of a number."""
 
     channels: int
     rate: int

@@ -207,7 +207,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Crop:
-    """The position of a model's input on a photo: edges of the crop, in photo pixels, and both sizes in pixels.
+    """Position of a model's input on a photo: edges of the crop, in photo pixels, and both sizes in pixels.
 
     Coordinates are those of edges, not of pixel centres: x runs from 0 at the left edge of the first column to the
     width at the right edge of the last.

@@ -1,4 +1,4 @@
-"""The inputs of a forward pass, and their metadata."""
+"""Inputs of a forward pass, and their metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Inputs(Sequence):
-    """The tensors that forward takes: the positional ones as a tuple in order, the keyword ones in `named`.
+    """Tensors that forward takes: the positional ones as a tuple in order, the keyword ones in `named`.
 
     `sizes` are those that the input decides, such as B and T. `photo` is uint8 `[H, W, 3]`, `crop` the part of it that
     the model sees; `words` are its tokens, `segments` the ranges of the sequence that they fill.

@@ -1,4 +1,4 @@
-"""The samples for a model, by kind: photos, drawn scenes, surfaces. Torch-free."""
+"""Samples for a model, by kind: photos, drawn scenes, surfaces. Torch-free."""
 
 from __future__ import annotations
 

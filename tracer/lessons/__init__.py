@@ -1,1 +1,1 @@
-"""The lessons: runs of their own, with the proofs that the page shows."""
+"""Lessons: runs of their own, with the proofs that the page shows."""

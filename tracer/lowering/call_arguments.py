@@ -1,4 +1,4 @@
-"""The bound arguments of one op call, as lowering functions read them."""
+"""Bound arguments of one op call, as lowering functions read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split
 
 
 class BoundCall:
-    """The bound arguments of one op call, by the names of the op's schema, with the shapes of tensors.
+    """Bound arguments of one op call, by the names of the op's schema, with the shapes of tensors.
 
     `arguments` holds by name the Node of a tensor, a list of Nodes (or None) for a list of tensors, and the plain value
     of anything else. Missing arguments have the schema's default. `shapes`, `numerics` and `dtypes` are those of the
@@ -108,12 +108,12 @@ class BoundCall:
 
     @property
     def op_name(self) -> str:
-        """The name of the op, without its overload: `aten::add_`."""
+        """Name of the op, without its overload: `aten::add_`."""
         return function_schema(self.func).name
 
     @property
     def first(self) -> str:
-        """The name of the op's first argument."""
+        """Name of the op's first argument."""
         return function_schema(self.func).arguments[0].name
 
     def shape(self, name: str) -> tuple:

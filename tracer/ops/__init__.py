@@ -1,4 +1,4 @@
-"""The semantics of PyTorch's ops: one table that recorder, probes, derivation and figures read.
+"""Semantics of PyTorch's ops: one table that recorder, probes, derivation and figures read.
 
 A new op is one entry in `table.py`; its formula, if it has one, is a function in `tracer/lowering/aten/`.
 """

@@ -1,4 +1,4 @@
-"""The entries of the table of ops."""
+"""Entries of the table of ops."""
 
 from __future__ import annotations
 

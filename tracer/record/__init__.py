@@ -1,4 +1,4 @@
-"""The record of one run: plain frozen data, no module, no open handle.
+"""Record of one run: plain frozen data, no module, no open handle.
 
 Everything that is shown, saved, compared or printed is read from a `Trace`. Shapes are tuples of
 integers; symbolic shapes are tuples of strings (sympy's `str` of each dimension, `"?"` where none was

@@ -39,7 +39,7 @@ class AttentionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The layout of the run's tokens on the photo, whose pixels are `Trace.values[value]`, uint8 `[H, W, 3]`.
+    """Layout of the run's tokens on the photo, whose pixels are `Trace.values[value]`, uint8 `[H, W, 3]`.
 
     `crop` is (left, top, right, bottom) in photo pixels; token `first + row * columns + column` is the patch
     at (row, column) of the crop.

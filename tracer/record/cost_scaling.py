@@ -148,7 +148,7 @@ def scaling(trace: Trace) -> Scaling:
 
 
 class PartCost(NamedTuple):
-    """The cost of a part of a model: elements of its parameters, FLOPs, and elements of the tensors that its steps
+    """Cost of a part of a model: elements of its parameters, FLOPs, and elements of the tensors that its steps
     compute, each as a number and as a formula, `"?"` where it is not known in symbols."""
 
     part: str

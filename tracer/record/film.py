@@ -1,4 +1,4 @@
-"""The film of a run: one page of HTML, as plain data."""
+"""Film of a run: one page of HTML, as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEIGHT = 640
 
 @dataclass(frozen=True)
 class Film:
-    """The film of a run of `model`: `html` is a page that loads nothing and needs no server. A notebook shows it."""
+    """Film of a run of `model`: `html` is a page that loads nothing and needs no server. A notebook shows it."""
 
     model: str
     html: str = field(repr=False)

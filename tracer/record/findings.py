@@ -1,4 +1,4 @@
-"""What looks like a mistake in a model's code, as plain data."""
+"""Likely mistakes in a model's code, as plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache that a run returned: keys and values of its tokens, or whatever a model keeps for the next token.
+"""Cache that a run returned: keys and values of its tokens, or whatever a model keeps for the next token.
 
 Its tensors are found in what forward returned. Their sizes are those that were solved for the steps that computed them.
 """

@@ -1,4 +1,4 @@
-"""The interface of the code that proves a trace's lines, which is in a higher layer than the record."""
+"""Interface of the code that proves a trace's lines, which is in a higher layer than the record."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class DeferredProver(Prover, Protocol):
 
     @property
     def derived_steps(self) -> Sequence[Any]:
-        """The steps of the run with their equations."""
+        """Steps of the run with their equations."""
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the run by their names."""
+        """Sizes of the run by their names."""
 
     def spell(self, steps: Any) -> Any:
         """Return the trace as its code has it where these steps refute the name of a formula, else None."""
@@ -44,7 +44,7 @@ class Replayer(Protocol):
 
     @property
     def notes(self) -> list[str]:
-        """The notes on the checks, besides those of single lines."""
+        """Notes on the checks, besides those of single lines."""
 
     def check(self, steps: Sequence[Step], later: Any = None) -> tuple[Step, ...]:
         """Return the steps with the number of other runs on which each line holds."""

@@ -34,7 +34,7 @@ class Repeat(NamedTuple):
 
     @property
     def numbers(self) -> str:
-        r"""The numbers as LaTeX: `\ell = 1, 2, \ldots, 12`, or `\ell = 3.1, 3.3, 3.5`."""
+        r"""Numbers as LaTeX: `\ell = 1, 2, \ldots, 12`, or `\ell = 3.1, 3.3, 3.5`."""
         shown = self.blocks if self.times < 4 else (*self.blocks[:2], r"\ldots", self.blocks[-1])
         return rf"\ell = {', '.join(shown)}"
 

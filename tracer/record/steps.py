@@ -1,4 +1,4 @@
-"""The lines of the textbook: a symbol, an equation, a shape, and the outcome of its proof."""
+"""Lines of the textbook: a symbol, an equation, a shape, and the outcome of its proof."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Step:
 
     @property
     def verdict(self) -> str:
-        """The verdict on the equation; it alone decides what is shown as proven.
+        """Verdict on the equation; it alone decides what is shown as proven.
 
         It is "recomputed" for a tensor that a fused op never stored, "recorded" for what a file states and nobody has
         proven, "pending" for a proof that is still to come, and otherwise that of `verdict`.

@@ -1,4 +1,4 @@
-"""The record of one forward pass, with its most common queries."""
+"""Record of one forward pass, with its most common queries."""
 
 from __future__ import annotations
 
@@ -77,18 +77,18 @@ class Trace:
 
     @cached_property
     def coverage(self) -> float:
-        """The share of the computing ops that belong to a step, 0 to 1; 0 for a run without steps."""
+        """Share of the computing ops that belong to a step, 0 to 1; 0 for a run without steps."""
         computing = [op for op in self.ops if not is_layout(op.op)]
         return sum(op.step is not None for op in computing) / len(computing) if computing else 0.0
 
     @cached_property
     def uncounted_ops(self) -> tuple[Op, ...]:
-        """The ops whose products `flops` lacks: there is no formula for them."""
+        """Ops whose products `flops` lacks: there is no formula for them."""
         return tuple(op for op in self.ops if op.flops is None)
 
     @cached_property
     def repeats(self) -> tuple[Repeat, ...]:
-        """The blocks whose lines differ only in their number."""
+        """Blocks whose lines differ only in their number."""
         return repeats(self.steps)
 
     def step(self, id: str) -> Step:
@@ -102,7 +102,7 @@ class Trace:
 
     @property
     def prover(self) -> Prover | None:
-        """The prover of the pending steps: the model that ran, or the tensors of the file that was opened."""
+        """Prover of the pending steps: the model that ran, or the tensors of the file that was opened."""
         return self.later or self.reread
 
     def prove(self, ids: str | Iterable[str] | None = None) -> Trace:
@@ -160,7 +160,7 @@ class Trace:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What looks like a mistake in the model's code: the findings that nobody acknowledged. See `docs/findings.md`.
+        """Likely mistakes in the model's code: the findings that nobody acknowledged. See `docs/findings.md`.
 
         Examples:
             >>> import torch, tracer
@@ -172,7 +172,7 @@ class Trace:
 
     @property
     def acknowledged_findings(self) -> tuple[Finding, ...]:
-        """The findings that are on purpose, each with the reason in its `intent`."""
+        """Findings that are on purpose, each with the reason in its `intent`."""
         return tuple(finding for finding in self._diagnosis if finding.intent)
 
     def __getstate__(self) -> dict:
@@ -265,7 +265,7 @@ class Number(NamedTuple):
 
 
 class User(NamedTuple):
-    """The cells of a step that read one number: all whose place along each axis is in `axes`.
+    """Cells of a step that read one number: all whose place along each axis is in `axes`.
 
     `exact` is whether each of them reads it; else the set is the smallest of this form that holds all that do.
     """

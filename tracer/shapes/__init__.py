@@ -80,7 +80,7 @@ class OpsDiffer(RuntimeError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The named sizes of a model, and a way to build it at other sizes.
+    """Named sizes of a model, and a way to build it at other sizes.
 
     `names` are the sizes that a dimension can be, in order of preference; `derived` has formulas of some of them.
     `build(sizes)` returns `(module, args)` or `(module, args, kwargs)` at other sizes, which runs on `device`, if there

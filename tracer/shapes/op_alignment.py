@@ -122,7 +122,7 @@ def _is_cast(op: OpEvent) -> bool:
 
 
 class Dataflow:
-    """The producers of one run's tensors, behind the ops that only lay data out."""
+    """Producers of one run's tensors, behind the ops that only lay data out."""
 
     def __init__(self, ops: Sequence[OpEvent], numbers: Sequence[int] | None = None):
         self.ops = ops
@@ -152,7 +152,7 @@ class Dataflow:
 
 
 class PositionMasks:
-    """The selections of a run by a comparison of positions, such as a causal mask.
+    """Selections of a run by a comparison of positions, such as a causal mask.
 
     Of a single token such a selection takes all of one operand, so that code may leave it out there.
     """

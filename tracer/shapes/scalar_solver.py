@@ -40,7 +40,7 @@ Where = tuple[str, int]
 
 
 class SliceBounds(NamedTuple):
-    """The bounds of a slice along an axis, counted from the front, as formulas.
+    """Bounds of a slice along an axis, counted from the front, as formulas.
 
     `reach` is the number in the code that can end it at larger sizes, or 0, and `least` the number of places that it
     takes of an axis that has as many in all runs, or 0.
@@ -62,7 +62,7 @@ def flatten(entry: Scalars) -> dict[Where, int | float]:
 
 
 class CallIndex:
-    """The calls of a probe by their ops and names; `places` are the indices of its ops in the recording."""
+    """Calls of a probe by their ops and names; `places` are the indices of its ops in the recording."""
 
     def __init__(self, entries: Iterable[Scalars], places: Sequence[int]):
         self._entries: dict[tuple[str, int], Scalars] = {}

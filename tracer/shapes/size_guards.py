@@ -112,7 +112,7 @@ def _doubt(guard: Guard, sizes: Mapping[str, int]) -> int:
 
 
 class Trials:
-    """The choice of sizes at which guards come out otherwise than in all runs so far.
+    """Choice of sizes at which guards come out otherwise than in all runs so far.
 
     `runs` are the sizes of these runs, the traced one first, derived ones included, and `names` the sizes that can be
     chosen; `complete` adds the derived ones, whose formulas are `derived`.

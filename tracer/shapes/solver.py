@@ -143,7 +143,7 @@ class Solver:
 
     @property
     def runs(self) -> list[dict[str, int]]:
-        """The sizes of all runs, the predicted one last."""
+        """Sizes of all runs, the predicted one last."""
         return self._runs
 
     def varies(self, text: str) -> bool:

@@ -27,7 +27,7 @@ FACTOR_STD = 0.1
 
 
 class Variation(NamedTuple):
-    """The differences from the run: its weights, its inputs, the precision of its computation."""
+    """Differences from the run: its weights, its inputs, the precision of its computation."""
 
     weights: bool
     inputs: bool

@@ -1,4 +1,4 @@
-"""The grammar of formulas over sizes, and their exact values: names, whole numbers, `+ - * / **`, `sqrt`, `log`,
+"""Grammar of formulas over sizes, and their exact values: names, whole numbers, `+ - * / **`, `sqrt`, `log`,
 `floor`, `ceiling`, brackets.
 
 A formula may come out of a stranger's file, so its cost is bounded before anything is computed. Reading takes time in

@@ -1,1 +1,1 @@
-"""The textbook of a run: the selection of its steps, with symbol, title, role and explanation of each."""
+"""Textbook of a run: the selection of its steps, with symbol, title, role and explanation of each."""

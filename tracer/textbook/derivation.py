@@ -62,7 +62,7 @@ CACHE_SIZE = 64
 
 @dataclass
 class Textbook:
-    """The lines of a run in order, mapped to its ops, and a sentence on each problem."""
+    """Lines of a run in order, mapped to its ops, and a sentence on each problem."""
 
     steps: list[DerivedStep] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -77,7 +77,7 @@ HINT_FIELDS = tuple(
 
 
 class Hints:
-    """The hints of one model, and which of them fitted a line of this book."""
+    """Hints of one model, and which of them fitted a line of this book."""
 
     def __init__(self, hints: Iterable[Hint] = ()):
         self._hints = tuple(hints)

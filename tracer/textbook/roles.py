@@ -41,7 +41,7 @@ HALF = 2
 
 
 class Roles:
-    """The role of each line: `of[key]` is "Q", "X'" or "norm", with a prime for each role of its kind before it.
+    """Role of each line: `of[key]` is "Q", "X'" or "norm", with a prime for each role of its kind before it.
 
     Lines without a role are not in `of`. `first` are the lines that the first block of a tower reads, with the tower's
     label. `nth` is the number of a norm in its block, from 1, or 0 after all blocks. `alone` are queries, keys and

@@ -12,7 +12,7 @@ from tracer.textbook.roles import Roles
 
 
 class StepLabel(NamedTuple):
-    """The labels of a role: its stage, its title, and the end of its id."""
+    """Labels of a role: its stage, its title, and the end of its id."""
 
     stage: str
     title: str

@@ -40,7 +40,7 @@ from tracer.ops import (
 
 
 class StepPlan:
-    """The selected steps: `lines` are the keys of the values with a line, in order.
+    """Selected steps: `lines` are the keys of the values with a line, in order.
 
     `ends[raw]` is the value that gets the name of a computed one, at the end of a chain of layouts that all its users
     share. `inner_calls[key]` are the calls in a line.

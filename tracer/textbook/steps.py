@@ -15,7 +15,7 @@ from tracer.expr.function_call import Opaque
 
 
 class StepOrigin(NamedTuple):
-    """The source of a step's tensor: the path of the module, and the op's output position."""
+    """Source of a step's tensor: the path of the module, and the op's output position."""
 
     module: str
     output: int = 0
@@ -70,12 +70,12 @@ class DerivedStep(NamedTuple):
 
     @property
     def output(self) -> int:
-        """The output position of its tensor in its op."""
+        """Output position of its tensor in its op."""
         return self.line.place.output if self.line.place else 0
 
     @property
     def value(self) -> str:
-        """The key of its traced tensor."""
+        """Key of its traced tensor."""
         return self.key or f"{self.op}.{self.output}"
 
 

@@ -1,4 +1,4 @@
-"""The logit lens: a model's own last norm and head, applied to the residual stream after every block.
+"""Logit lens: a model's own last norm and head, applied to the residual stream after every block.
 
 The equation is the composition of the lines between the last block and the answer. It is proven on the last block like
 any line, and executed on the others. Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
@@ -36,7 +36,7 @@ class Depth(NamedTuple):
 
 
 class LogitLens:
-    """The lens of one tower of a run.
+    """Lens of one tower of a run.
 
     `depths` are the places of the residual stream that it is applied to, in order. `latex` is its equation for block ℓ,
     `proof` the line of the answer, with that equation proven on the last block. `lines` are the ids of the lines that

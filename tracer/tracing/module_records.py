@@ -1,4 +1,4 @@
-"""The calls of modules and the composite ops of a run as plain records, from the recorder's.
+"""Calls of modules and the composite ops of a run as plain records, from the recorder's.
 
 What the forward hooks saw of a module is held against the ops that ran beneath it, which the dispatch mode saw: two
 observers that know nothing of each other.
@@ -45,7 +45,7 @@ def levels(calls: CallLog, ops: Sequence[Op]) -> Levels:
 
 
 class TensorRecords:
-    """The records of the ops' input and output tensors, and the sizes of the parameters among them."""
+    """Records of the ops' input and output tensors, and the sizes of the parameters among them."""
 
     def __init__(self, ops: Sequence[Op]):
         self._records = {}

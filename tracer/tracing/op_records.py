@@ -1,4 +1,4 @@
-"""The op records of a run and their total cost."""
+"""Op records of a run and their total cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRANSPOSED_ARGUMENT = 6
 
 
 class OpSequence(tuple):
-    """The ops of a run as seen. Equality compares all of it, the hash only the parts that are quick to hash."""
+    """Ops of a run as seen. Equality compares all of it, the hash only the parts that are quick to hash."""
 
     def __hash__(self) -> int:
         return hash((len(self), self[-1])) if self else 0

@@ -1,4 +1,4 @@
-"""The primitives of a run as plain records, from the recorder's opened ops and the solved probes."""
+"""Primitives of a run as plain records, from the recorder's opened ops and the solved probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step of each tensor that forward returned, and notes on those that none has."""
+"""Step of each tensor that forward returned, and notes on those that none has."""
 
 from __future__ import annotations
 

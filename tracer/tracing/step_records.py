@@ -1,4 +1,4 @@
-"""The steps of a run as plain records: written once for all runs of one textbook and one list of ops, then proven."""
+"""Steps of a run as plain records: written once for all runs of one textbook and one list of ops, then proven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device of a model: the CPU with one thread for each run, or a GPU that the user names.
+"""Device of a model: the CPU with one thread for each run, or a GPU that the user names.
 
 Tensors of a run that are kept, and proofs, are on the CPU.
 """

@@ -1,4 +1,4 @@
-"""The bounds of a server, for one visitor and for all of them together: their defaults, and the variables that set
+"""Bounds of a server, for one visitor and for all of them together: their defaults, and the variables that set
 them.
 
 On one's own machine the bounds are wide. With `TRACER_HOSTED=1` they are those of a server that strangers reach: our
@@ -22,7 +22,7 @@ from tracer.utils.error_text import quote
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of this server; `more` names the models that are offered besides ours, None means any."""
+    """Bounds of this server; `more` names the models that are offered besides ours, None means any."""
 
     hosted: bool
     more: tuple[str, ...] | None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Progress(NamedTuple):
-    """The task and its progress: `done` of `whole`, each a `unit`; `whole` is 0 where it is unknown."""
+    """Task and its progress: `done` of `whole`, each a `unit`; `whole` is 0 where it is unknown."""
 
     doing: str = ""
     done: int = 0

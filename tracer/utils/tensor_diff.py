@@ -1,4 +1,4 @@
-"""The difference of two tensors: as a share of the largest value, and cell by cell as a share of the tolerance.
+"""Difference of two tensors: as a share of the largest value, and cell by cell as a share of the tolerance.
 
 Some masks have the lowest number of float32 where others have -∞. Beside it every other number would be nothing, so
 a number that far out is compared with itself, and counts for no other.
@@ -15,7 +15,7 @@ INFINITY_THRESHOLD = 1e30
 
 
 class Difference:
-    """The difference of a tensor from a reference of the same shape, computed once."""
+    """Difference of a tensor from a reference of the same shape, computed once."""
 
     def __init__(self, computed: torch.Tensor, reference: torch.Tensor):
         self.computed, self.reference = computed, reference.to(computed.dtype)

@@ -1,4 +1,4 @@
-"""The textbook of a model of the zoo, compared at several sizes: it must not depend on one run."""
+"""Textbook of a model of the zoo, compared at several sizes: it must not depend on one run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IN_A_LIST = "B is how many photos forward goes through, one by one, and no size 
 
 
 class Reason(NamedTuple):
-    """The reason why lines of a model do not read the same at all sizes: a pattern of the message of such a line."""
+    """Reason why lines of a model do not read the same at all sizes: a pattern of the message of such a line."""
 
     model: str
     pattern: str
@@ -68,7 +68,7 @@ HELD_REASONS = (
 
 
 class TextbookComparison(NamedTuple):
-    """The outcome of one model: its number of lines, at how many sizes it ran, those lines that do not read the same at
+    """Outcome of one model: its number of lines, at how many sizes it ran, those lines that do not read the same at
     all of them for no reason that is listed, the seconds, why it could not be compared, or "", and the reasons of lines
     that have one, once for each."""
 

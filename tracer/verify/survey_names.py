@@ -42,7 +42,7 @@ TURNS = 20
 
 
 class NameOutcome(NamedTuple):
-    """The outcome of a name: the number of operations that ran, or the reason for none; `model` is False for an inner
+    """Outcome of a name: the number of operations that ran, or the reason for none; `model` is False for an inner
     part. `findings` are those that nobody acknowledged, a sentence each."""
 
     name: str

@@ -54,7 +54,7 @@ PARAMETER_STD = 0.05
 
 
 class ModelOutcome(NamedTuple):
-    """The outcome of one model: computing ops and those of them in a step, steps, among them what forward returns and
+    """Outcome of one model: computing ops and those of them in a step, steps, among them what forward returns and
     no step has, and those proven, those that run PyTorch's own kernel, sizes that are not the same at all probes and
     those of them with a symbol, the largest error, lines that can be set, whether the output was that of the untraced
     run and nothing of the model was changed, the seconds, and why it failed, or "". `findings` are those that nobody

@@ -1,4 +1,4 @@
-"""The cost of loading a library's model, known before anything large is downloaded or built."""
+"""Cost of loading a library's model, known before anything large is downloaded or built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Download(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The cost of a model: its parameters, their bytes as float32, and its download."""
+    """Cost of a model: its parameters, their bytes as float32, and its download."""
 
     name: str
     summary: str

@@ -1,4 +1,4 @@
-"""What models of libraries do on purpose although it looks like a mistake, by name, with the reason.
+"""Things that models of libraries do on purpose although it looks like a mistake, by name, with the reason.
 
 The rules of `tracer.diagnostics.findings` list it as acknowledged.
 """

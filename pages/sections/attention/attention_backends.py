@@ -16,7 +16,7 @@ from tracer.record import Op, Trace
 
 
 class BackendPaths(NamedTuple):
-    """The ops of each attention backend, in order; and the distance of the outputs of any two, as a share of the
+    """Ops of each attention backend, in order; and the distance of the outputs of any two, as a share of the
     largest value; of the weights too, where a backend returns them."""
 
     module: str

@@ -1,4 +1,4 @@
-"""The columns of the attention matrices that belong to each head."""
+"""Columns of the attention matrices that belong to each head."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What is measured of each head, in words: for one photo, and for the mean and the spread over many."""
+"""Measures of each head, in words: for one photo, and for the mean and the spread over many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {
 
 
 class MeasureUnit(NamedTuple):
-    """What a measure is counted in: `patches` where distances are widths of patches, else of tokens; `points` where
+    """Unit of a measure: `patches` where distances are widths of patches, else of tokens; `points` where
     effects are on a probability, in percentage points."""
 
     patches: bool

@@ -1,4 +1,4 @@
-"""The choice of a mask, and a perturbation test that does not know it: change one token, and see which positions
+"""Choice of a mask, and a perturbation test that does not know it: change one token, and see which positions
 move."""
 
 from __future__ import annotations

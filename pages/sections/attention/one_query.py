@@ -1,4 +1,4 @@
-"""The map of one query, for attention with more cells than a page can hold: one row is cheap at any length."""
+"""Map of one query, for attention with more cells than a page can hold: one row is cheap at any length."""
 
 import numpy as np
 import streamlit as st

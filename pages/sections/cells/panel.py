@@ -1,4 +1,4 @@
-"""The panel of one number: what the browser asks for, and the answer."""
+"""Panel of one number: what the browser asks for, and the answer."""
 
 import secrets
 from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""The second run of the Compare page."""
+"""Second run of the Compare page."""

@@ -1,4 +1,4 @@
-"""The run beside the visitor's own: another sample, text or model, the same run with a change, or a saved run."""
+"""Run beside the visitor's own: another sample, text or model, the same run with a change, or a saved run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracer.utils.limits import limits
 
 
 class SecondRun(NamedTuple):
-    """The run on the right: its trace, a key that tells it from others beside the same run, its input in
+    """Run on the right: its trace, a key that tells it from others beside the same run, its input in
     words, and the run that stands on the left in place of the visitor's."""
 
     trace: Trace

@@ -1,1 +1,1 @@
-"""The lesson pages, a module for each: tokens, positions, sizes, the loss and the notes."""
+"""Lesson pages, a module for each: tokens, positions, sizes, the loss and the notes."""

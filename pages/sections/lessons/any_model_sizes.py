@@ -1,4 +1,4 @@
-"""The lesson on sizes for models of libraries: their costs at any size, from the formulas of a run without values."""
+"""Lesson on sizes for models of libraries: their costs at any size, from the formulas of a run without values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DOING = "Running the model without values"
 
 
 class RunFormulas(NamedTuple):
-    """The formulas of a run without values, and the note on where its equations were proven."""
+    """Formulas of a run without values, and the note on where its equations were proven."""
 
     scaling: Scaling
     note: str

@@ -1,4 +1,4 @@
-"""What a model costs at its sizes: parameters, arithmetic, memory at a dtype, and the formulas of all of them."""
+"""Costs of a model at its sizes: parameters, arithmetic, memory at a dtype, and the formulas of all of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FIRST_DTYPE = "bfloat16"
 
 
 class Memory(NamedTuple):
-    """The dtype that numbers are stored in, and the memory that there is."""
+    """Dtype that numbers are stored in, and the memory that there is."""
 
     dtype: str
     gigabytes: int
 
     @property
     def width(self) -> int:
-        """The bytes of a number."""
+        """Bytes of a number."""
         return DTYPES[self.dtype]
 
 

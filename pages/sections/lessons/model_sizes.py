@@ -1,4 +1,4 @@
-"""The lesson on sizes: a control for each, their cost as formula and number, and the run that confirms it."""
+"""Lesson on sizes: a control for each, their cost as formula and number, and the run that confirms it."""
 
 from __future__ import annotations
 

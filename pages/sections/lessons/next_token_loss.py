@@ -1,4 +1,4 @@
-"""The lesson on the loss: the text coloured by the loss of its tokens, the steps, and the gradient that flows back."""
+"""Lesson on the loss: the text coloured by the loss of its tokens, the steps, and the gradient that flows back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIN_DECIMAL = 1e-3
 
 
 class TextLoss(NamedTuple):
-    """The loss of a text, its tokens, and the gradient that flows back; or a sentence on why there is none."""
+    """Loss of a text, its tokens, and the gradient that flows back; or a sentence on why there is none."""
 
     loss: Loss | str
     highway: GradientNorms | str

@@ -1,4 +1,4 @@
-"""The number of operations of each kind in a block: by the note, in the block that it describes, and in any other."""
+"""Number of operations of each kind in a block: by the note, in the block that it describes, and in any other."""
 
 from __future__ import annotations
 

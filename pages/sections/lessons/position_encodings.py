@@ -1,4 +1,4 @@
-"""The lesson on positions: one kind of position encoding, from a run of the model that all kinds share."""
+"""Lesson on positions: one kind of position encoding, from a run of the model that all kinds share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DOING = "Running the model with these positions"
 
 
 class PositionSizes(NamedTuple):
-    """The visitor's choices for the model: tokens, width, heads, and whether a causal mask applies."""
+    """Visitor's choices for the model: tokens, width, heads, and whether a causal mask applies."""
 
     length: int
     width: int

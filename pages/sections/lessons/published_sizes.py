@@ -1,4 +1,4 @@
-"""The lesson on sizes for published models: one that the reader chooses, and all of them beside each other."""
+"""Lesson on sizes for published models: one that the reader chooses, and all of them beside each other."""
 
 from __future__ import annotations
 

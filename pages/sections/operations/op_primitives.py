@@ -1,4 +1,4 @@
-"""The primitives of the operations that a visitor opened: each is decomposed alone, by one more run."""
+"""Primitives of the operations that a visitor opened: each is decomposed alone, by one more run."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""The parts of the Operations page: the zoom, the table, one step, one operation, and the charts."""
+"""Parts of the Operations page: the zoom, the table, one step, one operation, and the charts."""
 
 import json
 import re

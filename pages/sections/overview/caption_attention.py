@@ -1,4 +1,4 @@
-"""The attention behind each word of a caption: the row that predicts it, and a test of whether it needs the picture."""
+"""Attention behind each word of a caption: the row that predicts it, and a test of whether it needs the picture."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""The film of a run for its page: packed once for all visitors, with the names of its beats."""
+"""Film of a run for its page: packed once for all visitors, with the names of its beats."""
 
 from __future__ import annotations
 

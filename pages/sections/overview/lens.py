@@ -1,4 +1,4 @@
-"""The lens: the answer as it forms, block by block, by the model's own last norm and head."""
+"""Lens: the answer as it forms, block by block, by the model's own last norm and head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token ids of a text: its pieces and the id of each, the only input of a text model."""
+"""Token ids of a text: its pieces and the id of each, the only input of a text model."""
 
 import streamlit as st
 

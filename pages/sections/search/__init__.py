@@ -1,1 +1,1 @@
-"""The search over everything that the app can show of a run."""
+"""Search over everything that the app can show of a run."""

@@ -1,4 +1,4 @@
-"""What can be found: steps, symbols, terms, operations, pages and lessons, each with the place that shows it.
+"""Index of what can be found: steps, symbols, terms, operations, pages and lessons, each with the place that shows it.
 
 Nothing is written for the search alone but `ALIASES`: titles, reasons and meanings are those that the pages show.
 """

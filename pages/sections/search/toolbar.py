@@ -1,4 +1,4 @@
-"""The toolbar of every page, with the search, whose index comes when it is first opened."""
+"""Toolbar of every page, with the search, whose index comes when it is first opened."""
 
 import secrets
 

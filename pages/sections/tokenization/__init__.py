@@ -1,4 +1,4 @@
-"""The kinds of input on the page Tokens, each in a file of this folder that is discovered by itself.
+"""Kinds of input on the page Tokens, each in a file of this folder that is discovered by itself.
 
 A kind assigns in literals its `TITLE`, `ICON`, `ORDER` and `WAYS`, the titles of its tokenizations by their names in
 URLs; `FIRST` is the default, where it is not the first of them. Its function `show()` draws the input, the picture and,

@@ -1,4 +1,4 @@
-"""What looks like a mistake in the code of the model that ran: a card above the steps, only where there is any."""
+"""Likely mistakes in the code of the model that ran: a card above the steps, only where there is any."""
 
 from __future__ import annotations
 

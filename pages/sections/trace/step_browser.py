@@ -1,4 +1,4 @@
-"""The Trace page around its component: the step it opens on, its data, and runs without steps."""
+"""Trace page around its component: the step it opens on, its data, and runs without steps."""
 
 import secrets
 from collections.abc import Mapping, Sequence

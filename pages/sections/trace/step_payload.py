@@ -1,4 +1,4 @@
-"""The data of the Trace page, so that the browser can step by itself: the headers of all steps, and the details of as
+"""Data of the Trace page, so that the browser can step by itself: the headers of all steps, and the details of as
 many as fit, from the requested one on."""
 
 from __future__ import annotations

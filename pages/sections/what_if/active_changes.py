@@ -1,4 +1,4 @@
-"""The changes of the run on screen, one line at the top of every page: each can be taken back, or all at once."""
+"""Changes of the run on screen, one line at the top of every page: each can be taken back, or all at once."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator

@@ -1,4 +1,4 @@
-"""The run without changes beside the changed one: the answer, the attention, the equations and the numbers."""
+"""Run without changes beside the changed one: the answer, the attention, the equations and the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brush that hides patches on the photo itself: what the browser needs for it, and what it hands over."""
+"""Brush that hides patches on the photo itself: what the browser needs for it, and what it hands over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The panel "What if?" beside a picture: what can be changed here, and what that does to the answer.
+"""Panel "What if?" beside a picture: what can be changed here, and what that does to the answer.
 
 It is drawn only while it is open, so a page without changes costs nothing more.
 """

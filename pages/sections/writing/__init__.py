@@ -1,1 +1,1 @@
-"""The parts of the lesson on writing."""
+"""Parts of the lesson on writing."""

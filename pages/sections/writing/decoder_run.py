@@ -1,4 +1,4 @@
-"""The run on screen and the run that reads its last token after a cache, computed once for all who look at it."""
+"""Run on screen and the run that reads its last token after a cache, computed once for all who look at it."""
 
 from __future__ import annotations
 

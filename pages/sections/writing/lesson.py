@@ -1,4 +1,4 @@
-"""The lesson on writing: the next token, the mask and the cache, one step against all, and padding."""
+"""Lesson on writing: the next token, the mask and the cache, one step against all, and padding."""
 
 from __future__ import annotations
 

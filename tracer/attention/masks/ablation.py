@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AblationResult(NamedTuple):
-    """The model's predictions with the picture masked in some blocks, one entry for each word that it predicts.
+    """Model's predictions with the picture masked in some blocks, one entry for each word that it predicts.
 
     `words` are the words of the text and, last, the most probable next one; `open` and `closed` their probabilities
     with all blocks open and with some closed, `best` and `instead` the most probable words at these places.

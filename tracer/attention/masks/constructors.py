@@ -1,4 +1,4 @@
-"""The masks that models add to their scores: 0 where a query may look, -∞ where it may not."""
+"""Masks that models add to their scores: 0 where a query may look, -∞ where it may not."""
 
 from __future__ import annotations
 

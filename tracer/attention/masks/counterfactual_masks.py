@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Prediction(NamedTuple):
-    """The mask of the first block, bool `[S_q, S_k]`, True where open, and the model's result."""
+    """Mask of the first block, bool `[S_q, S_k]`, True where open, and the model's result."""
 
     cells: torch.Tensor
     result: Mapping[str, Any]

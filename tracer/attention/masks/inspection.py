@@ -1,4 +1,4 @@
-"""The mask that ran: the keys that each query may attend to, read from the scores of a trace."""
+"""Mask that ran: the keys that each query may attend to, read from the scores of a trace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RowsOfHeads(NamedTuple):
 
 
 class MaskValues(NamedTuple):
-    """The number that a mask has in every open cell, and in every closed one: 0 and -∞, or other numbers of the code.
+    """Number that a mask has in every open cell, and in every closed one: 0 and -∞, or other numbers of the code.
 
     None where there is no such cell, or where the cells have different numbers.
     """
@@ -54,7 +54,7 @@ class RowSums(NamedTuple):
 
 
 class SegmentVisibility(NamedTuple):
-    """The view of one segment on another: the share of (query, key) cells that are visible, 0 to 1."""
+    """View of one segment on another: the share of (query, key) cells that are visible, 0 to 1."""
 
     queries: str
     keys: str

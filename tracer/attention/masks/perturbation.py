@@ -1,4 +1,4 @@
-"""The influence proof: change one token of the input, run again, and list the positions whose outputs moved."""
+"""Influence proof: change one token of the input, run again, and list the positions whose outputs moved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ChangedPositions(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """The residual stream at the input of a tower's first block, and at the output of its last: `[B, S, D]` each."""
+    """Residual stream at the input of a tower's first block, and at the output of its last: `[B, S, D]` each."""
 
     entering: torch.Tensor
     leaving: torch.Tensor

@@ -1,4 +1,4 @@
-"""The rows of one photo: one of the photo, one for each head, and one of the hiding test."""
+"""Rows of one photo: one of the photo, one for each head, and one of the hiding test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ THUMBNAIL = 320
 
 
 class PhotoRows:
-    """The rows of photos of one model, for the heads of a tower, the first by default. The first photo that can be read
+    """Rows of photos of one model, for the heads of a tower, the first by default. The first photo that can be read
     is traced once, for the lines of the heads."""
 
     def __init__(self, model: Model, part: str | None = None):

@@ -1,4 +1,4 @@
-"""The photos of a survey: the files of a folder, or the rows of a Parquet file, in an order that stays."""
+"""Photos of a survey: the files of a folder, or the rows of a Parquet file, in an order that stays."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def open_source(data: str | Path) -> PhotoSource:
 
 
 class Folder:
-    """The photos below a folder, by their paths. The label is the name of the folder in which a photo lies."""
+    """Photos below a folder, by their paths. The label is the name of the folder in which a photo lies."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -75,7 +75,7 @@ class Folder:
 
 
 class ParquetFile:
-    """The rows of a Parquet file with a column of photos, as bytes or as structs with `bytes`, and perhaps labels."""
+    """Rows of a Parquet file with a column of photos, as bytes or as structs with `bytes`, and perhaps labels."""
 
     def __init__(self, path: Path):
         import pyarrow.lib as lib  # an extra

@@ -1,4 +1,4 @@
-"""The file of a survey: its columns, and the fingerprint of what it is a survey of."""
+"""File of a survey: its columns, and the fingerprint of what it is a survey of."""
 
 from __future__ import annotations
 

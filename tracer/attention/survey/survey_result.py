@@ -29,7 +29,7 @@ HEADS, BLOCKS, CELLS = 1024, 1024, 4096
 
 @dataclass(frozen=True, eq=False)
 class SurveyResult:
-    """The numbers of a survey, of photos that could be read.
+    """Numbers of a survey, of photos that could be read.
 
     `tables` are `[photos, blocks, heads]` by the names of `TABLES`, `hiding` and `facts` arrays `[photos]` by those of
     `HIDING_COLUMNS` and `PHOTO`; NaN where a number is not known. `flips` is True where another answer becomes the most

@@ -1,4 +1,4 @@
-"""The axes of a tensor as tuples of atoms, followed through layout ops.
+"""Axes of a tensor as tuples of atoms, followed through layout ops.
 
 An atom is a stretch of indices that was one axis somewhere, such as heads or keys. A view that parts an axis parts its
 atoms, one that joins axes lists several; an axis of size 1 has none. A slice of an axis is an atom that is `of` others.

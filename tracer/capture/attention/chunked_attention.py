@@ -1,4 +1,4 @@
-"""The pieces of a layer whose attention runs in several: single heads, segments of queries, or of the batch.
+"""Pieces of a layer whose attention runs in several: single heads, segments of queries, or of the batch.
 
 Pieces are attentions of which none reads what another made, and whose contexts one op puts side by side. Laid together
 they are one attention, where their sizes and what was done to their scores allow; else one sentence says why not.
@@ -21,7 +21,7 @@ CHUNKS_PROBLEM = "its attention ran in {count} pieces that don't make up one mat
 
 
 class AttentionOutput(NamedTuple):
-    """The output of an attention, after layout ops: its record, its module, its axes, and their atoms that are queries
+    """Output of an attention, after layout ops: its record, its module, its axes, and their atoms that are queries
     or features."""
 
     record: int
@@ -32,7 +32,7 @@ class AttentionOutput(NamedTuple):
 
 
 class ChunkMerger:
-    """The outputs of a run's attentions, followed to the op that concatenates several."""
+    """Outputs of a run's attentions, followed to the op that concatenates several."""
 
     def __init__(self, ops: list, settings: dict[int, tuple]):
         self._ops, self._settings = ops, settings

@@ -36,7 +36,7 @@ def _rows(queries: int) -> range:
 
 
 class AttentionDetector:
-    """The attention ops of one run, in order."""
+    """Attention ops of one run, in order."""
 
     def __init__(self, ops: list, store: TensorStore, inputs: dict[str, torch.Tensor]):
         self.records: list[AttentionRecord] = []

@@ -10,7 +10,7 @@ from tracer.utils.internals.torch_internals import storage_id
 
 
 class ScoreOpChains:
-    """The chains of one run."""
+    """Chains of one run."""
 
     def __init__(self, store: TensorStore):
         self._store = store

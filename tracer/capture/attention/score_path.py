@@ -1,4 +1,4 @@
-"""The path from a product of queries and keys to the softmax over it: the axes, and the ops on the scores.
+"""Path from a product of queries and keys to the softmax over it: the axes, and the ops on the scores.
 
 Queries, keys and all that was added or filled in are arranged as `[batch…, heads, queries, keys]`, whatever the model's
 own order was. The search begins at the softmax and goes back through ops that only lay scores out, and through what the
@@ -35,7 +35,7 @@ CELLS = 1 << 24
 
 
 class PathLost(Exception):
-    """The reason why scores can't be read, in words."""
+    """Reason why scores can't be read, in words."""
 
 
 class OpCall(NamedTuple):
@@ -68,7 +68,7 @@ class ChainLink(NamedTuple):
 
 
 class ScoreOperands(NamedTuple):
-    """The operands of a softmax: `q` `[batch…, heads, queries, d_k]`, `k` `[batch…, heads, keys, d_k]`, and the links
+    """Operands of a softmax: `q` `[batch…, heads, queries, d_k]`, `k` `[batch…, heads, keys, d_k]`, and the links
     with their tensors arranged in the same way. `axes` are those of the softmax's input and `groups` how they are
     arranged; `edited` says that something was written into a part of the scores."""
 
@@ -83,7 +83,7 @@ class ScoreOperands(NamedTuple):
 
 
 class ScorePath:
-    """The axes of scores and the ops on them, followed from their product to their use."""
+    """Axes of scores and the ops on them, followed from their product to their use."""
 
     def __init__(self, reader: ScoreReader, product: OpCall, steps: list[PathStep]):
         self.reader, self._product = reader, product

@@ -15,7 +15,7 @@ MOVEMENTS = ops_with("movement")
 
 
 class AttentionWeights(NamedTuple):
-    """The weights of a softmax: its op, the axes (None if they are lost), which of their atoms are keys, queries and
+    """Weights of a softmax: its op, the axes (None if they are lost), which of their atoms are keys, queries and
     heads, whether they were `read` back to queries and keys, the ops that changed them, whether they were broadcast
     over values, and the other softmaxes that they are a sum with."""
 
@@ -38,7 +38,7 @@ class ConsumedWeights(NamedTuple):
 
 
 class WeightTracker:
-    """The weights of one run that have not met values yet, by their op."""
+    """Weights of one run that have not met values yet, by their op."""
 
     def __init__(self, reader: ScoreReader):
         self._reader = reader

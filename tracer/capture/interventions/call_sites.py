@@ -9,7 +9,7 @@ from tracer.capture.composite_calls import CallLog
 
 
 class CallSite(NamedTuple):
-    """The `ordinal`-th call of the op `name` in the `call`-th call of the module `path`; all count from 0."""
+    """`ordinal`-th call of the op `name` in the `call`-th call of the module `path`; all count from 0."""
 
     path: str
     call: int

@@ -1,4 +1,4 @@
-"""The dispatch mode that replaces values: it stands above the recorder, and works without one."""
+"""Dispatch mode that replaces values: it stands above the recorder, and works without one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tracer.utils.internals.torch_internals import (
 
 
 class Intervention(NamedTuple):
-    """The replacement of what a call returns: its output at `position` becomes `change(output, *others)`.
+    """Replacement of what a call returns: its output at `position` becomes `change(output, *others)`.
 
     The site may be that of a parameter: all calls then read the new value, and the parameter stays as it is. The others
     are outputs of earlier calls, or parameters: `reads`. Without a `change`, a fused attention is computed as written

@@ -1,1 +1,1 @@
-"""The tensors of a run: which are kept, which op produced each, and what a module held before."""
+"""Tensors of a run: which are kept, which op produced each, and what a module held before."""

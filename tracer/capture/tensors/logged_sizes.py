@@ -64,7 +64,7 @@ class SizeLog(TorchFunctionMode):
 
 
 class LoggedNumber:
-    """The base of numbers that follow from sizes: they log comparisons, and their results do so, too."""
+    """Base of numbers that follow from sizes: they log comparisons, and their results do so, too."""
 
     term: Term
     depth: int

@@ -1,4 +1,4 @@
-"""The identity of tensors and their producers, also after in-place writes through views."""
+"""Identity of tensors and their producers, also after in-place writes through views."""
 
 from __future__ import annotations
 

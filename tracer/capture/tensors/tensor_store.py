@@ -121,7 +121,7 @@ class TensorStore:
 
 
 class InputGuard:
-    """The caller's tensors, put back as they were after a forward that writes into them; the kept tensors stay as they
+    """Caller's tensors, put back as they were after a forward that writes into them; the kept tensors stay as they
     were in the run."""
 
     def __init__(self, tensors: list[torch.Tensor], store: TensorStore):

@@ -1,4 +1,4 @@
-"""The values of a run by their keys: a tensor's present value, also after a write into its memory."""
+"""Values of a run by their keys: a tensor's present value, also after a write into its memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ref(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The layout of a tensor in its storage: shape, strides and offset."""
+    """Layout of a tensor in its storage: shape, strides and offset."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
 
 
 class ValueVersions:
-    """The key of every tensor that the run computed or received, also of those that were written into."""
+    """Key of every tensor that the run computed or received, also of those that were written into."""
 
     def __init__(self, named: dict[str, Tensor], store: TensorStore, on_overwrite):
         if any(tensor.is_nested for tensor in named.values()):
@@ -48,7 +48,7 @@ class ValueVersions:
 
     @cached_property
     def _places(self) -> dict[tuple, str]:
-        """The storage ranges of named tensors, to recognise aliases."""
+        """Storage ranges of named tensors, to recognise aliases."""
         return {_place(tensor): key for tensor, key in self._names.values()}
 
     def record(self, tensor: Tensor, key: str) -> Ref:

@@ -1,4 +1,4 @@
-"""The shapes of what the functions of one file assign, take and return, in the order in which they ran."""
+"""Shapes of what the functions of one file assign, take and return, in the order in which they ran."""
 
 from __future__ import annotations
 

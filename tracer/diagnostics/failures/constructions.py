@@ -1,4 +1,4 @@
-"""The line of a constructor that built a module, from the source of the classes around it."""
+"""Line of a constructor that built a module, from the source of the classes around it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tracer.utils import python_source
 
 @dataclass(frozen=True)
 class Construction:
-    """The call in the source that built a module: its file, its node, the file's lines, and the function around it."""
+    """Call in the source that built a module: its file, its node, the file's lines, and the function around it."""
 
     file: str
     lines: list[str]

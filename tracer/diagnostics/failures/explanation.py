@@ -1,4 +1,4 @@
-"""The record of why a forward failed, as plain data that prints itself."""
+"""Record of why a forward failed, as plain data that prints itself."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Edit:
 
     @property
     def line(self) -> int:
-        """The number of the first line."""
+        """Number of the first line."""
         return self.start[0]
 
     def diff(self) -> str:
@@ -128,7 +128,7 @@ class Explanation:
 
     @property
     def step(self) -> Step | None:
-        """The last line of the textbook that ran."""
+        """Last line of the textbook that ran."""
         return self.steps[-1] if self.steps else None
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""The place of an error in the user's code: the frame, the line, the expression, and the values that it reads."""
+"""Place of an error in the user's code: the frame, the line, the expression, and the values that it reads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Expression:
 
     @property
     def atom(self) -> str:
-        """The text, with parentheses where something may not follow it directly."""
+        """Text, with parentheses where something may not follow it directly."""
         whole = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Tuple)
         return self.text if isinstance(self.node, whole) else f"({self.text})"
 
@@ -80,7 +80,7 @@ class FailureSite:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines of the file, or those of `text` where an edited one ran, [] where it can't be read."""
+        """Lines of the file, or those of `text` where an edited one ran, [] where it can't be read."""
         if self.text is not None:
             return list(self.text)
         linecache.checkcache(self.file)
@@ -88,7 +88,7 @@ class FailureSite:
 
     @cached_property
     def tree(self) -> ast.Module | None:
-        """The syntax tree of the file."""
+        """Syntax tree of the file."""
         try:
             return python_source.parse("".join(self.lines)) if self.lines else None
         except (SyntaxError, ValueError):
@@ -100,7 +100,7 @@ class FailureSite:
 
     @cached_property
     def node(self) -> ast.AST | None:
-        """The innermost expression or statement that failed."""
+        """Innermost expression or statement that failed."""
         if self.tree is None or self.columns is None:
             return None
         end, first, last = self.columns
@@ -114,7 +114,7 @@ class FailureSite:
 
     @cached_property
     def span(self) -> tuple[int, int] | None:
-        """The columns of the failed expression in its stripped line."""
+        """Columns of the failed expression in its stripped line."""
         if self.columns is None or not self.lines:
             return None
         end, first, last = self.columns
@@ -156,7 +156,7 @@ class FailureSite:
 
     @cached_property
     def operands(self) -> tuple[Expression, ...]:
-        """The expressions that the failed one takes, in order."""
+        """Expressions that the failed one takes, in order."""
         return tuple(map(self.expression, _operand_nodes(self.node)))
 
     def name_of(self, value: Any) -> str:

@@ -41,7 +41,7 @@ class OtherFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class FailingVocabulary(Vocabulary):
-    """The named sizes of a module whose forward raises. `outcomes` are the messages by sizes, "" where it ran to its
+    """Named sizes of a module whose forward raises. `outcomes` are the messages by sizes, "" where it ran to its
     end; `line` is where the error that is explained came from."""
 
     line: tuple[str, int] | None = None
@@ -104,7 +104,7 @@ def call_tensors(recording: Recording) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of a failed run in symbols.
+    """Shapes of a failed run in symbols.
 
     `symbolic` has those of inputs and parameters by name, and `operands` those of the failed call's tensors, in order.
     `probes` are sizes at which the module came to the same call, `messages` the error at those. `build(sizes)` returns

@@ -27,7 +27,7 @@ MIN_SIMILARITY = 0.6
 
 @dataclass(frozen=True)
 class Sentence:
-    """The kind of an error, and its reason."""
+    """Kind of an error, and its reason."""
 
     kind: str
     message: str

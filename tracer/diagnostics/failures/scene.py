@@ -1,4 +1,4 @@
-"""What is known of a failed call: its tensors, what the code calls them, their shapes, and where they come from."""
+"""Facts of a failed call: its tensors, what the code calls them, their shapes, and where they come from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REFLECTED_OPERATORS = frozenset("radd rsub rmul rtruediv rdiv rpow rmatmul rand 
 
 @dataclass(frozen=True, eq=False)
 class Clash:
-    """What does not fit: the kind of call, the reason in a sentence, the axes of its tensors that clash, by the
+    """Mismatch of a call: the kind of call, the reason in a sentence, the axes of its tensors that clash, by the
     tensor's `id`, and the names of tensors that the code has no name for."""
 
     kind: str
@@ -49,22 +49,22 @@ class Scene:
 
     @property
     def call(self) -> FailedCall | None:
-        """The call of PyTorch that failed, None where code around it did."""
+        """Call of PyTorch that failed, None where code around it did."""
         return self.run.recording.failed_call
 
     @cached_property
     def tensors(self) -> list[tuple[str, Tensor]]:
-        """The tensors of the failed call, with their places in it."""
+        """Tensors of the failed call, with their places in it."""
         return list(named_tensors("", (self.call.args, self.call.kwargs))) if self.call else []
 
     @cached_property
     def module(self) -> nn.Module | None:
-        """The module whose forward failed: `Linear` where the line calls it, else the one that the line is in."""
+        """Module whose forward failed: `Linear` where the line calls it, else the one that the line is in."""
         return self.site.modules[-1] if self.site.modules else None
 
     @cached_property
     def path(self) -> str:
-        """The path of that module."""
+        """Path of that module."""
         return path_of(self.run.module, self.module) if self.module is not None else ""
 
     def path_of(self, module: nn.Module) -> str:
@@ -73,7 +73,7 @@ class Scene:
 
     @property
     def is_module_call(self) -> bool:
-        """Whether the failed line calls a module of PyTorch, in which the call failed."""
+        """True if the failed line calls a module of PyTorch, in which the call failed."""
         return len(self.site.modules) > self.site.own
 
     def symbolic(self, tensor: Tensor) -> tuple[str, ...] | None:
@@ -126,7 +126,7 @@ class Scene:
 
     @cached_property
     def _texts(self) -> dict[int, str]:
-        """The operands of the failed line by the `id` of their tensors, where these are as many and in their order."""
+        """Operands of the failed line by the `id` of their tensors, where these are as many and in their order."""
         operands = [o for o in self.site.operands if o.value is UNKNOWN or isinstance(o.value, Tensor)]
         if self.call is None or self.is_module_call or len(operands) != len(self.tensors):
             return {}

@@ -61,7 +61,7 @@ class Candidate:
 
 @dataclass
 class Trials:
-    """The trials of one error. `line` is the user's line that it came from, None where only modules of PyTorch ran.
+    """Trials of one error. `line` is the user's line that it came from, None where only modules of PyTorch ran.
     `attempts` counts the repairs that were tried."""
 
     run: FailedRun

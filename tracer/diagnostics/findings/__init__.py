@@ -1,4 +1,4 @@
-"""What runs, and is probably not what was meant: rules, each with a check on the run.
+"""Findings, which run and are probably not what was meant: rules, each with a check on the run.
 
 Every file of this folder with `RULES` holds a family of them, found by itself. A rule's evidence comes from the run:
 its graph, its symbols, its masks, or a second run. Names alone never accuse.

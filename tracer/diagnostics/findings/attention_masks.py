@@ -29,7 +29,7 @@ TRUE = torch.tensor(True)
 
 
 class MaskCells(NamedTuple):
-    """The mask of one attention: which keys each query sees, `[B, S_q, S_k]`, in the first head, and the queries from
+    """Mask of one attention: which keys each query sees, `[B, S_q, S_k]`, in the first head, and the queries from
     which it hides everything by finite numbers, `[B, S_q]`."""
 
     record: AttentionRecord
@@ -151,7 +151,7 @@ class Padding(NamedTuple):
 
 
 class PaddingSearch:
-    """The padding of a run, by its tokens: ids of the row of a table that stands for padding, or zeros that fill up
+    """Padding of a run, by its tokens: ids of the row of a table that stands for padding, or zeros that fill up
     some samples at the end."""
 
     def __init__(self, run: RunView):

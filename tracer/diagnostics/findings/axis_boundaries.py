@@ -31,7 +31,7 @@ Formula: TypeAlias = Any  # sympy has no types of its own
 
 
 class Crossing(NamedTuple):
-    """The axis of the result before which a boundary of the result lies inside an axis of the operand."""
+    """Axis of the result before which a boundary of the result lies inside an axis of the operand."""
 
     result: int
     operand: int

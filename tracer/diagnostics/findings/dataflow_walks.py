@@ -17,7 +17,7 @@ MAX_CALLS = 16
 
 
 class AxisSum(NamedTuple):
-    """The call that sums over an axis of what came from a value, and the axis that it sums over: the one that was
+    """Call that sums over an axis of what came from a value, and the axis that it sums over: the one that was
     followed, or another one of the same tensor. `between` are the calls on the way."""
 
     call: int

@@ -1,4 +1,4 @@
-"""What a module holds: dropout that is still on, and parameters that nothing depends on."""
+"""Findings on what a module holds: dropout that is still on, and parameters that nothing depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of a rule, and of what it reports."""
+"""Interface of a rule, and of what it reports."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class Rule(NamedTuple):
 
     @property
     def document(self) -> str:
-        """The section about it: `docs/findings.md#axes-mixed`."""
+        """Section about it: `docs/findings.md#axes-mixed`."""
         return f"{DOCUMENT}#{self.kind.replace(' ', '-')}"

@@ -1,4 +1,4 @@
-"""The run as rules read it: its record, its graph, its values, and second runs of its module."""
+"""Run as rules read it: its record, its graph, its values, and second runs of its module."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class RunView:
 
     @property
     def replay(self) -> Replay | None:
-        """The recipe to run the module again."""
+        """Recipe to run the module again."""
         return self.trace.replay  # type: ignore[return-value] # the record knows it by its protocol
 
     @cached_property
     def repeatable(self) -> bool:
-        """Whether the module is there, has values, and is small enough to be run again unasked."""
+        """True if the module is there, has values, and is small enough to be run again unasked."""
         if self.replay is None or self.graph is None:
             return False
         tensors = [*self.replay.module.parameters(), *self.replay.module.buffers()]
@@ -47,7 +47,7 @@ class RunView:
 
     @cached_property
     def graph(self) -> Graph | None:
-        """The calls of the run with their arguments; None for a trace without its model."""
+        """Calls of the run with their arguments; None for a trace without its model."""
         return None if self.replay is None else Graph.of(self.replay.calls, has_lowering)
 
     def run(
@@ -69,17 +69,17 @@ class RunView:
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor]:
-        """The tensors that forward was given, by name."""
+        """Tensors that forward was given, by name."""
         return {} if self.replay is None else inputs_of(self.replay.module, self.replay.args, self.replay.kwargs)
 
     @cached_property
     def trains(self) -> bool:
-        """Whether the module is in training mode, or is a function, which has no mode."""
+        """True if the module is in training mode, or is a function, which has no mode."""
         return self.replay is None or isinstance(self.replay.module, Function) or self.replay.module.training
 
     @cached_property
     def draws(self) -> bool:
-        """Whether the run draws random numbers, which differ between the samples of a batch."""
+        """True if the run draws random numbers, which differ between the samples of a batch."""
         names = {base(op.op) for op in self.trace.ops}
         dropout = self.graph is not None and any(
             call.arguments.get("dropout_p") for call in self.graph.calls if call.name == ATTENTION
@@ -91,7 +91,7 @@ class RunView:
 
     @cached_property
     def values(self) -> Recording:
-        """The same run again, with the values of its ops kept, by the keys of the graph."""
+        """Repetition of the run, with the values of its ops kept, by the keys of the graph."""
         return self.run()
 
     def value(self, key: str) -> torch.Tensor | None:
@@ -119,7 +119,7 @@ class RunView:
 
     @cached_property
     def users(self) -> dict[int, list[int]]:
-        """The ops that read the result of each op."""
+        """Ops that read the result of each op."""
         users: dict[int, list[int]] = {}
         for op in self.trace.ops:
             for maker in {tensor.maker for tensor in op.inputs if isinstance(tensor.maker, int)}:

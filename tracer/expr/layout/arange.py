@@ -17,7 +17,7 @@ def range_latex(length: sympy.Expr, printer) -> str:
 
 
 class Arange(Node):
-    """The numbers `[T]` from 0 up to T - 1."""
+    """Numbers `[T]` from 0 up to T - 1."""
 
     def _latex(self, printer) -> str:
         return range_latex(self.args[0], printer)
@@ -34,7 +34,7 @@ MAX_PRINTED = 3
 
 
 class ArangeFrom(Node):
-    """The numbers `[n]` from a first one on, with a constant step: `ArangeFrom(n, 1, 1)` is
+    """Numbers `[n]` from a first one on, with a constant step: `ArangeFrom(n, 1, 1)` is
     1, 2, … n."""
 
     def __new__(cls, length, first, step):
@@ -55,7 +55,7 @@ class ArangeFrom(Node):
 
 
 class Identity(Node):
-    r"""The matrix `[n, m]` with 1 on the diagonal, 0 elsewhere: `\mathbb{I}_{T}`, `\mathbb{I}_{S \times T}`."""
+    r"""Matrix `[n, m]` with 1 on the diagonal, 0 elsewhere: `\mathbb{I}_{T}`, `\mathbb{I}_{S \times T}`."""
 
     def __new__(cls, rows, columns):
         return super().__new__(cls, *map(sympy.sympify, (rows, columns)))
@@ -92,7 +92,7 @@ class Linspace(Linear, _FunctionCall):
 
 
 class Nonzero(_FunctionCall):
-    """The places `[n, rank]` of all numbers but 0, row by row; `Nonzero(x, count=n)`."""
+    """Places `[n, rank]` of all numbers but 0, row by row; `Nonzero(x, count=n)`."""
 
     word = r"\operatorname{nonzero}"
     fields = ("count",)

@@ -110,7 +110,7 @@ class _Indexing(_WithFields):
 
 
 class Index(Copies, _Indexing):
-    """The cells at places that tensors say: `Index(X, t, entries=(None, "t", None))` is `X[:, t]`; several tensors of
+    """Cells at places that tensors say: `Index(X, t, entries=(None, "t", None))` is `X[:, t]`; several tensors of
     places run together. `result` is the shape that is made, where masks choose."""
 
     fields = ("entries", "result")

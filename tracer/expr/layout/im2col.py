@@ -52,7 +52,7 @@ class _Columns(_FunctionCall):
 
 
 class WindowColumns(Copies, _Columns):
-    """The windows of a picture, each as one column: `[B, C, H, W]` to `[B, C·k², L]`; around the picture are zeros."""
+    """Windows of a picture, each as one column: `[B, C, H, W]` to `[B, C·k², L]`; around the picture are zeros."""
 
     word = r"\operatorname{im2col}"
 

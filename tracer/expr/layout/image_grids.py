@@ -26,7 +26,7 @@ class Operator(Layout):
 
 
 class Unfold(Patches):
-    """The unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
+    """Unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
 
     `Unfold(image, P)` is what `torch.nn.functional.unfold` gives, transposed. It is printed with the order of a patch's
     numbers, chw: channel, row, column; `Patches` flattens channels-last, hwc.
@@ -44,7 +44,7 @@ class Unfold(Patches):
 
 
 class RowsFrom(Indexing, Node):
-    """The rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
+    """Rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
 
     def _latex(self, printer) -> str:
         return rf"{{{self.args[0].factor_latex(printer)}}}_{{[{printer._print(self.args[1])}:]}}"
@@ -78,7 +78,7 @@ class Grid(Operator, Node):
 
 
 class Fold(Operator, Node):
-    """The inverse of cutting to patches: `[B, H/P, W/P, P²K]`, each cell channels-last, to `[B, H, W, K]`."""
+    """Inverse of cutting to patches: `[B, H/P, W/P, P²K]`, each cell channels-last, to `[B, H, W, K]`."""
 
     NAME = "fold"
 
@@ -126,7 +126,7 @@ class WindowPartition(Operator, Node):
 
 
 class WindowReverse(Operator, Node):
-    """The inverse of cutting into windows: `[B·nm/w², w², D]` to `[B, n, m, D]`."""
+    """Inverse of cutting into windows: `[B·nm/w², w², D]` to `[B, n, m, D]`."""
 
     NAME = "unwindow"
 

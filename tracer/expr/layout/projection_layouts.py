@@ -11,7 +11,7 @@ from tracer.expr.provenance_rules import BroadcastLeading, Indexing, Layout, Sli
 
 
 class FlattenKernel(Layout, Node):
-    """The kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
+    """Kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
     `[CP², D]`, in the order of `Unfold`."""
 
     def _latex(self, printer) -> str:
@@ -47,7 +47,7 @@ class Columns(Indexing, Node):
 
 
 class TransposeBatchSeq(Layout, Node):
-    """The first two axes exchanged: `TransposeBatchSeq(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
+    """First two axes exchanged: `TransposeBatchSeq(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
     `nn.MultiheadAttention`."""
 
     def _latex(self, printer) -> str:
@@ -86,7 +86,7 @@ class Squeeze(Indexing, Node):
 
 
 class ExpandLeading(BroadcastLeading, Node):
-    """The same tensor for each of a batch: `ExpandLeading(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
+    """Repetition of a tensor for each of a batch: `ExpandLeading(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
 
     @property
     def cells(self) -> str:
@@ -103,7 +103,7 @@ class ExpandLeading(BroadcastLeading, Node):
 
 
 class PositionIds(Node):
-    """The position numbers, `[1, T]`: 0, 1, … T - 1."""
+    """Position numbers, `[1, T]`: 0, 1, … T - 1."""
 
     def _latex(self, printer) -> str:
         return range_latex(self.args[0], printer)

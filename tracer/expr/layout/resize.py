@@ -12,7 +12,7 @@ from tracer.expr.provenance_rules import Linear
 
 
 class Interpolate(Linear, _FunctionCall):
-    """The last axes at other sizes: `sizes`, one for each; `how` is "nearest", "exact", "linear" or "cubic".
+    """Last axes at other sizes: `sizes`, one for each; `how` is "nearest", "exact", "linear" or "cubic".
 
     Cell i of m lies over `(i + ½) n/m - ½` of n (at `i (n - 1)/(m - 1)` with `corners`); "nearest" takes cell ⌊i n/m⌋,
     "exact" ⌊(i + ½) n/m⌋.

@@ -82,7 +82,7 @@ class Over(LinearSum, Node):
 
 
 class Transposed(Layout, Node):
-    """The last two axes exchanged."""
+    """Last two axes exchanged."""
 
     def _latex(self, printer) -> str:
         return rf"{{{self.args[0].factor_latex(printer)}}}^{{\top}}"

@@ -99,7 +99,7 @@ class Remainder(_Elementwise):
 
 
 class Minimum(SelectOne, _FunctionCall):
-    """The smaller of two numbers."""
+    """Smaller of two numbers."""
 
     word = r"\min"
 
@@ -108,7 +108,7 @@ class Minimum(SelectOne, _FunctionCall):
 
 
 class Maximum(SelectOne, _FunctionCall):
-    """The larger of two numbers."""
+    """Larger of two numbers."""
 
     word = r"\max"
 

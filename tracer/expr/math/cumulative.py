@@ -73,7 +73,7 @@ class LogSoftmax(_AlongAxis):
 
 
 class CumProd(_AlongAxis):
-    """The running product: of each number and all before it."""
+    """Running product: of each number and all before it."""
 
     word = r"\operatorname{cumprod}"
     first = 1
@@ -94,7 +94,7 @@ class CumProd(_AlongAxis):
 
 
 class CumSum(Linear, CumProd):
-    """The running sum: of each number and all before it."""
+    """Running sum: of each number and all before it."""
 
     word = r"\operatorname{cumsum}"
     first = 0

@@ -104,13 +104,13 @@ class Log1p(_UnaryFunction):
 
 
 class Cast(_UnaryFunction):
-    r"""The nearest number that a dtype holds: `Cast(x, to="float16")`, printed as `\operatorname{float16}(x)`."""
+    r"""Nearest number that a dtype holds: `Cast(x, to="float16")`, printed as `\operatorname{float16}(x)`."""
 
     fields = ("to",)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype that the numbers are cast to."""
+        """Dtype that the numbers are cast to."""
         return getattr(torch, self.get("to"))
 
     def _latex(self, printer) -> str:

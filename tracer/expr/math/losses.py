@@ -1,4 +1,4 @@
-r"""The likelihood of labels: `-\frac{1}{n} \sum_{i} \log\operatorname{softmax}\left(Z\right)_{i,\,y_{i}}`."""
+r"""Likelihood of labels: `-\frac{1}{n} \sum_{i} \log\operatorname{softmax}\left(Z\right)_{i,\,y_{i}}`."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ Prod = function(
 
 
 class Max(ArgSelect, _Reduction):
-    """The largest number."""
+    """Largest number."""
 
     word = r"\max"
 
@@ -81,7 +81,7 @@ class Max(ArgSelect, _Reduction):
 
 
 class Min(ArgSelect, _Reduction):
-    """The smallest number."""
+    """Smallest number."""
 
     word = r"\min"
 
@@ -136,7 +136,7 @@ class LogSumExp(_Reduction):
 
 
 class Variance(_Reduction):
-    """The mean of `(x - μ)²`; with `less` (1: unbiased) the sum is divided by n - less."""
+    """Mean of `(x - μ)²`; with `less` (1: unbiased) the sum is divided by n - less."""
 
     word = r"\operatorname{var}"
     fields = ("less", "axes", "labels", "keep")
@@ -152,7 +152,7 @@ class Variance(_Reduction):
 
 
 class Std(Variance):
-    """The root of the variance."""
+    """Root of the variance."""
 
     word = r"\operatorname{std}"
 

@@ -12,7 +12,7 @@ from tracer.expr.provenance_rules import ArgSelect, OfAll
 
 
 class Sort(ArgSelect, _AlongAxis):
-    """The numbers of each row in order; `down` has the largest first."""
+    """Numbers of each row in order; `down` has the largest first."""
 
     word = r"\operatorname{sort}"
     fields: tuple[str, ...] = ("down", "axes", "labels")
@@ -35,7 +35,7 @@ class Sort(ArgSelect, _AlongAxis):
 
 
 class _SortIndices(Sort):
-    """The indices of sorted numbers. Of several that are equal any may come first."""
+    """Indices of sorted numbers. Of several that are equal any may come first."""
 
     def along_last(self, x) -> torch.Tensor:
         return self.order(x)
@@ -52,13 +52,13 @@ class _SortIndices(Sort):
 
 
 class ArgSort(_SortIndices):
-    """The indices that sort a row, from 0."""
+    """Indices that sort a row, from 0."""
 
     word = r"\operatorname{argsort}"
 
 
 class TopK(Sort):
-    """The k largest numbers of each row, the largest first; the smallest, if not `down`."""
+    """K largest numbers of each row, the largest first; the smallest, if not `down`."""
 
     word = r"\operatorname{top}"
     fields = ("k", "down", "axes", "labels")
@@ -82,6 +82,6 @@ class TopK(Sort):
 
 
 class ArgTopK(_SortIndices, TopK):
-    """The indices of the k largest numbers of each row, from 0."""
+    """Indices of the k largest numbers of each row, from 0."""
 
     word = r"\operatorname{argtop}"

@@ -10,7 +10,7 @@ from tracer.expr.provenance_rules import Copies, Elementwise, RowWise, Standardi
 
 
 class FirstOf(Node):
-    """The index of the first occurrence of a token number in each row: `[K, T]` to `[K]`, from 0; 0 if there is
+    """Index of the first occurrence of a token number in each row: `[K, T]` to `[K]`, from 0; 0 if there is
     none."""
 
     def _latex(self, printer) -> str:

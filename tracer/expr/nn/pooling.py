@@ -78,7 +78,7 @@ class _Pooling(OfAll, _FunctionCall):
 
 
 class MaxPool(ArgSelect, _Pooling):
-    """The largest number of each window."""
+    """Largest number of each window."""
 
     word = r"\operatorname{maxpool}"
 
@@ -91,7 +91,7 @@ class MaxPool(ArgSelect, _Pooling):
 
 
 class AveragePool(Linear, _Pooling):
-    """The mean of each window; `bare` leaves out the zeros around the picture, `divisor` is given instead of how many
+    """Mean of each window; `bare` leaves out the zeros around the picture, `divisor` is given instead of how many
     numbers there are."""
 
     alone = False
@@ -152,7 +152,7 @@ class _AdaptivePooling(OfAll, _FunctionCall):
 
 
 class AdaptiveAverage(Linear, _AdaptivePooling):
-    """The mean of each window."""
+    """Mean of each window."""
 
     alone = False
 
@@ -163,7 +163,7 @@ class AdaptiveAverage(Linear, _AdaptivePooling):
 
 
 class AdaptiveMax(ArgSelect, _AdaptivePooling):
-    """The largest number of each window."""
+    """Largest number of each window."""
 
     word = r"\operatorname{maxpool}"
 

@@ -53,7 +53,7 @@ class Scan(Node):
 
     @property
     def body(self) -> Node:
-        """The body of one iteration."""
+        """Body of one iteration."""
         return self.args[0]
 
     @property

@@ -11,7 +11,7 @@ from tracer.expr.provenance_rules import Copies, Indexing, Layout, Slices
 
 
 class Patches(Layout, Node):
-    """The unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last.
+    """Unfold operator: `[B, C, H, W]` to `[B, N, P²C]`, patches in raster order, each flattened channels-last.
 
     It is printed with the order of a patch's numbers, hwc: row, column, channel.
 
@@ -61,7 +61,7 @@ class Lookup(Copies, Node):
 
 
 class Rows(Indexing, Node):
-    """The first rows of a longer table: `Rows(P, T)` is `P[:T]`."""
+    """First rows of a longer table: `Rows(P, T)` is `P[:T]`."""
 
     def _latex(self, printer) -> str:
         table = self.args[0].factor_latex(printer)

@@ -1,4 +1,4 @@
-"""The columns of one matrix that belong to each head, in the equation's layout and in PyTorch's."""
+"""Columns of one matrix that belong to each head, in the equation's layout and in PyTorch's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HeadBand(NamedTuple):
 
 
 class ProjectionMatrix(NamedTuple):
-    """The matrix of queries, keys or values, or of all three.
+    """Matrix of queries, keys or values, or of all three.
 
     It has its symbol, the step that multiplies by it, the bands of its columns, and its sizes as in the equation, `[in,
     out]`; `transposed` says that PyTorch keeps `[out, in]`.
@@ -52,7 +52,7 @@ class ProjectionMatrix(NamedTuple):
 
     @property
     def heads(self) -> int:
-        """The number of heads that share the columns."""
+        """Number of heads that share the columns."""
         return 1 + max(band.head for band in self.bands)
 
     @property

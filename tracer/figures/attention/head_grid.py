@@ -17,7 +17,7 @@ MAX_DARK_LUMINANCE = 0.45
 
 
 class Measure(NamedTuple):
-    """What is measured of each head: its name, a table `[blocks, heads]`, and a number as text, short and in full.
+    """Measure of each head: its name, a table `[blocks, heads]`, and a number as text, short and in full.
 
     `signed` is True where 0 is the middle of the scale.
     """

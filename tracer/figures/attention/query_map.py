@@ -1,4 +1,4 @@
-"""The attention of one query over the photo, at any length: one row of the weights, and no other."""
+"""Attention of one query over the photo, at any length: one row of the weights, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terms of a sum of matrices, as small maps on one scale, with their sum and the matrix of the run."""
+"""Terms of a sum of matrices, as small maps on one scale, with their sum and the matrix of the run."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The run as a film: beats with a picture, a sentence, an equation and its proof, in one page that needs no server."""
+"""Run as a film: beats with a picture, a sentence, an equation and its proof, in one page that needs no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a run in chapters: each step in one of them, in the order in which the run tells its story.
+"""Steps of a run in chapters: each step in one of them, in the order in which the run tells its story.
 
 A chapter has a kind, which follows from stages, layers and shapes: "patches", "tokens", "sequence" (tokens joined into
 a longer sequence), "position", "norm" (of what enters the blocks), "visible" (some tokens left out), "block", "cross"

@@ -1,10 +1,10 @@
-"""The numbers of a message, in half precision."""
+"""Numbers of a message, in half precision."""
 
 import numpy as np
 
 
 class HalfNumbers:
-    """The numbers of a message, in the order in which they were added."""
+    """Numbers of a message, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.parts: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""The input of a run that is no photo and no text, for drawing: a wave, or a matrix in colours."""
+"""Input of a run that is no photo and no text, for drawing: a wave, or a matrix in colours."""
 
 from __future__ import annotations
 

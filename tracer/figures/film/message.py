@@ -1,4 +1,4 @@
-"""The film as one message for the browser: what each beat says, and the numbers that the stage draws.
+"""Film as one message for the browser: what each beat says, and the numbers that the stage draws.
 
 Bytes: the length of the header (four bytes, little end first), the header as JSON, and numbers in half precision, which
 keeps three digits. All places in the header count numbers from there.

@@ -1,4 +1,4 @@
-"""The player as a page: its scripts are modules in files, which are joined here into one, with the message inside.
+"""Player as a page: its scripts are modules in files, which are joined here into one, with the message inside.
 
 The page loads nothing and needs no server. `script` is the same player for a component of an app, whose message comes
 another way.

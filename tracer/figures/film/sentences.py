@@ -1,4 +1,4 @@
-"""The title and the sentence of each beat, computed from the run that it shows.
+"""Title and the sentence of each beat, computed from the run that it shows.
 
 A sentence states what the tensors of this run give. The numbers that it quotes are in `Caption.facts`, unrounded.
 """
@@ -39,7 +39,7 @@ class Caption:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a sentence is computed from: a chapter, its stream before and after it, and its attention.
+    """Inputs of a sentence: a chapter, its stream before and after it, and its attention.
 
     `weights` is the mean over heads, `[S_q, S_k]`, None where it can't be had; `focus` is the lane that is looked at.
     `blocks` counts those of the tower.
@@ -58,7 +58,7 @@ class Scene:
 
     @property
     def slots(self) -> list[int]:
-        """The lane of each token of the chapter's tower."""
+        """Lane of each token of the chapter's tower."""
         return self.stream.slots[self.chapter.part] if self.stream else []
 
     def name(self, lane: int) -> str:

@@ -1,4 +1,4 @@
-"""The run as a film: its beats in order, derived from the trace alone.
+"""Run as a film: its beats in order, derived from the trace alone.
 
 Each beat has a title, a sentence computed from the run, the equation of one step with its shape and its proof, and
 what the stage shows. All steps of the run are in one beat each.
@@ -69,7 +69,7 @@ class Beat:
 
 @dataclass(frozen=True)
 class Storyboard:
-    """The beats of a run and the streams that they show."""
+    """Beats of a run and the streams that they show."""
 
     trace: Trace
     beats: tuple[Beat, ...]

@@ -1,4 +1,4 @@
-"""The residual stream of a run as lanes: which token is in which lane, and what each chapter did to it.
+"""Residual stream of a run as lanes: which token is in which lane, and what each chapter did to it.
 
 A lane belongs to a patch, a word, or a token that is neither, such as CLS. Towers that work on the same patches share
 their lanes, so that patches which one of them never sees are missing, and come back.
@@ -36,7 +36,7 @@ class Lane:
 
 @dataclass
 class Stream:
-    """The lanes of one tower, or of several that share them. `slots` has the lane of each token of each tower."""
+    """Lanes of one tower, or of several that share them. `slots` has the lane of each token of each tower."""
 
     lanes: list[Lane]
     slots: dict[str, list[int]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The stream after a chapter: the vector of each lane, NaN in a lane that holds no token then.
+    """Stream after a chapter: the vector of each lane, NaN in a lane that holds no token then.
 
     `change` is the length of what the chapter added to each vector, as a share of the vector's length before.
     """

@@ -120,12 +120,12 @@ class Lane:
 
     @property
     def first(self) -> Step:
-        """The first step of the lane, after those that meet in it."""
+        """First step of the lane, after those that meet in it."""
         return self.steps[0]
 
     @property
     def last(self) -> Step:
-        """The last step of the lane."""
+        """Last step of the lane."""
         return self.steps[-1]
 
 

@@ -23,7 +23,7 @@ class Wire(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """The (lane, rank) of each box, the wires, and the number of lanes and ranks."""
+    """(lane, rank) of each box, the wires, and the number of lanes and ranks."""
 
     places: dict[str, tuple[float, int]]
     wires: tuple[Wire, ...]

@@ -1,4 +1,4 @@
-"""The pipeline from pixels to logits, read from the run: steps as boxes with their shapes, tensors as lines.
+"""Pipeline from pixels to logits, read from the run: steps as boxes with their shapes, tensors as lines.
 
 `flow` finds the producers of each step in the ops, and `circuit` lays out boxes and lines; a line is thicker for a
 larger tensor. A tensor from elsewhere comes in from a stub with its name, and a tensor without a user here leads to a

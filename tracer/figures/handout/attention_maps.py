@@ -1,4 +1,4 @@
-"""The attention of a run for a handout: one query's row over the photo or the words, by blocks and by heads."""
+"""Attention of a run for a handout: one query's row over the photo or the words, by blocks and by heads."""
 
 from __future__ import annotations
 

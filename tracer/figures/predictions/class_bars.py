@@ -1,4 +1,4 @@
-"""The most probable classes as horizontal bars, in HTML."""
+"""Most probable classes as horizontal bars, in HTML."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The arithmetic of each token of a text, with a cache and without, over the length of the text."""
+"""Arithmetic of each token of a text, with a cache and without, over the length of the text."""
 
 from collections.abc import Sequence
 

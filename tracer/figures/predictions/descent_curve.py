@@ -1,4 +1,4 @@
-"""The loss after one step of training over the learning rate, as measured and as the slope predicts it."""
+"""Loss after one step of training over the learning rate, as measured and as the slope predicts it."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The loss of a text as colour behind its tokens, and its gradient over the blocks."""
+"""Loss of a text as colour behind its tokens, and its gradient over the blocks."""
 
 import html
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The shares of a model's arithmetic over one of its sizes."""
+"""Shares of a model's arithmetic over one of its sizes."""
 
 from collections.abc import Mapping, Sequence
 from math import log10

@@ -1,4 +1,4 @@
-"""The photo as the model sees it in SVG: the patch grid over it, and its patches."""
+"""Photo as the model sees it in SVG: the patch grid over it, and its patches."""
 
 import base64
 import html

@@ -9,7 +9,7 @@ from tracer.capture.composite_calls import Call
 
 @dataclass(frozen=True)
 class ExpertInput:
-    """The token that is an expert's input."""
+    """Token that is an expert's input."""
 
 
 @dataclass(frozen=True)

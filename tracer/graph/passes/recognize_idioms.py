@@ -71,7 +71,7 @@ class Region(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The graph of a run, and its constants without axes as numbers, by their keys."""
+    """Graph of a run, and its constants without axes as numbers, by their keys."""
 
     graph: Graph
     numbers: dict[str, float]

@@ -1,4 +1,4 @@
-"""The gradient of a parameter as an equation of what went into its call and of the gradient at what came out.
+"""Gradient of a parameter as an equation of what went into its call and of the gradient at what came out.
 
 For Y = XW + b they are Xᵀ ∂L/∂Y, summed over the texts, and the sum of the rows of ∂L/∂Y; for a table, each row's sum
 of the gradients of the tokens that read it; for the factor of a norm, the sum of the normalised input times ∂L/∂Y. A
@@ -70,7 +70,7 @@ class RowsProduct(Node):
 
 
 class RowsSum(Node):
-    """The sum of all rows: `RowsSum(A, B, T)` of `[B, T, D]` is `[D]`; the sizes of the axes are printed below it."""
+    """Sum of all rows: `RowsSum(A, B, T)` of `[B, T, D]` is `[D]`; the sizes of the axes are printed below it."""
 
     def _latex(self, printer) -> str:
         term = self.args[0].factor_latex(printer)
@@ -85,7 +85,7 @@ class RowsSum(Node):
 
 
 class TokenRows(Node):
-    """The rows of a tensor added up by the numbers of their tokens: `TokenRows(A, t, V, B)` of `[B, T, D]` and `[B, T]`
+    """Rows of a tensor added up by the numbers of their tokens: `TokenRows(A, t, V, B)` of `[B, T, D]` and `[B, T]`
     is the sum over B of `onehot(t)ᵀ A`, `[V, D]`."""
 
     needs_parens_in_script = True

@@ -1,4 +1,4 @@
-"""The norm of the loss's gradient at the residual stream after each block, with and without the residual path."""
+"""Norm of the loss's gradient at the residual stream after each block, with and without the residual path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracer.record import Trace
 
 
 class GradientNorms(NamedTuple):
-    """The norms of ∂loss/∂X at the input of the first block and after each block, on both paths, and the loss.
+    """Norms of ∂loss/∂X at the input of the first block and after each block, on both paths, and the loss.
 
     The paths are with the residual sums and without; the loss is the same number on both.
     """

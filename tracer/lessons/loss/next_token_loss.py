@@ -1,4 +1,4 @@
-"""The loss of the next token, as steps of a run: softmax, targets shifted by one, -log p of each, and their mean."""
+"""Loss of the next token, as steps of a run: softmax, targets shifted by one, -log p of each, and their mean."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ SPEC = Spec(
 
 
 class Loss(NamedTuple):
-    """The loss of a text.
+    """Loss of a text.
 
     It has its `steps`; the `losses` of each token but the first, `[T - 1]`, with the probabilities `[T - 1]`; their
     mean; the largest difference of a loss or the mean from `F.cross_entropy`, in nats, and whether that is no more than

@@ -52,7 +52,7 @@ class ParameterUse(NamedTuple):
 
 
 class ParameterUses(TorchFunctionMode):
-    """The uses of the parameters of a net, by their paths, for as long as it is active in this thread.
+    """Uses of the parameters of a net, by their paths, for as long as it is active in this thread.
 
     `unknown` has the parameters that also took part in another call.
     """

@@ -38,7 +38,7 @@ AGREES = 0.1
 
 
 class GradientLine(NamedTuple):
-    """The gradient of a parameter, or of the same one in each of several blocks, of the names `paths`.
+    """Gradient of a parameter, or of the same one in each of several blocks, of the names `paths`.
 
     `symbolic` and `shape` are those of the letter: of a weight that PyTorch stores as [out, in], `[in, out]`. `norms`
     has the norm of each gradient; `error` and `margin` are the largest of them, as in `Step`. Without a rule,
@@ -57,12 +57,12 @@ class GradientLine(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The verdict on the equation, in all of the blocks."""
+        """Verdict on the equation, in all of the blocks."""
         return verdict(self.margin)
 
 
 class Descent(NamedTuple):
-    """The loss after one step at a learning rate, as measured, and as the slope predicts it: L - η ‖∇L‖²."""
+    """Loss after one step at a learning rate, as measured, and as the slope predicts it: L - η ‖∇L‖²."""
 
     rate: float
     after: float
@@ -147,7 +147,7 @@ def _differentiate(
 
 
 class _Values(dict[str, torch.Tensor]):
-    """The tensors of an equation, as `compute_bounds` asks for them."""
+    """Tensors of an equation, as `compute_bounds` asks for them."""
 
     def tensor(self, key: str) -> torch.Tensor:
         return self[key].detach()
@@ -157,7 +157,7 @@ class _Values(dict[str, torch.Tensor]):
 
 
 class _Book:
-    """The lines of a trace that read each parameter, and the sizes of the run."""
+    """Lines of a trace that read each parameter, and the sizes of the run."""
 
     def __init__(self, trace: Trace, uses: ParameterUses, gradients: dict[str, torch.Tensor]):
         self.uses, self.gradients = uses, gradients

@@ -1,1 +1,1 @@
-"""The five notes as a running system: each statement in order, the run that reproduces it, and a verdict."""
+"""Five notes as a running system: each statement in order, the run that reproduces it, and a verdict."""

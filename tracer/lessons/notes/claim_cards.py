@@ -1,4 +1,4 @@
-"""The claims that are measured on any model, in the order on screen, with the words of the notes."""
+"""Claims that are measured on any model, in the order on screen, with the words of the notes."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ CHARTS: Mapping[str, Callable[[Model, Trace], Lines]] = {
 
 
 class Measurements(NamedTuple):
-    """The measurement of each claim, or the reason why it is not about the model; and the numbers of the drawn ones."""
+    """Measurement of each claim, or the reason why it is not about the model; and the numbers of the drawn ones."""
 
     claims: Mapping[str, Measurement | str]
     curves: Mapping[str, Lines]

@@ -21,12 +21,12 @@ class StatementResult(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of the results."""
+        """Worst verdict of the results."""
         return min((finding.verdict for finding in self.findings), key=VERDICT_ORDER.index)
 
     @property
     def slips(self) -> tuple[str, ...]:
-        """The differences between the note and the run, a sentence each."""
+        """Differences between the note and the run, a sentence each."""
         return tuple(finding.slip for finding in self.findings if finding.slip and finding.verdict != "holds")
 
 

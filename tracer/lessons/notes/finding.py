@@ -1,4 +1,4 @@
-"""The result of looking up a statement of a note in a run."""
+"""Result of looking up a statement of a note in a run."""
 
 from __future__ import annotations
 

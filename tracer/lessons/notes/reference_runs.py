@@ -1,4 +1,4 @@
-"""The runs behind the statements of the notes: the shipped models on their samples, or small ones."""
+"""Runs behind the statements of the notes: the shipped models on their samples, or small ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements of the five notes in order, each with its reproduction.
+"""Statements of the five notes in order, each with its reproduction.
 
 They are in `texts`, a file for each note. `== TITLE` begins a section under the note's own name, and `[RUN]` says in
 which run (`tracer.lessons.notes.reference_runs.RUNS`) the rows below it are looked up. A row is

@@ -1,4 +1,4 @@
-"""The number in a note of each step of a run."""
+"""Number in a note of each step of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LISTS = ("Summary", "Complete shape trace")
 
 
 class StepNumbers(NamedTuple):
-    """The number of a model's note, and the number in it of each step of a run, in whichever block."""
+    """Number of a model's note, and the number in it of each step of a run, in whichever block."""
 
     note: str
     steps: Mapping[str, str]

@@ -57,7 +57,7 @@ PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "_scaled_dot_product_flash_attentio
 
 
 class BlockCount(NamedTuple):
-    """The counted quantity, in words, and whether it agrees with the note."""
+    """Counted quantity, in words, and whether it agrees with the note."""
 
     sentence: str
     holds: bool

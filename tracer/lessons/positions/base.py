@@ -1,4 +1,4 @@
-"""The interface of positions in a block, and no positions at all."""
+"""Interface of positions in a block, and no positions at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracer.textbook.hints import Hint
 
 
 class PositionTable(NamedTuple):
-    """The vectors of positions `[rows, columns]`: the letter, the names of the axes, and the first row's number."""
+    """Vectors of positions `[rows, columns]`: the letter, the names of the axes, and the first row's number."""
 
     letter: str
     cells: Any

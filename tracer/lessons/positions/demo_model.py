@@ -1,4 +1,4 @@
-"""The model that all kinds of positions share: a post-norm block whose attention they enter."""
+"""Model that all kinds of positions share: a post-norm block whose attention they enter."""
 
 from __future__ import annotations
 

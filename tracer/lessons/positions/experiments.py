@@ -1,4 +1,4 @@
-"""The effect of a kind of positions on scores and outputs, measured on the model that all kinds share."""
+"""Effect of a kind of positions on scores and outputs, measured on the model that all kinds share."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Curve(NamedTuple):
 
     @property
     def distances(self) -> range:
-        """The distances of its columns."""
+        """Distances of its columns."""
         return range(-(self.mean.shape[1] // 2), self.mean.shape[1] // 2 + 1)
 
     @property
     def spread(self) -> float:
-        """The largest difference of scores of one distance, as a share of the largest score."""
+        """Largest difference of scores of one distance, as a share of the largest score."""
         return float((self.high - self.low).max() / max(np.abs(self.low).max(), np.abs(self.high).max()))
 
 

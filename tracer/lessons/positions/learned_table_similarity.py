@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The cosines between the positions of N patches in rows and columns, `[N, N]`.
+    """Cosines between the positions of N patches in rows and columns, `[N, N]`.
 
     It also has the table's letter in the equations, and its number of rows.
     """
@@ -38,7 +38,7 @@ class Grid:
 
     @property
     def farthest(self) -> int:
-        """The most steps between two patches."""
+        """Most steps between two patches."""
         return max(self.rows, self.columns) - 1
 
 

@@ -58,7 +58,7 @@ class Tokenization:
 
 
 class TokenModel(nn.Module):
-    """The tokens of a way and the block that all share: `[B, n, D]` in between and at the end.
+    """Tokens of a way and the block that all share: `[B, n, D]` in between and at the end.
 
     Its inputs have the parameter names of the way's own forward.
     """

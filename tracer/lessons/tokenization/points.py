@@ -28,7 +28,7 @@ WIDTH = 24
 
 
 class Groups(nn.Module):
-    """The k points nearest to each centre, relative to it, reduced by a maximum over them, in any order.
+    """K points nearest to each centre, relative to it, reduced by a maximum over them, in any order.
 
     It takes points `[B, M, 3]` and centres `[B, n, 3]`, and returns `[B, n, c]`. Sources: Yu et al. 2022, section 3.1;
     Qi et al. 2017, equation 1, for the maximum over points.

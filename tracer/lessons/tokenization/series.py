@@ -51,7 +51,7 @@ class Patches(nn.Module):
 
 
 class Bin(nn.Module):
-    """The bin of each value: over the mean absolute value, rounded to the nearest of V even steps. `[B, n]`."""
+    """Bin of each value: over the mean absolute value, rounded to the nearest of V even steps. `[B, n]`."""
 
     def __init__(self, *, V: int):
         super().__init__()
@@ -96,7 +96,7 @@ def to_bins(series: np.ndarray, V: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SeriesLoss(NamedTuple):
-    """The loss of a series in bins.
+    """Loss of a series in bins.
 
     It has the largest difference of values within the bins, half the width of a bin, the number of values beyond the
     ends, the largest difference of these, and the number of used bins.

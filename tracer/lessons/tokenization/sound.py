@@ -27,7 +27,7 @@ ROWS = (16, 32, 64)
 
 
 class Spectrogram(nn.Module):
-    """The log power of overlapping frames at w/2 + 1 frequencies: `[B, M]` to `[B, n, w/2 + 1]`.
+    """Log power of overlapping frames at w/2 + 1 frequencies: `[B, M]` to `[B, n, w/2 + 1]`.
 
     A discrete Fourier transform is two matrix products, with cosines and with sines; an FFT gives the same numbers with
     fewer multiplications. The window is Hann's.

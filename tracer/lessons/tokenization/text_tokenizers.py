@@ -56,7 +56,7 @@ class TextTokenizer(Protocol):
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
-        """The entries, by their ids from 0."""
+        """Entries, by their ids from 0."""
 
     def encode(self, text: str) -> tuple[TokenSpan, ...]:
         """Return the tokens of a text, in order."""
@@ -110,7 +110,7 @@ class Words:
 
 
 class Bytes:
-    """The bytes of the text in UTF-8: 256 entries, whatever the language, and nothing to learn."""
+    """Bytes of the text in UTF-8: 256 entries, whatever the language, and nothing to learn."""
 
     vocabulary = tuple(f"0x{byte:02X}" for byte in range(BYTES))
 
@@ -178,7 +178,7 @@ class BytePairs(_Learned):
 
     @cached_property
     def merges(self) -> tuple[tuple[str, str], ...]:
-        """The merged pairs, in order."""
+        """Merged pairs, in order."""
         merges = json.loads(self.tokenizer.to_str())["model"]["merges"]
         return tuple(tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in merges)
 

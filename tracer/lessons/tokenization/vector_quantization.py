@@ -15,7 +15,7 @@ ROUNDS = 25
 
 
 class Nearest(nn.Module):
-    """The number of the row of a codebook `[V, K]` that is nearest to each vector, and its row in a table `[V, D]`.
+    """Number of the row of a codebook `[V, K]` that is nearest to each vector, and its row in a table `[V, D]`.
 
     It takes `[B, n, K]` and returns `[B, n, D]`. Source: van den Oord et al. 2017, equations 1 and 2.
     """

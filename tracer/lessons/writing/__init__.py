@@ -1,1 +1,1 @@
-"""What the lesson on writing computes: the choice of a token, what a cache saves, and what padding does."""
+"""Computations of the lesson on writing: the choice of a token, what a cache saves, and what padding does."""

@@ -17,7 +17,7 @@ PAD = 0
 
 
 class PaddedAnswer(NamedTuple):
-    """The answer to the short text in a batch: the largest difference of its last logits from those of the text alone.
+    """Answer to the short text in a batch: the largest difference of its last logits from those of the text alone.
 
     With `masked`, `attention_mask` says which tokens are padding; with `placed`, `position_ids` count from the first
     real token. `allowed` is what rounding explains, `token` the number of the most probable next token, and

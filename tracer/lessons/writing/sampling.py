@@ -1,4 +1,4 @@
-"""The probabilities that a next token is drawn from: the temperature, then the k largest, then the nucleus.
+"""Probabilities that a next token is drawn from: the temperature, then the k largest, then the nucleus.
 
 Sources: Fan et al. 2018, section 5.1 (top-k); Holtzman et al. 2020, section 3.1 (top-p). The page does the same in the
 browser; a test compares both.

@@ -23,7 +23,7 @@ def patch_count(H: int, W: int, P: int) -> int:
 
 
 class Cache:
-    """The keys and values of one block for the tokens that it has read: `[B, h, T_past, d_k]` each.
+    """Keys and values of one block for the tokens that it has read: `[B, h, T_past, d_k]` each.
 
     Source: Shazeer 2019, Fast Transformer Decoding, section 2.4.
     """
@@ -42,7 +42,7 @@ class Cache:
 
     @property
     def pair(self) -> tuple[Tensor, Tensor]:
-        """The keys and the values."""
+        """Keys and the values."""
         return self.keys, self.values
 
 

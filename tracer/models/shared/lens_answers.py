@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LensAnswer(NamedTuple):
-    """The most probable choice after a depth, and its probability; `final` is that of the run's own answer there.
+    """Most probable choice after a depth, and its probability; `final` is that of the run's own answer there.
 
     `layer` counts from 0 and is None before the first block. `patches` are the probabilities of the run's answer that
     the head gives to each token of the stream, `[S]`; None where it reads several tokens at once.
@@ -34,7 +34,7 @@ class LensAnswer(NamedTuple):
 
 
 class LensAnswers(NamedTuple):
-    """The answers of all depths, in order, with the equation of the lens and its proof on the last block."""
+    """Answers of all depths, in order, with the equation of the lens and its proof on the last block."""
 
     answers: tuple[LensAnswer, ...]
     latex: str

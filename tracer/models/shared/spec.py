@@ -49,7 +49,7 @@ SOLUTIONS = 64
 
 @dataclass(frozen=True)
 class Spec:
-    """The description of a model in its file, besides the net.
+    """Description of a model in its file, besides the net.
 
     `sizes` are the sizes that the weights depend on and their defaults, `runs` those of the input (B, T), `options`
     other choices and their allowed values, the default first; `derived` are formulas of other sizes, `names` the
@@ -145,7 +145,7 @@ class Model:
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The inputs of `inputs` and `trace`: "image", "text" or both."""
+        """Inputs of `inputs` and `trace`: "image", "text" or both."""
         return self.spec.takes
 
     @property
@@ -155,7 +155,7 @@ class Model:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The sizes that dimensions are solved over, and the construction of the net at other sizes."""
+        """Sizes that dimensions are solved over, and the construction of the net at other sizes."""
 
         def build_empty(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name in self.spec.sizes}
@@ -305,7 +305,7 @@ class Model:
 
     @cached_property
     def empty(self) -> Model:
-        """The same model on the device `meta`, without weights."""
+        """Copy of the model on the device `meta`, without weights."""
         return self if self.valueless else self._empty_at({})
 
     def at_sizes(self, sizes: Mapping[str, int], values: bool = False) -> Model:
@@ -372,7 +372,7 @@ class Model:
 
     @cached_property
     def decoder(self) -> Model:
-        """The same model, which reads the last token of a text after a cache of the keys and values of all others.
+        """Copy of the model, which reads the last token of a text after a cache of the keys and values of all others.
 
         Raise ValueError for a model that keeps none.
         """
@@ -387,12 +387,12 @@ class Model:
 
     @cached_property
     def _subset(self) -> Model | None:
-        """The model on some of its patches; None where it can't leave any out."""
+        """Model on some of its patches; None where it can't leave any out."""
         return replace(self, spec=replace(self.spec, **self.spec.subset), _solutions={}) if self.spec.subset else None
 
     @property
     def _normalisation(self) -> dict[str, Sequence[float]]:
-        """The mean and the standard deviation that pixels were normalised with."""
+        """Mean and the standard deviation that pixels were normalised with."""
         return {name: (self.card or {}).get(name, usual) for name, usual in (("mean", MEAN), ("std", STD))}
 
     def forget_captions(self) -> None:

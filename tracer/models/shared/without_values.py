@@ -39,8 +39,8 @@ EXTRA_CACHE_TOKENS = 3
 
 
 class _Case(NamedTuple):
-    """What runs: the model, on `meta` or a twin with values, its net, which may read from a cache, its inputs, and the
-    hints of its lines."""
+    """Setup of a run: the model, on `meta` or a twin with values, its net, which may read from a cache, its inputs, and
+    the hints of its lines."""
 
     model: Any
     net: torch.nn.Module

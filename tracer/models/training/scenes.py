@@ -21,7 +21,7 @@ MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 
 @dataclass(frozen=True)
 class SceneStream:
-    """The number of scenes of one pass over the data; each step draws its own."""
+    """Number of scenes of one pass over the data; each step draws its own."""
 
     number: int
 

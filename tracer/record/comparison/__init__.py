@@ -68,7 +68,7 @@ def _unchanged(step: Step | None, partner: dict[str, Step]) -> Step | None:
 
 
 class _Tensors:
-    """The values of a run's lines; those inside a fused op are recomputed while the model is there."""
+    """Values of a run's lines; those inside a fused op are recomputed while the model is there."""
 
     def __init__(self, trace: Trace):
         self._trace, self._recomputed = trace, trace.later and trace.later.values()

@@ -1,4 +1,4 @@
-"""The answers of two runs: what each says first, and the probability of each name in both."""
+"""Answers of two runs: what each says first, and the probability of each name in both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXTS = {"caption": "caption", "tokens": "tokens"}
 
 
 class AnswerShare(NamedTuple):
-    """The probability of a name in both runs, 0 to 1; None where a run does not list it."""
+    """Probability of a name in both runs, 0 to 1; None where a run does not list it."""
 
     name: str
     a: float | None
@@ -21,7 +21,7 @@ class AnswerShare(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """The answers of two runs, and the probabilities of the names that they rank, the likeliest first."""
+    """Answers of two runs, and the probabilities of the names that they rank, the likeliest first."""
 
     a: str
     b: str

@@ -1,4 +1,4 @@
-"""The relation of two printed equations: the same text, the same mathematics in another spelling, or different.
+"""Relation of two printed equations: the same text, the same mathematics in another spelling, or different.
 
 The reader of printed lines turns both into trees. Sums and chains of products are flattened, and factors without a
 tensor become one number. Then both trees have to be the same, up to the order of terms and of element-wise factors,
@@ -36,7 +36,7 @@ class EquationRelation(StrEnum):
 
 
 class CanonicalTextbook:
-    """The printed lines of a run as canonical trees; `referents` says for the id of each line what it is called in
+    """Printed lines of a run as canonical trees; `referents` says for the id of each line what it is called in
     both runs."""
 
     def __init__(self, trace: Trace, referents: Mapping[str, str]):
@@ -44,7 +44,7 @@ class CanonicalTextbook:
 
     @cached_property
     def parameters(self) -> frozenset[str]:
-        """The meanings of the letters that no step computes: "parameter head.weight", "input image"."""
+        """Meanings of the letters that no step computes: "parameter head.weight", "input image"."""
         return frozenset(name.of for step in self._trace.steps for name in step.names)
 
     @cached_property
@@ -54,7 +54,7 @@ class CanonicalTextbook:
 
     @cached_property
     def _steps(self) -> dict[str, str]:
-        """The lines that the letters of steps stand for."""
+        """Lines that the letters of steps stand for."""
         return {step.symbol: self._referents[step.id] for step in reversed(self._trace.steps)}
 
     @cached_property
@@ -95,7 +95,7 @@ Bindings = tuple[dict[Tree, Tree], dict[Tree, Tree]]
 
 
 class EquationComparison:
-    """The comparison of the equations of two runs whose lines are aligned."""
+    """Comparison of the equations of two runs whose lines are aligned."""
 
     def __init__(self, a: Trace, b: Trace, pairs: Sequence[tuple[Step | None, Step | None]]):
         first = {

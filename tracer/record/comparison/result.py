@@ -1,4 +1,4 @@
-"""The outcome of comparing two runs."""
+"""Outcome of comparing two runs."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class LinePair:
 
     @property
     def step(self) -> Step:
-        """The line of the second run; of the first, where the second has none."""
+        """Line of the second run; of the first, where the second has none."""
         step = self.b or self.a
         assert step is not None
         return step
 
     @property
     def id(self) -> str:
-        """The id of `step`."""
+        """Id of `step`."""
         return self.step.id
 
     @property
@@ -77,7 +77,7 @@ class LinePair:
 
 @dataclass(frozen=True, repr=False)
 class LayerAttention:
-    """The attention weights of a layer of both runs; `part` is the tower of the first run, layers count from 0."""
+    """Attention weights of a layer of both runs; `part` is the tower of the first run, layers count from 0."""
 
     part: str
     layer: int
@@ -132,7 +132,7 @@ class Comparison:
 
     @property
     def first(self) -> LinePair | None:
-        """The first line that differs; if only the outputs differ, the first line that one run lacks."""
+        """First line that differs; if only the outputs differ, the first line that one run lacks."""
         differing = next((row for row in self.rows if row.differs), None)
         if differing or self.equal:
             return differing
@@ -140,7 +140,7 @@ class Comparison:
 
     @cached_property
     def attention(self) -> tuple[LayerAttention, ...]:
-        """The attention of each layer that both runs have."""
+        """Attention of each layer that both runs have."""
         from tracer.attention import layers, parts  # stands above the record: looked up
 
         return tuple(
@@ -151,7 +151,7 @@ class Comparison:
 
     @cached_property
     def answers(self) -> Answers | None:
-        """The answers of the two runs; None where one of them has no answer in words."""
+        """Answers of the two runs; None where one of them has no answer in words."""
         return compare_answers(self.a.result, self.b.result)
 
     def counts(self) -> dict[str, int]:

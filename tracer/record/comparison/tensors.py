@@ -1,4 +1,4 @@
-"""The relation of two tensors: bit by bit, up to rounding, up to a permutation, or by how much they differ."""
+"""Relation of two tensors: bit by bit, up to rounding, up to a permutation, or by how much they differ."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Relation(StrEnum):
 
 
 class TensorRelation(NamedTuple):
-    """The relation of two tensors: max|b - a| (`difference`), the same as a share of max|a| (`relative`), None where
+    """Relation of two tensors: max|b - a| (`difference`), the same as a share of max|a| (`relative`), None where
     there are no two numbers to subtract; and, in words, the permutation or the reason (`note`)."""
 
     relation: Relation

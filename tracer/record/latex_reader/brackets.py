@@ -14,7 +14,7 @@ PAIRS = {r"\lfloor": ("floor", (r"\rfloor",)), r"\lceil": ("ceil", (r"\rceil",))
 
 
 class BracketRules(Rules):
-    """The grammar rules of brackets; `sum` and `primary` are those of the whole grammar."""
+    """Grammar rules of brackets; `sum` and `primary` are those of the whole grammar."""
 
     def braces(self) -> Tree:
         tree = self.sum()

@@ -1,4 +1,4 @@
-r"""The value of a printed line, from its tree and the tensors that it names: numpy and `math`, nothing else.
+r"""Value of a printed line, from its tree and the tensors that it names: numpy and `math`, nothing else.
 
 What the notation leaves out is this much, and no more:
 
@@ -39,7 +39,7 @@ Value = Callable[[str], np.ndarray]
 
 @dataclass(frozen=True)
 class Scope:
-    """The values of letters: `value(name)` of tensors and sizes, and each index as whole numbers whose last `axes` axes
+    """Values of letters: `value(name)` of tensors and sizes, and each index as whole numbers whose last `axes` axes
     are those that indices run over. `vectors` says that a cell is a row; `moves` perturbs the values of parts."""
 
     value: Value
@@ -51,7 +51,7 @@ class Scope:
 
     @property
     def exact(self) -> Scope:
-        """The same scope without perturbations, for positions, sizes and conditions."""
+        """Copy of the scope without perturbations, for positions, sizes and conditions."""
         return self if self.moves is None else replace(self, moves=None)
 
     def with_index(self, index: str, numbers: np.ndarray) -> Scope:

@@ -39,7 +39,7 @@ SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 
 
 class FunctionRules(Rules):
-    """The grammar rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole
+    """Grammar rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole
     grammar."""
 
     def function(self, name: str) -> Tree:

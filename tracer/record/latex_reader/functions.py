@@ -80,7 +80,7 @@ class Subscript(tuple):
 
     @property
     def plain(self) -> list[tuple[float, ...]]:
-        """The settings without a sign in front."""
+        """Settings without a sign in front."""
         return [setting.numbers for setting in self if not setting.sign]
 
     def axes(self, x: np.ndarray, skip: int = 0) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-r"""The lexer of printed lines."""
+r"""Lexer of printed lines."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TokenCursor:
 
 
 class Rules(TokenCursor):
-    """The rules that one part of the grammar needs of the others; `reading` has them all."""
+    """Rules that one part of the grammar needs of the others; `reading` has them all."""
 
     sum: Callable[[], Tree]
     term: Callable[[], Tree]

@@ -1,4 +1,4 @@
-"""The meaning of names in printed lines, and the deviation of printed values from those that ran."""
+"""Meaning of names in printed lines, and the deviation of printed values from those that ran."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MissingOperand(UnreadableLatex):
 
 
 class Operands:
-    """The values of names: `operands(name)`.
+    """Values of names: `operands(name)`.
 
     `table` says by which key each name stands, `sizes` has the values of the sizes, and `tensor(key)` an array, or None
     where it is not at hand. `computed` holds what printed lines gave for tensors that were never held, by their names.

@@ -12,7 +12,7 @@ IN_ALL = 8000
 
 
 class Formulas:
-    """The formulas of one file: each is read and computed once, and all together are no longer than `IN_ALL`.
+    """Formulas of one file: each is read and computed once, and all together are no longer than `IN_ALL`.
 
     Nothing here asks sympy: a formula is a value to compare first, which `formula` bounds before it computes it.
     What passed is then shown, and sympy brings no form of it to numbers of more than `formula.BITS` bits.

@@ -45,7 +45,7 @@ def unproven(trace: Trace) -> Trace:
 
 @dataclass(frozen=True)
 class FileProver:
-    """The prover of an opened trace's lines, from its own tensors."""
+    """Prover of an opened trace's lines, from its own tensors."""
 
     trace: Trace
 

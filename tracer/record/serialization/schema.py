@@ -1,4 +1,4 @@
-"""The data fields of the records and their types, for writing and reading."""
+"""Data fields of the records and their types, for writing and reading."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ BLOCK_NUMBER = re.compile(r"(.*?)(\d+)")
 
 
 class _Segment(NamedTuple):
-    """The ops of a block, and those up to the next one: `block` is the container of the block, "" for those before the
+    """Ops of a block, and those up to the next one: `block` is the container of the block, "" for those before the
     first, and its number."""
 
     block: tuple[str, int]

@@ -46,7 +46,7 @@ Why = tuple["Claim | tuple[Claim, ...]", ...]
 
 
 class Explanation(NamedTuple):
-    """The explanation of a line: its sentences together, those that state a fact, and refuted claims."""
+    """Explanation of a line: its sentences together, those that state a fact, and refuted claims."""
 
     text: str = ""
     facts: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ PARAMETER = "parameter "
 
 @dataclass
 class Subject:
-    """The run that lines are of: its graph with the roles of lines, its shapes, its parameters by their paths, and its
+    """Run that lines are of: its graph with the roles of lines, its shapes, its parameters by their paths, and its
     attentions as the recorder saw them. `masks` are the equations of masks by the keys of their tensors, `equations`
     those of the lines before by their keys."""
 
@@ -33,7 +33,7 @@ class Subject:
 
     @cached_property
     def attention(self) -> dict[tuple[str, str], AttentionSite]:
-        """The attention of each line, by its letter in it and the line's key."""
+        """Attention of each line, by its letter in it and the line's key."""
         roles, trail_of = self.roles, {}
         for site in self.roles.plan.sites:
             trails = {letter: roles.trail(key) for letter, key in zip("QKV", (site.q, site.k, site.v), strict=True)}
@@ -97,7 +97,7 @@ class Context:
 
     @property
     def role(self) -> str:
-        """The role of the line, without primes."""
+        """Role of the line, without primes."""
         return self.run.roles.of.get(self.key, "").rstrip("'")
 
     @property
@@ -111,7 +111,7 @@ class Context:
 
     @property
     def user_roles(self) -> set[str]:
-        """The roles of the lines that use it."""
+        """Roles of the lines that use it."""
         return {self.run.roles.of.get(user, "").rstrip("'") for user in self.run.roles.users[self.key]}
 
     def attention_with(self, letter: str) -> AttentionSite | None:
@@ -123,13 +123,13 @@ class Context:
 
     @cached_property
     def record(self) -> AttentionRecord | None:
-        """The recording of the attention that the line belongs to."""
+        """Recording of the attention that the line belongs to."""
         site = next((site for letter in "QKVSAHO" if (site := self.attention_with(letter)) is not None), None)
         return None if site is None else self.run.record(site)
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters and buffers in the equation, by their keys."""
+        """Parameters and buffers in the equation, by their keys."""
         return tuple(tensor.key for tensor in tensors(self.equation) if self.run.is_weight(tensor.key))
 
     @property

@@ -1,4 +1,4 @@
-"""The counterfactual: each printed line has to give the tensors of runs that it was not derived from.
+"""Counterfactual: each printed line has to give the tensors of runs that it was not derived from.
 
 A twin of the traced module, with its own options and buffers, is run with other weights and inputs, in float64, and at
 other sizes where the symbols allow. The very LaTeX is then read by the independent reader and evaluated on the tensors
@@ -59,7 +59,7 @@ PRECISION_NOTE = "With {}, the model was run in its own precision: in float64 it
 
 
 class Outcome(NamedTuple):
-    """The outcome of one other run for a line: it holds, it does not (`wrong` says how), or why that was not tried."""
+    """Outcome of one other run for a line: it holds, it does not (`wrong` says how), or why that was not tried."""
 
     holds: bool = False
     wrong: str = ""
@@ -80,7 +80,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """The recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive`
+    """Recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive`
     lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened`
     runs one block of each kind, as for any model of more than `LARGE_BYTES` bytes.
 
@@ -106,7 +106,7 @@ class Replay:
 
     @property
     def notes(self) -> list[str]:
-        """The notes on the checks, besides those of single lines."""
+        """Notes on the checks, besides those of single lines."""
         return [*self.missing, *self.narrow]
 
     def shorten(self, shortened: bool) -> Replay:

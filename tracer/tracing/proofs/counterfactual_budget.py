@@ -18,7 +18,7 @@ ELSEWHERE = "It was not checked on other runs: in the run whose lines were, this
 
 
 class Check(NamedTuple):
-    """The outcome of other runs for a line: its symbol and equation, and the fields of `Step` that `Trace.check`
+    """Outcome of other runs for a line: its symbol and equation, and the fields of `Step` that `Trace.check`
     sets."""
 
     symbol: str

@@ -17,7 +17,7 @@ from tracer.utils.internals.torch_internals import write_count
 
 
 class DeferredProofs:
-    """The deferred queries of a run: pending proofs, and the operands of its cells.
+    """Deferred queries of a run: pending proofs, and the operands of its cells.
 
     It holds the model, the equations and the tensors that these need, while a trace has it. `values` has the traced
     tensors, the inputs as `input NAME` and what nothing of the run made as `constant N`; nothing rewrites these.
@@ -41,7 +41,7 @@ class DeferredProofs:
 
     @property
     def derived_steps(self) -> Sequence[DerivedStep]:
-        """The steps of the run with their equations."""
+        """Steps of the run with their equations."""
         return self._run[2]
 
     def rewrite(self, change: Callable[[Line], Node]) -> DeferredProofs:
@@ -72,7 +72,7 @@ class DeferredProofs:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of the run by their names."""
+        """Sizes of the run by their names."""
         return self._run[-1]
 
     def values(self, kind: Callable[..., Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""The power of a proof: the operands of a line that can be knocked out without the comparison noticing.
+"""Power of a proof: the operands of a line that can be knocked out without the comparison noticing.
 
 A residual whose branch is scaled by 1e-6 looks the same without it, and a gain of ones the same in another order. Such
 operands are looked for in the traced run first, and what is not seen there in runs with other weights and inputs.
@@ -43,7 +43,7 @@ PERTURBATIONS = zero, roll, replace_by_ones
 
 
 class ChangedValues:
-    """The values of a run, with one operand changed."""
+    """Values of a run, with one operand changed."""
 
     def __init__(self, value: Any, key: str, change: Callable[[torch.Tensor], torch.Tensor]):
         self._value, self._key, self._change = value, key, change
@@ -55,7 +55,7 @@ class ChangedValues:
 
 
 class ProbeValues:
-    """The tensors of another run by the keys of equations, as `Values` has those of the traced one.
+    """Tensors of another run by the keys of equations, as `Values` has those of the traced one.
 
     `line` is a line that was rounded to a lower `precision` on the way: its tensor has that dtype.
     """

@@ -26,7 +26,7 @@ RERUN_NOTE = "not executed: a tensor of it was not kept, and the model did not r
 
 
 class Rerun:
-    """The recipe to run a module again, and to check that it did the same."""
+    """Recipe to run a module again, and to check that it did the same."""
 
     def __init__(self, module: torch.nn.Module, recording: Recording, sizes: dict[str, int]):
         self._module, self._arguments, self._sizes = module, recording.arguments, sizes
@@ -66,7 +66,7 @@ class Rerun:
 
 
 class _Window(TensorStore):
-    """The tensors that lines still need; each line is proven once they are all there."""
+    """Tensors that lines still need; each line is proven once they are all there."""
 
     def __init__(
         self, module, waiting: Sequence[DerivedStep], lines: Sequence[DerivedStep], sizes, thread: ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""The proof of a step: its equation executed on the traced operands, compared with the traced tensor."""
+"""Proof of a step: its equation executed on the traced operands, compared with the traced tensor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tracer.utils.tensor_diff import Difference, first_beyond
 
 
 class Proof(NamedTuple):
-    """The outcome of executing an equation: the error, the largest share of a cell's rounding bound, and the first
+    """Outcome of executing an equation: the error, the largest share of a cell's rounding bound, and the first
     wrong cell; or None and a note on why it was not executed."""
 
     error: float | None
@@ -125,7 +125,7 @@ def compute_bounds(
 
 
 class _Leaf:
-    """The tensors of an equation, those that a fused op never held from their own equations. No closure: one that
+    """Tensors of an equation, those that a fused op never held from their own equations. No closure: one that
     refers to itself would hold the tensors of the run until they are collected."""
 
     def __init__(self, values: Values, size: Callable, dtype: torch.dtype, coarse: bool, careful: bool):
@@ -218,7 +218,7 @@ def weight(weights: Mapping[str, torch.Tensor], path: str) -> torch.Tensor | Non
 
 
 class Values:
-    """The tensors of a run by their keys in equations: `values(key)`, or None if one was not kept.
+    """Tensors of a run by their keys in equations: `values(key)`, or None if one was not kept.
 
     What a fused op never held is recomputed from its line's equation, in float64; the last two of those are held, since
     scores and weights are asked for more than once, and are large.

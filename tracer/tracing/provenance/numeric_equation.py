@@ -1,4 +1,4 @@
-r"""The equation of one cell with the numbers of the run in the place of its letters.
+r"""Equation of one cell with the numbers of the run in the place of its letters.
 
 The shape of the equation stays: sums, fractions and functions are printed as the nodes print them. A sum over an axis
 shows its largest terms, and the others as one number below a brace.
@@ -68,7 +68,7 @@ def fill(walk: ProvenanceWalk, index: tuple[int, ...]) -> str:
 
 
 class _Filling:
-    """The walk from the cell of an equation to the numbers that are printed for it."""
+    """Walk from the cell of an equation to the numbers that are printed for it."""
 
     def __init__(self, walk: ProvenanceWalk):
         self.walk = walk

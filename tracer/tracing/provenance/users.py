@@ -1,4 +1,4 @@
-"""The cells that read one number: in the lines whose equations name its tensor."""
+"""Cells that read one number: in the lines whose equations name its tensor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def users(cell: Cell) -> tuple[User, ...]:
 
 
 class _Reading:
-    """The question which cells of one equation read one cell of a tensor that it names."""
+    """Question which cells of one equation read one cell of a tensor that it names."""
 
     def __init__(self, walk: ProvenanceWalk, cell: Cell):
         self.walk, self.cell = walk, cell

@@ -16,7 +16,7 @@ from tracer.tracing.proofs.step_proof import Values
 
 
 class RecomputedValues(Values):
-    """The tensors of a run by their keys. One that was not kept is recomputed by the equations that lead to it."""
+    """Tensors of a run by their keys. One that was not kept is recomputed by the equations that lead to it."""
 
     HELD = 2
 
@@ -104,7 +104,7 @@ class Leaf(NamedTuple):
 
 
 class ProvenanceWalk:
-    """The walk from a cell of an equation to the cells of the tensors that it names, through the nodes between."""
+    """Walk from a cell of an equation to the cells of the tensors that it names, through the nodes between."""
 
     def __init__(self, equation: Node, value: RecomputedValues):
         self.equation, self.size, self._value = equation, value.size, value

@@ -79,7 +79,7 @@ def pop_dispatch_mode() -> None:
 
 
 class DispatchMode(TorchDispatchMode):
-    """The base of dispatch modes, without the guard against being compiled: it costs as much as a small op at every op,
+    """Base of dispatch modes, without the guard against being compiled: it costs as much as a small op at every op,
     and loads PyTorch's compiler, a good second at the start."""
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The same forward once more, without the recorder: observed by PyTorch's own hooks and modes."""
+"""Reference run of the same forward, without the recorder: observed by PyTorch's own hooks and modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The classes of transformers for a configuration, the likeliest first."""
+"""Classes of transformers for a configuration, the likeliest first."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ WRITERS = ("CausalLM", "LMHeadModel")
 
 
 class ReadsFromCache:
-    """The forward of a decoder that takes new tokens, `[B, T]`, and the keys and values of those before, `past`.
+    """Forward of a decoder that takes new tokens, `[B, T]`, and the keys and values of those before, `past`.
 
     It returns the logits `[B, T, V]`, and the keys and values of all tokens, `[B, h, T_past + T, d_k]` for each block.
     """

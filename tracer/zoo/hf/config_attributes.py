@@ -1,4 +1,4 @@
-"""The attributes of transformers' configurations for our sizes, and how to change them."""
+"""Attributes of transformers' configurations for our sizes, and how to change them."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _unknown(id: str) -> str:
 
 
 class CheckpointFiles:
-    """The small files beside a checkpoint: how its photos are normalised, how its text is cut into tokens."""
+    """Small files beside a checkpoint: how its photos are normalised, how its text is cut into tokens."""
 
     def __init__(self, id: str):
         self.id = id
@@ -236,7 +236,7 @@ class CheckpointFiles:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The checkpoint's tokenizer, or None where it has none."""
+        """Checkpoint's tokenizer, or None where it has none."""
         if not any(self.path(name) for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model")):
             return None
         return import_transformers().AutoTokenizer.from_pretrained(
@@ -260,7 +260,7 @@ class CheckpointFiles:
 
     @property
     def side(self) -> int | None:
-        """The side of the square that photos are cut to, where the checkpoint says so."""
+        """Side of the square that photos are cut to, where the checkpoint says so."""
         path = self.path("preprocessor_config.json")
         known = json.loads(path.read_text(encoding="utf-8")) if path else {}
         return _side(known.get("crop_size")) if known.get("do_center_crop") else None

@@ -1,4 +1,4 @@
-"""The class of a checkpoint in transformers, and the results of its head.
+"""Class of a checkpoint in transformers, and the results of its head.
 
 A checkpoint names its class (`config.architectures`), and a family lists the classes whose answer it knows. A weight
 that a file lacks is a random number: no answer that depends on it is shown, and all are named.

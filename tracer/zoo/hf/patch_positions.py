@@ -1,4 +1,4 @@
-"""The positions of a photo's patches in the sequence of a generic net, found by changing one patch."""
+"""Positions of a photo's patches in the sequence of a generic net, found by changing one patch."""
 
 from __future__ import annotations
 

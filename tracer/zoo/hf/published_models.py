@@ -1,4 +1,4 @@
-"""The table of published models, read without loading any library: `presets.json`.
+"""Table of published models, read without loading any library: `presets.json`.
 
 A count is given as published: `405,853,388,800` to the number, `175B` to the billion.
 """

@@ -141,7 +141,7 @@ def answer(model, inputs, output) -> dict:
 
 
 class PhotoSizes:
-    """The attributes that `photo_input` reads of a model whose sizes come from the photo."""
+    """Attributes that `photo_input` reads of a model whose sizes come from the photo."""
 
     def __init__(self, card: dict | None):
         self.card, self.sizes, self.vocabulary, self.spec = card, {}, self, self

@@ -1,4 +1,4 @@
-"""What does not fit in a failed call, by the function of PyTorch that was called, in a sentence with both shapes."""
+"""Mismatches in a failed call, by the function of PyTorch that was called, in a sentence with both shapes."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def cross_entropy(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def same_shape(scene: Scene, call: FailedCall) -> Clash | None:
-    """The input and the target of these losses have one shape and one dtype."""
+    """Return the input and the target of these losses have one shape and one dtype."""
     x, target = argument(call, 0, "input"), argument(call, 1, "target")
     if not (isinstance(x, Tensor) and isinstance(target, Tensor)):
         return None

@@ -12,7 +12,7 @@ from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
 def matmul(scene: Scene, call: FailedCall) -> Clash | None:
-    """The last axis of the first factor has to be as long as the last but one of the second."""
+    """Return the last axis of the first factor has to be as long as the last but one of the second."""
     a, b = argument(call, 0, "input"), argument(call, 1, "other", call.kwargs.get("mat2", call.kwargs.get("tensor2")))
     if call.name in ("addmm", "baddbmm", "addbmm"):
         a, b = argument(call, 1, "mat1"), argument(call, 2, "mat2")
@@ -51,7 +51,7 @@ def matmul(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def linear(scene: Scene, call: FailedCall) -> Clash | None:
-    """The last axis of the input has to be as long as the second of the weight."""
+    """Return the last axis of the input has to be as long as the second of the weight."""
     x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
     if not (isinstance(x, Tensor) and isinstance(weight, Tensor)) or x.dim() == 0 or weight.dim() != 2:
         return None
@@ -70,7 +70,7 @@ def _size(scene: Scene, tensor: Tensor, axis: int) -> str:
 
 
 def conv(scene: Scene, call: FailedCall) -> Clash | None:
-    """The channels of the input have to be those of the weight; the input has a batch, channels and places."""
+    """Compare the channels of the input with those of the weight; the input has a batch, channels and places."""
     x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
     if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
         return None
@@ -98,7 +98,7 @@ def conv(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def recurrent(scene: Scene, call: FailedCall) -> Clash | None:
-    """The last axis of the input has to be the input size of the layer."""
+    """Return the last axis of the input has to be the input size of the layer."""
     module, x = scene.module, argument(call, 0, "input")
     if not isinstance(module, nn.RNNBase) or not isinstance(x, Tensor) or x.shape[-1] == module.input_size:
         return None
@@ -115,7 +115,7 @@ def recurrent_clash(scene: Scene, module: nn.RNNBase, x: Tensor) -> Clash:
 
 
 class Subscripts(NamedTuple):
-    """The letters of an `einsum`: of each operand, and of the result, None where they are left out."""
+    """Letters of an `einsum`: of each operand, and of the result, None where they are left out."""
 
     operands: tuple[str, ...]
     result: str | None

@@ -65,7 +65,7 @@ def rebuild_layer(module: nn.Module, **changed: Any) -> nn.Module:
 
 @dataclass(frozen=True)
 class LayerSize:
-    """The size that a layer should have: the module's path, the parameter of its constructor, the size as a formula,
+    """Size that a layer should have: the module's path, the parameter of its constructor, the size as a formula,
     and its value in this run."""
 
     path: str

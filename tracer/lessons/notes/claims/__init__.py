@@ -1,4 +1,4 @@
-"""The notes' claims beyond shapes and equations, each measured on a run by one function of its name."""
+"""Notes' claims beyond shapes and equations, each measured on a run by one function of its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notes' claims on attention: scores, weights, and the mixture of values."""
+"""Notes' claims on attention: scores, weights, and the mixture of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notes' claims on the pairs of tokens that attend to each other, and their distance."""
+"""Notes' claims on the pairs of tokens that attend to each other, and their distance."""
 
 from __future__ import annotations
 

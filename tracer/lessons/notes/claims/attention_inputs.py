@@ -17,7 +17,7 @@ from tracer.record import Trace
 
 
 class BlockAttention:
-    """The attention of one block.
+    """Attention of one block.
 
     Raise ValueError, in a sentence, for a model without an attention that can be taken apart, and for a run that did
     not keep its tensors.
@@ -44,42 +44,42 @@ class BlockAttention:
 
     @property
     def heads(self) -> int:
-        """The number of heads of the queries."""
+        """Number of heads of the queries."""
         return self.step_value("query").shape[1]
 
     @property
     def scope(self) -> str:
-        """The block and the heads of this attention, in words."""
+        """Block and the heads of this attention, in words."""
         part = f" of the {self.record.part}" if self.record.part else ""
         return f"block {self.layer + 1}{part}, {f'all {self.heads} heads' if self.heads > 1 else 'its one head'}"
 
     @cached_property
     def weights(self) -> torch.Tensor:
-        """The attention weights that ran, `[B, h, S, S]`; computed from queries and keys if the run kept none."""
+        """Attention weights that ran, `[B, h, S, S]`; computed from queries and keys if the run kept none."""
         id = f"{self.path}.weights"
         known = id in {step.id for step in self.trace.steps} and self.trace.value(id) is not None
         return self.step_value("weights") if known else self.trace.attention(self.layer, part=self.record.part)
 
     @cached_property
     def entering(self) -> torch.Tensor:
-        """The input of queries, `[B, S, D]`."""
+        """Input of queries, `[B, S, D]`."""
         return self.value(reads(self.trace, f"{self.path}.query")[0])
 
     @cached_property
     def module(self) -> nn.Module:
-        """The attention itself."""
+        """Attention itself."""
         return self.model.net.get_submodule(self.path)
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of the attention besides the tokens, by name, as in this run."""
+        """Arguments of the attention besides the tokens, by name, as in this run."""
         names = list(inspect.signature(self.module.forward).parameters)[1:]
         part, known = self.path.rpartition("block")[0], {step.id for step in self.trace.steps}
         return {name: self.value(f"{part}{name}") if f"{part}{name}" in known else None for name in names}
 
     @cached_property
     def attend(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The attention as a function of tokens `[B, S, D]`, mask and all else as in this run."""
+        """Attention as a function of tokens `[B, S, D]`, mask and all else as in this run."""
 
         @torch.no_grad()
         def attend(x: torch.Tensor) -> torch.Tensor:

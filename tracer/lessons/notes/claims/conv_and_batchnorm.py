@@ -25,7 +25,7 @@ CHANNELS = 8
 
 
 class ReceptiveFields(NamedTuple):
-    """The receptive field of a grid's middle after each layer of a convolution, and in one layer of attention.
+    """Receptive field of a grid's middle after each layer of a convolution, and in one layer of attention.
 
     The former is `[layers, rows, columns]`, 0 or 1; the latter is the row of weights of the middle token after its
     first layer.

@@ -1,4 +1,4 @@
-"""The notes' claims on heads: their columns, their shared parts, and the sum of their results."""
+"""Notes' claims on heads: their columns, their shared parts, and the sum of their results."""
 
 from __future__ import annotations
 

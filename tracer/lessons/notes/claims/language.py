@@ -1,4 +1,4 @@
-"""The notes' claims on text: ids, embeddings, the next token and the loss."""
+"""Notes' claims on text: ids, embeddings, the next token and the loss."""
 
 from __future__ import annotations
 

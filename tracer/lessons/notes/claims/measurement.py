@@ -1,4 +1,4 @@
-"""The measurement of a claim on a run."""
+"""Measurement of a claim on a run."""
 
 from __future__ import annotations
 

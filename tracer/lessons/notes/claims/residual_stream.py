@@ -1,4 +1,4 @@
-"""The notes' claims on norms, on the MLP, and on the residual stream."""
+"""Notes' claims on norms, on the MLP, and on the residual stream."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ DIRECTIONS = 3
 
 
 class GradientShare(NamedTuple):
-    """The share of a gradient at the last block that arrives at the tokens that enter a block, by its norm.
+    """Share of a gradient at the last block that arrives at the tokens that enter a block, by its norm.
 
     It is measured with the residual sums; through the branches alone, without the sums' skips in the backward pass but
     with the same activations; and in a network without the sums, whose activations differ.

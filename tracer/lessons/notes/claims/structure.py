@@ -1,4 +1,4 @@
-"""The notes' claims on a model's structure: its blocks, its lines in order, its code, its two paths."""
+"""Notes' claims on a model's structure: its blocks, its lines in order, its code, its two paths."""
 
 from __future__ import annotations
 

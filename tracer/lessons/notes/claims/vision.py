@@ -1,4 +1,4 @@
-"""The notes' claims on pictures: patches as a convolution, the embedding, CLS, the output."""
+"""Notes' claims on pictures: patches as a convolution, the embedding, CLS, the output."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tracer.lessons.notes.reference_runs import Provider
 
 
 class Evidence(NamedTuple):
-    """The run's version, in a sentence with numbers, whether it agrees with the erratum, and how it was measured."""
+    """Run's version, in a sentence with numbers, whether it agrees with the erratum, and how it was measured."""
 
     sentence: str
     so: bool

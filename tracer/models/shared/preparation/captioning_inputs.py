@@ -1,4 +1,4 @@
-"""The inputs of models that read a picture and its caption; and the caption that such a model generates."""
+"""Inputs of models that read a picture and its caption; and the caption that such a model generates."""
 
 from __future__ import annotations
 

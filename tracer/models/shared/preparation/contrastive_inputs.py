@@ -1,4 +1,4 @@
-"""The inputs of a model of two towers, from a photo and a list of sentences."""
+"""Inputs of a model of two towers, from a photo and a list of sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inputs of a masked encoder from a picture of a surface: pixels, and the list of visible patches."""
+"""Inputs of a masked encoder from a picture of a surface: pixels, and the list of visible patches."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def held_out(colour: Any, shape: Any) -> Any:
 
 @dataclass(frozen=True)
 class Unseen:
-    """The test data: single objects of pairs `new` and `known` to training, and scenes of `two` objects."""
+    """Test data: single objects of pairs `new` and `known` to training, and scenes of `two` objects."""
 
     new: Scenes
     known: Scenes
@@ -36,7 +36,7 @@ class Unseen:
 
 @dataclass(frozen=True)
 class Recipe(MuonAndAdamW):
-    """The settings of a run; `train("clip", batch=32)` changes one of them.
+    """Settings of a run; `train("clip", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each kind are scored. `matrix_rate` and `rate`
     are the full learning rates of the matrices in the blocks and of all else, `decay` the weight decay, `warmup` is

@@ -13,7 +13,7 @@ from tracer.models.training.recipes import nanogpt
 
 @dataclass(frozen=True)
 class Recipe(nanogpt.Recipe):
-    """The settings of a run: those of nanoGPT's recipe, with rates for AdamW."""
+    """Settings of a run: those of nanoGPT's recipe, with rates for AdamW."""
 
     spec: ClassVar[Spec] = SPEC
 

@@ -36,7 +36,7 @@ class Surfaces:
 
 @dataclass(frozen=True)
 class Recipe(MuonAndAdamW):
-    """The settings of a run; `train("mae", batch=32)` changes one of them.
+    """Settings of a run; `train("mae", batch=32)` changes one of them.
 
     `count` surfaces are trained on, `tests` of each name are scored; `least` and `most` are the smallest and largest
     share of patches that a batch hides. `matrix_rate` and `rate` are the full learning rates of the matrices in the

@@ -37,7 +37,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Recipe(MuonAndAdamW):
-    """The settings of a run; `train("nanogpt", batch=64)` changes one of them.
+    """Settings of a run; `train("nanogpt", batch=64)` changes one of them.
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
     weight decay, `warmup` is in steps.

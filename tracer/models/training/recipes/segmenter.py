@@ -15,7 +15,7 @@ from tracer.models.training.recipes.vit import sinusoids
 
 @dataclass(frozen=True)
 class Recipe(MuonAndAdamW):
-    """The settings of a run; `train("segmenter", batch=32)` changes one of them.
+    """Settings of a run; `train("segmenter", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes are scored. `matrix_rate` and `rate` are the
     full learning rates of the matrices in the blocks and of all else, `decay` the weight decay, `warmup` is in steps.

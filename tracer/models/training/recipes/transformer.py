@@ -33,7 +33,7 @@ class Strings:
 
 @dataclass(frozen=True)
 class Recipe(MuonAndAdamW):
-    """The settings of a run; `train("transformer", batch=64)` changes one of them.
+    """Settings of a run; `train("transformer", batch=64)` changes one of them.
 
     An epoch is `strings` strings, drawn anew each time; `tests` strings are held out. `matrix_rate` and `rate` are
     the full learning rates of the matrices in the block and of all else, `warmup` is in steps; `positions` is the

@@ -22,7 +22,7 @@ SIZES = {"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6
 
 @dataclass(frozen=True)
 class Recipe(MuonAndAdamW):
-    """The settings of a run; `train("vit", batch=64)` changes one of them.
+    """Settings of a run; `train("vit", batch=64)` changes one of them.
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
     weight decay, `pad` and `hole` are in pixels, `warmup` is in steps.

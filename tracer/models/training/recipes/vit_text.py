@@ -19,7 +19,7 @@ NAMES = ("one object", "two objects", "three objects")
 
 @dataclass(frozen=True)
 class Recipe(MuonAndAdamW):
-    """The settings of a run; `train("vit-text", batch=32)` changes one of them.
+    """Settings of a run; `train("vit-text", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of one, of two and of three objects are scored.
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
@@ -51,7 +51,7 @@ class Recipe(MuonAndAdamW):
 
     @property
     def options(self) -> dict:
-        """The options of the model that is trained."""
+        """Options of the model that is trained."""
         return {name: getattr(self, name) for name in SPEC.options}
 
     def read(self, data: None, part: str) -> scenes.SceneStream | list[Scenes]:

@@ -1,4 +1,4 @@
-"""The words of a text with the picture masked in some blocks: the net itself, its blocks masked by hooks."""
+"""Words of a text with the picture masked in some blocks: the net itself, its blocks masked by hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The photo lit by attention: the order of lightness of its patches is the order of their weights."""
+"""Photo lit by attention: the order of lightness of its patches is the order of their weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The letters of queries, keys and values: each must match the operand of the scores.
+"""Letters of queries, keys and values: each must match the operand of the scores.
 
 The record of an attention says what the code multiplied as queries and as keys; the textbook's letters come from the
 derivation. Where a tensor with a letter holds the very numbers of one of the two, the letter has to be its own.

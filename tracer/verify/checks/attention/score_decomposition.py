@@ -1,4 +1,4 @@
-"""The four terms of the first block's scores, content and position against each other, from the parameters in NumPy."""
+"""Four terms of the first block's scores, content and position against each other, from the parameters in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The anomaly map of a masked autoencoder, in grey levels of 255, computed again in NumPy (He et al. 2022; note
+"""Anomaly map of a masked autoencoder, in grey levels of 255, computed again in NumPy (He et al. 2022; note
 001)."""
 
 from __future__ import annotations

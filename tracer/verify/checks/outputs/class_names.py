@@ -1,4 +1,4 @@
-"""The names of answers: trained models are shown pictures of known names.
+"""Names of answers: trained models are shown pictures of known names.
 
 Shapes are drawn here with Pillow, photos are the samples, which are named after what they show. CIFAR-10 and the
 characters of a text number their names in the order of the alphabet (`batches.meta`; Unicode), so that no two of them

@@ -1,4 +1,4 @@
-"""The logit lens, compared with a plain run in which a hook puts the stream of an earlier block behind the last one."""
+"""Logit lens, compared with a plain run in which a hook puts the stream of an earlier block behind the last one."""
 
 from __future__ import annotations
 

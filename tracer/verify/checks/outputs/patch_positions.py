@@ -1,4 +1,4 @@
-"""The positions of a run's patches on the photo, on photos of odd sizes whose colours encode the position.
+"""Positions of a run's patches on the photo, on photos of odd sizes whose colours encode the position.
 
 A grey ramp across the photo tells of every pixel that the model is given from which column it comes, one down the photo
 from which row. Then single patches are painted, to see which token of the first attention changes.

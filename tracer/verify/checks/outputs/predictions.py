@@ -1,4 +1,4 @@
-"""The answer of a run, computed again in NumPy from the output of forward."""
+"""Answer of a run, computed again in NumPy from the output of forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts in sentences beside steps, each measured on the tensors of the run or computed again.
+"""Facts in sentences beside steps, each measured on the tensors of the run or computed again.
 
 The predicates that decide which sentences are shown (`tracer.textbook.claims`) look at the graph; what is here looks at
 numbers, and knows nothing of roles or nodes. A sentence that states a fact and that nobody measures is a problem, too.

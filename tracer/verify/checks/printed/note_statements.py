@@ -1,4 +1,4 @@
-"""The statements of the notes about a model, looked up and measured again on this run; some of the numbers by NumPy."""
+"""Statements of the notes about a model, looked up and measured again on this run; some of the numbers by NumPy."""
 
 from __future__ import annotations
 

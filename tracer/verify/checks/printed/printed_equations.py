@@ -1,4 +1,4 @@
-"""The printed equations against the run: every equation of a trace is read again from its LaTeX, and evaluated.
+"""Printed equations against the run: every equation of a trace is read again from its LaTeX, and evaluated.
 
 The string that the page shows is all that counts, with the two tables that stand beside it: of sizes, and of the
 tensors that equations name. The reader has neither PyTorch, nor sympy, nor `tracer.expr`.
@@ -85,7 +85,7 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
 
 
 class RunTensors:
-    """The tensors of a run by the keys of equations, in float64 unless they are whole numbers."""
+    """Tensors of a run by the keys of equations, in float64 unless they are whole numbers."""
 
     def __init__(self, trace: Trace, net, inputs: Inputs):
         self._tensors = {f"parameter {path}": tensor for path, tensor in net.named_buffers()}

@@ -26,7 +26,7 @@ PARAMETER = "parameter "
 
 
 class StepIndex:
-    """The steps of a run: operands, users, and numbers."""
+    """Steps of a run: operands, users, and numbers."""
 
     def __init__(self, run: PlainRun):
         self.run, self.trace = run, run.trace
@@ -61,7 +61,7 @@ class StepIndex:
 
     @cached_property
     def operands(self) -> Operands:
-        """The values of the run's printed names."""
+        """Values of the run's printed names."""
         table = {name: things[0] for name, things in names(self.trace.steps).items()}
         sizes = {notation.latex(size.name): size.value for size in self.trace.symbols}
         return Operands(table, sizes, RunTensors(self.trace, self.run.model.net, self.run.inputs))
@@ -75,7 +75,7 @@ class MeasuredLine(NamedTuple):
 
     @property
     def value(self) -> Any:
-        """The step's tensor; None if a fused op never held it."""
+        """Step's tensor; None if a fused op never held it."""
         return self.book.value(self.step.id)
 
     @property
@@ -88,17 +88,17 @@ class MeasuredLine(NamedTuple):
 
     @property
     def operand_values(self) -> list[tuple[Step, np.ndarray]]:
-        """The step's operands with their tensors, as far as they were held."""
+        """Step's operands with their tensors, as far as they were held."""
         return [(source, value) for source in self.sources if (value := self.book.value(source.id)) is not None]
 
     @property
     def operands(self) -> list[np.ndarray]:
-        """The tensors of those operands."""
+        """Tensors of those operands."""
         return [value for _, value in self.operand_values]
 
     @property
     def parameters(self) -> list[str]:
-        """The paths of the parameters and buffers that its equation names."""
+        """Paths of the parameters and buffers that its equation names."""
         return [name.of.removeprefix(PARAMETER) for name in self.step.names if name.of.startswith(PARAMETER)]
 
     def weights(self, step: Step | None = None) -> list[str]:
@@ -123,13 +123,13 @@ class MeasuredLine(NamedTuple):
 
     @property
     def part(self) -> list[AttentionRecord]:
-        """The attentions of its tower."""
+        """Attentions of its tower."""
         known = [record for record in self.book.trace.attentions if not record.problem]
         return [record for record in known if record.part and self.step.id.startswith(f"{record.part}.")] or known
 
     @property
     def records(self) -> list[AttentionRecord]:
-        """The attentions that it may be a part of: those of its block."""
+        """Attentions that it may be a part of: those of its block."""
         inside = [record for record in self.part if record.op in self.step.ops or record.op == self.step.inside]
         return inside or [record for record in self.part if record.layer == self.step.layer] or self.part
 

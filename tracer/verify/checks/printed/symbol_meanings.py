@@ -1,4 +1,4 @@
-"""The meaning of each symbol, measured on the net and its input."""
+"""Meaning of each symbol, measured on the net and its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions in a model's equations against PyTorch's own, in float64 and over more numbers than a run has."""
+"""Functions in a model's equations against PyTorch's own, in float64 and over more numbers than a run has."""
 
 from __future__ import annotations
 

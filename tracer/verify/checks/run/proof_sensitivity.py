@@ -1,4 +1,4 @@
-"""The power of a proof: an equation is compared with a tensor that is wrong by little, in one cell."""
+"""Power of a proof: an equation is compared with a tensor that is wrong by little, in one cell."""
 
 from __future__ import annotations
 

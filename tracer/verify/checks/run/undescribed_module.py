@@ -1,4 +1,4 @@
-"""The same net traced as an unknown module, with only the batch axes named."""
+"""Trace of the same net as an unknown module, with only the batch axes named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors that a forward of transformers may take: each made by one function, from a configuration and sizes."""
+"""Tensors that a forward of transformers may take: each made by one function, from a configuration and sizes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def usual(config) -> dict[str, int]:
 
 
 class Feed(NamedTuple):
-    """The inputs of a forward: for each name, which of the ways to make it; how many tokens stand before the text, in
+    """Inputs of a forward: for each name, which of the ways to make it; how many tokens stand before the text, in
     the places of pictures and sounds, for each kind of these; and axes that are of another size than they are made.
     With `each` the tokens are as many as the patches of a photo."""
 
@@ -84,14 +84,14 @@ class Feed(NamedTuple):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The sizes that the input decides."""
+        """Sizes that the input decides."""
         fixed = {name for name, *_ in self.sized}
         symbols = [symbol for name, way in self.ways if name not in fixed for symbol in makers(name)[way][1]]
         return tuple(dict.fromkeys(["B", *symbols]))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of what forward is given."""
+        """Names of what forward is given."""
         return tuple(name for name, _ in self.ways)
 
     def names_in_words(self) -> str:
