@@ -75,6 +75,7 @@ def test_a_model_without_probabilities_has_the_size_of_the_change():
     assert (found.change[: len(found.layers)] > 0).all() and np.isnan(found.special).all()
 
 
+@pytest.mark.sweep
 def test_fused_attention_of_a_library_is_opened():
     model = tracer.load("hf:gpt2")
     trace = model.trace(prove=False)

@@ -166,6 +166,7 @@ def test_output_that_can_not_be_written(capsys, saved, tmp_path):
         assert "can't write" in refused(capsys, "open", saved, "--out", tmp_path / name)
 
 
+@pytest.mark.sweep
 def test_a_reader_that_leaves_is_quiet(saved):
     command = f"{sys.executable} -m tracer open {saved} --format json | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)

@@ -258,6 +258,7 @@ def test_what_is_no_pattern_has_none():
     assert factor_index_map(IndexMap(windows.shape, windows.reshape(-1).__getitem__), (12,)) is None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "name", ["hf:t5", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("hf:mistral", "timm:convnext_atto"))]
 )

@@ -70,6 +70,7 @@ def _depth(trace, part: str) -> int:
     return sum(record.part == part for record in trace.attentions)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", cases(("hf:vit", "hf:gpt2", "hf:bert", "hf:llama"), ("hf:llama",)))
 def test_attention_written_out_is_covered_too(name):
     report = verify.report(load_tiny(name, attention="eager"))
@@ -88,6 +89,7 @@ RELATIVES = (
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", cases(RELATIVES, RELATIVES[:1]))
 def test_relatives_open_too_and_have_all_their_steps(name):
     report = verify.report(tiny(f"timm:{name}"))

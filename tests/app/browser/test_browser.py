@@ -102,6 +102,7 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_patch_is_marked_in_photo_and_input(page):
     go(page)
     page.get_by_role("tab", name="What the model sees").click()

@@ -199,6 +199,7 @@ def shapes(text: str, sizes: dict[str, int]) -> list[list[int]]:
     return [[eval(part, {}, sizes) for part in shape.split(",")] for shape in re.findall(r"\[(.*?)\]", python) if shape]
 
 
+@pytest.mark.sweep
 def test_every_operation_stands_in_the_table_with_its_shapes_and_its_cost(page):
     trace = run("vit")
     opened(page, "operations?zoom=ops&fold=off", ".operations tbody tr")
