@@ -144,7 +144,7 @@ def test_the_proof_of_two_equations_is_that_of_the_weaker(boards):
     assert message.proof(weights) == "✓ proven on this and 3 other runs, error 1.0e-07"
 
 
-def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(boards):
+def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(boards, monkeypatch):
     board = boards["vit"]
     data = message.pack(board)
     assert len(data) <= 400_000
@@ -160,7 +160,11 @@ def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(
     before = board.trace.value("block5.mlp.residual")[0]
     change = ((last - before).norm(dim=-1) / before.norm(dim=-1)).numpy()
     np.testing.assert_allclose(numbers[snapshot["change"] :][:65], change, rtol=1e-3)
-    few, _ = unpacked(message.pack(board, 60_000))
+    with monkeypatch.context() as patched:
+        patched.delattr(message, "heads_weights")  # the means are those that the sentences were computed from
+        few, means = unpacked(message.pack(board, 60_000))
+    look = few["looks"][5]
+    np.testing.assert_allclose(means[look["at"] : look["at"] + 65 * 65], weights.mean(0).ravel(), rtol=5e-4, atol=1e-7)
     assert [look["views"] for look in few["looks"]] == [1] * 6 and len(few["looks"][0]["queries"]) == 65
     fewest, _ = unpacked(message.pack(board, 5_000))
     assert [(look["views"], look["queries"]) for look in fewest["looks"]] == [(4, [0])] * 6

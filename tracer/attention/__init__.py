@@ -68,9 +68,9 @@ def weights(
     record = records[_within(layer, len(records), "layer")]
     if record.problem:
         raise ValueError(f"layer {layer}: the attention is not recoverable: {record.problem}")
-    rows = list(range(record.queries)) if query is None else [_within(query, record.queries, "query")]
+    rows = range(record.queries) if query is None else [_within(query, record.queries, "query")]
     if record.weights:
-        result = _heads_first(trace.values[record.weights], record)[..., rows, :]
+        result = _heads_first(trace.values[record.weights], record)[..., list(rows), :]
     else:
         q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
         result = softmax_rows(q, k, record.chain, rows, trace.values.get)

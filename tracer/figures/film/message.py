@@ -210,11 +210,12 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
     assert record is not None and beat.stream is not None
     slots = board.streams[beat.stream].slots[beat.part]
     query = slots.index(beat.focus) if level.endswith("one") else None
-    weights = heads_weights(board.trace, record, query)
-    weights = weights[:, None] if query is not None else weights
-    closed = None
-    if query is None:
-        closed = int((weights == 0).all(0).sum())
+    if level == "mean" and beat.weights is not None:
+        weights = beat.weights[None]
+    else:
+        weights = heads_weights(board.trace, record, query)
+        weights = weights[:, None] if query is not None else weights
+    closed = int((weights == 0).all(0).sum()) if query is None else None
     weights = weights.mean(0, keepdims=True) if level.startswith("mean") else weights
     return {
         "slots": slots,

@@ -63,6 +63,8 @@ class Beat:
     part: str = ""
     across: tuple[int, list[int]] | None = None
     """The stream and the lanes of the keys, where they are those of another tower."""
+    weights: np.ndarray | None = None
+    """The mean of the attention over its heads, `[S_q, S_k]`, where it was computed."""
     cells: np.ndarray | None = None
     """The numbers of an input that the stage draws, of one axis or two."""
 
@@ -136,6 +138,7 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
                 chapter.number,
                 chapter.part,
                 across,
+                weights if chapter.kind in ("block", "cross") else None,
             )
         )
         if after is not None:
