@@ -134,6 +134,6 @@ if len(named) > 1 and not all_open:
     st.caption(
         "The share of token pairs that are open. The row is the segment of the query, the column that of the key."
     )
-if mask_controls.mask_choices() and not trace.changes:  # a change of scores need not fit every mask
+if mask_controls.mask_choices():
     mask_controls.changes(trace, cells)
 mask_controls.proof(trace, cells, named, labels, part)

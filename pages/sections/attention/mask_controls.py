@@ -78,21 +78,35 @@ def changes(trace: Trace, cells) -> None:
     now, masks = session.model().options["mask"], mask_choices()
     known = {now: (cells, trace.result)}
     request = MaskRequest.now()
-    opened, results = zip(*(_under(request, mask, known.get(mask)) for mask in masks), strict=True)
+    predictions = {mask: _under(request, mask, known.get(mask)) for mask in masks}
     st.table(
         {
             "mask": masks,
-            "open pairs of tokens": [class_bars.percent(float(mask.float().mean())) for mask in opened],
-            "what the model answers": [texts.plain(model_output.short(result)) for result in results],
+            "open pairs of tokens": [_open_share(prediction) for prediction in predictions.values()],
+            "what the model answers": [_answer(prediction) for prediction in predictions.values()],
         },
         hide_index=True,
     )
-    trained, opened = _trained_mask(), dict(zip(masks, opened, strict=True))
-    others = [f"{_against(opened[mask], opened[trained])} under the {mask} mask" for mask in masks if mask != trained]
+    trained = _trained_mask()
+    opened = {mask: prediction[0] for mask, prediction in predictions.items() if not isinstance(prediction, str)}
+    others = [mask for mask in opened if mask != trained]
+    if trained not in opened or not others:
+        return
+    differences = "; ".join(f"{_against(opened[mask], opened[trained])} under the {mask} mask" for mask in others)
     st.caption(
         f"The weights are the same under each mask; they were trained with the {trained} one. Compared with it, "
-        f"{'; '.join(others)}."
+        f"{differences}."
     )
+
+
+def _open_share(prediction) -> str:
+    """Return the share of open pairs under a mask, as text; a dash where the model does not run under it."""
+    return "–" if isinstance(prediction, str) else class_bars.percent(float(prediction[0].float().mean()))
+
+
+def _answer(prediction) -> str:
+    """Return what the model answers under a mask, or why it does not."""
+    return texts.plain(prediction if isinstance(prediction, str) else model_output.short(prediction[1]))
 
 
 def _against(cells, trained) -> str:
@@ -128,7 +142,8 @@ class MaskRequest(NamedTuple):
 
 
 def _under(request: MaskRequest, mask: str, known: object = None):
-    """Return a mask, bool `[S, S]`, and the model's prediction under it: from the run on screen, else by running."""
+    """Return a mask, bool `[S, S]`, and the model's prediction under it: from the run on screen, else by running; or in
+    a sentence why a changed model does not run under it."""
 
     def run():
         from tracer.attention.masks import predict_under_mask
@@ -136,7 +151,10 @@ def _under(request: MaskRequest, mask: str, known: object = None):
         return alternative.of(predict_under_mask)
 
     alternative = request._replace(options=tuple(sorted({**dict(request.options), "mask": mask}.items())))
-    return once("masked", alternative, (), run, "Running the model under the other masks", known)
+    try:
+        return once("masked", alternative, (), run, "Running the model under the other masks", known)
+    except ValueError as error:  # a change of scores need not fit every mask
+        return str(error)
 
 
 def once(

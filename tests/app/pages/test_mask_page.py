@@ -182,10 +182,14 @@ def test_a_causal_mask_that_leaves_cls_only_itself_is_told():
     assert reason not in text(visited("mask", model="vit"))
 
 
-def test_a_change_that_fits_one_mask_alone_leaves_the_page_whole():
+def test_a_mask_that_a_change_does_not_fit_says_so_in_its_row():
     at = visited("mask", model="nanogpt", change="block1.attention.scores=bidirectional()")
     assert subheaders(at)[0] == "The mask of this run: bidirectional"
-    assert "What another mask changes" not in text(at)
+    table = next(table.value for table in at.table if "mask" in table.value.columns)
+    causal, bidirectional = table.to_dict("records")
+    assert causal["open pairs of tokens"] == "100.0\xa0%" and bidirectional["open pairs of tokens"] == "–"
+    assert "its equation has no mask" in bidirectional["what the model answers"]
+    assert "they were trained with" not in text(at)
 
 
 def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
