@@ -141,12 +141,12 @@ def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str,
             return None
         named = [letter for letter in letters if letter[0] in operand.symbol]
         top = operand.symbol.rstrip("}").endswith(r"\top")
-        factors = (_as_operand(trace, id, operand, transposed or top) for _, id, transposed in named)
+        factors = (_as_operand(trace, id, operand, steps, transposed or top) for _, id, transposed in named)
         factor = next(filter(None, factors), None)
         if factor is None:
             return None
         drawn.append(factor)
-    result = _as_operand(trace, step.id, step.product[2])
+    result = _as_operand(trace, step.id, step.product[2], steps)
     return None if result is None else [*drawn, replace(result, symbol=_plain(step))]
 
 
@@ -179,10 +179,12 @@ def _is_product(step: Step, drawn: Sequence[_Drawn | None]) -> bool:
     return shapes == [operand.shape for operand in step.product]
 
 
-def _as_operand(trace: Trace, id: str, operand: Operand, transposed: bool = False) -> _Drawn | None:
+def _as_operand(
+    trace: Trace, id: str, operand: Operand, steps: Mapping[str, Step], transposed: bool = False
+) -> _Drawn | None:
     """Return a tensor as the matrices that a product reads, `[heads, rows, columns]`; None where its shape is
     another."""
-    tensor = _first(trace, id)
+    tensor = _first(trace, id, steps)
     if tensor is None:
         return None
     rows, columns = operand.shape
@@ -204,12 +206,12 @@ def _as_operand(trace: Trace, id: str, operand: Operand, transposed: bool = Fals
 def _operands(trace: Trace, step: Step, producers: Producers, steps: Mapping[str, Step]) -> list[_Drawn | None]:
     """Return the operands of a step that other steps computed, and its result."""
     near = [steps[id] for id in producers.get(step.id, ()) if id in steps][:OPERANDS]
-    return [*filter(None, (_whole(trace, each) for each in near)), _whole(trace, step)]
+    return [*filter(None, (_whole(trace, each, steps) for each in near)), _whole(trace, step, steps)]
 
 
-def _whole(trace: Trace, step: Step) -> _Drawn | None:
+def _whole(trace: Trace, step: Step, steps: Mapping[str, Step]) -> _Drawn | None:
     """Return a step's tensor as it is, its leading axes one after the other."""
-    tensor = _first(trace, step.id)
+    tensor = _first(trace, step.id, steps)
     if tensor is None:
         return None
     tensor = tensor.reshape(-1, *(1, 1, *tensor.shape)[-2:])
@@ -226,12 +228,12 @@ def _without_block(symbol: str, block: int) -> str:
     return re.sub(rf"\^\w*\({block}\)", "", symbol)
 
 
-def _first(trace: Trace, id: str) -> np.ndarray | None:
+def _first(trace: Trace, id: str, steps: Mapping[str, Step]) -> np.ndarray | None:
     """Return the tensor of the first input of a batch; None where it is not at hand, or too large to be drawn."""
     tensor = tensor_of(trace, id)
     if tensor is None or 0 in tensor.shape or prod(tensor.shape) > VALUES:
         return None
-    batched = next((step.symbolic[:1] == ("B",) for step in trace.steps if step.id == id), False)
+    batched = id in steps and steps[id].symbolic[:1] == ("B",)
     array = as_array(tensor[0] if batched and tensor.ndim > 2 else tensor)
     return (
         np.where(np.abs(array) < MASKED_SCORE, array, np.copysign(np.inf, array)) if array.dtype.kind == "f" else array
