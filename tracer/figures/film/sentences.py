@@ -233,7 +233,8 @@ def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
     name = scene.name(scene.focus)
     lanes = scene.keys or ([scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else [])
     patches = [token for token, lane in enumerate(lanes) if lane.patch is not None and token < len(row)]
-    several = any(record.heads > 1 for record in scene.trace.attentions)
+    records = scene.chapter.records or scene.trace.attentions
+    several = any(record.heads > 1 for record in records)
     start = f"On average over the heads, {name}" if several else f"{name[0].upper()}{name[1:]}"
     if len(patches) >= 2 * TOP_PATCHES and not any(lane.word for lane in lanes):
         share = float(np.sort(row[patches])[-TOP_PATCHES:].sum())
