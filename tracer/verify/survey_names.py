@@ -27,8 +27,6 @@ from tracer import zoo
 from tracer.utils.devices import use_one_thread
 from tracer.utils.error_text import reason, shorten
 
-LIGHT = 50_000_000
-"""Parameters up to which a run is searched for findings, whose rules run the model again."""
 HEAVY_PARAMETERS = 300_000_000
 """Parameters from which on a net is run without values."""
 SECONDS = 120
@@ -75,7 +73,7 @@ def open_name(name: str) -> NameOutcome:
         net, inputs = _ready(name)
         with torch.no_grad():
             trace = tracer.trace(net, *inputs, prove=False, **inputs.named)
-            findings = trace.findings if sum(weight.numel() for weight in net.parameters()) <= LIGHT else ()
+            findings = trace.findings
     except Exception as error:  # a library may raise anything; only what we refuse is of one sentence
         plain = isinstance(error, ValueError)
         message = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
