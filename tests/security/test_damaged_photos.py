@@ -230,7 +230,7 @@ HUGE = {  # the largest of each kind that is opened, and what says why the other
 }
 
 
-@pytest.mark.parametrize("name", cases(HUGE, ("PNG, one pixel wide", "JPEG, progressive, all colours")))
+@pytest.mark.parametrize("name", cases(HUGE, ("PNG, one pixel wide", "HEIC", "JPEG, progressive, all colours")))
 def test_no_photo_takes_300_mb_to_open(name, tmp_path):
     """Opened by a process of its own, which says how much memory it had at most, in all."""
     make, expected = HUGE[name]

@@ -193,7 +193,6 @@ def test_a_step_of_the_pipeline_opens_and_its_tensor_and_product_are_drawn(page)
     quiet(page)
 
 
-@pytest.mark.sweep
 def test_a_saved_run_comes_back(page, tmp_path):
     go(page)
     answer = page.get_by_role("heading", name=re.compile("^The answer: ")).inner_text()

@@ -209,7 +209,6 @@ def pointed(page, down: float, across: float) -> str:
     return said
 
 
-@pytest.mark.sweep
 def test_a_cell_that_is_the_mean_of_a_box_says_so(page):
     opened(page, "/trace?model=vit-note&step=embedding")
     trace = tracer.load("vit-note").trace()

@@ -94,7 +94,6 @@ def test_a_click_on_a_term_goes_on_and_the_step_follows(page, plain):
     quiet(page)
 
 
-@pytest.mark.sweep
 def test_the_keyboard_alone_points_follows_and_returns(page, plain):
     opened(page, "/trace?step=block1.mlp.hidden")
     cells = page.locator(".stepper .cells")
