@@ -432,6 +432,17 @@ READ_FILM = """() => {
 }"""
 
 
+THREAD = """() => {
+  const [canvas, { answer }] = [document.querySelector("canvas"), document.querySelector(".film").film.place()];
+  const bar = document.querySelector(".bar.first"), ratio = canvas.width / canvas.clientWidth;
+  const corner = [answer.x - 12, answer.y + bar.offsetTop + bar.offsetHeight / 2 - 8];
+  const place = corner.map((side) => Math.round(side * ratio));
+  const { data } = canvas.getContext("2d").getImageData(...place, 10 * ratio, 16 * ratio);
+  return data.filter((value, at) => at % 4 === 3 && value).length;
+}"""
+"""How many pixels are drawn where the thread from the token that is read should arrive."""
+
+
 PATCHES = """() => {
   const canvas = document.querySelector("canvas");
   const { photo } = document.querySelector(".film").film.place();
@@ -510,6 +521,10 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.set_viewport_size({"width": 1080, "height": 1920})  # a projector that stands upright
     box = page.locator(".film").bounding_box()
     assert box["width"] == 1080 and 1 < box["height"] / box["width"] < 1.4
+    page.click(".scrubber button >> nth=-1")
+    page.set_viewport_size({"width": 1080, "height": 1000})
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.evaluate(THREAD)  # it leads to the likeliest answer, at this size too
     assert not errors
     context.close()
 

@@ -133,6 +133,7 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
     put(find(".hider"), place.hiding?.tools);
     put(find(".photo"), place.hiding?.photo);
     caption.fit();
+    answer(0, place.answer, 0); // its bars stand in their places before a thread leads to one
     controls.legend(view.theme);
   }
   const put = (node, box) => {
