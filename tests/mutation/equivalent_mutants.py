@@ -23,17 +23,17 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "attention=False",
     ): "attention would be recorded too, and let go of",
     (
-        "arithmetic.Greatest",
+        "arithmetic.Maximum",
         "comparison: left > right → left >= right",
         "",
     ): "the larger of two equal numbers is either of them",
     (
-        "arithmetic.Least",
+        "arithmetic.Minimum",
         "comparison: left < right → left <= right",
         "",
     ): "the smaller of two equal numbers is either of them",
     (
-        "Resized.kernel",
+        "Interpolate.kernel",
         "comparison: away <= 1 → away < 1",
         "",
     ): "both pieces of the kernel are 0 at a distance of 1",
@@ -49,7 +49,7 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "",
     ): "how far two numbers are apart is the same from either",
     (
-        "index_sets.divided",
+        "index_sets.split_axis",
         "sign: last - first + 1 → last - first - 1",
         "",
     ): "all places of an axis are said one by one, which are the same places",
@@ -62,7 +62,7 @@ HARMLESS: dict[tuple[str, str, str], str] = {
     ("size_guards._doubt", "constant: 2 → 3", ""): "any mark tells a run of single tokens from one at the edge",
     ("shapes._held_batch", "constant: 0 → 1", ""): "one run more is compared, at a batch of 1, if no batch was held",
     (
-        "Solver._add",
+        "Solver._add_candidates",
         "constant: 1 → 2",
         "FACTORS[1:]",
     ): "2 · D is not listed beforehand, and is found as any other multiple is",
