@@ -176,7 +176,6 @@ def test_a_survivor_that_is_harmless_says_why(monkeypatch):
     assert "harmless" not in reports.format_trial(Trial(listed()[0]))
 
 
-@pytest.mark.sweep
 def test_what_is_called_harmless_can_be_drawn():
     for within, name, part in reports.HARMLESS:
         same = [one for one in possible() if one.name == name and part in _line(one)]
