@@ -13,7 +13,7 @@ TITLE = "The notes"
 ICON = ":material/menu_book:"
 ORDER = 14
 HEADING = "Lessons"
-PLACES = ("note", "section", "of", "block", "claim")
+PLACES = ("note", "section", "of", "block", "claim", "statement")
 
 FURTHER_SECTIONS = {
     "claims": "Their claims, measured on any model",
@@ -25,7 +25,7 @@ components.style(Path(__file__).with_suffix(".css"))
 st.title("Fact-checking five lecture notes")
 components.links()
 titles = note_statements.titles() | FURTHER_SECTIONS
-widget = url_state.widget("note", list(titles), next(iter(titles)), claim=None)
+widget = url_state.widget("note", list(titles), next(iter(titles)), claim=None, statement=None)
 note = st.selectbox("Note", titles, format_func=titles.get, **widget)
 with st.container(key="paper-note"):
     st.markdown(f"**{texts.literal(titles[note])}**")

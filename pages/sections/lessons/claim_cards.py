@@ -92,15 +92,13 @@ def show_claim(name: str) -> None:
 
     visitor().instead = note_statements.INSTEAD
     known = list(dict.fromkeys(row.run for row in statements(name)))
-    chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0]))
+    chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0], statement=None))
     run_of_claim = run_cache.of_sample_too(
         "noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURE_MESSAGE
     )
     with st.container(key="cards"):
         st.header("One claim, measured")
-        quotes = [
-            f"> *Note {row.note}, statement {row.number}.* {row.text}" for row in statements(name) if row.run == chosen
-        ]
+        quotes = quote_statements(name, chosen, note_statements.marked_statement())
         run = RUNS[chosen]
         st.markdown("\n>\n".join([*quotes, _line(run_of_claim.claims[name], run.model, run.options)]))
         for lines in run_of_claim.curves.values():
@@ -108,6 +106,18 @@ def show_claim(name: str) -> None:
             st.plotly_chart(picture, config=PLAIN_CONFIG, alt=_alt(name, lines))
     address_of_all = urlencode({"note": "claims", "of": run.model})
     st.markdown(f"[→\u00a0All claims on {run.model}](notes?{address_of_all})")
+
+
+def quote_statements(name: str, run: str, target: tuple[str, int] | None) -> list[str]:
+    """Return the statements that make a claim on a run, in markdown, with a mark on the one that the address names."""
+    from tracer.lessons.notes.claims import statements  # loads torch
+
+    quotes = []
+    for row in statements(name):
+        if row.run == run:
+            mark = f"> {note_statements.MARK}\n>\n" * ((row.note, row.number) == target)
+            quotes.append(f"{mark}> *Note {row.note}, statement {row.number}.* {row.text}")
+    return quotes
 
 
 def _of_run(name: str, chosen: str) -> Measurements:

@@ -19,7 +19,7 @@ from pages.state.visitor import visitor
 from pages.ui import texts
 from tracer import models
 from tracer.lessons.notes.finding import Finding
-from tracer.lessons.notes.statements import rows, sections
+from tracer.lessons.notes.statements import StatementRow, rows, sections
 from tracer.utils import note_titles
 from tracer.utils.limits import limits
 
@@ -37,6 +37,7 @@ SIGNS = {
     "not": ":red-badge[:material/close: does not hold]",
     "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
 }
+MARK = ":blue-badge[:material/arrow_downward: the statement that you chose]"
 PLURAL_VERDICTS = {"holds": "hold", "sense": "hold with a caveat", "not": "do not hold", "elsewhere": "on another page"}
 LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.find_pages()}
 
@@ -47,6 +48,7 @@ class StatementCard(NamedTuple):
     section: str
     verdict: str
     text: str
+    number: int = 0
 
 
 class NoteResults(NamedTuple):
@@ -77,7 +79,10 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     def label(choice: str | int) -> str:
         return labels[choice] if choice in labels else names[int(choice) - 1]
 
-    chosen = st.selectbox("Section", known, format_func=label, **url_state.widget("section", known, ALL_STATEMENTS))
+    chosen = st.selectbox(
+        "Section", known, format_func=label, **url_state.widget("section", known, ALL_STATEMENTS, statement=None)
+    )
+    marked = marked_statement()
     folds = 0
     with st.container(key="statements"):
         for at, section in enumerate(names):
@@ -87,7 +92,7 @@ def show(note: str) -> Mapping[str, Counter[str]]:
             if cards and chosen in (ALL_STATEMENTS, DIFFERING_STATEMENTS, at + 1):
                 st.header(section, anchor=f"section-{at + 1}")
                 with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
-                    st.markdown("\n\n".join(card.text for card in cards))
+                    st.markdown("\n\n".join(card_text(card, (note, card.number) == marked) for card in cards))
                 folds += 1
     components.fold_on_phones(f"{note} {chosen}", folds)
     return read.kinds
@@ -128,11 +133,36 @@ def _read(note: str) -> NoteResults:
     about = {name: _about(name, run) for name in {result.row.run for result in results}}
     beside = about if len(set(about.values())) > 1 else {}
     cards = tuple(
-        StatementCard(result.row.section, result.verdict, _text(result, beside.get(result.row.run, "")))
+        StatementCard(
+            result.row.section, result.verdict, _text(result, beside.get(result.row.run, "")), result.row.number
+        )
         for result in results
     )
     kinds = torchvision_block_counts.kinds(run) if "torchvision" in evaluate.runs_of(note) else {}
     return NoteResults(cards, "" if beside else next(iter(about.values())), kinds)
+
+
+def place(row: StatementRow) -> dict[str, str]:
+    """Return the place on the page that shows a statement: its claim on the run of the statement, else its section."""
+    claim = next((where.removeprefix("claim ") for where in row.where if where.startswith("claim ")), "")
+    if claim:
+        shown = {"note": "claims", "claim": claim, "of": row.run}
+    else:
+        shown = {"note": row.note, "section": str(sections(row.note).index(row.section) + 1)}
+    return shown | {"statement": f"{row.note}.{row.number}"}
+
+
+def marked_statement() -> tuple[str, int] | None:
+    """Return the note and the number of the statement that the address names, or None."""
+    if "statement" not in st.query_params:
+        return None
+    known = {f"{note}.{row.number}": (note, row.number) for note in note_titles.TITLES for row in rows(note)}
+    return known.get(url_state.choice("statement", list(known), ""))
+
+
+def card_text(card: StatementCard, is_marked: bool) -> str:
+    """Return the markdown of a statement, with a mark on the one that the address names."""
+    return f"> {MARK}\n>\n{card.text}" if is_marked else card.text
 
 
 def _text(result: StatementResult, beside: str) -> str:

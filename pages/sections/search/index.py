@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
+from pages.sections.lessons import note_statements
 from pages.state import page_registry, url_state
 from tracer.attention import layers
 from tracer.export.math_labels import shape_numbers, symbol_text
@@ -63,6 +64,7 @@ MACROS = {
     "infty": "infinity",
 }
 """Signs of equations in words."""
+PLACES_OF_NOTES = url_state.PLACES["notes"]
 MOST_HEADS = 200
 """Heads that can be found."""
 MAX_LETTERS = 400
@@ -180,18 +182,18 @@ def _pages() -> Iterator[dict[str, Any]]:
 
 def _lessons() -> Iterator[dict[str, Any]]:
     seen = set()
+    without_place = {name: value for name, value in url_state.of("notes").items() if name not in PLACES_OF_NOTES}
     for note, title in note_titles.TITLES.items():
         yield _entry("lesson", title, "Its statements beside what ran", "note", _address("notes", note=note))
         for row in statements.rows(note):
-            claims = [place.removeprefix("claim ") for place in row.where if place.startswith("claim ")]
-            place = {"note": "claims", "claim": claims[0]} if claims else {"note": note, "section": row.section}
-            key = tuple(place.items()), row.text
+            place = note_statements.place(row)
+            key = note, place.get("claim"), place.get("section"), row.text
             if key not in seen:
                 seen.add(key)
                 yield _entry(
                     "statement",
                     _plain(row.text),
                     f"{title}: {row.section}",
-                    " ".join(claims),
-                    _address("notes", **place),
+                    place.get("claim", ""),
+                    f"notes?{urlencode({**without_place, **place})}",
                 )
