@@ -154,6 +154,8 @@ trace = session.trace()
 view = session.traced_view(trace)
 with place.container() if early else place:
     look(trace, view)
+    for sentence in texts.off_photo(trace):
+        st.info(texts.plain(sentence))
 st.markdown(texts.WHAT)
 what_if_panel.show(what_if_panel.blocks)
 if texts.has_random_weights(trace):

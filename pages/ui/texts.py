@@ -9,7 +9,7 @@ from tracer.attention import windows
 from tracer.export import rows
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions.class_bars import percent
-from tracer.record import AttentionRecord, Name, Step, Trace
+from tracer.record import MOVED_TOKENS, AttentionRecord, Name, Step, Trace
 from tracer.record.foreign_latex import mathematics
 from tracer.symbols import notation
 from tracer.utils import note_titles
@@ -169,7 +169,7 @@ def attention_problems(trace: Trace) -> list[str]:
 
 def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
     """Return notes on attention besides its weights: later changes of them, and what they belong to."""
-    sentences = []
+    sentences = off_photo(trace)
     if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
         counts = sorted({windows(trace, records[layer]) for layer in parted})
         many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
@@ -187,6 +187,11 @@ def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
     if sinks := [layer for layer, record in enumerate(records) if any(name == "cat" for name, _ in record.chain)]:
         sentences.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink) and is not shown.")
     return [plain(sentence) for sentence in sentences]
+
+
+def off_photo(trace: Trace) -> list[str]:
+    """Return the note of a run whose tokens can't be laid over its photo; none for all others."""
+    return [note for note in trace.notes if note == MOVED_TOKENS]
 
 
 def _blocks(layers: Sequence[int]) -> str:

@@ -70,11 +70,13 @@ Applied = Callable[..., Tensor]
 @dataclass(frozen=True)
 class Change:
     """Base class of changes. `name` is the name in texts, and the arguments are the fields, in order; `example` is
-    such a text. `checks_sizes` is True for one that fits lines of some sizes only."""
+    such a text. `checks_sizes` is True for one that fits lines of some sizes only, and `moves_tokens` for one after
+    which a row may be that of another token."""
 
     name: ClassVar[str] = ""
     example: ClassVar[str] = ""
     checks_sizes: ClassVar[bool] = False
+    moves_tokens: ClassVar[bool] = False
 
     @classmethod
     def read(cls, arguments: str) -> Change:
@@ -264,6 +266,7 @@ class Shuffle(_Seeded):
 
     name: ClassVar[str] = "shuffle"
     example: ClassVar[str] = "shuffle(0)"
+    moves_tokens: ClassVar[bool] = True
 
     def apply(self, line: TargetLine) -> Applied:
         return partial(_shuffle, axis=line.token_axes[-1], seed=self.seed)
@@ -483,6 +486,10 @@ class Replace(Change):
     checks_sizes: ClassVar[bool] = True
     source: Tensor | Trace = field(repr=False)
 
+    @property
+    def moves_tokens(self) -> bool:  # type: ignore[override] # nothing is known of a tensor
+        return not isinstance(self.source, Trace) or self.source.picture is None
+
     def apply(self, line: TargetLine) -> Applied:
         value = self.source.value(line.id) if isinstance(self.source, Trace) else self.source
         if not isinstance(value, Tensor):
@@ -549,6 +556,7 @@ class Function(Change):
     """Any function of the value. One without a name can be neither linked nor saved."""
 
     name: ClassVar[str] = "function"
+    moves_tokens: ClassVar[bool] = True  # nothing is known of it
     function: Callable[[Tensor], Tensor]
 
     def apply(self, line: TargetLine) -> Applied:
@@ -571,6 +579,10 @@ class Several(Change):
     @property
     def checks_sizes(self) -> bool:  # type: ignore[override] # of those that it has
         return any(change.checks_sizes for change in self.changes)
+
+    @property
+    def moves_tokens(self) -> bool:  # type: ignore[override] # of those that it has
+        return any(change.moves_tokens for change in self.changes)
 
     @property
     def outline(self) -> str:

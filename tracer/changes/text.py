@@ -89,6 +89,11 @@ def divide(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[Input
     return lines, of_inputs
 
 
+def moves_tokens(changes: Mapping[str, Change]) -> bool:
+    """Return whether a token may be in the row of another one after these changes; rows of a parameter are none."""
+    return any(change.moves_tokens for line, change in divide(changes)[0].items() if not line.startswith("parameter "))
+
+
 def change_of(value: Any) -> Change:
     """Return a change, a tensor, a trace, a function, a text, or several of these, as one change."""
     if isinstance(value, Change):

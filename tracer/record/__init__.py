@@ -5,7 +5,7 @@ integers; symbolic shapes are tuples of strings (sympy's `str` of each dimension
 proven), read back with `tracer.symbols.notation.parse`.
 """
 
-from tracer.record.attention import AttentionRecord, Picture, Segment
+from tracer.record.attention import MOVED_TOKENS, AttentionRecord, Picture, Segment
 from tracer.record.findings import Finding
 from tracer.record.ops import (
     Argument,
@@ -35,6 +35,7 @@ from tracer.record.trace import Trace
 
 __all__ = [
     "CHANGED_SUFFIX",
+    "MOVED_TOKENS",
     "TOLERANCES",
     "Argument",
     "AttentionRecord",

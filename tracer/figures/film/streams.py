@@ -128,7 +128,8 @@ def _lanes(trace: Trace, tower: str, tokens: int) -> list[Lane]:
                 lanes[token] = Lane(f"“{mark}”{number}", mark, None, True)
             elif token not in patches:
                 alone = segment.stop - segment.start == 1
-                name = segment.name if alone else f"{segment.name} {place + 1}"
+                kind = "patch" if segment.name == "image" else segment.name
+                name = kind if alone else f"{kind} {place + 1}"
                 lanes[token] = Lane(name, name)
     columns = trace.picture.columns if trace.picture else 1
     for token, patch in patches.items():

@@ -19,7 +19,7 @@ from tracer.figures.equation_strip import SIGNS
 from tracer.figures.handout.attention_maps import maps
 from tracer.figures.predictions import class_bars, model_output
 from tracer.figures.tensors.image_patches import data_uri, rescale
-from tracer.record import Step, Trace
+from tracer.record import MOVED_TOKENS, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles
 from tracer.utils.error_text import shorten
@@ -65,6 +65,7 @@ def render(trace: Trace) -> str:
         f"<h1>{text(title)}</h1>",
         f'<p class="quiet">{text(_weights(trace))}</p>',
         '<div class="in">' + _inputs(trace) + _outputs(trace) + "</div>",
+        f"<p>{text(MOVED_TOKENS)}</p>" if MOVED_TOKENS in trace.notes else "",
         maps(trace),
         _sizes(trace),
         "".join(_equations(trace)),

@@ -13,11 +13,11 @@ from PIL.Image import Image
 
 from tracer.capture import Recording
 from tracer.capture.interventions import Intervention, with_interventions
-from tracer.changes import Change, change_of, divide, has_name, write
+from tracer.changes import Change, change_of, divide, has_name, moves_tokens, write
 from tracer.changes.of_inputs import REMOVED_FILL, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
-from tracer.record import Picture, Trace
+from tracer.record import MOVED_TOKENS, Picture, Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.shapes.shadow_module import OnMeta, on_meta
 from tracer.textbook.hints import Hint
@@ -273,8 +273,11 @@ class Model:
             with doing("Running it at other sizes, to tell which sizes are which"):
                 solution, notes = self._solve(recording, {**inputs.sizes, **self.sizes}, inputs)
         full = self.vocabulary.complete({**inputs.sizes, **self.sizes})
-        picture, values = None, {}
-        if inputs.crop is not None:
+        picture, values, segments = None, {}, inputs.segments
+        if inputs.crop is not None and moves_tokens(self.changes):
+            notes = (*notes, MOVED_TOKENS)
+            segments = tuple(replace(segment, places=()) for segment in segments)
+        elif inputs.crop is not None:
             rows, columns = full["H"] // full["P"], full["W"] // full["P"]
             first = next(segment.start for segment in inputs.segments if segment.name in ("image", "visible"))
             picture = Picture("photo", inputs.crop.box, rows, columns, first)
@@ -294,7 +297,7 @@ class Model:
             values=values,
             parts=self.spec.parts,
             words=inputs.words,
-            segments=inputs.segments,
+            segments=segments,
             result=self.spec.result(self, inputs.on(torch.device("cpu")), recording.output),
             weights=self.weights,
             changes=tuple(f"{line}={change}" for line, change in self.changes.items()),

@@ -1,0 +1,51 @@
+"""Runs whose tokens a change may have moved: nothing of them lies on the photo, and a note says why."""
+
+import pytest
+import torch
+
+from tracer.attention import places
+from tracer.changes import change_of, moves_tokens
+from tracer.figures.attention import attention_payload
+from tracer.figures.film.storyboard import storyboard
+from tracer.figures.handout.attention_maps import maps
+from tracer.record import MOVED_TOKENS
+
+
+@pytest.fixture(scope="module")
+def shuffled(vit):
+    return vit.trace(change={"patches": "shuffle(0)"}, prove=False)
+
+
+def test_a_run_of_shuffled_patches_is_not_laid_over_the_photo(shuffled, plain):
+    assert shuffled.picture is None and not places(shuffled) and MOVED_TOKENS in shuffled.notes
+    assert plain.picture is not None and MOVED_TOKENS not in plain.notes
+
+
+def test_no_sentence_of_shuffled_patches_names_a_row_or_a_column_of_the_photo(shuffled):
+    names = attention_payload.names(shuffled, "", shuffled.attentions[0].keys)
+    sentences = [beat.caption.sentence for beat in storyboard(shuffled).beats]
+    for sentence in (*names, *sentences, maps(shuffled)):
+        assert "row 1" not in sentence and ", column" not in sentence
+    assert names[5] == "patch 5" and "the photo" not in maps(shuffled)
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "moved"),
+    [
+        ("position", "shuffle(1)", True),
+        ("block1.residual1", ["scale(2)", "shuffle(0)"], True),
+        ("patches", lambda x: x.flip(1), True),
+        ("patches", torch.zeros(1), True),
+        ("position", "shuffle_positions(0)", False),
+        ("weights", "permute(0)", False),
+        ("block1.attention.weights", "drop_heads(1)", False),
+        ("parameter position", "shuffle(0)", False),
+    ],
+)
+def test_tokens_move_with_an_order_that_is_drawn_and_with_what_is_not_known(line, change, moved):
+    assert moves_tokens({line: change_of(change)}) is moved
+
+
+def test_tokens_stay_with_another_run_whose_own_lie_on_the_photo(plain, shuffled):
+    assert not moves_tokens({"patches": change_of(plain)})
+    assert moves_tokens({"patches": change_of(shuffled)})
