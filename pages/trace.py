@@ -25,7 +25,8 @@ if not trace.steps:
 token_ids.show(trace)
 findings_card.show(trace)
 step = step_browser.choose(trace)
+# above the step: at the bottom of a page it would open where there is no room
+panel.show(lambda plain: panel.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
 step_browser.browse(trace, step)
 cells.follow(trace)
-panel.show(lambda plain: panel.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
 before_after.show(trace)

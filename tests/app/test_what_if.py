@@ -236,6 +236,22 @@ def test_arrows_say_percentage_points(before, after, said):
     assert class_bars.arrow(before, after) == said
 
 
+def test_the_panel_of_a_step_stands_above_the_step_where_it_has_room_to_open():
+    at = opened().switch_page("pages/trace.py").run()
+    kinds = [node.type for node in at.main]
+    assert "popover" in kinds and kinds.index("popover") < max(
+        place for place, kind in enumerate(kinds) if kind == "bidi_component"
+    ), kinds
+
+
+def test_what_stands_behind_a_pair_of_bars_has_room():
+    """The words are as long as a bar, which leaves them more room than it leaves a number alone."""
+    names = ["a", "b"]
+    for shares in ([0.9, 0.1], [0.8, 0.2]):
+        assert 'class="bars wordy"' in class_bars.comparison((names, [0.9, 0.1]), (names, shares), "class")
+    assert 'class="bars"' in class_bars.bars(names, [0.9, 0.1])
+
+
 def test_bars_of_tokens_that_only_one_run_names_say_so():
     drawn = class_bars.comparison((["a", "b"], [0.9, 0.1]), (["a", "c"], [0.2, 0.8]), "token")
     assert drawn.count("not among the likeliest") >= 2 and "a 90.0" in drawn

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 MAX_SPACED_ROWS = 12
 """Number of rows from which on they are closer together."""
+LONG_NUMBER = 9
+"""Letters of a number from which on it is a sentence, which needs more room behind its bar, and may break."""
 
 
 class BarPart(NamedTuple):
@@ -37,8 +39,11 @@ def bars(
     small = "".join(
         f'<small style="left:{100 * at / end:g}%">{html.escape(text)}</small>' for at, text in ticks.items()
     )
+    looks = (" many" if len(rows) > MAX_SPACED_ROWS else "") + (
+        " wordy" if any(len(row.number) > LONG_NUMBER for row in rows) else ""
+    )
     return (
-        legend(keys) + f'<div class="bars{" many" if len(rows) > MAX_SPACED_ROWS else ""}" role="img" '
+        legend(keys) + f'<div class="bars{looks}" role="img" '
         f'aria-label="{html.escape(caption)}" '
         f'data-figure="{html.escape(figure)}"><small>{html.escape(axes[0])}</small><small>{html.escape(axes[1])}</small>'
         + "".join(_row(row, end) for row in rows)
