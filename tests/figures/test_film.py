@@ -509,6 +509,12 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.select_option(".head", "2")
     page.select_option(".token", "9")
     assert f"{100 * row[2, 9].max().item():.1f}" in page.inner_text(".point")
+    if size[0] == 1400:
+        widths = page.eval_on_selector_all(".scrubber button", "(all) => all.map((one) => Math.round(one.offsetWidth))")
+        assert max(widths) - min(widths) <= 1
+    page.evaluate("document.querySelector('.film').film.hide(true)")
+    assert not page.is_visible(".point") and not page.is_visible(".legend")
+    page.evaluate("document.querySelector('.film').film.hide(false)")
     page.click(".scrubber button >> nth=0")
     assert page.evaluate(READ_FILM)["beat"] == 0
     stops = []

@@ -65,7 +65,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     const beat = film.beats[state.at];
     const inside = Boolean(film.pictures);
     find(".into").hidden = !inside && !beat.number;
-    find(".into").innerHTML = inside ? "← <span>Back to the</span> film" : "Open <span>this</span> block";
+    find(".into").innerHTML = inside ? "Back to the film" : "Open <span>this</span> block";
     find(".into").disabled = false;
     find(".into").title = inside ? "Back to the film of the whole run" : "Go through the steps of this block, one by one";
     find(".open").hidden = !film.beats.some((one) => one.shown);

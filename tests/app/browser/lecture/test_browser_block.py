@@ -58,7 +58,7 @@ def test_a_block_opens_into_its_steps_and_its_pictures_are_those_of_the_run(page
         )
     page.locator(".film .token").select_option("19")
     expect(page.locator(".film .point .text")).to_have_text(
-        "Inside block 3. Lit: the row of the patch in row 3, column 3."
+        "Inside block 3. Outlined: the row of the patch in row 3, column 3."
     )
     page.keyboard.press("Escape")
     until(page, f"!{FILM}.film.film.pictures")

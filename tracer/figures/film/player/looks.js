@@ -133,7 +133,7 @@ export function choices(root, film, state, eye, scales, changed) {
     if (film.pictures) {
       find(".point").hidden = !film.streams.length;
       find(".point .glow").hidden = true;
-      if (film.streams.length) node.textContent = `Inside ${film.inside}. Lit: the row of ${film.streams[0].lanes[eye.focusOf(0)].name}.`;
+      if (film.streams.length) node.textContent = `Inside ${film.inside}. Outlined: the row of ${film.streams[0].lanes[eye.focusOf(0)].name}.`;
       return;
     }
     const stream = beat.stream ?? (beat.kind === "answer" ? film.streams.findIndex((one) => one.read !== null) : null);

@@ -242,6 +242,7 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
   function hide(on) {
     if (state.hiding === on) return;
     state.hiding = on;
+    find(".under").style.visibility = on ? "hidden" : ""; // what it explains is not drawn; its room stays
     if (on) play(false);
     draw();
   }
