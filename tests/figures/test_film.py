@@ -509,6 +509,9 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.select_option(".head", "2")
     page.select_option(".token", "9")
     assert f"{100 * row[2, 9].max().item():.1f}" in page.inner_text(".point")
+    few = 100 * row[2, 0, 1:].sort().values[-5:].sum().item()
+    assert page.inner_text(".sentence").startswith(f"In head 3, CLS gives {few:.1f}")
+    assert page.inner_text(".title").endswith(", head 3")
     if size[0] == 1400:
         widths = page.eval_on_selector_all(".scrubber button", "(all) => all.map((one) => Math.round(one.offsetWidth))")
         assert max(widths) - min(widths) <= 1

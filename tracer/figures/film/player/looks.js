@@ -50,6 +50,31 @@ export function eyeOf(film, state) {
   return { focusOf, lookAt, rowAt, seen, rowOf: row, head: () => state.head };
 }
 
+const MEAN = /^On average over the heads, (.+?) gives \S+\s% of its attention to (.+?)\.(?: |$)/;
+const FEW = /^([\d,]+) of [\d,]+ patches;/;
+
+// The words of the beat: what they say of the mean over the heads gives way to the same of the head that is chosen.
+export function wordsOf(film, state) {
+  const beat = film.beats[state.at];
+  const look = film.looks[beat.look];
+  const found = MEAN.exec(beat.sentence);
+  if (state.head < 0 || !found || !look || state.head >= look.views || look.views < 2) return beat;
+  const own = rowOf(look, film.streams[look.from], beat.focus, state.head);
+  const rest = beat.sentence.slice(found[0].length);
+  const title = `${beat.title.split(": ")[0]}, head ${state.head + 1}`;
+  if (!own) return { ...beat, title, sentence: rest };
+  const lanes = film.streams[look.from].lanes;
+  const patches = own.filter((_, lane) => lanes[lane].patch !== null);
+  const few = FEW.exec(found[2]);
+  const all = (shares) => shares.reduce((a, b) => a + b, 0);
+  const most = own.indexOf(own.reduce((a, b) => Math.max(a, b), 0));
+  const target = most === beat.focus && look.from === look.stream ? "itself" : lanes[most].name;
+  const share = few ? all(patches.sort().slice(-Number(few[1]))) : own[most];
+  const whole = patches.length ? `, and ${percent(all(patches))} to all patches together` : "";
+  const start = `In head ${state.head + 1}, ${found[1]} gives ${percent(share)} of its attention to`;
+  return { ...beat, title, sentence: `${start} ${few ? found[2] : target + whole}. ${rest}`.trim() };
+}
+
 const radio = (name, value, text, checked, pick) => {
   const input = Object.assign(document.createElement("input"), { type: "radio", name, value, checked });
   input.onchange = () => {

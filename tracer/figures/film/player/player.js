@@ -3,7 +3,7 @@
 import { answerView } from "./answer.js";
 import { captionView } from "./captions.js";
 import { printing } from "./frames.js";
-import { choices, eyeOf } from "./looks.js";
+import { choices, eyeOf, wordsOf } from "./looks.js";
 import { measure, themeOf } from "./stage/colours.js";
 import { chips, largeChips, loadPhoto } from "./stage/input.js";
 import { layOut } from "./stage/layout.js";
@@ -56,6 +56,7 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
   const answer = answerView(find(".answer"), film.answer);
   const track = scrubber(find(".scrubber"), film, (at) => go(at, true));
   const controls = choices(root, film, state, eye, scales, (kept, anew) => {
+    caption.show(wordsOf(film, state));
     if (kept) told();
     if (anew) controls.legend(view.theme);
     if (anew) draw(true);
@@ -87,7 +88,7 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
   }
 
   function describe() {
-    caption.show(film.beats[state.at]);
+    caption.show(wordsOf(film, state));
     track.mark(state.at);
     controls.show();
     if (view.theme) controls.legend(view.theme);
