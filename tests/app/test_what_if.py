@@ -16,6 +16,7 @@ from tests.app.test_app import PAGES, SECONDS, text, upload, visited
 from tests.support.sweeping import cases
 from tracer.attention import hiding_test
 from tracer.figures.predictions import class_bars
+from tracer.record import MOVED_TOKENS
 from tracer.record.serialization import to_bytes
 
 HEAD = "block3.attention.weights=drop_heads(1)"
@@ -242,6 +243,14 @@ def test_the_panel_of_a_step_stands_above_the_step_where_it_has_room_to_open():
     assert "popover" in kinds and kinds.index("popover") < max(
         place for place, kind in enumerate(kinds) if kind == "bidi_component"
     ), kinds
+
+
+def test_the_pages_say_why_attention_of_shuffled_patches_is_not_on_the_photo():
+    at = opened(change="patches=shuffle(0)")
+    assert MOVED_TOKENS in [info.value.replace("\\", "") for info in at.info]
+    at.switch_page("pages/attention.py").run()
+    assert not at.exception and MOVED_TOKENS in [info.value.replace("\\", "") for info in at.info]
+    assert "What does a token attend to?" in [title.value for title in at.title]
 
 
 def test_what_stands_behind_a_pair_of_bars_has_room():
