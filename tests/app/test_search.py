@@ -1,5 +1,6 @@
 """The index of the search without a browser: what is listed, and the place that each of its addresses shows."""
 
+import re
 from urllib.parse import parse_qsl
 
 import pytest
@@ -9,6 +10,8 @@ from pages.sections.search import index
 from pages.state import url_state
 from tests.app.test_app import text, visited
 from tests.support.note_runs import run
+from tracer.changes.options import options
+from tracer.export.math_labels import sentence_math
 from tracer.lessons.notes.statements import rows, sections
 
 
@@ -63,3 +66,60 @@ def test_a_statement_of_a_section_is_marked_in_that_section():
     assert sections("002").index(row.section) == 0
     (said,) = (part.value for part in at.markdown if note_statements.MARK in part.value)
     assert row.text in said.partition(note_statements.MARK)[2].partition("\n\n")[0]
+
+
+EXPERIMENTS = {
+    ("vit", "shuffle the patches"): ("trace", "patches=shuffle(0)"),
+    ("vit", "hide patches"): ("./", "image=hide("),
+    ("vit", "is attention an explanation"): ("./", ""),
+    ("vit", "causal mask try"): ("mask", "*.attention.scores=causal()"),
+    ("vit", "no sqrt d_k"): ("attention", "block1.attention.scores=unscale"),
+    ("vit", "switch a head off"): ("attention", "block1.attention.weights=drop_heads(0)"),
+    ("nanogpt", "no sqrt d_k"): ("attention", "block1.attention.scores=unscale"),
+    ("nanogpt", "shuffle tokens"): ("trace", "embedding=shuffle(0)"),
+}
+
+
+@pytest.mark.parametrize("model", ["vit", "nanogpt"])
+def test_experiments_are_found_by_a_learners_words_and_lead_to_the_run_with_the_change(monkeypatch, model):
+    tried = [entry for entry in entries_of(monkeypatch, model) if entry["kind"] == "what if"]
+    for (of, words), (page, change) in EXPERIMENTS.items():
+        if of == model:
+            (first, *_) = (entry for entry in tried if set(words.split()) - set("is an a".split()) <= words_in(entry))
+            assert first["to"].partition("?")[0] == page and place_of(first).get("change", "").startswith(change)
+    changes = [place_of(entry)["change"] for entry in tried if "change" in place_of(entry)]
+    known = {option.text for option in options(run(model)[1])}
+    assert len(set(changes)) == len(changes) and len(known & set(changes)) > len(known) / 3
+    assert ("image=hide(" in " ".join(changes)) == (model == "vit")
+
+
+def words_in(entry: dict) -> set[str]:
+    return set(re.findall(r"\w+", f"{entry['title']} {entry['words']}".lower()))
+
+
+def test_an_experiment_keeps_the_changes_of_the_run_and_a_saved_run_has_none(monkeypatch):
+    monkeypatch.setattr(url_state, "of", lambda page: {"change": "position=off"})
+    trace = run("vit")[1]
+    found = [entry["to"] for entry in index.entries(trace) if entry["title"] == "No division by √d_k (block 2)"]
+    assert dict(parse_qsl(found[0].partition("?")[2]))["change"] == "position=off;block2.attention.scores=unscale"
+    assert not [entry for entry in index.entries(trace, runs_again=False) if entry["kind"] == "what if"]
+
+
+def test_a_statement_of_symbols_has_a_title_in_words_first_and_no_signs_of_latex(monkeypatch):
+    titles = [entry["title"] for entry in entries_of(monkeypatch, "vit") if entry["kind"] == "statement"]
+    assert "Scaled dot-product attention with causal mask: S = QKᵀ/√D + M ∈ ℝ^(B×S×S)" in titles
+    assert not [title for title in titles if re.search(r"[\\{}$⊤]|frac|\bsqrt|mathbb", title)]
+    assert all(re.search("[A-Za-z]{3}", title) for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("latex", "text"),
+    [
+        (r"S = QK^\top / \sqrt{D} + M", "S = QKᵀ/√D + M"),
+        (r"X_f W_{\text{vocab}} \in [B,T,V]", "X_f W_vocab ∈ [B, T, V]"),
+        (r"\gamma \odot \frac{\mathbf{x} - \mu}{\sigma + \epsilon}", "γ ⊙ (x-μ)/(σ + ε)"),
+        (r"b \in \mathbb{R}^{768}", "b ∈ ℝ⁷⁶⁸"),
+    ],
+)
+def test_equations_are_text_within_a_sentence(latex, text):
+    assert sentence_math(latex) == text

@@ -5,6 +5,7 @@ The HTML is the subset that plotly, SVG in a page and `st.html` share: b, i, sub
 
 import html
 import re
+from collections.abc import Mapping
 from math import isinf
 
 from tracer.symbols import notation
@@ -24,6 +25,7 @@ GLYPHS = {
     "left": "", "right": "", "big": "", "Big": "", "bigl": "", "bigr": "",
 }  # fmt: skip
 """Characters for commands of LaTeX: one table for pictures and texts."""
+_BLANK = "\N{INVISIBLE SEPARATOR}"
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 
 
@@ -35,6 +37,39 @@ def symbol_html(latex: str) -> str:
 def symbol_text(latex: str) -> str:
     r"""Return a tensor's LaTeX symbol as plain text, for screen readers and tables: `\mathbf{X}_p` gives `X_p`."""
     return html.unescape(_render(_parse(latex), {"_": "_{}", "^": "^{}"}))
+
+
+class _Script:
+    """Superscript or subscript in plain text: a character of its own where Unicode has one, else in brackets."""
+
+    def __init__(self, mark: str):
+        self.mark = mark
+
+    def format(self, piece: str) -> str:
+        if self.mark == "^" and re.fullmatch("[0-9⊤′−-]{1,3}", piece):
+            return piece.translate(_SUPERSCRIPT).replace("⊤", "ᵀ")
+        return f"{self.mark}{piece}" if re.fullmatch(r"\w*", piece) or piece[:1] == "(" else f"{self.mark}({piece})"
+
+
+def sentence_math(latex: str) -> str:
+    r"""Return LaTeX as text within a sentence: `S = QK^\top/\sqrt{D} \in \mathbb{R}^{B\times S}` gives
+    `S = QKᵀ/√D ∈ ℝ^(B×S)`."""
+    latex = re.sub(r"\\mathbb\{?R\}?", "ℝ", latex)
+    latex = re.sub(r"\\(?:mathbf|boldsymbol)\{([^{}]*)\}|\\vec\s*", lambda m: m[1] or "", latex)
+    latex = re.sub(r"\\(?:text|mathrm|operatorname)\{([^{}]*)\}", lambda m: m[1].replace(" ", _BLANK), latex)
+    latex = re.sub(r"\\sqrt\{(\w(?:_\w)?|\d+)\}", r"√\1", latex)
+    latex = re.sub(r"\\sqrt\{([^{}]*)\}", r"√(\1)", latex)
+    latex = re.sub(r"\\[dt]?frac\{([^{}]*)\}\{([^{}]*)\}", lambda m: "/".join(map(_bracket, m.groups())), latex)
+    marks = {mark: _Script(mark) for mark in "_^"}
+    text = html.unescape(_render(_parse(re.sub(r"\\q?quad|\\[ ,;]", _BLANK, latex)), marks))
+    text = re.sub(r"([=∈≠≤≥≈→←≪≫∼⇒+⊙])", r" \1 ", text).replace(_BLANK, " ")
+    text = re.sub(r"(_[a-z\d]+)(?=[A-Z])", r"\1 ", text)
+    text = re.sub(r"([,;])(?=[^\s\d])", r"\1 ", text)
+    return re.sub(r"\s+", " ", re.sub(r"\s+([,;])", r"\1", text)).strip()
+
+
+def _bracket(latex: str) -> str:
+    return f"({latex})" if re.search(r"\s[-+]\s", latex) else latex
 
 
 def size_html(symbolic: str) -> str:
@@ -123,7 +158,7 @@ def _parse(latex: str) -> list:
     return stack[0]
 
 
-def _render(tree: list, marks: dict[str, str]) -> str:
+def _render(tree: list, marks: Mapping[str, str | _Script]) -> str:
     out, pending = [], []
     for node in tree:
         if isinstance(node, tuple):

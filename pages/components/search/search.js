@@ -2,8 +2,8 @@
 
 const MOST_FOUND = 30;
 const STOP = new Set("a an the of by to is are do does did we you i it in on for and or with at from this that what how why where which when its be not".split(" "));
-const SAME = { root: "sqrt", "√": "sqrt", divide: "divided", dividing: "divided", nonlinear: "nonlinearity", maps: "map", heads: "head", positions: "position", tokens: "token", patches: "patch", normalize: "norm", normalise: "norm", layernorm: "norm", attn: "attention" };
-const WEIGHT = { step: 1.15, page: 1.1, lesson: 1, symbol: 1.05, term: 1.05, operation: 0.95, head: 1.1, statement: 0.55 };
+const SAME = { root: "sqrt", "√": "sqrt", divide: "divided", dividing: "divided", nonlinear: "nonlinearity", maps: "map", heads: "head", positions: "position", tokens: "token", patches: "patch", normalize: "norm", normalise: "norm", shuffled: "shuffle", shuffling: "shuffle", hiding: "hide", layernorm: "norm", attn: "attention" };
+const WEIGHT = { step: 1.15, page: 1.1, lesson: 1, symbol: 1.05, term: 1.05, operation: 0.95, head: 1.1, "what if": 1.15, statement: 0.55 };
 
 const wordsOf = (text) => text.toLowerCase().normalize("NFKD").replace(/[̀-ͯ]/g, "").match(/[\p{L}\p{N}_√∞]+/gu) ?? [];
 

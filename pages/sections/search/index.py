@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
+from pages.jobs import run_cache
 from pages.sections.lessons import note_statements
 from pages.state import page_registry, url_state
 from tracer.attention import layers
-from tracer.export.math_labels import shape_numbers, symbol_text
+from tracer.export.math_labels import sentence_math, shape_numbers, symbol_text
 from tracer.figures.graph import glossary
 from tracer.lessons.notes import statements
-from tracer.record import Step, Trace
+from tracer.lessons.notes.statements import StatementRow
+from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles, python_source
 
@@ -65,17 +67,28 @@ MACROS = {
 }
 """Signs of equations in words."""
 PLACES_OF_NOTES = url_state.PLACES["notes"]
+OPTION_WORDS = {
+    "zero": "even same weight for all",
+    "unscale": "without no square root sqrt scale temperature variance",
+    "bidirectional": "remove open causal future",
+}
+"""What learners call the changes of all heads of a block, by the name of the change."""
+CHANGES_THE_RUN = "A choice of “What if?”: opens the page with the run changed so."
+HIDDEN_SHARE = 4
+"""One of so many patches is hidden."""
 MOST_HEADS = 200
 """Heads that can be found."""
 MAX_LETTERS = 400
 """Letters of a text that are searched."""
 
 
-def entries(trace: Trace | None) -> list[dict[str, Any]]:
+def entries(trace: Trace | None, runs_again: bool = True) -> list[dict[str, Any]]:
     """Return everything that can be found: its kind, its title, a text that says more, words that it is found by, and
-    its address."""
+    its address. A run that `runs_again` can be changed, which a saved one can't."""
     found = [*_pages(), *_lessons()]
-    return [*_run(trace), *found] if trace is not None else found
+    if trace is None:
+        return found
+    return [*_run(trace), *(_experiments(trace) if runs_again else ()), *found]
 
 
 def _entry(kind: str, title: str, text: str, words: str, address: str, latex: str = "") -> dict[str, Any]:
@@ -96,15 +109,16 @@ def _address(page: str, **place: object) -> str:
 
 def _plain(text: str) -> str:
     """Return a text without the signs of Markdown, and LaTeX in it as plain letters."""
-    text = re.sub(r"\$([^$]*)\$", lambda match: symbol_text(_on_one_line(match[1])), text)
+    text = re.sub(r"\$([^$]*)\$", lambda match: sentence_math(match[1]), text)
     text = re.sub(r"[*`]|\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return re.sub(r"\\([^\w\s])", r"\1", text)
 
 
-def _on_one_line(latex: str) -> str:
-    """Return LaTeX with roots and fractions as `√a` and `a/b`."""
-    latex = re.sub(r"\\sqrt\{([^{}]*)\}", r"√\1", latex)
-    return re.sub(r"\\d?frac\{([^{}]*)\}\{([^{}]*)\}", r"\1/\2", latex)
+def _title(row: StatementRow) -> str:
+    """Return a statement as plain text; one of symbols alone has the name of its section in front."""
+    words = re.findall(r"[A-Za-z]{3,}", re.sub(r"\$[^$]*\$", "", row.text))
+    section = re.sub(r"^(Step \w+|[IVX]+[.\d]*|[\d.]+)\s(·\s)?", "", row.section)
+    return _plain(row.text) if words else f"{section}: {_plain(row.text)}"
 
 
 def _run(trace: Trace) -> Iterator[dict[str, Any]]:
@@ -160,6 +174,81 @@ def _heads(trace: Trace) -> Iterator[dict[str, Any]]:
         yield _entry("head", f"Head {head + 1} of block {block}", "Its attention map.", "attention", place)
 
 
+def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield the choices of the panels "What if?", each with the page that then shows the run with that change."""
+    from tracer.changes import options  # torch, which the search starts without
+
+    def entry(page: str, title: str, changes: str, words: str, **place: object) -> dict[str, Any]:
+        query = url_state.of(page)
+        known = [each for each in (query.get(run_cache.CHANGE, ""), changes) if each]
+        changed = {run_cache.CHANGE: run_cache.BETWEEN.join(dict.fromkeys(known))}
+        query |= changed | {name: str(value) for name, value in place.items()}
+        return _entry("what if", title, CHANGES_THE_RUN, f"what if {words}", f"{page or './'}?{urlencode(query)}")
+
+    for option in options.of_model(trace):
+        if not option.line.endswith(CHANGED_SUFFIX):
+            yield entry("", option.title, option.text, "positional encoding order switch off")
+    shuffled = (each for step in trace.steps if step.layer is None for each in options.of_step(trace, step))
+    if option := next((each for each in shuffled if each.change.name == "shuffle"), None):
+        what = "patches" if trace.picture is not None else "tokens"
+        words = "what happens if patches tokens order permute reorder positions"
+        yield entry("trace", f"Shuffle the {what}", option.text, words, step=option.line)
+    yield from _hidden_patches(trace, entry)
+    lines = [options.attention_lines(trace, record).get("scores") for record in trace.attentions]
+    open_scores = [line for line in lines if line is not None and line.id.endswith(".attention.scores")]
+    if lines and len(open_scores) == len(lines) and all(_is_square(record) for record in trace.attentions):
+        words = "close triangle later tokens why experiment"
+        yield entry("mask", "Try a causal mask on this run", "*.attention.scores=causal()", words)
+    for record in trace.attentions:
+        place = {"tower": record.part} if record.part else {}
+        place |= {"block": str(record.layer + 1)}
+        block = f"{record.part} block {record.layer + 1}".strip()
+        for option in options.of_attention(trace, record):
+            yield entry(
+                "attention", f"{option.title} ({block})", option.text, OPTION_WORDS.get(option.change.name, ""), **place
+            )
+    for block, title in options.blocks(trace).items():
+        for option in options.of_block(trace, block):
+            yield entry("", f"{option.title} ({title[:1].lower()}{title[1:]})", option.text, "switch off ablate remove")
+    heads = [(record, head) for record in trace.attentions for head in range(record.heads)]
+    for record, head in heads[:MOST_HEADS]:
+        place = {"tower": record.part} if record.part else {}
+        place |= {"block": str(record.layer + 1), "head": str(head)}
+        block = f"{record.part} block {record.layer + 1}".strip()
+        for option in options.of_attention(trace, record, head):
+            if option.change.name == "drop_heads":
+                words = "switch a head off ablate remove without"
+                yield entry("attention", f"{option.title} ({block})", option.text, words, **place)
+
+
+def _is_square(record: AttentionRecord) -> bool:
+    """Return whether an attention is without a mask, and among the tokens of one sequence."""
+    return record.mask == "none" and record.queries == record.keys and not record.part
+
+
+def _hidden_patches(trace: Trace, entry: Callable[..., dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the experiment that hides the patches that the model attended to most, where the run has it."""
+    if trace.picture is None or trace.result.get("kind") != "classes":
+        return
+    from tracer.attention import hiding_test  # torch, which the search starts without
+    from tracer.changes.of_inputs import Hide
+
+    try:
+        attended = hiding_test.rank_by_attention(trace)
+    except ValueError:
+        return
+    hidden = f"image={Hide(attended[: max(1, len(attended) // HIDDEN_SHARE)])}"
+    words = "occlude cover remove mask out photo what it looked at"
+    yield entry("", "Hide the patches that it attended to most", hidden, words)
+    yield _entry(
+        "what if",
+        "Is attention an explanation? Hide what it looked at, and other patches",
+        "On the overview, open “What if?” and switch on “Compare hiding what it looked at with hiding other patches”.",
+        "attention explanation faithful map hide patches compare centre random experiment",
+        _address(""),
+    )
+
+
 def _first_with(trace: Trace, sign: str) -> str:
     form = next((form for form, shown, _ in glossary.SIGNS if shown == sign), None)
     word = re.sub(r"\\operatorname\{(.*?)\}.*", r"\1", sign)
@@ -192,7 +281,7 @@ def _lessons() -> Iterator[dict[str, Any]]:
                 seen.add(key)
                 yield _entry(
                     "statement",
-                    _plain(row.text),
+                    _title(row),
                     f"{title}: {row.section}",
                     place.get("claim", ""),
                     f"notes?{urlencode({**without_place, **place})}",

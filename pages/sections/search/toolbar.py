@@ -18,5 +18,5 @@ def show() -> None:
     unknown = f"no run of {model_name()}"  # as the toolbar of a page is drawn before its run is there
     name = of(run, "name of search", lambda: secrets.token_hex(8)) if run else unknown
     wanted = (st.session_state.get(Key.TOOLS) or {}).get("wanted")
-    entries = index.entries(run) if wanted in (name, unknown) else None
+    entries = index.entries(run, session.user_input().kind != "trace") if wanted in (name, unknown) else None
     components.tools(url_state.lacks(), {"name": name, "entries": entries})
