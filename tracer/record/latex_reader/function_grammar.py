@@ -181,15 +181,16 @@ class FunctionRules(Rules):
         a tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)`, whose shares are the factor in
         front; with sizes below, `("sum of axes", sizes, term)`."""
         self.expect("_", "{")
-        first = self.sum()
-        if first[0] != "index":
-            sizes = [first]
+        start = self.at
+        if self.name() or self.next[:1].isdigit():
+            self.at = start
+            sizes = [self.sum()]
             while self.take(","):
                 sizes.append(self.sum())
             if not self.take("}"):
                 self.fail("an index")
             return ("sum of axes", tuple(sizes), self.term())
-        letters, numbers = [first[1]], ()
+        letters, numbers = [self.index()], ()
         if self.take("<"):
             numbers = ("counting", ("+", self.sum(), ("-", ("number", 1.0))))
             self.expect("}")
