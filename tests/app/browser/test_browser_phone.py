@@ -117,6 +117,7 @@ def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
     refusal = page.get_by_role("alert").filter(has_text="contains '^'")
     refusal.wait_for()
     page.get_by_role("heading", name="Step by step").wait_for()
+    settled(page)
     assert clear(page, refusal)
 
 
