@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 import app
 from pages.jobs import run_cache
-from pages.sections.what_if import before_after, panel
+from pages.sections.what_if import before_after, hidden_patches, panel
 from tests.app.test_app import PAGES, SECONDS, text, upload, visited
 from tests.support.sweeping import cases
 from tracer.attention import hiding_test
@@ -229,8 +229,10 @@ def test_a_saved_run_says_its_changes_and_can_not_be_changed(vit):
         (0.62, 0.5, "\u2193\xa012.0"),
         (0.5, 0.5002, "hardly changed"),
         (0.5, 0.5, "unchanged"),
-        (0.01149, 0.01151, "\u2191\xa0<\xa00.1"),  # 1.1 % and 1.2 %
-        (0.0004, 0.0005, "\u2191\xa0<\xa00.1"),
+        (0.01149, 0.01151, "\u2191\xa00.1"),  # 1.1 % and 1.2 %
+        (0.0004, 0.0005, "\u2191\xa00.01"),
+        (0.01044, 0.0415, "\u2191\xa03.2"),  # 1.0 % and 4.2 %
+        (0.998, 0.9996, "\u2191\xa00.2"),  # > 99.9 %
     ],
 )
 def test_arrows_say_percentage_points(before, after, said):
@@ -287,3 +289,16 @@ def test_what_it_looked_at_is_hidden_beside_others(vit):
     at.main.toggle[0].set_value(True).run()
     assert not at.exception and not at.error and "± " in str(at.main.table[0].value)
     assert "“±” is the standard deviation over the random choices." in text(at)
+
+
+def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():
+    def said(plain: float, attended: float, central: float) -> str:
+        return hidden_patches.beside_centre(hiding_test.HidingTest("cat", plain, attended, central, (0.5,)))
+
+    assert said(0.833, 0.1, 0.152) == (
+        "The centre costs almost as much: 68.1 percentage points, and the most attended patches 73.3."
+    )
+    assert "costs less: 13.3" in said(0.833, 0.1, 0.7) and "costs more: 73.3" in said(0.833, 0.7, 0.1)
+    assert said(0.833, 0.9, 0.152) == (
+        "With the centre hidden, the probability is 15.2\xa0%, and with the most attended patches hidden 90.0\xa0%."
+    )

@@ -15,7 +15,7 @@ from tracer.attention.score_decomposition import terms
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.synthetic import textures
 from tracer.lessons.notes import claim_cards as CARDS
-from tracer.lessons.notes.claims import attention, conv_and_batchnorm, residual_stream, vision
+from tracer.lessons.notes.claims import attention, attention_distance, conv_and_batchnorm, residual_stream, vision
 from tracer.models.shared.anomaly_detection import anomaly_map
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
@@ -259,3 +259,11 @@ def test_a_second_picture_changes_batch_norm_alone():
     spread = tokens.std(0, unbiased=False)
     by_hand = (tokens - tokens.mean(0)) / (spread.square() + 1e-5).sqrt()
     assert torch.allclose(beside.alone[1], by_hand, atol=1e-4)
+
+
+def test_measurements_are_sentences():
+    model, trace = vit()
+    said = attention.spread(model, trace).text
+    assert said.startswith("Measured on random vectors, and on the scores of block 1") and said.endswith(".")
+    assert "a standard deviation of" in said and "a variance of" in said and "spread" not in said
+    assert "there is no mask, and 100.0\u00a0% of the pairs are open" in attention_distance.whom(model, trace).text

@@ -175,7 +175,8 @@ def _text(result: StatementResult, beside: str) -> str:
     for finding_link in once.values():
         if finding_link.latex:
             lines.append(f"$$\n{finding_link.latex}\n$$")
-        lines.append(f"{finding_link.what}: {texts.prose(finding_link.measured)}{link(finding_link, result.row.note)}")
+        start = "" if finding_link.what == "measured" else f"{finding_link.what}: "
+        lines.append(f"{start}{texts.prose(finding_link.measured)}{link(finding_link, result.row.note)}")
     if beside:
         lines.append(f":small[:gray[{beside}]]")
     return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)

@@ -51,7 +51,10 @@ def show(
     if lines := changed_lines(trace):  # none where only an input was changed
         if step := components.equations(trace, lines, "equations changed"):
             url_state.open_step(step)
-        st.caption("A changed tensor has a caron, as in $\\check{\\mathbf{A}}$. The verdicts are those of this run.")
+        st.caption(
+            "A tensor that is changed directly has a caron, as in $\\check{\\mathbf{A}}$; others follow from it. "
+            "The verdicts are those of this run."
+        )
     numbers(plain, trace)
 
 
@@ -88,7 +91,7 @@ def sentence(plain: Trace, trace: Trace) -> str:
     first, now = (class_bars.ranking(*each)[0][0] for each in both if each)
     before, after = (dict(zip(*each, strict=True)) for each in both if each)
     if first == now:
-        points = 100 * (after[now] - before[now])
+        points = class_bars.points(before[now], after[now])
         if abs(points) < MIN_DIGITS_CHANGE:
             share = class_bars.percent(after[now])
             return f"The answer stays **{texts.escape(now)}**, and its probability hardly changes: it is {share}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import streamlit as st
 
@@ -11,9 +13,14 @@ from pages.sections.what_if import controls
 from pages.state import session
 from pages.state.visitor import model_name
 from pages.ui import texts
-from tracer.figures.predictions.class_bars import percent
+from tracer.figures.predictions.class_bars import percent, points
 from tracer.record import Trace
 
+if TYPE_CHECKING:
+    from tracer.attention.hiding_test import HidingTest
+
+ALMOST = 0.8
+"""Share of a loss from which another is told to be almost as much."""
 SHARES = (16, 8, 4, 2)
 """One of so many patches is hidden."""
 FILLS = {"mean": "mean colour", "grey": "grey", "blur": "blurred"}
@@ -82,4 +89,20 @@ def _compare(plain: Trace, count: int, fill: str) -> None:
         verdict = "Hiding what it attended to costs less than chance: here the map does not show what the answer needs."
     else:
         verdict = "Hiding what it attended to costs about as much as chance: here the map says little about the answer."
-    st.caption(f"{verdict} “±” is the standard deviation over the random choices.")
+    st.caption(f"{verdict} {beside_centre(result)} “±” is the standard deviation over the random choices.")
+
+
+def beside_centre(result: HidingTest) -> str:
+    """Return a sentence on what hiding the centre does to the answer, beside hiding the most attended patches."""
+    attended, central = (points(result.plain, share) for share in (result.attended, result.central))
+    if min(attended, central) < 0 and max(attended, central) <= 0:
+        ratio = central / attended if attended else float("inf")
+        word = "almost as much" if ALMOST <= ratio < 1 else "less" if ratio < 1 else "more" if ratio > 1 else "as much"
+        return (
+            f"The centre costs {word}: {abs(central):.1f} percentage points, and the most attended patches "
+            f"{abs(attended):.1f}."
+        )
+    return (
+        f"With the centre hidden, the probability is {percent(result.central)}, and with the most attended patches "
+        f"hidden {percent(result.attended)}."
+    )

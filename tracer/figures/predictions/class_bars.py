@@ -79,12 +79,26 @@ def arrow(before: float | None, after: float) -> str:
     """
     if before is None:
         return ""
-    points = 100 * (after - before)
+    change_in_points = points(before, after)
     if percent(before) == percent(after):
-        return "hardly changed" if points else "unchanged"
-    sign = "\N{UPWARDS ARROW}" if points > 0 else "\N{DOWNWARDS ARROW}"
-    change = f"{abs(points):.1f}" if abs(points) >= 0.05 else "<\N{NO-BREAK SPACE}0.1"
+        return "hardly changed" if after != before else "unchanged"
+    sign = "\N{UPWARDS ARROW}" if after > before else "\N{DOWNWARDS ARROW}"
+    size = abs(change_in_points)
+    change = f"{size:.1f}" if size >= 0.05 else f"{size:.2f}" if size >= 0.01 else "<\N{NO-BREAK SPACE}0.1"
     return f"{sign}\N{NO-BREAK SPACE}{change}"
+
+
+def points(before: float, after: float) -> float:
+    """Return the change of a probability in percentage points: the difference of both as `percent` prints them, so that
+    it adds up on screen."""
+    first, second = (_printed(share) for share in (before, after))
+    return 100 * (after - before) if first is None or second is None else round(second - first, 2)
+
+
+def _printed(share: float) -> float | None:
+    """Return the number that `percent` prints; None for a bound, as in `> 99.9 %`."""
+    number = percent(share).split("\N{NO-BREAK SPACE}")[0]
+    return None if number in "<>" else float(number)
 
 
 def scale_end(largest: float) -> float:

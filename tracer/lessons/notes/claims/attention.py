@@ -291,14 +291,16 @@ def spread(model: Model, trace: Trace) -> Measurement:
     so = abs(plain / sqrt(width) - 1) < 0.1 and abs(scaled - 1) < 0.1
     nearer = abs(log(ran)) < abs(log(ran * sqrt(width))) if ran else False
     result = (
-        f"products of random vectors with d_k = {width} numbers have a spread of {plain:.2f} (√d_k = "
-        f"{sqrt(width):.2f}), over √d_k {scaled:.2f}"
+        f"products of random vectors with d_k = {width} numbers have a standard deviation of {plain:.2f} (√d_k = "
+        f"{sqrt(width):.2f}) and a variance of {plain**2:.1f}; divided by √d_k, their standard deviation is "
+        f"{scaled:.2f}"
     )
     beside = "which the scale brings nearer to 1" if nearer else "which is nearer to 1 than with the scale"
     return Measurement(
-        f"random vectors, and the scores of {inside.scope}, by standard deviation",
+        f"random vectors, and on the scores of {inside.scope}",
         result,
-        f"This run's scores have {ran:.2f}, and without the scale {ran * sqrt(width):.2f}, {beside}",
+        f"This run's scores have a standard deviation of {ran:.2f}, and without the scale {ran * sqrt(width):.2f}, "
+        f"{beside}",
         "not" if not so else "holds" if nearer else "sense",
         "trace",
         (("step", f"{inside.path}.scores"),),

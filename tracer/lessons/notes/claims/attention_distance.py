@@ -21,7 +21,9 @@ def whom(model: Model, trace: Trace) -> Measurement:
     cells = inspection.visible(trace)
     kind, share = trace.attentions[0].mask, float(cells.float().mean())
     open_share = float((weights(trace, 0) > 0).float().mean())
-    result = f"{percent(share)} of the pairs are open; mask: {kind}"
+    result = (
+        f"{'there is no mask' if kind == 'none' else f'the mask is {kind}'}, and {percent(share)} of the pairs are open"
+    )
     if kind != "none" and len(named := segments(trace)) > 1:
         result += "; " + ", ".join(
             f"{block.queries} sees {percent(block.share)} of {block.keys}" for block in inspection.blocks(cells, named)
@@ -31,8 +33,8 @@ def whom(model: Model, trace: Trace) -> Measurement:
     fits = (share == 1) == (kind == "none") and abs(open_share - share) < 1e-6
     return Measurement(
         "block 1, all heads, pairs of a query and a key",
-        f"{result}; {percent(open_share)} have weight",
-        f"A causal mask over {count} tokens leaves {percent(causal)} open, no mask 100\u00a0%",
+        f"{result}; {percent(open_share)} of the pairs have weight",
+        f"A causal mask over {count} tokens leaves {percent(causal)} of the pairs open, and no mask leaves 100\u00a0%",
         verdict_of(fits),
         "mask",
     )

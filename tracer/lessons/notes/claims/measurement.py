@@ -26,8 +26,8 @@ class Measurement(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Scope, result and baseline in one line."""
-        return f"{self.scope}: {self.result}. {self.baseline}"
+        """Scope, result and baseline as sentences in one line."""
+        return f"Measured on {self.scope}: {self.result}. {self.baseline.rstrip('.')}."
 
 
 def tensor_of(trace: Trace, id: str) -> torch.Tensor:
