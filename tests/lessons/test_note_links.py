@@ -13,7 +13,7 @@ from tracer.lessons.notes import claims
 from tracer.lessons.notes.statements import rows
 from tracer.utils.note_titles import TITLES
 
-LINE = re.compile(r"measured: (.*) \[→\xa0This claim, measured on ([\w-]+)\]\(notes\?([^)]*)\)")
+LINE = re.compile(r"(Measured on .*) \[→\xa0This claim, measured on ([\w-]+)\]\(notes\?([^)]*)\)")
 """A measured claim in a statement of a note."""
 
 
