@@ -33,9 +33,13 @@ def folded(page) -> None:
 
 
 def clear(page, box) -> bool:
-    """Whether a box lies below the bar at the top."""
-    bar = page.get_by_test_id("stHeader").bounding_box()
-    return box.bounding_box()["y"] >= bar["y"] + bar["height"]
+    """Whether a box comes to lie below the bar at the top."""
+    for _ in range(50):  # what stands above it may still be drawn
+        bar, place = page.get_by_test_id("stHeader").bounding_box(), box.bounding_box()
+        if place and place["y"] >= bar["y"] + bar["height"]:
+            return True
+        page.wait_for_timeout(100)
+    return False
 
 
 def name_model(page, name: str) -> None:
