@@ -10,7 +10,7 @@ from pages.sections.attention import mask_controls
 from pages.sections.what_if import before_after, panel
 from pages.state import session, url_state
 from pages.ui import page_frame, texts, tower_select
-from tracer.attention import layers, parts, segments
+from tracer.attention import layers, parts, places, segments
 from tracer.figures.attention import mask_payload as pictures
 from tracer.figures.payload_budget import can_draw
 from tracer.figures.predictions.class_bars import percent
@@ -19,6 +19,11 @@ TITLE = "Mask"
 ICON = ":material/grid_on:"
 ORDER = 4
 PLACES = ("tower", "block", "window", "query", "head", "token")
+WHY_TEXT_NEEDS_A_MASK = (
+    "Generating text needs a causal mask, because a token must not see the word that it predicts. The patches of a "
+    "photo have no “before”, and none of them is to be predicted from those before it."
+)
+"""What masks are for, where a model of photos has none."""
 CAUSAL = "nanogpt"
 """One of our models whose mask is causal, and can be changed."""
 
@@ -70,6 +75,21 @@ def causal_everywhere(trace, part: str) -> str:
     return f"{f'{part}.' if part else ''}*.attention.scores=causal()" if square and known else ""
 
 
+def describe_lonely_cls(trace, part: str) -> str:
+    """Return a sentence on a mask that leaves CLS, the first token, only itself: in the block on screen, or in all, and
+    then what of the input reaches the answer."""
+    start = "CLS is the first token, so this mask leaves it only itself"
+    rows = [masks.visible(trace, at, part=part)[0] for at in range(len(layers(trace, part)))]
+    if not all(int(row.sum()) == 1 and row[0] for row in rows):
+        return f"{start}: in this block, nothing of the other tokens reaches it."
+    reads_cls = any(step.id == "cls" for step in trace.steps) and len(parts(trace)) == 1
+    scores_alone = all(".attention.scores=" in change for change in trace.changes)
+    what = "the photo" if trace.picture is not None else "the other tokens"
+    if reads_cls and scores_alone:
+        return f"{start} in every block, so the answer does not depend on {what}."
+    return f"{start} in every block: through attention, nothing of the other tokens reaches it."
+
+
 def picture(cells, kind: str) -> None:
     """Draw the mask with its name, beside the row of scores of a query that is chosen in the browser."""
     unmasked = all_open and cells.numel() > 1 and not mask_controls.mask_choices()
@@ -85,11 +105,10 @@ def picture(cells, kind: str) -> None:
         if what == "model":
             choose = partial(session.choose_model, CAUSAL)
             st.button(f"See a causal mask: choose {CAUSAL}", icon=":material/swap_horiz:", on_click=choose)
+        if trace.picture is not None and places(trace, part):
+            st.caption(WHY_TEXT_NEEDS_A_MASK)
     if named and named[0].name == "CLS" and cells.numel() > 1 and int(cells[0].sum()) == 1 and cells[0, 0]:
-        st.info(
-            "CLS is the first token, so this mask leaves it only itself: in this block, nothing of the other tokens "
-            "reaches it. If it is so in every block, the answer does not depend on them."
-        )
+        st.info(describe_lonely_cls(trace, part))
     options = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
     if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **options):
         url_state.open_step(step)

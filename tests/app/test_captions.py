@@ -116,10 +116,6 @@ GENERAL = {
         "only code that you would run in a terminal. Your text is not saved: copy it before you close or reload this "
         "page."
     ): "what the page does",
-    (
-        "CLS is the first token, so this mask leaves it only itself: in this block, nothing of the other tokens "
-        "reaches it. If it is so in every block, the answer does not depend on them."
-    ): "said where CLS is the first token, and its row of the mask is open at itself alone",
     "the same, up to rounding.": "said where the difference measured is rounding",
 }
 """Each such sentence, and why it is true of every run that shows it."""

@@ -70,12 +70,15 @@ def test_the_sentences_of_vit_are_computed_from_its_tensors(boards):
     assert percents(beat(board, "position").caption.sentence) == pytest.approx(
         [100 * moved.mean().item(), 100 * moved.max().item()], abs=0.06
     )
+    assert "its length on average. It moves " in beat(board, "position").caption.sentence
+    assert beat(board, "sequence").caption.sentence.endswith("CLS is a learned vector, the same for every photo.")
     before = trace.value("position")[0, 0]
     for number in range(1, 7):
         caption = beat(board, "block", number).caption
         weights = trace.value(f"block{number}.attention.weights")[0].mean(0)[0]
         after = trace.value(f"block{number}.mlp.residual")[0, 0]
         share, even, moved = percents(caption.sentence)
+        assert "to 5 of 64 patches; an even share, over all 65 tokens, is" in caption.sentence
         assert share == pytest.approx(100 * weights[1:].topk(5).values.sum().item(), abs=0.06)
         assert even == pytest.approx(500 / 65, abs=0.06)
         assert moved == pytest.approx(100 * ((after - before).norm() / before.norm()).item(), abs=0.06)

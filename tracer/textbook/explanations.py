@@ -27,10 +27,10 @@ OWN_PARAMETERS_CLAIM = Claim("It has its own γ and β.", so.both(so.norm_of_kin
 ENDS = Claim("This is the block's output.", so.ends_its_block)
 GOES_ON = Claim("The next block reads it.", so.both(so.ends_its_block, so.read_by_a_block), optional=True)
 SHARPEST = Claim(
-    "If scores are too large, the softmax gives nearly all of a row to one token, and hardly any gradient."
+    "If scores are too large, the softmax gives nearly all of a row to one token, and its gradient nearly vanishes."
 )
 SPREAD_CLAIM = Claim(
-    "The spread of a sum of d_k independent products grows as √d_k, so the scores are divided by √d_k.",
+    "The standard deviation of a sum of d_k independent products grows as √d_k, so the scores are divided by √d_k.",
     so.over_root,
 )
 FROM_0 = (Claim("Note 000 counts tokens from 1 to V, but the code counts from 0 to V − 1.", so.top(Lookup)),)

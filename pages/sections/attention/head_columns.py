@@ -31,8 +31,16 @@ def show(trace: Trace, part: str) -> None:
         caption += (
             " The equation multiplies by an [in, out] matrix. PyTorch stores the same numbers as [out, in], row by row."
         )
-    first = "This is the first block. " if len(blocks) > 1 else ""
+    first = _describe_blocks([record.heads for record in blocks])
     st.caption(f"{first}{caption} {_proof(matrices)}".strip())
+
+
+def _describe_blocks(heads: Sequence[int]) -> str:
+    """Return which block is drawn, whichever is chosen above, and the heads of all blocks where they are as many."""
+    if len(heads) < 2:
+        return ""
+    all_alike = f"; each of the {len(heads)} blocks has {heads[0]} head{'s' * (heads[0] > 1)} of its own"
+    return f"The picture shows block 1{all_alike * (len(set(heads)) == 1)}. "
 
 
 def _describe_separate(matrix: head_columns.ProjectionMatrix) -> str:

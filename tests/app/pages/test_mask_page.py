@@ -176,10 +176,24 @@ def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
     assert packed(closed)["alt"].startswith("Mask (causal) of ") and not packed(at)["always"]
 
 
-def test_a_causal_mask_that_leaves_cls_only_itself_is_told():
-    reason = "CLS is the first token, so this mask leaves it only itself"
-    assert reason in text(visited("mask", model="vit", change="*.attention.scores=causal()"))
-    assert reason not in text(visited("mask", model="vit"))
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("*.attention.scores=causal()", "itself in every block, so the answer does not depend on the photo."),
+        ("block1.attention.scores=causal()", "itself: in this block, nothing of the other tokens reaches it."),
+        ("*.attention.scores=causal();patches=shuffle(0)", "itself in every block: through attention, nothing"),
+    ],
+)
+def test_a_causal_mask_that_leaves_cls_only_itself_is_told(change, said):
+    assert f"CLS is the first token, so this mask leaves it only {said}" in text(
+        visited("mask", model="vit", change=change)
+    )
+
+
+def test_what_text_needs_a_mask_for_is_told_of_patches_without_one_and_of_nothing_else():
+    at = visited("mask", model="vit")
+    assert "must not see the word that it predicts" in text(at) and "leaves it only itself" not in text(at)
+    assert "must not see the word that it predicts" not in text(visited("mask", model="nanogpt"))
 
 
 def test_a_mask_that_a_change_does_not_fit_says_so_in_its_row():

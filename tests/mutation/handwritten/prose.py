@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.rules import code, text
 
-SPREAD = "The spread of a sum of d_k independent products grows as"
+SPREAD = "The standard deviation of a sum of d_k independent products grows as"
 
 RULES = (
     code("a wrong bound of GELU", {'bends("GELU", GELU, "-0.17")': 'bends("GELU", GELU, "-0.27")'}),

@@ -171,8 +171,9 @@ def _sequence(scene: Scene, shown: Step) -> Caption | None:
         return Caption(shown.title, f"The sequence has {total:,} tokens of {shown.shape[-1]:,} numbers{parts}.", facts)
     parameter = next((name.of for name in shown.names if name.of.startswith("parameter ")), "")
     what = scene.name(int(new[0])) if new.size == 1 else f"{new.size} more tokens"
-    weight = parameter.removeprefix("parameter ")
-    source = f" The numbers of {what} are the weight “{weight}”, whatever goes in." if parameter else ""
+    every = f"the same for every {'photo' if scene.trace.picture is not None else 'input'}."
+    learned = f"{what[0].upper()}{what[1:]} is a learned vector" if new.size == 1 else "Their numbers are learned"
+    source = f" {learned}, {every}" if parameter else ""
     sentence = f"{total - new.size:,} tokens and {what} make a sequence of {total:,}.{source}"
     return Caption(f"{what[0].upper()}{what[1:]} joins" if new.size == 1 else f"{what} join", sentence, facts)
 
@@ -186,8 +187,8 @@ def _position(scene: Scene, shown: Step) -> Caption | None:
     lane, mean = int(np.nanargmax(change)), float(np.nanmean(change))
     facts = {"mean": mean, "largest": float(change[lane]), "lane": lane}
     sentence = (
-        f"A vector for its position moves each token by {percent(mean)} of its length on average, "
-        f"and {scene.name(lane)} by the most, {percent(float(change[lane]))}."
+        f"A vector for its position moves each token by {percent(mean)} of its length on average. "
+        f"It moves {scene.name(lane)} by the most: {percent(float(change[lane]))}."
     )
     return Caption("Each token gets its position", sentence, facts)
 
@@ -244,7 +245,7 @@ def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
         how = how if share >= UNEVENNESS_FACTOR * even else "looks around"
         sentence = (
             f"{start} gives {percent(share)} of its attention to {TOP_PATCHES} of {len(patches)} patches; "
-            f"an even share is {percent(even)}."
+            f"an even share, over all {len(row)} tokens, is {percent(even)}."
         )
         return f": {_short(name)} {how}", sentence
     most = int(row.argmax())

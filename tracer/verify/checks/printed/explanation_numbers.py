@@ -85,7 +85,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Every query meets every key: one number for each pair of (?:tokens|channels)\.": lambda line, *_: (
         line.step.shape[-2:] in [(record.queries, record.keys) for record in line.records]
     ),
-    r"The spread of a sum of d_k independent products grows as (\S+), so the scores are divided by "
+    r"The standard deviation of a sum of d_k independent products grows as (\S+), so the scores are divided by "
     r"": by.spread,
     r"The mask is added: (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": by.hides,
     r"The mask has (\S+) where a token may attend and (-∞|the lowest number there is|a low number) where it may not: "
