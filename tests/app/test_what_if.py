@@ -292,13 +292,15 @@ def test_what_it_looked_at_is_hidden_beside_others(vit):
 
 
 def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():
-    def said(plain: float, attended: float, central: float) -> str:
+    def compare_centre(plain: float, attended: float, central: float) -> str:
         return hidden_patches.beside_centre(hiding_test.HidingTest("cat", plain, attended, central, (0.5,)))
 
-    assert said(0.833, 0.1, 0.152) == (
+    assert compare_centre(0.833, 0.1, 0.152) == (
         "The centre costs almost as much: 68.1 percentage points, and the most attended patches 73.3."
     )
-    assert "costs less: 13.3" in said(0.833, 0.1, 0.7) and "costs more: 73.3" in said(0.833, 0.7, 0.1)
-    assert said(0.833, 0.9, 0.152) == (
+    assert "costs less: 13.3" in compare_centre(0.833, 0.1, 0.7) and "costs more: 73.3" in compare_centre(
+        0.833, 0.7, 0.1
+    )
+    assert compare_centre(0.833, 0.9, 0.152) == (
         "With the centre hidden, the probability is 15.2\xa0%, and with the most attended patches hidden 90.0\xa0%."
     )

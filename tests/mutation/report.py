@@ -28,14 +28,14 @@ def select_mutants(names: Sequence[str], seed: int) -> tuple[list[Mutant], list[
     if named and len(named) == len({*names}):
         return [rule.mutant() for rule in named], []
 
-    def asked(mutant: Mutant) -> bool:
+    def is_named(mutant: Mutant) -> bool:
         return not names or any(name in (mutant.name, mutant.file, _place(mutant)) for name in names)
 
     places = (
         [mutant for mutant in all_mutants() if _place(mutant) in names] if any(":" in name for name in names) else []
     )
-    listed = [mutant for mutant in (rule.mutant() for rule in HANDWRITTEN_RULES) if asked(mutant)]
-    both = listed, list(dict.fromkeys([*filter(asked, draw_mutants(seed=seed)), *places]))
+    listed = [mutant for mutant in (rule.mutant() for rule in HANDWRITTEN_RULES) if is_named(mutant)]
+    both = listed, list(dict.fromkeys([*filter(is_named, draw_mutants(seed=seed)), *places]))
     if not any(both):
         raise ValueError(f"no mutant is called {quote(names[0])}, expected a name, a file or FILE:LINE of one")
     return both

@@ -112,12 +112,13 @@ def quote_statements(name: str, run: str, target: tuple[str, int] | None) -> lis
     """Return the statements that make a claim on a run, in markdown, with a mark on the one that the address names."""
     from tracer.lessons.notes.claims import statements  # loads torch
 
-    quotes = []
-    for row in statements(name):
-        if row.run == run:
-            mark = f"> {note_statements.MARK}\n>\n" * ((row.note, row.number) == target)
-            quotes.append(f"{mark}> *Note {row.note}, statement {row.number}.* {row.text}")
-    return quotes
+    return [
+        note_statements.mark(
+            f"> *Note {row.note}, statement {row.number}.* {row.text}", (row.note, row.number) == target
+        )
+        for row in statements(name)
+        if row.run == run
+    ]
 
 
 def _of_run(name: str, chosen: str) -> Measurements:

@@ -92,7 +92,7 @@ def show(note: str) -> Mapping[str, Counter[str]]:
             if cards and chosen in (ALL_STATEMENTS, DIFFERING_STATEMENTS, at + 1):
                 st.header(section, anchor=f"section-{at + 1}")
                 with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
-                    st.markdown("\n\n".join(card_text(card, (note, card.number) == marked) for card in cards))
+                    st.markdown("\n\n".join(mark(card.text, (note, card.number) == marked) for card in cards))
                 folds += 1
     components.fold_on_phones(f"{note} {chosen}", folds)
     return read.kinds
@@ -160,9 +160,9 @@ def marked_statement() -> tuple[str, int] | None:
     return known.get(url_state.choice("statement", list(known), ""))
 
 
-def card_text(card: StatementCard, is_marked: bool) -> str:
-    """Return the markdown of a statement, with a mark on the one that the address names."""
-    return f"> {MARK}\n>\n{card.text}" if is_marked else card.text
+def mark(quote: str, is_marked: bool) -> str:
+    """Return a statement in markdown, with a mark above it where it is the one that the address names."""
+    return f"> {MARK}\n>\n{quote}" if is_marked else quote
 
 
 def _text(result: StatementResult, beside: str) -> str:
