@@ -40,10 +40,10 @@ LONGER_TABLE_CLAIMS = (
 )
 """A note of tables of positions."""
 SCORES_CLAIMS = (
-    Claim("Every query meets every key: one number for each pair of tokens, in every head.",
+    Claim("Every query meets every key: one number per pair of tokens, in every head.",
           so.both(so.of_attention("S"), so.several_heads)),
-    Claim("Every query meets every key: one number for each pair of tokens.", so.of_attention("S")),
-    Claim("Every query meets every key: one number for each pair of channels.", so.of_channels),
+    Claim("Every query meets every key: one number per pair of tokens.", so.of_attention("S")),
+    Claim("Every query meets every key: one number per pair of channels.", so.of_channels),
 )  # fmt: skip
 CONTEXT_CLAIMS = (
     Claim("This is each token's mixture of the values, weighted by its row of the attention weights.", so.mixes_values),
@@ -133,11 +133,11 @@ WHY: dict[str, Why] = {
         SCORES_CLAIMS,
         SPREAD_CLAIM,
         (
-            Claim("The mask is added: 0 where a token may attend, -∞ where it may not. The softmax turns -∞ into a "
+            Claim("The mask adds 0 where a token may attend, -∞ where it may not. The softmax turns -∞ into a "
                   "weight of exactly 0.", so.both(so.has_causal_mask, so.by_infinity)),
-            Claim("The mask is added: 0 where a token may attend, so low a number where it may not that the softmax "
+            Claim("The mask adds 0 where a token may attend, so low a number where it may not that the softmax "
                   "turns it into a weight of exactly 0.", so.both(so.has_causal_mask, so.by_a_low_number)),
-            Claim("The mask is added: 0 where a token may attend, a low number where it may not.", so.has_causal_mask),
+            Claim("The mask adds 0 where a token may attend, a low number where it may not.", so.has_causal_mask),
         ),
     ),
     "weights": (

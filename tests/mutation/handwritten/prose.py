@@ -39,8 +39,8 @@ RULES = (
     text(
         "a mask that closes what is open",
         {
-            "The mask is added: 0 where a token may attend, -∞ where it may not. The": (
-                "The mask is added: -∞ where a token may attend, 0 where it may not. The"
+            "The mask adds 0 where a token may attend, -∞ where it may not. The": (
+                "The mask adds -∞ where a token may attend, 0 where it may not. The"
             )
         },
     ),

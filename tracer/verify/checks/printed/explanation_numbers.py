@@ -76,18 +76,18 @@ MEASURES: dict[str, Callable[..., bool]] = {
         for values in [line.book.trace.values]
     ),
     # scores, weights, context
-    r"Every query meets every key: one number for each pair of (?:tokens|channels), in every head": by.every(
+    r"Every query meets every key: one number per pair of (?:tokens|channels), in every head": by.every(
         by.some_heads,
         lambda line, *_: (
             line.step.shape[-3:] in [(record.heads, record.queries, record.keys) for record in line.records]
         ),
     ),
-    r"Every query meets every key: one number for each pair of (?:tokens|channels)\.": lambda line, *_: (
+    r"Every query meets every key: one number per pair of (?:tokens|channels)\.": lambda line, *_: (
         line.step.shape[-2:] in [(record.queries, record.keys) for record in line.records]
     ),
     r"The standard deviation of a sum of d_k independent products grows as (\S+), so the scores are divided by "
     r"": by.spread,
-    r"The mask is added: (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": by.hides,
+    r"The mask adds (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": by.hides,
     r"The mask has (\S+) where a token may attend and (-∞|the lowest number there is|a low number) where it may not: "
     "a token attends "
     r"to": by.hides,
