@@ -63,24 +63,13 @@ def _unmasked_part() -> str:
     return "block" if len(set(kinds)) > 1 else "tower" if len(parts(trace)) > 1 else "model"
 
 
-def causal_everywhere(trace, part: str) -> str:
-    """Return the change that closes later tokens in every block of a tower, "" where the run can't be run again or its
-    scores are not lines of their own."""
-    if session.user_input().kind == "trace" or trace.changes:
-        return ""
-    records = layers(trace, part)
-    lines = [attention_lines(trace, record).get("scores") for record in records]
-    square = all(record.queries == record.keys for record in records)
-    known = all(line is not None and line.id.endswith(".attention.scores") for line in lines)
-    return f"{f'{part}.' if part else ''}*.attention.scores=causal()" if square and known else ""
-
-
 def describe_lonely_cls(trace, part: str) -> str:
     """Return a sentence on a mask that leaves CLS, the first token, only itself: in the block on screen, or in all, and
     then what of the input reaches the answer."""
     start = "CLS is the first token, so this mask leaves it only itself"
-    rows = [masks.visible(trace, at, part=part)[0] for at in range(len(layers(trace, part)))]
-    if not all(int(row.sum()) == 1 and row[0] for row in rows):
+    records = layers(trace, part)
+    rows = [masks.visible(trace, at, part=part)[0] for at, record in enumerate(records) if not record.problem]
+    if len(rows) < len(records) or not all(int(row.sum()) == 1 and row[0] for row in rows):
         return f"{start}: in this block, nothing of the other tokens reaches it."
     reads_cls = any(step.id == "cls" for step in trace.steps) and len(parts(trace)) == 1
     scores_alone = all(".attention.scores=" in change for change in trace.changes)
@@ -99,7 +88,8 @@ def picture(cells, kind: str) -> None:
     if unmasked:
         what = _unmasked_part()
         st.info(f"This {what} has no mask: every token may attend to every token.", icon=":material/lock_open:")
-        if what == "model" and (text := causal_everywhere(trace, part)):
+        runs_again = session.user_input().kind != "trace" and not trace.changes
+        if what == "model" and runs_again and (text := causal_everywhere(trace, part)):
             label = "Try a causal mask on this run"
             st.button(label, icon=":material/science:", type="primary", on_click=partial(session.change, [text]))
         if what == "model":
@@ -125,7 +115,7 @@ part = tower_select.tower(trace)
 named = segments(trace, part)
 
 from tracer.attention import masks  # noqa: E402  (the title is drawn before torch is imported)
-from tracer.changes.options import attention_lines  # noqa: E402
+from tracer.changes.options import causal_everywhere  # noqa: E402
 
 layer = _layer(layers(trace, part))
 if not can_draw(trace, layers(trace, part)[layer]):

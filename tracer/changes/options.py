@@ -133,6 +133,18 @@ def of_attention(trace: Trace, record: AttentionRecord, head: int | None = None)
         yield Option(scores.id, Bidirectional(), "No mask: later tokens are seen, too")
 
 
+def causal_everywhere(trace: Trace, part: str | None = None) -> str:
+    """Return, as text, the change that closes later tokens in every block of a tower (in every block of the run, if
+    `part` is None). It is "" where no mask of that kind fits: a block has one already, its queries and keys are not the
+    same tokens, or its scores are not a line of their own."""
+    records = [record for record in trace.attentions if part is None or record.part == part]
+    fits = all(record.mask == "none" and record.queries == record.keys for record in records)
+    lines = [attention_lines(trace, record).get("scores") for record in records]
+    if not (records and fits and all(line is not None and line.id.endswith(".attention.scores") for line in lines)):
+        return ""
+    return f"{f'{part}.' if part else ''}*.attention.scores=causal()"
+
+
 def attention_lines(trace: Trace, record: AttentionRecord) -> Mapping[str, Step]:
     """Return the lines of an attention by the ends of their ids, such as "query", "scores" and "weights"."""
     inside = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)

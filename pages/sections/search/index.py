@@ -20,7 +20,7 @@ from tracer.export.math_labels import sentence_math, shape_numbers, symbol_text
 from tracer.figures.graph import glossary
 from tracer.lessons.notes import statements
 from tracer.lessons.notes.statements import StatementRow
-from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace
+from tracer.record import CHANGED_SUFFIX, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles, python_source
 
@@ -194,11 +194,9 @@ def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
         words = "what happens if patches tokens order permute reorder positions"
         yield entry("trace", f"Shuffle the {what}", option.text, words, step=option.line)
     yield from _hidden_patches(trace, entry)
-    lines = [options.attention_lines(trace, record).get("scores") for record in trace.attentions]
-    open_scores = [line for line in lines if line is not None and line.id.endswith(".attention.scores")]
-    if lines and len(open_scores) == len(lines) and all(_is_square(record) for record in trace.attentions):
+    if causal := options.causal_everywhere(trace):
         words = "close triangle later tokens why experiment"
-        yield entry("mask", "Try a causal mask on this run", "*.attention.scores=causal()", words)
+        yield entry("mask", "Try a causal mask on this run", causal, words)
     for record in trace.attentions:
         place = {"tower": record.part} if record.part else {}
         place |= {"block": str(record.layer + 1)}
@@ -219,11 +217,6 @@ def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
             if option.change.name == "drop_heads":
                 words = "switch a head off ablate remove without"
                 yield entry("attention", f"{option.title} ({block})", option.text, words, **place)
-
-
-def _is_square(record: AttentionRecord) -> bool:
-    """Return whether an attention is without a mask, and among the tokens of one sequence."""
-    return record.mask == "none" and record.queries == record.keys and not record.part
 
 
 def _hidden_patches(trace: Trace, entry: Callable[..., dict[str, Any]]) -> Iterator[dict[str, Any]]:
