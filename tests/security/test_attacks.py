@@ -62,7 +62,7 @@ def connect(app: App, address: str = ATTACKER, **more):
     return websockets.connect(where, open_timeout=30, max_size=None, **headers, **more)
 
 
-def asked(query: str = "") -> bytes:
+def rerun_message(query: str = "") -> bytes:
     message = BackMsg()
     message.rerun_script.query_string = query
     return message.SerializeToString()
@@ -104,7 +104,7 @@ def test_addresses_for_thousands_of_files_are_not_made(app):
     message = BackMsg()
     message.file_urls_request.session_id = message.file_urls_request.request_id = "a"
     message.file_urls_request.file_names.extend([NAME] * (NAMES + 1))
-    assert closed(app, message.SerializeToString(), first=asked()) == NOT_ALLOWED
+    assert closed(app, message.SerializeToString(), first=rerun_message()) == NOT_ALLOWED
     assert "a websocket was closed" not in app.log()  # a hosted log has places in the code and no sentence
 
 
@@ -115,7 +115,7 @@ def test_what_no_page_sends_closes_its_socket(app, message):
 
 def test_long_messages_are_not_held_whether_they_end_or_not(app):
     assert MESSAGE * BOUNDS["visitors"][0] * 1.1 <= 200e6 and MESSAGE * BOUNDS["visitors"][1] * 1.1 <= 200e6
-    assert closed(app, bytes(MESSAGE + 1), first=asked()) == 1009
+    assert closed(app, bytes(MESSAGE + 1), first=rerun_message()) == 1009
     before = memory(app)
 
     async def unfinished() -> None:
@@ -296,7 +296,7 @@ def test_a_text_is_run_or_refused_in_a_sentence(app, model, name):
 def test_a_text_that_is_longer_than_a_message_closes_the_socket(app):
     message = BackMsg()
     message.rerun_script.widget_states.widgets.add(id="text", string_value="a" * 10**6)
-    assert closed(app, message.SerializeToString(), first=asked()) == 1009
+    assert closed(app, message.SerializeToString(), first=rerun_message()) == 1009
 
 
 @pytest.mark.parametrize("seconds", cases((86_400, -86_400), ()))
@@ -352,7 +352,7 @@ def test_a_server_that_is_killed_leaves_nothing_and_starts_again(tmp_path, momen
                 connection.sendall("\r\n".join([*lines, "", "half"]).encode())
                 app.end(signal.SIGKILL)
         else:
-            awaited(_sent(visitor, asked(f"model=nanogpt&text={words()}")))
+            awaited(_sent(visitor, rerun_message(f"model=nanogpt&text={words()}")))
             app.end(signal.SIGKILL)
         assert list(home.iterdir()) == []
         app.start()
@@ -373,7 +373,7 @@ def test_an_honest_visitor_gets_a_run_beside_sixty_attackers(tmp_path):
         while not over.is_set():
             try:
                 async with connect(app) as socket:
-                    await socket.send(asked(f"model=nanogpt&text={words()}"))
+                    await socket.send(rerun_message(f"model=nanogpt&text={words()}"))
                     async with asyncio.timeout(20):
                         while not over.is_set():
                             await socket.recv()

@@ -23,7 +23,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import tracer
 from tracer import models, zoo
-from tracer.attention.survey.photo_rows import SEEDS, PhotoRows
+from tracer.attention.hiding_test import SEEDS
+from tracer.attention.survey.photo_rows import PhotoRows
 from tracer.capture import record
 from tracer.export import to_table
 from tracer.inputs.samples import samples

@@ -12,6 +12,8 @@ from torch.nn import functional
 
 FILLS = ("grey", "mean", "blur")
 """What hidden patches show: mid-grey, the mean colour of the photo, or the photo blurred."""
+HIDDEN_SHARE = 4
+"""One of so many patches is hidden where a map is judged by hiding what it shows."""
 
 
 def hide_patches(images: Tensor, hidden: Tensor, fill: str = "mean", grey: Sequence[float] | None = None) -> Tensor:

@@ -74,8 +74,6 @@ OPTION_WORDS = {
 }
 """What learners call the changes of all heads of a block, by the name of the change."""
 CHANGES_THE_RUN = "A choice of “What if?”: opens the page with the run changed so."
-HIDDEN_SHARE = 4
-"""One of so many patches is hidden."""
 MOST_HEADS = 200
 """Heads that can be found."""
 MAX_LETTERS = 400
@@ -225,6 +223,7 @@ def _hidden_patches(trace: Trace, entry: Callable[..., dict[str, Any]]) -> Itera
         return
     from tracer.attention import hiding_test  # torch, which the search starts without
     from tracer.changes.of_inputs import Hide
+    from tracer.inputs.hidden_patches import HIDDEN_SHARE
 
     try:
         attended = hiding_test.rank_by_attention(trace)

@@ -14,18 +14,14 @@ from torch import Tensor
 from tracer.attention import places
 from tracer.attention.answer_probabilities import choice_probabilities
 from tracer.attention.head_effects import HeadProbe, HeadSwitchboard, effects
+from tracer.attention.hiding_test import SEEDS
 from tracer.attention.survey.photo_source import Photo
 from tracer.changes import hide
+from tracer.inputs.hidden_patches import HIDDEN_SHARE
 from tracer.inputs.images import MEAN, STD, open_photo
 from tracer.inputs.model_inputs import Inputs
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
-
-SHARE = 4
-"""One of so many patches is hidden."""
-SEEDS = 20
-"""Random choices of patches that are hidden, whose mean is compared with the most attended ones."""
-
 
 MAX_LOSSLESS_BYTES = 32 * 2**10
 """Bytes of a photo as the model sees it up to which the survey stores it as it is."""
@@ -125,7 +121,7 @@ class PhotoRows:
         row = probe.weights[last].reshape(-1, *probe.weights[last].shape[-2:])[:, cls].mean(0)
         order = sorted(patches, key=patches.__getitem__)
         attention = row[order].numpy()
-        rows, columns, count = trace.picture.rows, trace.picture.columns, len(order) // SHARE
+        rows, columns, count = trace.picture.rows, trace.picture.columns, len(order) // HIDDEN_SHARE
         y, x = ((np.arange(side) + 0.5) / side - 0.5 for side in (rows, columns))
         centre = -np.maximum(np.abs(y)[:, None], np.abs(x)).ravel()
         ranks = [attention, centre, *(np.random.default_rng(seed).random(len(order)) for seed in range(SEEDS))]

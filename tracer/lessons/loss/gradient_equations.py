@@ -19,6 +19,7 @@ from tracer.expr import (
     Lookup,
     MergeHeads,
     Node,
+    OneHot,
     Plus,
     Product,
     RMSNorm,
@@ -35,7 +36,6 @@ from tracer.record import Step
 from tracer.symbols.notation import parse
 
 LOSS = r"\mathcal{L}"
-ONE_HOT = r"\operatorname{onehot}"
 Values = dict[str, torch.Tensor]
 """The tensors of an equation by the keys of its letters."""
 
@@ -92,7 +92,7 @@ class TokenRows(Node):
 
     def _latex(self, printer) -> str:
         rows, (numbers, classes) = self.args[0].factor_latex(printer), map(printer._print, self.args[1:3])
-        term = rf"{{{ONE_HOT}_{{{classes}}}\left({numbers}\right)}}^{{\top}}\,{rows}"
+        term = rf"{{{OneHot.word}_{{{classes}}}\left({numbers}\right)}}^{{\top}}\,{rows}"
         return _sum_latex(self.args[3:], term, printer)
 
     def infer(self, same, rows, numbers) -> tuple:
@@ -159,7 +159,7 @@ class LogitsGradient(Node):
     def _latex(self, printer) -> str:
         logits, tokens = map(printer._print, self.operands)
         answers = rf"\operatorname{{softmax}}\left({{{logits}}}_{{[:T-1]}}\right)"
-        wanted = rf"{ONE_HOT}_{{V}}\left({{{tokens}}}_{{[\ldots,\,1:]}}\right)"
+        wanted = rf"{OneHot.word}_{{V}}\left({{{tokens}}}_{{[\ldots,\,1:]}}\right)"
         return rf"\left[\frac{{{answers} - {wanted}}}{{B\,\left(T - 1\right)}}\ ;\ \mathbf{{0}}_{{1 \times V}}\right]"
 
     def infer(self, same, logits, tokens) -> tuple:

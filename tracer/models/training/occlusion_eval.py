@@ -12,9 +12,6 @@ from torch import Tensor, nn
 
 from tracer.inputs import hidden_patches
 
-SHARE = 4
-"""One of so many patches is hidden."""
-
 SEED = 0
 """The seed of the patches that are hidden by chance."""
 
@@ -59,7 +56,7 @@ def hide_patches(images: Tensor, attention: Tensor, P: int, generator: torch.Gen
     }
     figures = {}
     for name, rank in ranks.items():
-        top = rank.topk(rank.shape[1] // SHARE, dim=1).indices
+        top = rank.topk(rank.shape[1] // hidden_patches.HIDDEN_SHARE, dim=1).indices
         hidden = torch.zeros_like(rank, dtype=torch.bool).scatter(1, top, True).view(-1, rows, columns)
         for fill, ending in (("grey", ""), ("mean", "_mean")):
             figures[f"{name}_hidden{ending}"] = hidden_patches.hide_patches(images, hidden, fill)
