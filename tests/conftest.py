@@ -46,13 +46,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Ends what pages left running: a thread that Python ends in the midst of a run takes the process down with it."""
+    """End what pages left running: a thread that Python ends in the midst of a run takes the process down with it."""
     if checks := sys.modules.get("pages.jobs.background_checks"):
         checks.end(60)
 
 
 def pytest_collection_finish() -> None:
-    """Looks for components of other packages once: each page that is run without a browser looked through all that are
+    """Look for components of other packages once: each page that is run without a browser looked through all that are
     installed, which took a fifth of a second.
 
     What was imported stays: going through it again each time that garbage is collected took a tenth of all time."""
@@ -95,7 +95,7 @@ def app_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator:
-    """Starts a headless Chromium, by `launch` or `launch_persistent_context`: that on the PATH, or Playwright's own."""
+    """Start a headless Chromium, by `launch` or `launch_persistent_context`: that on the PATH, or Playwright's own."""
     playwright = pytest.importorskip("playwright.sync_api") if "CI" not in os.environ else _playwright()
     playwright.expect.set_options(timeout=120_000)  # milliseconds: for a machine under load
     with playwright.sync_playwright() as driver:
@@ -114,7 +114,7 @@ def chromium() -> Iterator:
 
 @pytest.fixture(scope="session")
 def browser(chromium) -> Iterator:
-    """A browser of contexts that know of nothing before."""
+    """Browser of contexts that know of nothing before."""
     browser = chromium("launch")
     yield browser
     browser.close()
@@ -147,7 +147,7 @@ def profile(chromium, app_server: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def page(profile, app_server: str) -> Iterator:
-    """A page of a visitor who was never here; `page.seen` holds what it asked of other hosts, and its errors."""
+    """Page of a visitor who was never here; `page.seen` holds what it asked of other hosts, and its errors."""
     own = urlsplit(app_server).netloc
     page = profile.new_page()
     page.seen = Seen()

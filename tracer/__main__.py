@@ -7,7 +7,7 @@ from tracer import cli
 
 
 def main() -> int:
-    """Runs the command line of this process and returns its exit status."""
+    """Run the command line of this process and return its exit status."""
     signal.signal(signal.SIGTERM, raise_exit)
     return cli.main()
 

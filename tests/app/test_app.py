@@ -40,7 +40,7 @@ def opened(page: str = "") -> AppTest:
 
 
 def visited(page: str, **places: str) -> AppTest:
-    """A page as it opens at an address that says these places."""
+    """Page as it opens at an address that says these places."""
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page(f"pages/{page}.py")
     for name, place in places.items():
         at.query_params[name] = place
@@ -56,7 +56,7 @@ def text(at: AppTest) -> str:
 
 
 def film_of(at: AppTest) -> dict:
-    """The header of the film that the page plays."""
+    """Header of the film that the page plays."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "film"]
     facts = 4 + int.from_bytes(data[:4], "little")
     return json.loads(data[facts + 4 : facts + 4 + int.from_bytes(data[facts : facts + 4], "little")])

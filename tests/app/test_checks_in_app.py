@@ -43,7 +43,7 @@ def component(at, name: str) -> str:
 
 
 def asked(word: str) -> int:
-    """The status that a browser gets that asks for the check."""
+    """Status that a browser gets that asks for the check."""
 
     async def receive() -> dict:
         return {"type": "http.request", "body": word.encode(), "more_body": False}

@@ -17,7 +17,7 @@ SIDE = 2000
 
 
 def ops(count: int, **changes) -> tuple[Op, ...]:
-    """A chain of operations, each on what the one before made and on an input of its own."""
+    """Chain of operations, each on what the one before made and on an input of its own."""
     out = TensorRecord((2, 3), "float32", 0)
     return tuple(
         Op(i, f"blocks.{i // 9}.attention", 1, "aten.add", "add", None,

@@ -16,7 +16,7 @@ from tracer.lessons.notes.statements import rows, sections
 
 
 def entries_of(monkeypatch, model: str, **address: str) -> list[dict]:
-    """The index of a run, searched at an address."""
+    """Index of a run, searched at an address."""
     with monkeypatch.context() as patch:
         patch.setattr(url_state, "of", lambda page: {"model": model, **(address if page == "notes" else {})})
         return index.entries(run(model)[1])

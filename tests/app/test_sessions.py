@@ -21,7 +21,7 @@ class Session:
 
 @pytest.fixture
 def server(monkeypatch):
-    """A server of Streamlit's with sessions `a` and `b`, both connected, and a clock that is set by hand."""
+    """Server of Streamlit's with sessions `a` and `b`, both connected, and a clock that is set by hand."""
     opened = {"a": Session(), "b": Session()}
     server = SimpleNamespace(active=set(opened), opened=opened, closed=[], now=1000.0)
     server.is_active_session = server.active.__contains__

@@ -21,7 +21,7 @@ from tracer.figures.tensors.heatmap import as_array
 
 
 def unpacked(data: bytes) -> tuple[dict, dict, bytes]:
-    """The facts of the visitor, the header of the steps, and the cells."""
+    """Facts of the visitor, the header of the steps, and the cells."""
     found, at = [], 0
     for _ in range(2):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
@@ -31,13 +31,13 @@ def unpacked(data: bytes) -> tuple[dict, dict, bytes]:
 
 
 def sent(at: AppTest) -> tuple[dict, dict, bytes]:
-    """The same of a page."""
+    """Same of a page."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "stepper"]
     return unpacked(data)
 
 
 def tell(text: str) -> int:
-    """The status that a browser gets for what it tells."""
+    """Status that a browser gets for what it tells."""
 
     async def receive() -> dict:
         return {"type": "http.request", "body": text.encode(), "more_body": False}

@@ -95,7 +95,7 @@ PANELS = {
 
 
 def unfolded(page: str, **address: str) -> AppTest:
-    """A page with its panel open."""
+    """Page with its panel open."""
     at = visited(page, **address)
     assert not at.main.pills  # nothing of the panel is drawn while it is closed
     at.session_state[panel.KEY] = True

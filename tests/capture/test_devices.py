@@ -12,7 +12,7 @@ ELSEWHERE = "expected cpu"
 
 @pytest.fixture
 def meta(monkeypatch):
-    """The device `meta`, which every machine has, among those that may be named."""
+    """Device `meta`, which every machine has, among those that may be named."""
     monkeypatch.setattr(devices, "available", lambda: ("cpu", "meta"))
 
 

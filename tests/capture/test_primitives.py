@@ -29,7 +29,7 @@ class Calls(nn.Module):
 
 
 def opened(function, *args, **options):
-    """The decompositions of the computing ops that a function runs, by the name of the op."""
+    """Decompositions of the computing ops that a function runs, by the name of the op."""
     with torch.no_grad():
         trace = tracer.trace(Calls(function), *args, primitives=True, **options)
     return {trace.ops[one.op].op: one for one in trace.decompositions if not is_layout(trace.ops[one.op].op)}

@@ -250,7 +250,7 @@ def test_kept_values_stay_under_the_cap():
 
 @pytest.fixture
 def left_to_the_collector():
-    """Runs something whose results are dropped; returns the tensors that only a garbage collection would free."""
+    """Run something whose results are dropped; return the tensors that only a garbage collection would free."""
 
     def tensors_left(run) -> list[torch.Tensor]:
         run()  # what is remembered for the next run stays

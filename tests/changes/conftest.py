@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def vit():
-    """The model of the changed runs; it stays as it is."""
+    """Model of the changed runs; it stays as it is."""
     import tracer  # loads torch
 
     return tracer.load("vit", L=3)

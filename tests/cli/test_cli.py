@@ -25,7 +25,7 @@ def run(capsys, *argv) -> tuple[int, str, str]:
 
 
 def refused(capsys, *argv) -> str:
-    """The one line with which a command line is refused."""
+    """One line with which a command line is refused."""
     status, out, err = run(capsys, *argv)
     assert (status, out, err.count("\n"), err[-1]) == (2, "", 1, "\n"), (status, out, err)
     return err

@@ -17,7 +17,7 @@ from tracer.record import serialization
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> tuple[Path, dict]:
-    """A small ViT traced to a file, and the same as JSON."""
+    """Small ViT traced to a file, and the same as JSON."""
     path = tmp_path_factory.mktemp("small") / "vit.safetensors"
     assert cli.main(["trace", "vit", *SMALL, "--out", str(path)]) == 0
     return path, json.loads(export.render(serialization.open(path), "steps", "json"))
@@ -25,7 +25,7 @@ def small(tmp_path_factory) -> tuple[Path, dict]:
 
 @pytest.fixture(scope="module")
 def checked():
-    """The run of that ViT, whose lines were checked on other runs."""
+    """Run of that ViT, whose lines were checked on other runs."""
     sizes = {name: int(value) for name, value in (pair.split("=") for pair in SMALL[1:])}
     return tracer.load("vit", **sizes).trace().check()
 

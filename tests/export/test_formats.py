@@ -19,7 +19,7 @@ HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\i
 
 
 def hostile() -> Trace:
-    """A trace whose every text is hostile."""
+    """Trace whose every text is hostile."""
     trace = sample()
     source = replace(trace.ops[0].source, file=HOSTILE, text=HOSTILE)
     words = {"title": HOSTILE, "why": HOSTILE, "note": HOSTILE, "source": source}

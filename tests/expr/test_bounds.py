@@ -29,14 +29,14 @@ class Function(nn.Module):
 
 
 def traced(forward, x, **modules):
-    """A run of such a module in the dtype of x."""
+    """Run of such a module in the dtype of x."""
     module = Function(forward, **modules)
     with torch.no_grad():
         return tracer.trace(module.to(x.dtype) if x.is_floating_point() else module, x)
 
 
 def changed(trace, change):
-    """The verdicts of the lines that `change` gives another equation, by their titles."""
+    """Verdicts of the lines that `change` gives another equation, by their titles."""
     lines = {step.line.id: step.line for step in trace.later.derived_steps}
     wrong = {id for id, line in lines.items() if change(line) != line.equation}
     steps = trace.later.rewrite(change)(trace.steps)
@@ -54,7 +54,7 @@ def attention(lowest):
 
 
 def unscaled(line):
-    """An equation that leaves out to divide by a root."""
+    """Equation that leaves out to divide by a root."""
     return line.equation.replace(lambda node: isinstance(node, Over), lambda node: node.args[0])
 
 

@@ -194,7 +194,7 @@ TWO = [Plus, Plus, Minus, Minus, Times, Times, Product, Product, Div, Remainder,
 
 
 def grown(depth: int, draw: random.Random, leaves: list[Tensor]) -> Node:
-    """An expression of square matrices."""
+    """Expression of square matrices."""
     if not depth:
         return draw.choice([*leaves, *leaves, *leaves, Scalar(2), Scalar(-0.5)])
 

@@ -25,7 +25,7 @@ MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "tr
 
 @pytest.fixture(scope="module")
 def boards() -> dict[str, Storyboard]:
-    """The storyboards of our own models, each on its own sample."""
+    """Storyboards of our own models, each on its own sample."""
     return {name: storyboard(tracer.load(name).trace()) for name in MODELS}
 
 
@@ -463,7 +463,7 @@ PATCHES = """() => {
 
 
 def assert_lightness_follows(page, weights: np.ndarray) -> None:
-    """The patches on screen are the brighter the more attention they get, whatever the photo shows there."""
+    """Patches on screen are the brighter the more attention they get, whatever the photo shows there."""
     shares, light = weights / weights.max(), np.array(page.evaluate(PATCHES))
     pairs = np.argwhere((shares[:, None] - shares > 1 / 16) & (light[:, None] <= light))
     assert not pairs.size, [(a, b, shares[a], shares[b], light[a], light[b]) for a, b in pairs[:5]]

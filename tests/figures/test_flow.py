@@ -18,18 +18,18 @@ from tracer.record import Op, Step, Symbol, TensorRecord, Trace
 
 
 def wires(html: str) -> list[dict]:
-    """The lines that a picture has, each with the boxes that it joins, its corners, and how wide it is."""
+    """Lines that a picture has, each with the boxes that it joins, its corners, and how wide it is."""
     return [one for found in re.findall('data-wires="([^"]*)"', html) for one in json.loads(unescape(found))]
 
 
 def wired(html: str) -> set[tuple[str, str]]:
-    """The pairs of steps and inputs that lines join; what stands for a step of elsewhere is that step."""
+    """Pairs of steps and inputs that lines join; what stands for a step of elsewhere is that step."""
     pairs = [(one["from"].removeprefix("from ").partition(" to ")[0], one["to"]) for one in wires(html)]
     return {(source, target) for source, target in pairs if not target.startswith("to ")}
 
 
 def flowing(*lines: tuple) -> Trace:
-    """A run of one op a step, from lines of (id, layer, symbol, what it takes): ids of steps or names of inputs."""
+    """Run of one op a step, from lines of (id, layer, symbol, what it takes): ids of steps or names of inputs."""
     at = {id: index for index, (id, *_) in enumerate(lines)}
     shape = {"shape": (2, 3), "dtype": "float32", "symbolic": ("B", "C")}
     ops, steps = [], []

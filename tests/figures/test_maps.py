@@ -17,7 +17,7 @@ from tracer.record import AttentionRecord, Picture, Segment, Trace
 
 
 def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
-    """A run in which every query attends to exactly one token: query + 1."""
+    """Run in which every query attends to exactly one token: query + 1."""
     picture = Picture("photo", crop.box, rows, columns, 1)
     tokens = 1 + rows * columns
     segments = (Segment("CLS", 0, 1), Segment("image", 1, tokens))

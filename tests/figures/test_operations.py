@@ -174,7 +174,7 @@ def zoom(at, level: str):
 
 
 def strip(at) -> list[str]:
-    """The steps whose equations stand above what is chosen."""
+    """Steps whose equations stand above what is chosen."""
     told = "".join(str(one.proto) for one in at.get("bidi_component") if one.proto.component_name == "equations")
     return re.findall(r"data-step=\W+([\w.]+)", told)
 

@@ -73,5 +73,5 @@ def opened(address: dict[str, list[str]], chance: Random) -> dict[str, list[str]
 
 
 def shown(address: dict[str, list[str]], chance: Random) -> None:
-    """A page at that address."""
+    """Page at that address."""
     pages.drawn(chance, address=address)

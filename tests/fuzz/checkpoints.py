@@ -68,7 +68,7 @@ def made(chance: Random, folder: Path) -> Files:
 
 
 def opened(files: Files, chance: Random):
-    """A run of the model, or the model alone; ValueError for one that is refused."""
+    """Run of the model, or the model alone; ValueError for one that is refused."""
     given = {} if files.weights is None else {"weights": files.weights}
     model = tracer.load(files.name, **given)
     return model.trace(prove=False) if chance.random() < 0.1 else model
@@ -143,7 +143,7 @@ def _damaged(name: str, data: bytes, chance: Random) -> bytes | None:
 
 
 def _repickled(data: bytes, chance: Random) -> bytes:
-    """A checkpoint of PyTorch whose pickle is another: damaged, of other things, or one that would run a command."""
+    """Checkpoint of PyTorch whose pickle is another: damaged, of other things, or one that would run a command."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for entry in old.namelist():

@@ -109,13 +109,13 @@ def _started(first: int, stop: int, step: int, warm: int, log) -> subprocess.Pop
 
 
 def format_failure(result: dict) -> str:
-    """A finding in a line or two, with how to see it again."""
+    """Finding in a line or two, with how to see it again."""
     seed, wrong = result["seed"], "; ".join(result["wrong"])
     return f"{result['kind']} {seed}: {wrong}\n    python -m tests.fuzz --replay {seed}"
 
 
 def main() -> int:
-    """Opens inputs, or one of them again; exit status 1 if anything was wrong."""
+    """Open inputs, or one of them again; exit status 1 if anything was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="how many inputs")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first")

@@ -102,7 +102,7 @@ def damaged(data: bytes, chance: Random) -> bytes:
 
 
 def junk(chance: Random):
-    """A value of any kind."""
+    """Value of any kind."""
     kinds = (
         INTEGERS,
         INTEGERS,
@@ -118,7 +118,7 @@ def junk(chance: Random):
 
 
 def like(value, chance: Random):
-    """A value of the kind of another: what is refused for its kind is not tried for anything else."""
+    """Value of the kind of another: what is refused for its kind is not tried for anything else."""
     match value:
         case bool():
             return not value
@@ -140,7 +140,7 @@ def like(value, chance: Random):
 
 
 def formula(chance: Random, deep: int = 4) -> str:
-    """A formula over sizes, most of them well formed, some with numbers and powers that take for ever to work out."""
+    """Formula over sizes, most of them well formed, some with numbers and powers that take for ever to work out."""
     if not deep or chance.random() < 0.3:
         return chance.choice(
             ("B", "N", "D", "h", "d_k", "K", "H", "2", "3", "0", "16", "?", "9" * chance.choice((3, 40, 400, 1_900)))
@@ -185,7 +185,7 @@ def picked(data, chance: Random) -> tuple | None:
 
 
 def altered(data, chance: Random) -> None:
-    """Changes a few values inside JSON, in place."""
+    """Change a few values inside JSON, in place."""
     for _ in range(_few(chance)):
         path = picked(data, chance)
         if path is None:
@@ -223,7 +223,7 @@ def value_at(data, path: tuple):
 
 
 def _everywhere(data, old: int, new: int) -> None:
-    """Puts one whole number for another wherever it stands: sizes that agree go on agreeing."""
+    """Put one whole number for another wherever it stands: sizes that agree go on agreeing."""
     for path in places(data):
         holder = value_at(data, path[:-1])
         if type(holder[path[-1]]) is int and holder[path[-1]] == old:

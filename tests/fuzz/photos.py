@@ -74,7 +74,7 @@ def _file(image: Image.Image, name: str, **options) -> bytes:
 
 
 def generated(chance: Random) -> bytes:
-    """A picture of one colour, small as a file: of any sides, or with blocks of text that unpack to megabytes."""
+    """Picture of one colour, small as a file: of any sides, or with blocks of text that unpack to megabytes."""
     if chance.random() < 0.5:
         text = zlib.compress(bytes(chance.choice((10, 10**5, 2 * 10**7))), 9)
         kind = chance.choice((b"zTXt", b"iTXt", b"iCCP", b"eXIf", b"tEXt"))

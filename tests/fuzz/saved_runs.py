@@ -124,7 +124,7 @@ def _parts(data: bytes) -> tuple[dict[str, torch.Tensor], str]:
 
 
 def generated(chance: Random) -> bytes:
-    """A run without ops to speak of, of one attention or several, in which all sizes agree."""
+    """Run without ops to speak of, of one attention or several, in which all sizes agree."""
 
     def size(*most: int) -> int:
         return max(1, int(chance.choice(most) ** chance.random()))
@@ -173,7 +173,7 @@ def _bytes(trace: Trace) -> bytes:
 
 
 def _tagged(value):
-    """A value of a result as saved runs write it."""
+    """Value of a result as saved runs write it."""
     if isinstance(value, list):
         return {"list": [_tagged(item) for item in value]}
     if isinstance(value, dict):

@@ -80,7 +80,7 @@ def kind_of(seed: int) -> str:
 
 
 def tried(seed: int, watch: Watch, kill: float = KILL) -> dict:
-    """Opens and shows the input of a seed; says how it ended, and what was wrong."""
+    """Open and show the input of a seed; return how it ended, and what was wrong."""
     kind = kind_of(seed)
     module, chance = KINDS[kind][0], Random(seed)
     try:
@@ -139,7 +139,7 @@ def _starved(error: BaseException | None) -> list[str]:
 
 
 def _where(error: BaseException) -> str:
-    """An exception in one line: what it says, and where in the project it rose."""
+    """Exception in one line: what it says, and where in the project it rose."""
     lines = [line for line in traceback.extract_tb(error.__traceback__) if ".venv" not in line.filename]
     place = f" ({Path(lines[-1].filename).name}:{lines[-1].lineno})" if lines else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}{place}"
@@ -154,7 +154,7 @@ def _peak(anew: bool = False) -> int:
 
 
 def main(first: int, stop: int, step: int, warm: int) -> None:
-    """Opens the inputs of the seeds `first`, `first + step` … below `stop`, after `warm` others of each kind."""
+    """Open the inputs of the seeds `first`, `first + step` … below `stop`, after `warm` others of each kind."""
     said = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warnings.simplefilter("ignore")
@@ -173,7 +173,7 @@ def main(first: int, stop: int, step: int, warm: int) -> None:
 
 
 def replay(seed: int) -> int:
-    """Opens the input of one seed again, with the traceback of what is wrong; a file is left where it can be read."""
+    """Open the input of one seed again, with the traceback of what is wrong; a file is left where it can be read."""
     module, chance, folder = KINDS[kind_of(seed)][0], Random(seed), Path(tempfile.mkdtemp(prefix="replay"))
     given = module.made(chance, folder)
     if isinstance(given, bytes):
@@ -190,7 +190,7 @@ def replay(seed: int) -> int:
 
 
 def _warm(watch: Watch, count: int) -> None:
-    """Opens inputs of each kind, before anything is counted: what is imported and made once is not one input's."""
+    """Open inputs of each kind, before anything is counted: what is imported and made once is not one input's."""
     seeds = dict.fromkeys(KINDS, count)
     for seed in range(10**9, 10**9 + 10_000):
         if seeds[kind_of(seed)]:

@@ -80,7 +80,7 @@ SOFTMAX = {
 
 
 def rotary(turn, sign=1.0):
-    """A function that turns heads of width 4 by the angles of their places."""
+    """Function that turns heads of width 4 by the angles of their places."""
 
     def function(m, x):
         q = x.view(*x.shape[:2], 2, 4).transpose(1, 2)

@@ -69,7 +69,7 @@ def configured(folder: Path) -> Path:
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
-    """A certificate for this machine, signed by itself, and who trusts it."""
+    """Certificate for this machine, signed by itself, and who trusts it."""
     command = (
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     )

@@ -14,7 +14,7 @@ TONE = 0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
 
 
 def pcm(numbers: np.ndarray, width: int = 2, rate: int = RATE, channels: int = 1) -> bytes:
-    """A WAV file as Python's own library writes it."""
+    """WAV file as Python's own library writes it."""
     file, whole = io.BytesIO(), np.repeat(numbers, channels)
     with wave.open(file, "wb") as out:
         out.setnchannels(channels)

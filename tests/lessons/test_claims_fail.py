@@ -26,7 +26,7 @@ ATTENTION, SCORES = "block1.attention", "block1.attention.scores"
 
 
 def tensors(*changes: tuple[str, Callable]) -> Callable[[Model, Trace], Broken]:
-    """The run with other tensors of some steps."""
+    """Run with other tensors of some steps."""
 
     def change(model, trace):
         keys = {trace.step(id).value: function for id, function in changes}
@@ -37,7 +37,7 @@ def tensors(*changes: tuple[str, Callable]) -> Callable[[Model, Trace], Broken]:
 
 
 def queries(change: Callable) -> Callable[[Model, Trace], Broken]:
-    """The run with other queries and keys recorded of every attention."""
+    """Run with other queries and keys recorded of every attention."""
 
     def changed(model, trace):
         keys = {one for record in trace.attentions for one in (record.q, record.k)}
@@ -49,7 +49,7 @@ def queries(change: Callable) -> Callable[[Model, Trace], Broken]:
 
 
 def net(change: Callable[[nn.Module], object], again: bool = True) -> Callable[[Model, Trace], Broken]:
-    """The model with other parameters or modules, and its run if it is to run `again`."""
+    """Model with other parameters or modules, and its run if it is to run `again`."""
 
     def changed(model, trace):
         other = replace(model, net=copy.deepcopy(model.net), _solutions={})
@@ -61,7 +61,7 @@ def net(change: Callable[[nn.Module], object], again: bool = True) -> Callable[[
 
 
 def steps(id: str, **facts) -> Callable[[Model, Trace], Broken]:
-    """The run with another record of a step."""
+    """Run with another record of a step."""
 
     def changed(model, trace):
         return model, replace(trace, steps=tuple(replace(s, **facts) if s.id == id else s for s in trace.steps))

@@ -43,7 +43,7 @@ async def lesson(server: Server, sessions: int, seconds: float, runs: bool = Tru
 
 
 def failed(error: BaseException) -> Act:
-    """An act that never came to an end, as an error like any other."""
+    """Act that never came to an end, as an error like any other."""
     from tests.load.visitor import Answer
 
     return Act("open", False, Answer(problems=[f"{type(error).__name__}: {error}"]))
@@ -104,7 +104,7 @@ async def cold(server: Server, sessions: int) -> list[Act]:
 
 
 def main() -> int:
-    """Runs what the command line asks for and prints it; 1 if there was an error."""
+    """Run what the command line asks for and print it; return 1 if there was an error."""
     options = _options()
     if options.address and not options.pid:
         raise SystemExit("--address also needs --pid, the process of that server: its CPU and memory are read")

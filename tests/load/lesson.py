@@ -51,11 +51,11 @@ class Student:
         self._deck: list[str] = []
 
     async def open(self) -> Act:
-        """Opens the app as it is shown to everybody."""
+        """Open the app as it is shown to everybody."""
         return Act("open", False, await self.visitor.open())
 
     async def act(self) -> Act:
-        """Does what comes next."""
+        """Do what comes next."""
         if len(self._deck) < 10:
             self._deck += self._shuffled()
         kind = next(kind for kind in self._deck if self._suits(kind))
@@ -146,7 +146,7 @@ class Student:
         return None, find("selectbox", "Operation"), find("button_group", "Zoom")
 
     async def _change(self) -> Answer:
-        """A change of the run, one that the panel offers; or, every other time, the run without those of before."""
+        """Change of the run, one that the panel offers; or, every other time, the run without those of before."""
         find, chance = self.visitor.find, self.chance
         if self.model in self._changed and (undo := find("button", "Undo the changes")) and chance.random() < 0.5:
             self._changed.discard(self.model)
@@ -163,7 +163,7 @@ class Student:
 
 
 def photo(number: int) -> bytes:
-    """A photo that nobody else has: soft colours with some grain, as large as a phone's that was made smaller."""
+    """Photo that nobody else has: soft colours with some grain, as large as a phone's that was made smaller."""
     chance = np.random.default_rng(number)
     small = Image.fromarray(chance.integers(0, 255, (24, 32, 3), dtype=np.uint8))
     file = io.BytesIO()
@@ -172,7 +172,7 @@ def photo(number: int) -> bytes:
 
 
 def text(model: str, chance: random.Random) -> str:
-    """A text that the model can read."""
+    """Text that the model can read."""
     if model == "nanogpt":
         return " ".join(chance.choices("to be or not that is the question what light through yonder".split(), k=8))
     if model == "transformer":

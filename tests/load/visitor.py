@@ -58,7 +58,7 @@ class Visitor:
         self._runs, self._name = 0, ""
 
     async def open(self, path: str = "") -> Answer:
-        """Opens a page by its path, `trace?model=vit`, as a browser does: the document, then the websocket."""
+        """Open a page by its path, `trace?model=vit`, as a browser does: the document, then the websocket."""
         started = time.perf_counter()
         for asked in (f"/{path}", "/_stcore/health"):
             if (status := (await asyncio.to_thread(self.get, asked))[0]) != 200:
@@ -92,11 +92,11 @@ class Visitor:
         self._keep(self._socket.response.headers.get_all("Set-Cookie"))
 
     async def close(self) -> None:
-        """Closes the tab."""
+        """Close the tab."""
         await self._socket.close()
 
     async def send(self, data: bytes) -> None:
-        """Sends any bytes, also such as Streamlit's page never would."""
+        """Send any bytes, also such as Streamlit's page never would."""
         await self._socket.send(data)
 
     def says(self, text: str) -> bool:
@@ -121,7 +121,7 @@ class Visitor:
         return await self.set(button, trigger_value=True)
 
     async def set(self, widget, **value) -> Answer:
-        """Gives a widget a value: `string_value="clip"`, a field of `WidgetState`; a list for those of arrays."""
+        """Give a widget a value: `string_value="clip"`, a field of `WidgetState`; a list for those of arrays."""
         state = WidgetState(id=widget.id)
         for name, given in value.items():
             if isinstance(given, list):
@@ -137,7 +137,7 @@ class Visitor:
         return await self.rerun()
 
     async def upload(self, uploader, name: str, data: bytes) -> Answer:
-        """Gives a file to a file uploader."""
+        """Give a file to a file uploader."""
         started, wanted = time.perf_counter(), BackMsg()
         wanted.file_urls_request.request_id = secrets.token_hex(8)
         wanted.file_urls_request.file_names.append(name)
@@ -182,7 +182,7 @@ class Visitor:
         return answer
 
     async def _whole(self, answer: Answer, fragment: bool) -> None:
-        """Takes messages until the run that was asked for is over; one that stops for another run is not."""
+        """Take messages until the run that was asked for is over; one that stops for another run is not."""
         over = ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY if fragment else ForwardMsg.FINISHED_SUCCESSFULLY
         self._runs += 1
         while True:
@@ -242,7 +242,7 @@ class Visitor:
                 self._states.pop(id, None)
 
     def _forget(self) -> None:
-        """Drops what a browser drops after a run: the states of widgets that are gone, large messages of long ago."""
+        """Drop what a browser drops after a run: the states of widgets that are gone, large messages of long ago."""
         self._states = {id: state for id, state in self._states.items() if id in self._fragments}
         self._large = {hash: kept for hash, kept in self._large.items() if kept[1] > self._runs - MESSAGE_AGE}
 

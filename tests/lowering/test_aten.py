@@ -25,7 +25,7 @@ NAMES = [rf"\mathbf{{{letter}}}" for letter in "XYUVGFQRPMOTSEIJLAHKWBCDN"]
 
 
 def drawn(case: Case, sizes: dict) -> dict:
-    """The arguments of a case at some sizes."""
+    """Arguments of a case at some sizes."""
     generator = torch.Generator().manual_seed(0)
 
     def real(one):
@@ -52,7 +52,7 @@ def called(case: Case, arguments: dict):
 
 
 def symbolic(shapes: list[tuple[int, ...]], extra: list[dict]) -> tuple:
-    """The sizes of results: constants, sizes that have these values, or new ones."""
+    """Sizes of results: constants, sizes that have these values, or new ones."""
     found = []
     for values in zip(*shapes, strict=True):
         if len(set(values)) == 1:
@@ -111,7 +111,7 @@ class Written:
         return lambda expression: float(sympy.sympify(expression).subs(numbers))
 
     def reads(self, at: int) -> np.ndarray:
-        """The printed LaTeX, read and evaluated."""
+        """Printed LaTeX, read and evaluated."""
         values = {tensor.name: self.values[at][key] for key, tensor in self.tensors.items()}
         values |= {
             tensor.name: self.values[at][tensor.key].T if tensor.transposed else self.values[at][tensor.key]

@@ -36,7 +36,7 @@ def masked(x, mask=lambda T: masks.prefix(T, 3)):
 
 
 def first(x, number=1, find=torch.argmax):
-    """The token of each sequence at which a number first stands."""
+    """Token of each sequence at which a number first stands."""
     ends = find((x[..., 0].round().long() == number).int(), dim=1)
     return x[torch.arange(len(x)), ends]
 

@@ -28,7 +28,7 @@ LLAMA = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the configuration of Llama-3.1-405B alone."""
+    """Folder with the configuration of Llama-3.1-405B alone."""
     path = tmp_path_factory.mktemp("llama-405b")
     (path / "config.json").write_text(json.dumps(LLAMA))
     return f"hf:{path}"

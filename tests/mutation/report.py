@@ -46,7 +46,7 @@ def _place(mutant: Mutant) -> str:
 
 
 def run_trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterator[tuple[str, Trial]]:
-    """Tries the mutants: ("listed" or "drawn", what became of it), as they end."""
+    """Try the mutants: ("listed" or "drawn", what became of it), as they end."""
     listed, others = select_mutants(names, seed)
     kinds = {**dict.fromkeys(others, "drawn"), **dict.fromkeys(listed, "listed")}
     for trial in try_mutants(kinds, jobs=jobs):
@@ -90,7 +90,7 @@ def summarize(found: Sequence[tuple[str, Trial]]) -> tuple[list[str], bool]:
 
 
 def trial_as_json(kind: str, trial: Trial) -> dict[str, Any]:
-    """A trial as JSON knows it."""
+    """Trial as JSON knows it."""
     mutant = trial.mutant
     where = {"kind": kind, "mutant": mutant.name, "file": mutant.file, "line": mutant.line}
     return {**where, "caught": trial.caught or None, "model": trial.model or None, "models": trial.tried}

@@ -286,12 +286,12 @@ def _filled_for(replacement: ast.AST, bound: dict[str, Any], node: ast.AST) -> A
 
 
 def _reword(old: str, new: str, node: Any) -> ast.Constant:
-    """A string that says something else."""
+    """String that says something else."""
     return ast.Constant(node.value.replace(old, new))
 
 
 def _substitute(tree: Any, bound: dict[str, Any]) -> Any:
-    """A replacement with what its placeholders stand for."""
+    """Replacement with what its placeholders stand for."""
     name = _meta(tree)
     if name and not isinstance(tree, ast.Starred):
         return copy.deepcopy(bound[name])

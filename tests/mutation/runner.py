@@ -185,7 +185,7 @@ def try_mutants(mutants: Iterable[Mutant], models: Iterable[Model] | None = None
 
 
 def prepare(models: list[Model], jobs: int = 2) -> None:
-    """Verifies models without any mutation and notes what they run. ValueError names one that has a problem."""
+    """Verify models without any mutation and note what they run. ValueError names one that has a problem."""
     needed: set[str] = set()
     for model, answer in _run_in_processes(models, _verify_original, jobs, MAX_SECONDS):
         if answer["caught"]:
@@ -199,7 +199,7 @@ def prepare(models: list[Model], jobs: int = 2) -> None:
 
 
 def _trial(model: Model, mutant: Mutant) -> dict:
-    """Verifies a model with the mutation."""
+    """Verify a model with the mutation."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         _copy_project(Path(folder), mutant)
@@ -269,7 +269,7 @@ def _first_failure(name: str, sizes: dict) -> str:
 
 
 def _copy_project(folder: Path, mutant: Mutant) -> None:
-    """A copy of the project in a folder, with one file that has the mutant; all others are links."""
+    """Copy of the project in a folder, with one file that has the mutant; all others are links."""
     source, target = ROOT, folder
     for part in Path(mutant.file).parts:
         target.mkdir(exist_ok=True)
@@ -296,7 +296,7 @@ def _is_own(module: str) -> bool:
 
 
 def _verify_original(model: Model) -> dict:
-    """Verifies a model without any mutation, and notes which lines of the package run."""
+    """Verify a model without any mutation, and note which lines of the package run."""
     ran: dict[str, set[int]] = {}
     before = {module for module in sys.modules if not _is_own(module)}
     _unload_project(str(ROOT))
@@ -318,7 +318,7 @@ def _verify_original(model: Model) -> dict:
 
 
 def _run_in_processes(tasks: Iterable, work: Callable[[Any], dict], jobs: int, seconds: float) -> Iterator[tuple]:
-    """Does the work for each task in a process of its own, `jobs` at a time; (task, answer) as they end.
+    """Do the work for each task in a process of its own, `jobs` at a time; (task, answer) as they end.
 
     Each may take so many seconds of a core.
 
@@ -348,7 +348,7 @@ def _run_in_processes(tasks: Iterable, work: Callable[[Any], dict], jobs: int, s
 
 
 def _run_task(pipe, work, task, seconds: int) -> None:
-    """Does one task within bounds of time and memory, quietly, and sends its answer."""
+    """Do one task within bounds of time and memory, quietly, and send its answer."""
     import torch  # in the process that tries it
 
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -209,7 +209,7 @@ def test_a_rule_that_matches_nothing_or_several_places_is_an_error(rule: Rule, m
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project of one file, which a test writes."""
+    """Project of one file, which a test writes."""
     for folder in ("tracer", "pages"):
         (tmp_path / folder).mkdir()
     monkeypatch.setattr(rules, "ROOT", tmp_path)

@@ -48,7 +48,7 @@ def test_what_no_entry_has_computes():
 
 
 def _overloads(name: str) -> list:
-    """The schemas of an op, also of its form in place."""
+    """Schemas of an op, also of its form in place."""
     return [
         schema for packet in (name, f"{name}_") for schema in torch._C._jit_get_schemas_for_operator(f"aten::{packet}")
     ]

@@ -76,7 +76,7 @@ print(*(page.title for page in page_registry.find_pages()), sep="\n")
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
-    """The tree with one new file of each kind; all others are links."""
+    """Tree with one new file of each kind; all others are links."""
     tree = tmp_path_factory.mktemp("tree")
     for name in ("tracer", "pages", "tests", ".streamlit"):
         ignored = shutil.ignore_patterns("__pycache__")

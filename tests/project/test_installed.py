@@ -23,7 +23,7 @@ from tracer.cli.commands import app
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """The folder of the programs of a fresh environment, with the wheel of this tree and the packages that are here."""
+    """Folder of the programs of a fresh environment, with the wheel of this tree and the packages that are here."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     alone = ["--no-deps", "--no-index"]

@@ -30,7 +30,7 @@ CASES += [(name, options) for name, every in FOREIGN_MODELS.items() for options 
 
 
 def made(name: str, options: dict):
-    """The model at tiny sizes, two blocks deep; with the letters of its own sample where it reads text."""
+    """Model at tiny sizes, two blocks deep; with the letters of its own sample where it reads text."""
     spec = models.spec_of(name)
     if zoo.is_foreign(name):
         assert FOREIGN_MODELS[name] == list(choices(spec))

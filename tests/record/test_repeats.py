@@ -12,7 +12,7 @@ from tracer.verify.checks.printed import printed_repeats
 
 
 def book(*lines: tuple) -> Trace:
-    """A trace of steps alone, from (layer, symbol, right side)."""
+    """Trace of steps alone, from (layer, symbol, right side)."""
     steps = [
         Step(f"b{n}", "s", layer, "t", symbol, f"{symbol} = {right}", ("B",), (2,), n * 1e-7, False, None, (), "why")
         for n, (layer, symbol, right) in enumerate(lines)

@@ -42,7 +42,7 @@ PROOFS = ("error", "margin", "wrong", "checked", "refuted", "replayed", "unseen"
 
 
 def saved(trace: Trace) -> Trace:
-    """A trace as its file has it: without proofs, and without what holds the model."""
+    """Trace as its file has it: without proofs, and without what holds the model."""
     plain = {name: field.default for field in dataclasses.fields(Step) if (name := field.name) in PROOFS}
     plain |= {"error": None}
     steps = tuple(dataclasses.replace(step, **plain) for step in trace.steps)
@@ -57,7 +57,7 @@ def data(tmp_path_factory) -> bytes:
 
 
 def rewritten(data: bytes, change) -> bytes:
-    """The file with its JSON changed by `change(fields)`."""
+    """File with its JSON changed by `change(fields)`."""
     length = int.from_bytes(data[:8], "little")
     fields = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["trace"])
     change(fields)

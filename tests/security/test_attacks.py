@@ -40,7 +40,7 @@ NAME = "a.safetensors"
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
-    """A hosted app with few places for one address."""
+    """Hosted app with few places for one address."""
     log = tmp_path_factory.mktemp("attacked") / "log.txt"
     bounds = {"TRACER_HOSTED": "1", "TRACER_HOST": "app.example", "TRACER_UPLOADS_MB": "16", "TRACER_ADDRESS_RUNS": "1"}
     clock = log.with_name("clock")
@@ -51,12 +51,12 @@ def app(tmp_path_factory):
 
 
 def at(address: str) -> dict[str, str]:
-    """The header by which a proxy tells an address."""
+    """Header by which a proxy tells an address."""
     return {"X-Forwarded-For": address}
 
 
 def connect(app: App, address: str = ATTACKER, **more):
-    """A websocket of Streamlit's protocol from an address."""
+    """Websocket of Streamlit's protocol from an address."""
     where = app.address.replace("http", "ws") + "/_stcore/stream"
     headers = {"subprotocols": ["streamlit", "none"], "additional_headers": at(address), "compression": None}
     return websockets.connect(where, open_timeout=30, max_size=None, **headers, **more)
@@ -69,7 +69,7 @@ def rerun_message(query: str = "") -> bytes:
 
 
 def words() -> str:
-    """A text that no run is kept for."""
+    """Text that no run is kept for."""
     return "".join(random.choices(string.ascii_letters, k=100))
 
 
@@ -78,13 +78,13 @@ def memory(app: App) -> int:
 
 
 def dated(app: App) -> float:
-    """The time that answers of the server say it is."""
+    """Time that answers of the server say it is."""
     headers = message_from_string(Visitor(app.address).get("/healthz")[1])
     return parsedate_to_datetime(headers["date"]).timestamp()
 
 
 def closed(app: App, *messages: bytes | str, first: bytes = b"") -> int:
-    """The code with which a socket is closed after these messages."""
+    """Code with which a socket is closed after these messages."""
 
     async def tried() -> int:
         async with connect(app, secrets.token_hex(4)) as socket:

@@ -195,7 +195,7 @@ def test_pillow_is_left_as_it_was_by_many_threads():
 
 
 def rows_of_zeros(width: int, height: int, colour: int, channels: int) -> bytes:
-    """A PNG of black, or clear, pixels of 8 bits."""
+    """PNG of black, or clear, pixels of 8 bits."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -263,7 +263,7 @@ def test_a_photo_is_shrunk_no_further_than_a_screen_needs(size, expected):
 
 
 def short(width: int, height: int, rows: int, colour: int = 2, depth: int = 8, interlaced: int = 0) -> bytes:
-    """A PNG whose image data end, as a whole stream, after some of its rows."""
+    """PNG whose image data end, as a whole stream, after some of its rows."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

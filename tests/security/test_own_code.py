@@ -28,7 +28,7 @@ EXAMPLE_CODE = own_code_editor.EXAMPLE
 
 @pytest.fixture
 def enabled(monkeypatch):
-    """The key of a server that runs its owner's code, in this process."""
+    """Key of a server that runs its owner's code, in this process."""
     monkeypatch.setattr(switch, "_key", "")
     monkeypatch.setattr(own_code, "_wrong", [])
     monkeypatch.setattr(own_code, "_address", lambda: "127.0.0.1")
@@ -37,7 +37,7 @@ def enabled(monkeypatch):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server that runs its owner's code, and its key."""
+    """Server that runs its owner's code, and its key."""
     app = App(tmp_path_factory.mktemp("own") / "log.txt")
     app.command.insert(app.command.index("--"), "--own-code")
     with app:
@@ -45,7 +45,7 @@ def server(tmp_path_factory):
 
 
 def page() -> AppTest:
-    """The page, alone in the app."""
+    """Page, alone in the app."""
     return AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page("pages/my_code.py").run()
 
 
@@ -125,7 +125,7 @@ def test_only_a_page_of_this_server_is_its_own(request_, accepted):
 
 
 def answer(app: App, *lines: str) -> bytes:
-    """The first line that the server answers to these lines."""
+    """First line that the server answers to these lines."""
     port = urlsplit(app.address).port
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.sendall("\r\n".join([line.format(port=port) for line in (*lines, "", "")]).encode())

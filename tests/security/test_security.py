@@ -13,7 +13,7 @@ MAKE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def rows(*header: str) -> list[list[str]]:
-    """The rows of the table with this header."""
+    """Rows of the table with this header."""
     _, _, table = TEXT.partition(f"| {' | '.join(header)} |\n")
     lines = table.split("\n\n")[0].splitlines()[1:]
     return [line.strip("| ").split(" | ") for line in lines]

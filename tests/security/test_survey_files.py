@@ -21,7 +21,7 @@ def written(*rows, **facts) -> bytes:
 
 
 def repeated(count: int, **columns) -> bytes:
-    """A file of a few kilobytes with a photo, and that many equal rows."""
+    """File of a few kilobytes with a photo, and that many equal rows."""
     rows = {"photo": "a.jpg", "row": ["photo", "head"], "layer": 0, "head": 0, "change": 1.0, **columns}
     numbers = np.ones(count, np.int32)
     numbers[0] = 0

@@ -8,12 +8,12 @@ from tracer import zoo
 
 @lru_cache(maxsize=64)
 def load(name: str, **config):
-    """A model as `tracer.load` gives it, with the sizes that were solved for it so far. No test changes it."""
+    """Model as `tracer.load` gives it, with the sizes that were solved for it so far. No test changes it."""
     return tracer.load(name, **config)
 
 
 def load_tiny(name: str, **options):
-    """A model of a library at tiny sizes. No test changes it."""
+    """Model of a library at tiny sizes. No test changes it."""
     return load(name, **zoo.tiny(name), **options)
 
 

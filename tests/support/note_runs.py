@@ -11,7 +11,7 @@ from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
 
 
 def _made(name):
-    """A model by its own name runs as it is shipped where the notes have no run of it."""
+    """Model by its own name runs as it is shipped where the notes have no run of it."""
     if name in RUNS:
         return small(name)
     model = tracer.load(name)

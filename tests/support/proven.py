@@ -39,7 +39,7 @@ def assert_proven(model, **given):
 
 
 def assert_golden(trace, name: str, overwrite: bool):
-    """Compares every step's symbol, equation and shape, and every op, with the golden file."""
+    """Compare every step's symbol, equation and shape, and every op, with the golden file."""
     rows = [
         {"id": s.id, "stage": s.stage, "latex": s.latex, "symbolic": list(s.symbolic), "shape": list(s.shape)}
         for s in trace.steps
@@ -53,7 +53,7 @@ def assert_golden(trace, name: str, overwrite: bool):
 
 
 def assert_comments(module, trace, derived: dict[str, str], part: str = "", **said: str) -> int:
-    """Asserts that shape comments in forwards of a model's file are what the trace solved; returns how many.
+    """Assert that shape comments in forwards of a model's file are what the trace solved; return how many.
 
     `said` says what a size of the comments is in this run (`S="N + 1"`); only ops of tower `part` are compared.
     """
@@ -71,7 +71,7 @@ def assert_comments(module, trace, derived: dict[str, str], part: str = "", **sa
 
 
 def assert_learns(name: str, folder: Path, settings: dict) -> tuple:
-    """Asserts that a tiny run of a recipe lowers the loss of a batch, and that two runs make the same weights.
+    """Assert that a tiny run of a recipe lowers the loss of a batch, and that two runs make the same weights.
 
     Returns the recipe, the net with those weights, and their card.
     """

@@ -26,7 +26,7 @@ def awaited(coroutine: Coroutine):
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
+    """Port of this machine that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -72,7 +72,7 @@ class App:
                 self.end(signal.SIGKILL)
 
     def start(self, seconds: float = 180) -> App:
-        """Starts it and waits until it is up. RuntimeError with the end of its log where it does not come up."""
+        """Start it and wait until it is up. RuntimeError with the end of its log where it does not come up."""
         with self.log_file.open("a") as log:
             options = {"cwd": self.root, "env": self.environment, "stdin": subprocess.DEVNULL}
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, **options)
@@ -92,7 +92,7 @@ class App:
             return False
 
     def end(self, number: signal.Signals, seconds: float = 30) -> int:
-        """Sends a signal and waits until the process has ended; its exit status."""
+        """Send a signal and wait until the process has ended; its exit status."""
         self.process.send_signal(number)
         return self.process.wait(timeout=seconds)
 

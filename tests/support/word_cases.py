@@ -64,7 +64,7 @@ def value(expression: str, sizes: dict[str, int]) -> float:
 
 
 def size(expression: str):
-    """An argument that is a number of the sizes at hand: `size("K")`."""
+    """Argument that is a number of the sizes at hand: `size("K")`."""
     return Size(expression)
 
 

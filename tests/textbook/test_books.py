@@ -62,7 +62,7 @@ def write(case: str, derived: dict[str, tuple[str, str]]) -> None:
 
 
 def _text(books: dict[str, list[list[str]]]) -> str:
-    """The file: one line for each line of a book."""
+    """File: one line for each line of a book."""
     said = [
         f" {json.dumps(case)}: [\n" + ",\n".join(f"  {json.dumps(line)}" for line in lines) + "\n ]"
         for case, lines in books.items()

@@ -186,7 +186,7 @@ def test_a_pattern_rebuilds_its_index_map(move):
 
 
 def _laid_by(pattern, shape, result):
-    """The index map that a pattern says, by numpy's own slices, reshapes and transposes."""
+    """Index map that a pattern says, by numpy's own slices, reshapes and transposes."""
     places = np.arange(np.prod(shape)).reshape(shape)
     places = places[tuple(slice(*taken) if taken else slice(None) for taken in pattern.picked)]
     order = [part for parts in pattern.left for part in parts]

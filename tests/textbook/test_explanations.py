@@ -150,7 +150,7 @@ def test_no_explanation_says_what_a_run_contradicts():
 
 
 def lesson_hints() -> list[Hint]:
-    """The hints of lessons and of families of libraries, wherever they stand in their modules."""
+    """Hints of lessons and of families of libraries, wherever they stand in their modules."""
     found = []
     for package in (
         "tracer.lessons.tokenization",

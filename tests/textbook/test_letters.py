@@ -11,7 +11,7 @@ from tracer.verify.checks.printed import printed_equations
 
 
 def run(net, *given, **symbols):
-    """The trace of a net with random weights; every line of it is proven, and read as it is printed."""
+    """Trace of a net with random weights; every line of it is proven, and read as it is printed."""
     torch.manual_seed(0)
     net = net.eval()
     survey_zoo.perturb_parameters(net)

@@ -67,7 +67,7 @@ SAME = {
 
 
 def book(function, batch: int, length: int):
-    """The textbook of a module at these sizes."""
+    """Textbook of a module at these sizes."""
     torch.manual_seed(0)
     module = Of(function)
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_roots_and_logarithms_are_read_again():
 
 
 def place(x) -> int:
-    """The place of the largest token of the first row: a number that the code reads."""
+    """Place of the largest token of the first row: a number that the code reads."""
     return int(x[0].sum(-1).argmax())
 
 

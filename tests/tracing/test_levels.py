@@ -45,7 +45,7 @@ def causal():
 
 
 def recorded():
-    """A recording of one module in another, and its ops."""
+    """Recording of one module in another, and its ops."""
     with torch.no_grad():
         found = record(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (torch.randn(2, 3),), calls=True)
     return found.calls, account(OpSequence(found.ops), (), (), None, (), ()).ops

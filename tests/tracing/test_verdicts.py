@@ -50,7 +50,7 @@ def forgotten():
 
 @pytest.fixture(scope="module")
 def trace():
-    """A run of a ViT with such a textbook."""
+    """Run of a ViT with such a textbook."""
     with forgotten():  # and not while the app runs its samples, which all tests of this process share
         return tracer.load("vit", **SIZES).trace()
 
@@ -126,7 +126,7 @@ def test_the_tolerance_comes_from_the_dtype(error, dtype, verdict):
 
 
 def proof(computed: list[float], traced: list[float]):
-    """The proof of `Y = X` for tensors of these values."""
+    """Proof of `Y = X` for tensors of these values."""
     kept, found = TensorStore(1 << 20), []
     for op, (name, numbers) in enumerate({"x": computed, "y": traced}.items()):
         kept.offer(f"{op}.0", torch.tensor(numbers))

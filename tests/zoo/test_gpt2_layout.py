@@ -57,7 +57,7 @@ def reference(tensors, tokens, gelu):
 
 
 def turned(tensors):
-    """The same file as transformers writes it: `Conv1D` matrices [in, out], mask buffers, a tied head left out."""
+    """Same file as transformers writes it: `Conv1D` matrices [in, out], mask buffers, a tied head left out."""
     matrices = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
     made = {name: tensor.T.contiguous() if name.endswith(matrices) else tensor for name, tensor in tensors.items()}
     if torch.equal(made["lm_head.weight"], made["transformer.wte.weight"]):

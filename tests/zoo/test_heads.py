@@ -42,7 +42,7 @@ def offline(monkeypatch):
 
 
 def saved(name, folder):
-    """A tiny checkpoint of a class, in the hub's own format, and the net that was saved."""
+    """Tiny checkpoint of a class, in the hub's own format, and the net that was saved."""
     config, sizes, _ = CLASSES[name]
     torch.manual_seed(0)
     net = getattr(transformers, name)(getattr(transformers, config)(**sizes)).eval()

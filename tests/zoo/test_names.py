@@ -192,7 +192,7 @@ def test_every_library_lists_its_names():
 
 
 def slow_nms(boxes, scores, most):
-    """The definition, box by box: the best that is left stays, and all that overlap it too much go."""
+    """Definition, box by box: the best that is left stays, and all that overlap it too much go."""
     left, kept = sorted(range(len(scores)), key=lambda number: -scores[number]), []
     while left:
         best = left.pop(0)

@@ -25,7 +25,7 @@ from tracer.zoo.download_cost import Download
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache of the hub and of PyTorch, without a network."""
+    """Empty cache of the hub and of PyTorch, without a network."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
@@ -33,7 +33,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def kept(cache, repository: str):
-    """The folder of a repository's one snapshot, as the hub's client lays it."""
+    """Folder of a repository's one snapshot, as the hub's client lays it."""
     folder = cache / repo_folder_name(repo_id=repository, repo_type="model")
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text("0" * 40)

@@ -62,7 +62,7 @@ number = 3
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with the user's code, which is the working directory."""
+    """Folder with the user's code, which is the working directory."""
     (tmp_path / "users_own.py").write_text(CODE)
     (tmp_path / "users_broken.py").write_text("import nothing_of_that_name")
     monkeypatch.chdir(tmp_path)

@@ -92,8 +92,8 @@ class Node(sympy.Expr):
         return tuple(IndexSet.all(shape_of(operand)) for operand in operands)
 
     def ties(self, computed, traced, value) -> torch.Tensor | None:
-        """`computed` with the cells of `traced` that answer as well, where several answers are right, such as places
-        of equal numbers; None where there is one. `value(operand)` gives what an operand is worth."""
+        """Return `computed` with the cells of `traced` that are right as well, where several answers are right, such as
+        positions of equal numbers; None where one is. `value(operand)` gives what an operand is worth."""
         return None
 
     def contributions(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:

@@ -13,7 +13,7 @@ class SyntheticOp(NamedTuple):
     arguments: tuple[str, ...]
 
     @property
-    def schema(self):
+    def schema(self) -> SimpleNamespace:
         arguments = [
             SimpleNamespace(name=name, has_default_value=lambda: False, kwarg_only=False) for name in self.arguments
         ]

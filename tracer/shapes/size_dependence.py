@@ -106,7 +106,9 @@ class SmallRun:
             shapes.append(shape)
         return tuple(shapes)
 
-    def refute_missing_slices(self, entries: Mapping[Key, Scalars], edges: dict[int, SliceBounds], inputs, outputs):
+    def refute_missing_slices(
+        self, entries: Mapping[Key, Scalars], edges: dict[int, SliceBounds], inputs, outputs
+    ) -> None:
         """Replace the end of slices by "?" that the run lacks although its axis is shorter: PyTorch leaves out a slice
         that takes a whole axis."""
         for name, i, _ in entries:

@@ -34,7 +34,7 @@ def jpeg(size: tuple[int, int] = (90, 60)) -> bytes:
 
 
 def go(page, name: str = "Overview") -> None:
-    """Opens the app on a page."""
+    """Open the app on a page."""
     if name == "Overview":
         page.goto("/")
         page.get_by_text("What this run proves").wait_for()
@@ -53,7 +53,7 @@ def settled(page) -> None:
 
 
 def until(page, expression: str, seconds: float = SLOW / 1000) -> None:
-    """Waits until that is true in the page; Playwright's `wait_for_function` is stopped by the app's own policy."""
+    """Wait until that is true in the page; Playwright's `wait_for_function` is stopped by the app's own policy."""
     deadline = time.monotonic() + seconds
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, expression
@@ -67,7 +67,7 @@ def quiet(page) -> None:
 
 
 def class_of(title: str) -> str:
-    """The class in a title such as `The answer: horse, 91.0 %`."""
+    """Class in a title such as `The answer: horse, 91.0 %`."""
     return title.removeprefix("The answer: ").partition(",")[0]
 
 

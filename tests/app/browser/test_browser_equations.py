@@ -27,7 +27,7 @@ RENDER = """async ([script, equations]) => {
 
 @pytest.fixture
 def refused(browser):
-    """A function of equations: those that KaTeX refuses."""
+    """Function of equations: those that KaTeX refuses."""
     context = browser.new_context()
     page = context.new_page()
 

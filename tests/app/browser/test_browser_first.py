@@ -12,7 +12,7 @@ MOST = 1_800_000
 
 @pytest.fixture
 def fresh(browser, app_server):
-    """A page of a visitor whose browser has nothing of the app yet; `page.asked` holds its requests."""
+    """Page of a visitor whose browser has nothing of the app yet; `page.asked` holds its requests."""
     context = browser.new_context(base_url=app_server, viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(SLOW)

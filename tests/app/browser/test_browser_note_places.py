@@ -141,7 +141,7 @@ def read(page, place: Place) -> Seen:
 
 
 def plain(latex: str) -> str:
-    r"""A shape as tables have it: `[B,\ N + 1,\ d_{\mathrm{ff}}]` is `[B, N+1, d_ff]`."""
+    r"""Shape as tables have it: `[B,\ N + 1,\ d_{\mathrm{ff}}]` is `[B, N+1, d_ff]`."""
     for old, new in ((r"\ ", " "), (r"\,", "·"), ("^{2}", "²"), (r"\mathrm", ""), ("\\", ""), (" + ", "+")):
         latex = latex.replace(old, new)
     return re.sub(r"[{}]", "", latex)

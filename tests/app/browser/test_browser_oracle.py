@@ -158,7 +158,7 @@ COLUMNS = 8
 
 
 def patch_name(token: int) -> str:
-    """The name on screen of a token of vit."""
+    """Name on screen of a token of vit."""
     return (
         "CLS" if token == 0 else f"patch {token} (row {(token - 1) // COLUMNS + 1}, column {(token - 1) % COLUMNS + 1})"
     )
@@ -235,7 +235,7 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
 
 
 def names(trace) -> list[str]:
-    """The names on screen of the tokens of a text of characters."""
+    """Names on screen of the tokens of a text of characters."""
     return [f"{at + 1}: { ({' ': '␣', chr(10): '⏎'}.get(word, word))!r}" for at, word in enumerate(trace.words)]
 
 
@@ -285,7 +285,7 @@ ROW = """(row) => {
 
 
 def bars(path: str, scale: list[tuple[str, float]]) -> dict[int, float]:
-    """The values that bars stand for, by their place: as high as the labels of the scale beside them say."""
+    """Values that bars stand for, by their place: as high as the labels of the scale beside them say."""
     at, shown = zip(*sorted((at, number(text)) for text, at in scale if text), strict=True)
     line = np.polyfit(at, shown, 1)
     found = re.findall(r"M([\d.]+) [\d.e+-]+V([\d.e+-]+)h", path)

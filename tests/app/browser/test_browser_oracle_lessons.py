@@ -194,7 +194,7 @@ def check_gradients(page, net, trace, ids: torch.Tensor) -> None:
 
 
 def shapes(text: str, sizes: dict[str, int]) -> list[list[int]]:
-    """The shapes that a cell of a table has in symbols, such as `[B, P²·C]  [h]`, at these sizes."""
+    """Shapes that a cell of a table has in symbols, such as `[B, P²·C]  [h]`, at these sizes."""
     python = text.replace("·", "*").replace("²", "**2")
     return [[eval(part, {}, sizes) for part in shape.split(",")] for shape in re.findall(r"\[(.*?)\]", python) if shape]
 

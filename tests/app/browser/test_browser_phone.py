@@ -15,7 +15,7 @@ CUT = f"""[...{FILM}.querySelectorAll('.looks, .point .text, .legend .what')]
 
 @pytest.fixture
 def phone(page):
-    """The app on a narrow screen, its sidebar unfolded."""
+    """App on a narrow screen, its sidebar unfolded."""
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/")

@@ -104,7 +104,7 @@ def test_a_patch_is_lit_by_its_weight_over_a_sketch_and_the_photo_is_one_choice_
         return np.asarray(Image.open(BytesIO(page.locator(f".over {part}").screenshot())).convert("RGB"), float)
 
     def patches() -> np.ndarray:
-        """The mean colour of each patch, away from its edges and their lines."""
+        """Mean colour of each patch, away from its edges and their lines."""
         seen = pixels(".photo")
         side = seen.shape[0] / 8
         inner = [slice(int((at + 0.15) * side), int((at + 0.85) * side)) for at in range(8)]
@@ -196,7 +196,7 @@ def test_keyboard_and_numbers_move_the_patch(page):
 
 
 def looking_elsewhere(rows: int = 2, columns: int = 3, layers: int = 1) -> Trace:
-    """A run on a photo that is not square, in a grid of patches: every token looks at the one before it only."""
+    """Run on a photo that is not square, in a grid of patches: every token looks at the one before it only."""
     torch = pytest.importorskip("torch")
     photo = Image.new("RGB", (200, 80), "grey")
     _, crop = centre_crop(photo, 4 * rows, 4 * columns)

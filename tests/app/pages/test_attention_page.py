@@ -14,7 +14,7 @@ def test_the_claims_are_one_link_away():
 
 
 def drawn(at: AppTest) -> dict:
-    """The header of what the browser gets to draw attention from."""
+    """Header of what the browser gets to draw attention from."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "attention_map"]
     return unpacked(data[4 + int.from_bytes(data[:4], "little") :])[0]  # below the facts of the visitor
 

@@ -25,7 +25,7 @@ def verdicts(at: AppTest) -> list[str]:
 
 
 def packed(at: AppTest) -> dict:
-    """The header of what the page sent of its mask."""
+    """Header of what the page sent of its mask."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "mask"]
     data = data[4 + int.from_bytes(data[:4], "little") :]  # below the facts of the visitor
     return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])

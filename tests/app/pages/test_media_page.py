@@ -15,7 +15,7 @@ from tracer.lessons.tokenization import points, series, sound
 
 
 def own(at: AppTest, data: bytes) -> AppTest:
-    """The page once a file was given as one's own sound."""
+    """Page once a file was given as one's own sound."""
     uploader = next(each for each in at.file_uploader if "WAV" in each.label)
     uploader.set_value(("secret.wav", data, "audio/wav")).run()
     assert not at.exception

@@ -10,7 +10,7 @@ from tracer.zoo.hf.published_models import published_models
 
 
 def metrics(at) -> dict[str, str]:
-    """The numbers of the page by their labels."""
+    """Numbers of the page by their labels."""
     return {metric.label: metric.value for metric in at.main.metric}
 
 

@@ -34,7 +34,7 @@ def visited(**address: str) -> AppTest:
 
 
 def cuts(at: AppTest) -> dict[str, list[int]]:
-    """The ids of each way, as drawn."""
+    """Ids of each way, as drawn."""
     rows = [element.proto.body for element in at.get("html") if 'class="cut' in element.proto.body]
     named = {html.unescape(re.search("<strong>(.*?)</strong>", row)[1]): row for row in rows}
     return {name: [int(id) for id in re.findall(r"<i>(?:\[UNK\] )?(\d+)</i>", row)] for name, row in named.items()}

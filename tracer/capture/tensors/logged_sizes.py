@@ -152,7 +152,7 @@ class LoggedInt(LoggedNumber, int):
 
     __hash__ = int.__hash__
 
-    def bit_length(self):
+    def bit_length(self) -> Any:
         """Return the number of bits, as of any whole number."""
         return self.apply(int.bit_length, self)
 

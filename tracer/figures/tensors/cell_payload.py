@@ -94,7 +94,7 @@ def _inside(spans: Sequence[tuple[int, int]], shape: Sequence[int]) -> bool:
     return len(spans) == len(shape) and all(a <= b < n for (a, b), n in zip(spans, shape, strict=True))
 
 
-def tensor_of(trace: Trace, id: str):
+def tensor_of(trace: Trace, id: str) -> Any:
     """Return the tensor of a step, an input or a parameter, None where it is not at hand."""
     if id in trace.values:
         return trace.values[id]

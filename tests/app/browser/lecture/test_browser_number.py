@@ -25,7 +25,7 @@ def opened(page, address: str) -> None:
 
 
 def followed(page, place: str) -> None:
-    """Waits until the panel shows this cell."""
+    """Wait until the panel shows this cell."""
     id, _, index = place.partition(":")
     code = f"trace.cell('{id}', ({', '.join(index.split('.'))}{',' if '.' not in index else ''}))"
     expect(page.locator(".follow .code code")).to_have_text(code)

@@ -16,7 +16,7 @@ def projector(page) -> None:
 
 
 def on_screen(page, selector: str) -> None:
-    """Asserts that all of it is in view."""
+    """Assert that all of it is in view."""
     page.locator(selector).first.wait_for()
     box = page.locator(selector).first.bounding_box()
     assert box["y"] >= 0 and box["y"] + box["height"] <= 768 and box["x"] + box["width"] <= 1024.5, (selector, box)

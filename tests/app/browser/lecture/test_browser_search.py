@@ -18,7 +18,7 @@ def patience(page) -> None:
 
 
 def search(page, words: str) -> None:
-    """Opens the search by its key and writes; waits for what is found."""
+    """Open the search by its key and write; wait for what is found."""
     page.get_by_role("button", name="Search").wait_for()
     box = page.get_by_role("combobox", name="Search everything of this run")
     for _ in range(SLOW // PRESSES):  # a key that comes while the toolbar is drawn anew is lost

@@ -9,7 +9,7 @@ from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
 def scaled_dot_product(scene: Scene, call: FailedCall) -> Clash | None:
-    """Queries and keys are equally wide, keys and values equally long, and the mask is S_q × S_k."""
+    """Check that queries and keys are equally wide, keys and values equally long, and the mask is S_q × S_k."""
     q, k, v = argument(call, 0, "query"), argument(call, 1, "key"), argument(call, 2, "value")
     mask = argument(call, 3, "attn_mask")
     if not all(isinstance(x, Tensor) and x.dim() >= 2 for x in (q, k, v)):

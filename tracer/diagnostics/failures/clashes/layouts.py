@@ -16,7 +16,7 @@ STRIDES = "view size is not compatible"
 
 
 def cat(scene: Scene, call: FailedCall) -> Clash | None:
-    """Tensors that are joined along an axis are equally long along all others."""
+    """Check that tensors that are joined along an axis are equally long along all others."""
     tensors = argument(call, 0, "tensors")
     if not isinstance(tensors, (list, tuple)) or not all(isinstance(x, Tensor) for x in tensors) or not tensors:
         return None
@@ -44,7 +44,7 @@ def cat(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def broadcast(scene: Scene, call: FailedCall) -> Clash | None:
-    """Axes that meet, counted from the last, are equally long, or one of them is 1."""
+    """Check that axes that meet, counted from the last, are equally long, or one of them is 1."""
     tensors = [x for x in (*call.args, *call.kwargs.values()) if isinstance(x, Tensor)]
     for number, a in enumerate(tensors):
         for b in tensors[number + 1 :]:
@@ -84,7 +84,7 @@ def wanted_shape(call: FailedCall) -> tuple[int, ...] | None:
 
 
 def view(scene: Scene, call: FailedCall) -> Clash | None:
-    """A view has as many numbers as the tensor, in the order of its memory."""
+    """Check that a view has as many numbers as the tensor, in the order of its memory."""
     x, shape = call.args[0] if call.args else None, wanted_shape(call)
     if not isinstance(x, Tensor) or shape is None:
         return None
@@ -112,7 +112,7 @@ def view(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def expand(scene: Scene, call: FailedCall) -> Clash | None:
-    """Only axes of length 1 are expanded."""
+    """Check that only axes of length 1 are expanded."""
     x, shape = call.args[0] if call.args else None, wanted_shape(call)
     if not isinstance(x, Tensor) or shape is None:
         return None
@@ -131,7 +131,7 @@ def expand(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def axis_range(scene: Scene, call: FailedCall) -> Clash | None:
-    """An axis has to be there."""
+    """Check that an axis exists."""
     x = call.args[0] if call.args else None
     match = re.search(r"got (-?\d+)\)", str(call.error))
     if isinstance(x, Tensor) and match and "Dimension out of range" in str(call.error):

@@ -11,7 +11,7 @@ from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
 def embedding(scene: Scene, call: FailedCall) -> Clash | None:
-    """Each id has to be a row of the table."""
+    """Check that each id is a row of the table."""
     ids, table = argument(call, 0, "input"), argument(call, 1, "weight")
     if call.name == "embedding" and isinstance(ids, Tensor) and isinstance(table, Tensor):
         if ids.is_floating_point() or ids.is_complex():
@@ -43,7 +43,7 @@ def _out_of_range(scene: Scene, ids: Tensor, holder: Tensor, axis: int, marked: 
 
 
 def gather(scene: Scene, call: FailedCall) -> Clash | None:
-    """Each index has to be a place of the axis."""
+    """Check that each index is a position of the axis."""
     x, dim, index = argument(call, 0, "input"), argument(call, 1, "dim"), argument(call, 2, "index")
     if not (isinstance(x, Tensor) and isinstance(dim, int) and isinstance(index, Tensor)):
         return None
@@ -53,7 +53,7 @@ def gather(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def getitem(scene: Scene, call: FailedCall) -> Clash | None:
-    """Each index of `x[…]` has to be a place of its axis, and there are no more indices than axes."""
+    """Check that each index of `x[…]` is a position of its axis, and that there are no more indices than axes."""
     x, key = argument(call, 0, "self"), argument(call, 1, "key")
     if not isinstance(x, Tensor):
         return None

@@ -9,7 +9,7 @@ from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
 def cross_entropy(scene: Scene, call: FailedCall) -> Clash | None:
-    """Classes are axis 1 of the scores; the target has the other axes, and holds numbers of classes."""
+    """Check that axis 1 of the scores has the classes, and that the target has the other axes and class indices."""
     x, target = argument(call, 0, "input"), argument(call, 1, "target")
     if not (isinstance(x, Tensor) and isinstance(target, Tensor)) or x.dim() == 0:
         return None
@@ -49,7 +49,7 @@ def cross_entropy(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def same_shape(scene: Scene, call: FailedCall) -> Clash | None:
-    """Return the input and the target of these losses have one shape and one dtype."""
+    """Check that the input and the target of these losses have one shape and one dtype."""
     x, target = argument(call, 0, "input"), argument(call, 1, "target")
     if not (isinstance(x, Tensor) and isinstance(target, Tensor)):
         return None

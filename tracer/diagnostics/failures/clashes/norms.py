@@ -9,7 +9,7 @@ from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
 def layer_norm(scene: Scene, call: FailedCall) -> Clash | None:
-    """Return the last axes of the input are those that the norm was made for."""
+    """Check that the last axes of the input are those that the norm was made for."""
     x, shape = argument(call, 0, "input"), argument(call, 1, "normalized_shape")
     if not isinstance(x, Tensor) or shape is None:
         return None
@@ -26,7 +26,7 @@ def layer_norm(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def batch_norm(scene: Scene, call: FailedCall) -> Clash | None:
-    """Return the channels of the input, axis 1, are those of the norm."""
+    """Check that the channels of the input, axis 1, are those of the norm."""
     x, module = argument(call, 0, "input"), scene.module
     mean = argument(call, 1, "running_mean")
     size = getattr(module, "num_features", None) or (mean.shape[0] if isinstance(mean, Tensor) else None)
@@ -49,7 +49,7 @@ def batch_norm(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def group_norm(scene: Scene, call: FailedCall) -> Clash | None:
-    """Return the channels of the input, axis 1, are those of the norm, in equal groups."""
+    """Check that the channels of the input, axis 1, are those of the norm, in equal groups."""
     x, groups = argument(call, 0, "input"), argument(call, 1, "num_groups")
     module, weight = scene.module, argument(call, 2, "weight")
     size = (

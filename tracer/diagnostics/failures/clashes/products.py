@@ -12,7 +12,7 @@ from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
 def matmul(scene: Scene, call: FailedCall) -> Clash | None:
-    """Return the last axis of the first factor has to be as long as the last but one of the second."""
+    """Check that the last axis of the first factor is as long as the last but one of the second."""
     a, b = argument(call, 0, "input"), argument(call, 1, "other", call.kwargs.get("mat2", call.kwargs.get("tensor2")))
     if call.name in ("addmm", "baddbmm", "addbmm"):
         a, b = argument(call, 1, "mat1"), argument(call, 2, "mat2")
@@ -51,7 +51,7 @@ def matmul(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def linear(scene: Scene, call: FailedCall) -> Clash | None:
-    """Return the last axis of the input has to be as long as the second of the weight."""
+    """Check that the last axis of the input is as long as the second of the weight."""
     x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
     if not (isinstance(x, Tensor) and isinstance(weight, Tensor)) or x.dim() == 0 or weight.dim() != 2:
         return None
@@ -98,7 +98,7 @@ def conv(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def recurrent(scene: Scene, call: FailedCall) -> Clash | None:
-    """Return the last axis of the input has to be the input size of the layer."""
+    """Check that the last axis of the input is the input size of the layer."""
     module, x = scene.module, argument(call, 0, "input")
     if not isinstance(module, nn.RNNBase) or not isinstance(x, Tensor) or x.shape[-1] == module.input_size:
         return None
@@ -148,7 +148,7 @@ def letter_sizes(letters: Subscripts, operands: list[Tensor]) -> Iterator[tuple[
 
 
 def einsum(scene: Scene, call: FailedCall) -> Clash | None:
-    """Each letter has one size, and each operand a letter for each axis."""
+    """Check that each letter has one size, and each operand a letter for each axis."""
     known = einsum_operands(call)
     if known is None:
         return None

@@ -403,7 +403,7 @@ def bends(line: MeasuredLine, name: str, bound: str) -> bool:
 
 
 def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
-    """A tensor; of one that is wider, as two halves of a gated MLP in one product are, its first and last features."""
+    """Return a tensor, or the first and the last features of a wider one: both halves of a gated MLP in one product."""
     return [value[..., :width], value[..., -width:]] if value.ndim and value.shape[-1] > width else [value]
 
 
