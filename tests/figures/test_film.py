@@ -15,6 +15,7 @@ import tracer
 from tests.support.handmade import sample
 from tracer.cli import main
 from tracer.figures.film import block_film, film, input_picture, message
+from tracer.figures.film.chapters import between, chapters
 from tracer.figures.film.half_numbers import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
 from tracer.tracing.provenance import walk
@@ -50,7 +51,7 @@ def test_each_step_is_in_one_beat_and_each_beat_has_its_words_its_equation_and_i
     assert [each.kind for each in board.beats].count("modules") == 0
     assert board.beats[-1].kind == "answer"
     for each in board.beats:
-        assert each.caption.title and each.caption.sentence.endswith(".") and len(each.caption.sentence) < 200
+        assert each.caption.title and each.caption.sentence.endswith(".") and len(each.caption.sentence) < 250
         assert each.shape and len(each.symbolic) == len(each.shape)
         if each.kind not in ("photo", "text"):
             assert each.shown is not None and each.latex == steps[each.shown.id].latex
@@ -72,16 +73,21 @@ def test_the_sentences_of_vit_are_computed_from_its_tensors(boards):
     )
     assert "its length on average. It moves " in beat(board, "position").caption.sentence
     assert beat(board, "sequence").caption.sentence.endswith("CLS is a learned vector, the same for every photo.")
-    before = trace.value("position")[0, 0]
+    before = trace.value("position")[0]
     for number in range(1, 7):
         caption = beat(board, "block", number).caption
         weights = trace.value(f"block{number}.attention.weights")[0].mean(0)[0]
-        after = trace.value(f"block{number}.mlp.residual")[0, 0]
-        share, even, moved = percents(caption.sentence)
+        after = trace.value(f"block{number}.mlp.residual")[0]
+        inside = trace.value(f"block{number}.attention.residual")[0]
+        share, even, attended, added = percents(caption.sentence)
         assert "to 5 of 64 patches; an even share, over all 65 tokens, is" in caption.sentence
         assert share == pytest.approx(100 * weights[1:].topk(5).values.sum().item(), abs=0.06)
         assert even == pytest.approx(500 / 65, abs=0.06)
-        assert moved == pytest.approx(100 * ((after - before).norm() / before.norm()).item(), abs=0.06)
+        assert "Attention moves all 65 tokens, on average by" in caption.sentence
+        assert "of their length; the MLP then by" in caption.sentence
+        for said, (start, end) in ((attended, (before, inside)), (added, (inside, after))):
+            moved = (end - start).norm(dim=-1) / start.norm(dim=-1)
+            assert said == pytest.approx(100 * moved.mean().item(), abs=0.06)
         assert ("a few patches" in caption.title) == (share >= 4 * even)
         before = after
     assert "token 1 of 65" in beat(board, "read").caption.sentence
@@ -96,6 +102,7 @@ def test_the_sentences_of_vit_are_computed_from_its_tensors(boards):
         ("vit", "tokens", "embedding"),
         ("vit", "position", "position"),
         ("vit", "block", "block3.mlp.residual"),
+        ("vit", "block", "block3.attention.residual"),
         ("vit", "read", "norm"),
         ("clip", "project", "image.unit"),
         ("nanogpt", "tokens", "embedding"),
@@ -108,6 +115,19 @@ def test_a_sentence_follows_the_tensor_that_it_is_of(boards, name, kind, step):
     changed = replace(trace, values={**trace.values, key: torch.randn_like(trace.values[key])})
     number = 3 if kind == "block" else 0
     assert beat(storyboard(changed), kind, number).caption != beat(boards[name], kind, number).caption
+
+
+def test_attention_and_mlp_are_told_apart_only_where_they_follow_one_another(boards, libraries):
+    block = next(chapter for chapter in chapters(boards["vit"].trace) if chapter.number == 2)
+    names = [step.id.removeprefix("block2.") for step in block.steps]
+    middle = names.index("attention.residual")
+    assert between(block) is block.steps[middle]
+    first, rest = block.steps[: middle + 1], block.steps[middle + 1 :]
+    for steps in (first, rest, (*rest[:-1], *first, rest[-1]), (*first[:-1], *rest)):
+        assert between(replace(block, steps=steps)) is None
+    for each in (each for board in libraries.values() for each in board.beats if each.kind == "block"):
+        before, after = each.snapshot.attention, each.snapshot.mlp
+        assert (before > 0).any() and (after > 0).any() and "; the MLP then by" in each.caption.sentence
 
 
 def test_the_sentence_of_a_block_follows_its_queries(boards):
@@ -163,6 +183,14 @@ def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(
     before = board.trace.value("block5.mlp.residual")[0]
     change = ((last - before).norm(dim=-1) / before.norm(dim=-1)).numpy()
     np.testing.assert_allclose(numbers[snapshot["change"] :][:65], change, rtol=1e-3)
+    middle = board.trace.value("block6.attention.residual")[0]
+    for name, start, end in (("attention", before, middle), ("mlp", middle, last)):
+        moved = ((end - start).norm(dim=-1) / start.norm(dim=-1)).numpy()
+        np.testing.assert_allclose(numbers[snapshot[name] :][:65], moved, rtol=1e-3)
+    first = header["snapshots"][0]  # CLS has not joined, so no lane is like it
+    assert first["like"] is None and np.isnan(numbers[first["change"] :][:65]).all()
+    lengths = board.trace.value("embedding")[0].norm(dim=-1).numpy()
+    np.testing.assert_allclose(numbers[first["length"] :][1:65], lengths, rtol=1e-3)
     with monkeypatch.context() as patched:
         patched.delattr(message, "heads_weights")  # the means are those that the sentences were computed from
         few, means = unpacked(message.pack(board, 60_000))
@@ -424,7 +452,7 @@ READ_FILM = """() => {
     beat: Number(film.dataset.beat),
     scrolls: root.scrollHeight > innerHeight || root.scrollWidth > innerWidth,
     outside: outside.map((node) => node.className || node.tagName),
-    cut: [...film.querySelectorAll(".looks, .point .text, .legend .what")]
+    cut: [...film.querySelectorAll(".looks, .point .text, .legend .what, .updates")]
       .filter((node) => node.scrollWidth > node.clientWidth + 1)
       .map((node) => node.className),
     small: [...film.querySelectorAll("button, select")].filter((node) => {
@@ -444,6 +472,29 @@ THREAD = """() => {
   return data.filter((value, at) => at % 4 === 3 && value).length;
 }"""
 """How many pixels are drawn where the thread from the token that is read should arrive."""
+
+
+BARS = r"""() => {
+  const [canvas, { state, place }] = [document.querySelector("canvas"), document.querySelector(".film").film];
+  const [flow] = place().streams, segment = flow.segments.find((one) => one.at === state.at);
+  const ratio = canvas.width / canvas.clientWidth, wide = Math.min(46, 0.6 * (segment.to - segment.from));
+  const colours = ["--thread", "--mlp"].map((name) => {
+    const probe = Object.assign(document.createElement("i"), { style: `color: var(${name})` });
+    document.querySelector(".film").append(probe);
+    const colour = getComputedStyle(probe).color.match(/\d+/g).map(Number);
+    probe.remove();
+    return colour;
+  });
+  return colours.map((colour, part) =>
+    flow.stream.lanes.slice(1).filter((_, place) => {
+      const lane = place + 1; // that of CLS has the end of its threads on it
+      const at = [segment.from + (part * wide) / 2, flow.top + (lane + 0.45) * flow.lane];
+      const pixels = canvas.getContext("2d").getImageData(...at.map((side) => Math.round(side * ratio)), 3, 1).data;
+      const same = (from) => colour.every((value, channel) => Math.abs(value - pixels[from + channel]) < 60);
+      return [0, 4, 8].some(same);
+    }).length);
+}"""
+"""Of how many lanes below the first the block that runs draws what attention, and what the MLP added."""
 
 
 PATCHES = """() => {
@@ -487,6 +538,12 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
         assert (shown["outside"], shown["cut"]) == ([], []), each.label
         assert page.inner_text(".title") == each.caption.title
         assert page.inner_text(".sentence") == each.caption.sentence
+        assert page.is_visible(".updates") == (each.kind == "block")
+        if each.snapshot is not None:
+            lanes = "length of each vector" if each.kind == "tokens" else "how alike to CLS (cosine)"
+            assert page.inner_text(".legend .what") == f"Lanes: {lanes}"
+        if each.kind == "block":  # bars of all lanes: first by attention, then by the MLP
+            assert page.evaluate(BARS) == [64, 64]
         page.keyboard.press("PageDown" if index % 2 else "ArrowRight")
     assert "91.0" in page.inner_text(".bar.first")
     for scheme in ("light", "dark") if size[0] == 1024 else ():

@@ -19,6 +19,10 @@ from tracer.record import AttentionRecord, Op, Step, Trace
 
 ENTRY = {"patches": "patches", "embedding": "tokens", "position": "position"}
 """Kinds of chapters by the stages of their steps, outside of blocks."""
+STATE, WEIGHTS = r"\mathbf{X}'", r"\mathbf{A}"
+"""Starts of the symbols of the stream inside a block, and of its attention weights."""
+MLP = ("mlp", "experts")
+"""Stages of what follows the attention in a block."""
 BLOCK = ("attention", "mlp")
 """Stages that make a block of steps which the run does not count as blocks, as in a model of one."""
 
@@ -249,6 +253,19 @@ def _split(chapter: Chapter) -> list[Chapter]:
     cut = sums[-1] + 1
     first = replace(chapter, steps=steps[:cut], records=(own,))
     return [first, replace(chapter, kind="cross", steps=steps[cut:], records=(other,))]
+
+
+def between(chapter: Chapter) -> Step | None:
+    """Return the step of the stream between a block's attention and its MLP; None where these are not one after the
+    other, as in a block in which both read the same vectors."""
+    steps = chapter.steps
+    states = [at for at, step in enumerate(steps) if _is_stream(step, chapter) and step.symbol.startswith(STATE)]
+    weights = next((at for at, step in enumerate(steps) if step.symbol.startswith(WEIGHTS)), len(steps))
+    for at in states:
+        before, after = ({step.stage for step in part} for part in (steps[: at + 1], steps[at + 1 :]))
+        if weights < at and before.isdisjoint(MLP) and after.intersection(MLP) and "attention" not in after:
+            return steps[at]
+    return None
 
 
 def _is_stream(step: Step, chapter: Chapter) -> bool:

@@ -61,6 +61,11 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
                     "present": numbers.add(beat.snapshot.present.astype(np.float32)),
                     "change": numbers.add(beat.snapshot.change),
                     "like": like,
+                    "length": numbers.add(beat.snapshot.lengths),
+                    **{
+                        name: None if moved is None else numbers.add(moved)
+                        for name, moved in (("attention", beat.snapshot.attention), ("mlp", beat.snapshot.mlp))
+                    },
                 }
             )
             entry["snapshot"] = len(snapshots) - 1

@@ -264,16 +264,34 @@ def _short(name: str) -> str:
 
 
 def _changes(scene: Scene, facts: dict[str, float]) -> str:
-    """Return how far the block moved the focus, as a sentence."""
+    """Return how far attention and MLP moved all tokens, or how far the block moved the focus, as a sentence."""
+    if scene.after is not None and scene.after.attention is not None and not np.isnan(scene.after.attention).all():
+        return _parts(scene.after.attention, scene.after.mlp, facts)
     change = scene.after.change if scene.after is not None else None
     if change is None or np.isnan(change[scene.focus]):
         return ""
     facts["change"] = float(change[scene.focus])
-    share = facts["change"]
-    how_far = f"{share:.3g} times" if share >= TIMES else f"{percent(share)} of"
     name = scene.name(scene.focus)
     name = "the token" if scene.weights is None else name if len(name) <= SHORT_NAME else "it"
-    return f"The block moves {name} by {how_far} its length."
+    return f"The block moves {name} by {_multiple(facts['change'])} its length."
+
+
+def _parts(attention: np.ndarray, mlp: np.ndarray | None, facts: dict[str, float]) -> str:
+    """Return how far attention, and then the MLP, moved the tokens on average, as a sentence."""
+    known = attention[~np.isnan(attention)]
+    facts |= {"tokens": known.size, "moved": int((known > 0).sum()), "attention": float(known.mean())}
+    all_of_them = facts["moved"] == facts["tokens"]
+    which = f"all {known.size:,} tokens" if all_of_them else f"{facts['moved']:,} of {known.size:,} tokens"
+    sentence = f"Attention moves {which}, on average by {_multiple(facts['attention'])} their length"
+    if mlp is None:
+        return f"{sentence}."
+    facts["mlp"] = float(np.nanmean(mlp))
+    return f"{sentence}; the MLP then by {_multiple(facts['mlp']).removesuffix(' of')}."
+
+
+def _multiple(share: float) -> str:
+    """Return a share of a length, as it stands before that length in a sentence."""
+    return f"{share:.3g} times" if share >= TIMES else f"{percent(share)} of"
 
 
 def _return(scene: Scene, shown: Step) -> Caption | None:

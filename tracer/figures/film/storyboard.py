@@ -13,7 +13,7 @@ import numpy as np
 
 from tracer.attention import windows
 from tracer.figures.film import input_picture, sentences
-from tracer.figures.film.chapters import Chapter, chapters
+from tracer.figures.film.chapters import Chapter, between, chapters
 from tracer.figures.film.sentences import Caption, Scene
 from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
 from tracer.figures.tensors.cell_payload import with_tensors
@@ -152,9 +152,11 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
 
 
 def _drawn(sequence: Sequence[Chapter]) -> set[str]:
-    """Return the steps whose tensors a film reads: what each chapter leaves, and all from which the answer is read."""
+    """Return the steps whose tensors a film reads: what each chapter and a block's attention leave, and all from which
+    the answer is read."""
     whole = ("read", "project", "answer")
-    return {step.id for chapter in sequence for step in chapter.steps[0 if chapter.kind in whole else -1 :]}
+    middle = {step.id for chapter in sequence if (step := between(chapter)) is not None}
+    return middle | {step.id for chapter in sequence for step in chapter.steps[0 if chapter.kind in whole else -1 :]}
 
 
 def _keys(record: AttentionRecord, all_streams: Sequence[Stream], part: str) -> tuple[int, list[int]] | None:

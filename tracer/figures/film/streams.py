@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracer.attention import places, segments, unseen
-from tracer.figures.film.chapters import Chapter
+from tracer.figures.film.chapters import MLP, Chapter, between
 from tracer.figures.predictions.model_output import visible_token
 from tracer.figures.tensors.cell_payload import tensor_of
 from tracer.figures.tensors.heatmap import as_array
@@ -50,21 +50,29 @@ class Stream:
 class Snapshot:
     """Stream after a chapter: the vector of each lane, NaN in a lane that holds no token then.
 
-    `change` is the length of what the chapter added to each vector, as a share of the vector's length before.
+    `change` is the length of what the chapter added to each vector, as a share of the vector's length before. In a
+    block, `attention` and `mlp` are the same of its two parts; None where they can't be told apart.
     """
 
     stream: int
     vectors: np.ndarray
     change: np.ndarray
+    attention: np.ndarray | None = None
+    mlp: np.ndarray | None = None
 
     @property
     def present(self) -> np.ndarray:
         """Return which lanes hold a token."""
         return ~np.isnan(self.vectors[:, 0])
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """Return the length of each lane's vector."""
+        return np.linalg.norm(self.vectors, axis=-1)
+
     def likeness(self, lane: int) -> np.ndarray:
         """Return the cosine of each lane's vector with that of one lane."""
-        lengths = np.linalg.norm(self.vectors, axis=-1)
+        lengths = self.lengths
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.vectors @ self.vectors[lane] / (lengths * lengths[lane])
 
@@ -168,11 +176,23 @@ def snapshot(
     if before is not None and same and chapter.kind in ("tokens", "position", "sequence"):
         full[:] = before.vectors  # the lanes of other tokens go on as they were
     full[slots] = vectors
-    change = np.full(len(stream.lanes), np.nan, np.float32)
-    if before is not None and same:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            change = np.linalg.norm(full - before.vectors, axis=-1) / np.linalg.norm(before.vectors, axis=-1)
-    return Snapshot(index, full, change)
+    if before is None or not same:
+        return Snapshot(index, full, np.full(len(stream.lanes), np.nan, np.float32))
+    change = _moved(before.vectors, full)
+    middle = between(chapter)
+    inside = tensor(trace, middle) if middle is not None else None
+    if inside is not None and inside.shape == vectors.shape:
+        attended = np.full_like(full, np.nan)
+        attended[slots] = inside
+        return Snapshot(index, full, change, _moved(before.vectors, attended), _moved(attended, full))
+    alone = chapter.records and not any(step.stage in MLP for step in chapter.steps)
+    return Snapshot(index, full, change, change if alone else None)
+
+
+def _moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Return the length of what was added to each vector, as a share of the vector's length before."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.linalg.norm(after - before, axis=-1) / np.linalg.norm(before, axis=-1)
 
 
 def _slots(stream: Stream, part: str, step: Step, width: int) -> list[int]:

@@ -1,6 +1,7 @@
 // What is looked at: which token, through which head, on which picture; as buttons, lists, and one line in words.
 
-import { rgb, shade } from "./stage/colours.js";
+import { measured, rgb, shade } from "./stage/colours.js";
+import { mostAdded } from "./stage/stream.js";
 import { headOf } from "./stage/tensors.js";
 import { percent, rowOf } from "./message.js";
 
@@ -27,6 +28,21 @@ export function eyeOf(film, state) {
     return null;
   };
   const row = (look, source) => rowOf(look, film.streams[source], focusOf(look.stream), state.head);
+  // For each lane the lane that has the largest weight of its token, null where there is none; null where a film holds
+  // the weights of one token alone.
+  const kept = new Map();
+  const strongest = (look, source) => {
+    if (look.queries.length < 2) return null;
+    const key = `${film.looks.indexOf(look)} ${state.head}`;
+    if (!kept.has(key)) {
+      const lanes = film.streams[look.stream].lanes.map((_, lane) => {
+        const weights = rowOf(look, film.streams[source], lane, state.head);
+        return weights && weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
+      });
+      kept.set(key, lanes);
+    }
+    return kept.get(key);
+  };
   const nowAt = (stream) => {
     const now = film.looks[film.beats[state.at].look];
     return now?.from === stream ? now : lookAt(stream);
@@ -47,7 +63,7 @@ export function eyeOf(film, state) {
     const found = look && row(look, look.from);
     return found && { row: found, closed: look.mask !== "none" };
   };
-  return { focusOf, lookAt, rowAt, seen, rowOf: row, head: () => state.head };
+  return { focusOf, lookAt, rowAt, seen, strongest, rowOf: row, head: () => state.head };
 }
 
 const MEAN = /^On average over the heads, (.+?) gives \S+\s% of its attention to (.+?)\.(?: |$)/;
@@ -74,6 +90,14 @@ export function wordsOf(film, state) {
   const start = `In head ${state.head + 1}, ${found[1]} gives ${percent(share)} of its attention to`;
   return { ...beat, title, sentence: `${start} ${few ? found[2] : target + whole}. ${rest}`.trim() };
 }
+
+// The measure that colours the lanes of a stream from a snapshot on: lengths, where it lacks the one that is chosen.
+export function nameAt(scales, chosen, snapshot) {
+  const name = scales?.[chosen] ? chosen : "change";
+  return measured(snapshot, name) ? name : "length";
+}
+
+const multiple = (share) => (share < 10 ? percent(share) : `${share.toPrecision(3)} ×`);
 
 const radio = (name, value, text, checked, pick) => {
   const input = Object.assign(document.createElement("input"), { type: "radio", name, value, checked });
@@ -126,21 +150,39 @@ export function choices(root, film, state, eye, scales, changed) {
   function legend(theme) {
     if (film.pictures) return pictureLegend();
     const stream = film.beats[state.at].stream ?? 0;
-    const scale = scales[stream]?.[state.measure] ?? scales[stream]?.change;
-    const name = scales[stream]?.[state.measure] ? state.measure : "change";
     const node = find(".legend");
-    node.hidden = !scale || !film.beats.slice(0, state.at + 1).some((one) => one.snapshot !== null);
+    const shown = film.beats.slice(0, state.at + 1).findLast((one) => one.snapshot !== null && one.stream === stream);
+    const snapshot = film.snapshots[shown?.snapshot];
+    updates(film.snapshots[film.beats[state.at].snapshot], film.beats[state.at]);
+    const name = snapshot && nameAt(scales[stream], state.measure, snapshot);
+    const scale = scales[stream]?.[name];
+    node.hidden = !scale;
     if (node.hidden) return;
     const read = film.streams[stream].lanes[film.streams[stream].read]?.name;
-    const [least, most] = [scale.least, scale.most];
-    find(".legend .what").textContent = name === "like" ? `Lanes: how alike to ${read} (cosine)` : "Lanes: how far this moved them";
-    find(".legend .least").textContent = name === "like" ? least.toFixed(2) : percent(least);
-    find(".legend .most").textContent = name === "like" ? most.toFixed(2) : most < 10 ? percent(most) : `${most.toPrecision(3)} ×`;
+    const { least, most } = scale;
+    const [what, write] = {
+      like: [`Lanes: how alike to ${read} (cosine)`, (value) => value.toFixed(2)],
+      change: ["Lanes: how far this moved them", multiple],
+      length: ["Lanes: length of each vector", (value) => value.toPrecision(3)],
+    }[name];
+    find(".legend .what").textContent = what;
+    find(".legend .least").textContent = write(least);
+    find(".legend .most").textContent = write(most);
     find(".legend .ramp").style.setProperty("--ramp", [0, 0.25, 0.5, 0.75, 1].map((share) => rgb(shade(theme, share))).join(","));
+  }
+
+  // What the bars in a block are, with the largest of them.
+  function updates(snapshot, beat) {
+    const node = find(".updates");
+    node.hidden = !beat.number || !snapshot?.attention;
+    if (node.hidden) return;
+    find(".updates .mlp").hidden = !snapshot.mlp;
+    find(".updates .most").textContent = multiple(mostAdded(snapshot));
   }
 
   // The scale of the result of a step; each picture has its own.
   function pictureLegend() {
+    find(".updates").hidden = true;
     const picture = film.pictures[film.beats[state.at].drawn.at(-1)];
     find(".legend").hidden = !picture;
     if (!picture) return;
@@ -183,7 +225,9 @@ export function choices(root, film, state, eye, scales, changed) {
     const head = state.head >= 0 && !rolled ? `, head ${state.head + 1}` : "";
     const target = most === focus && source === stream ? "itself" : short(lane[most]);
     const what = rolled ? "attention of all blocks, by rollout" : "attention";
-    node.textContent = `Amber: ${what}. ${who[0].toUpperCase()}${who.slice(1)}${head} looks most at ${target}: ${percent(row[most])}.`;
+    const faint = !rolled && beat.number && eye.strongest(film.looks[beat.look], source);
+    const others = Object.assign(document.createElement("span"), { className: "faint", textContent: faint ? "; faint: the largest of other tokens" : "" });
+    node.replaceChildren(`Amber: ${what}`, others, `. ${who[0].toUpperCase()}${who.slice(1)}${head} looks most at ${target}: ${percent(row[most])}.`);
   }
 
   // The pictures that the photo can show: those that this film has.

@@ -27,7 +27,7 @@ export function unpack(bytes) {
   };
   for (const snapshot of film.snapshots) {
     const lanes = film.streams[snapshot.stream].lanes.length;
-    for (const name of ["present", "change", "like"]) {
+    for (const name of ["present", "change", "like", "length", "attention", "mlp"]) {
       if (snapshot[name] !== null) snapshot[name] = read(snapshot[name], lanes);
     }
   }

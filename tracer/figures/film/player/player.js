@@ -3,7 +3,7 @@
 import { answerView } from "./answer.js";
 import { captionView } from "./captions.js";
 import { printing } from "./frames.js";
-import { choices, eyeOf, wordsOf } from "./looks.js";
+import { choices, eyeOf, nameAt, wordsOf } from "./looks.js";
 import { measure, themeOf } from "./stage/colours.js";
 import { chips, largeChips, loadPhoto } from "./stage/input.js";
 import { layOut } from "./stage/layout.js";
@@ -46,11 +46,13 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
   };
   const dwell = Math.max(DWELL[0], Math.min(DWELL[1], LONGEST / film.beats.length));
   const speed = Math.min(MOVE, 0.9 * dwell);
-  const view = { place: null, words: [], lanes: [], theme: null, photo: photo ?? loadPhoto(film, () => draw(true)) };
+  const view = { place: null, words: [], theme: null, photo: photo ?? loadPhoto(film, () => draw(true)) };
   let [drawn, frame, before, clock, ended] = ["", 0, 0, 0, false];
   film.looks.forEach((look, at) => (look.stream = film.beats.find((beat) => beat.look === at).stream));
   const scales = film.streams.map((_, stream) => ({ like: measure(film, stream, "like"), change: measure(film, stream, "change") }));
   if (scales.some((scale) => scale.like)) state.measure = "like";
+  const lengths = () => scales.forEach((scale, stream) => (scale.length = measure(film, stream, "length", scale[state.measure] ? state.measure : "change")));
+  lengths();
   const eye = eyeOf(film, state);
   const caption = captionView(root);
   const answer = answerView(find(".answer"), film.answer);
@@ -58,8 +60,11 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
   const controls = choices(root, film, state, eye, scales, (kept, anew) => {
     caption.show(wordsOf(film, state));
     if (kept) told();
-    if (anew) controls.legend(view.theme);
-    if (anew) draw(true);
+    if (anew) {
+      lengths();
+      controls.legend(view.theme);
+      draw(true);
+    }
     wake();
   });
   const firstBar = (box) => {
@@ -126,10 +131,14 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
     const place = (view.place = layOut(film, box.width, box.height));
     view.words = film.streams.map((stream) => (place.text ? chips(context, stream, place.text) : []));
     place.large = film.streams.map((stream, index) => (view.words[index].length ? largeChips(context, stream, place.middle) : []));
-    view.lanes = place.streams.map((flow, stream) => {
-      const name = scales[stream][state.measure] ? state.measure : "change";
-      return paintLanes(film, flow, view.photo, view.theme, scales[stream][name], name, ratio, box.width, box.height);
-    });
+    const paint = (name, stream) => paintLanes(place.streams[stream], view.theme, scales[stream][name], name, ratio, box.width, box.height);
+    const painted = new Map();
+    view.lanesAt = (stream, snapshot) => {
+      const name = nameAt(scales[stream], state.measure, snapshot);
+      const key = `${stream} ${name}`;
+      if (!painted.has(key)) painted.set(key, paint(name, stream));
+      return painted.get(key);
+    };
     put(find(".looks"), place.looks);
     put(find(".hider"), place.hiding?.tools);
     put(find(".photo"), place.hiding?.photo);

@@ -4,14 +4,14 @@ const THEMES = {
   dark: {
     name: "dark",
     low: [26, 38, 66], high: [150, 214, 255], empty: "rgb(255 255 255 / 0.07)", ink: "#eef2f8", soft: "#8fa0b8",
-    line: "rgb(255 255 255 / 0.22)", thread: [255, 190, 40], focus: "#ffffff", gate: "rgb(255 190 40 / 0.14)",
-    paper: "#0b0f18",
+    line: "rgb(255 255 255 / 0.22)", thread: [255, 176, 0], mlp: [206, 150, 255], focus: "#ffffff", gate: "rgb(255 176 0 / 0.14)",
+    paper: "#0b0f18", plain: [74, 76, 80],
   },
   light: {
     name: "light",
     low: [214, 225, 240], high: [10, 66, 134], empty: "rgb(10 20 40 / 0.06)", ink: "#101828", soft: "#55627a",
-    line: "rgb(10 20 40 / 0.28)", thread: [214, 110, 0], focus: "#101828", gate: "rgb(240 150 0 / 0.16)",
-    paper: "#fbfcfe",
+    line: "rgb(10 20 40 / 0.28)", thread: [184, 127, 0], mlp: [124, 58, 190], focus: "#101828", gate: "rgb(255 176 0 / 0.18)",
+    paper: "#fbfcfe", plain: [200, 200, 200],
   },
 };
 
@@ -32,17 +32,21 @@ export const AMBER = [255, 176, 0];
 // What a mask closes, on a photo.
 export const SHUT = [20, 24, 31];
 
+// Whether a snapshot has a measure: likeness needs the lane that is read, and change a vector before.
+export const measured = (snapshot, name) => Boolean(snapshot?.[name]?.some(Number.isFinite));
+
 // What the lanes can be coloured by: the share on the scale for each lane of a snapshot, NaN where there is none.
-export function measure(film, stream, name) {
-  const own = film.snapshots.filter((snapshot) => snapshot.stream === stream && snapshot[name]);
+// The lengths of vectors stand in where a snapshot lacks the measure `instead`.
+export function measure(film, stream, name, instead = null) {
+  const own = film.snapshots.filter((snapshot) => snapshot.stream === stream && snapshot[name] && !(instead && measured(snapshot, instead)));
   const read = name === "like" ? film.streams[stream].read : null; // it is like itself, which would stretch the scale
   const values = own
     .flatMap((snapshot) => [...snapshot[name]].filter((_, lane) => lane !== read))
     .filter((value) => Number.isFinite(value));
   if (!values.length) return null;
-  if (name === "like") {
-    const least = values.reduce((a, b) => Math.min(a, b), 1);
-    const most = values.reduce((a, b) => Math.max(a, b), -1);
+  if (name !== "change") {
+    const least = values.reduce((a, b) => Math.min(a, b));
+    const most = values.reduce((a, b) => Math.max(a, b));
     return { least, most, share: (value) => Math.max(0, (value - least) / (most - least || 1)) };
   }
   const positive = values.filter((value) => value > 0);

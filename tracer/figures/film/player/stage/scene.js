@@ -3,7 +3,7 @@
 import { rgb, shade } from "./colours.js";
 import { drawChips, drawInput, drawMatrix, drawOutside, drawPatch, drawPhoto, patchBox } from "./input.js";
 import { laneY, segmentAt } from "./layout.js";
-import { drawEnds, drawGates, drawLanes, drawThreads } from "./stream.js";
+import { drawEnds, drawGates, drawLanes, drawThreads, drawUpdates } from "./stream.js";
 
 export const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
 export const mix = (a, b, u) => a + (b - a) * u;
@@ -112,16 +112,19 @@ export function scene(context, film, view, eye, firstBar) {
     context.globalAlpha = 1;
     const segment = flow.segments[reached];
     const arriving = segment.at === at && part < 1 && reached === 0;
-    const moving = here?.number ? between(part, 0.45, 1) : ease(part);
+    const moving = here?.number ? between(part, 0.5, 1) : ease(part);
     const past = film.beats.some((beat, index) => ENDS.includes(beat.kind) && beat.stream === flow.index && index <= at);
     const only = past && flow.stream.read !== null ? flow.stream.read : null;
     const present = flow.segments
       .slice(0, reached + 1)
       .reduce((all, one) => all.map((was, lane) => was || one.snapshot.present[lane] > 0), flow.stream.lanes.map(() => false));
-    const head = drawLanes(context, flow, view.lanes[flow.index], at, arriving ? between(part, 0.6, 1) : moving, theme, only);
+    const head = drawLanes(context, flow, view.lanesAt(flow.index, segment.snapshot), at, arriving ? between(part, 0.6, 1) : moving, theme, only);
     drawEnds(context, film, flow, photo, theme, arriving ? part : 1, present, arriving && place.photo);
     if (arriving) fly(flow, at, part);
-    if (here?.number) threads(flow, here, at, between(part, 0, 0.62));
+    if (here?.number) {
+      drawUpdates(context, flow, segment, [between(part, 0.5, 0.72), between(part, 0.72, 0.95)], theme);
+      threads(flow, here, at, between(part, 0, 0.55), true);
+    }
     else if (past) {
       const block = film.beats.findLastIndex((beat, index) => index < at && beat.number && beat.stream === flow.index);
       if (block >= 0) threads(flow, film.beats[block], block, 1);
@@ -136,13 +139,14 @@ export function scene(context, film, view, eye, firstBar) {
     }
   }
 
-  // The threads of a block, into the token that is looked at.
-  function threads(flow, beat, at, part) {
+  // The threads of a block, into the token that is looked at; where `all` are shown, faint ones into each other token.
+  function threads(flow, beat, at, part, all = false) {
     const look = film.looks[beat.look];
     const source = look?.from ?? flow.index;
     const row = look && eye.rowOf(look, source);
     const own = flow.segments.find((one) => one.at === at);
-    if (row && own) drawThreads(context, flow, own, row, eye.focusOf(flow.index), part, view.theme, view.place.streams[source]);
+    const others = all && look ? eye.strongest(look, source) : null;
+    if (row && own) drawThreads(context, flow, own, row, eye.focusOf(flow.index), part, view.theme, view.place.streams[source], others);
   }
 
   // What each token's lane gives out, where the answer has a token for each.

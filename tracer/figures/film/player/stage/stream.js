@@ -1,15 +1,17 @@
 // The residual stream: lanes from left to right, the gates of the blocks, and threads of attention into one lane.
 
-import { rgb, shade } from "./colours.js";
+import { measured, rgb, shade } from "./colours.js";
 import { laneY, segmentAt } from "./layout.js";
 import { drawPatch } from "./input.js";
 
 const OTHERS = 0.4; // how clear lanes stay when one of them alone is read
 const LABEL = 12; // pixels of a number or a name beside a lane
+const NAMES = 72; // pixels from the middle of a block in which the names of its parts stand
 const LEAST = 0.03; // threads thinner than this share of the thickest are not drawn
+const FAINT = 80; // faint threads that are drawn at most
 
-// The lanes of a stream over its whole length, drawn once for each size, theme and measure.
-export function paintLanes(film, flow, photo, theme, scale, name, ratio, width, height) {
+// The lanes of a stream over its whole length, drawn once for each size, theme and measure; plain where they have none.
+export function paintLanes(flow, theme, scale, name, ratio, width, height) {
   const canvas = document.createElement("canvas");
   Object.assign(canvas, { width: Math.max(1, width * ratio), height: Math.max(1, height * ratio) });
   const context = canvas.getContext("2d");
@@ -17,15 +19,14 @@ export function paintLanes(film, flow, photo, theme, scale, name, ratio, width, 
   const high = flow.lane > 3 ? flow.lane - Math.min(1.4, 0.16 * flow.lane) : flow.lane + 0.3;
   flow.segments.forEach((segment, place) => {
     const before = flow.segments[place - 1]?.snapshot;
-    const values = scale && segment.snapshot[name];
-    const earlier = scale && before?.[name];
+    const [values, earlier] = [segment.snapshot, before].map((snapshot) => (scale && measured(snapshot, name) ? snapshot[name] : null));
     const bend = segment.beat.number ? segment.from + gateWidth(segment) / 2 : segment.from;
     flow.stream.lanes.forEach((_, lane) => {
       if (!segment.snapshot.present[lane]) return;
       const y = flow.top + lane * flow.lane;
       const colour = (array) => {
         const share = array ? scale.share(array[lane]) : NaN;
-        return rgb(Number.isFinite(share) ? shade(theme, Math.min(1, share)) : shade(theme, 0.3));
+        return rgb(Number.isFinite(share) ? shade(theme, Math.min(1, share)) : theme.plain);
       };
       if (bend > segment.from) {
         context.fillStyle = colour(earlier);
@@ -38,7 +39,7 @@ export function paintLanes(film, flow, photo, theme, scale, name, ratio, width, 
   return canvas;
 }
 
-export const gateWidth = (segment) => Math.min(34, 0.42 * (segment.to - segment.from));
+export const gateWidth = (segment) => Math.min(46, 0.6 * (segment.to - segment.from));
 
 // The left end of each lane: the patch's own pixels, the mark of a token that is none.
 export function drawEnds(context, film, flow, photo, theme, alpha, present, arriving) {
@@ -110,37 +111,70 @@ export function drawGates(context, flow, beat, part, theme) {
       context.stroke();
       context.restore();
     } else context.stroke();
-    if (narrowest > 16 && flow.top > 16) {
-      context.fillStyle = lit ? rgb(theme.thread) : theme.soft;
-      context.font = `${lit ? 700 : 500} 12px system-ui`;
-      context.textAlign = "center";
-      context.textBaseline = "alphabetic";
-      context.fillText(segment.beat.label, segment.from + wide / 2, flow.top - 9);
-    }
+    if (!(narrowest > 16 && flow.top > 16)) return;
+    const [middle, above] = [segment.from + wide / 2, flow.top - 9];
+    const named = numbered.find((one) => one.at === beat && one.snapshot.attention);
+    if (lit && named) return drawNames(context, named, theme, middle, above);
+    if (named && Math.abs(named.from + gateWidth(named) / 2 - middle) < NAMES) return; // no room beside the names
+    context.fillStyle = lit ? rgb(theme.thread) : theme.soft;
+    context.font = `${lit ? 700 : 500} 12px system-ui`;
+    context.textAlign = "center";
+    context.textBaseline = "alphabetic";
+    context.fillText(segment.beat.label, middle, above);
   });
 }
 
-// Threads from every lane into that of the focus, as thick as their weight; they run in as `part` goes from 0 to 1.
-export function drawThreads(context, flow, segment, weights, focus, part, theme, source = flow) {
+// The names of the two parts of a block, above it.
+function drawNames(context, segment, theme, x, y) {
+  const parts = [["attention", theme.thread], ...(segment.snapshot.mlp ? [[" MLP", theme.mlp]] : [])];
+  context.font = "700 12px system-ui";
+  context.textBaseline = "alphabetic";
+  context.textAlign = parts.length > 1 ? "right" : "center";
+  for (const [name, colour] of parts) {
+    context.fillStyle = rgb(colour);
+    context.fillText(name, x, y);
+    context.textAlign = "left";
+  }
+}
+
+// The largest of what attention and the MLP add to a token, as a share of its length.
+export const mostAdded = ({ attention, mlp }) => [...attention, ...(mlp ?? [])].filter(Number.isFinite).reduce((a, b) => Math.max(a, b), 0);
+
+// How far attention, and then the MLP, moves each lane: two bars in the block that runs, as far as they have grown.
+export function drawUpdates(context, flow, segment, [attended, added], theme) {
+  const { attention, mlp } = segment.snapshot;
+  const most = attention ? mostAdded(segment.snapshot) : 0;
+  if (!(most > 0)) return;
+  const half = gateWidth(segment) / (mlp ? 2 : 1);
+  const high = Math.max(0.8, flow.lane - (flow.lane > 3 ? 1.4 : 0.2));
+  context.fillStyle = theme.paper;
+  context.globalAlpha = attended;
+  context.fillRect(segment.from, flow.top - 2, mlp ? 2 * half : half, flow.high + 4);
+  context.globalAlpha = 1;
+  for (const [values, left, colour, grown] of [[attention, segment.from, theme.thread, attended], [mlp ?? [], segment.from + half, theme.mlp, added]]) {
+    context.fillStyle = rgb(colour);
+    values.forEach((value, lane) => {
+      if (value > 0 && grown > 0) context.fillRect(left, flow.top + lane * flow.lane, grown * Math.max(2, ((half - 3) * value) / most), high);
+    });
+  }
+}
+
+// Threads from every lane into that of the focus, as thick as their weight; they run in as `part` goes from 0 to 1. Into
+// each of the others leads a faint one, from the lane in `others`, which has its largest weight.
+export function drawThreads(context, flow, segment, weights, focus, part, theme, source = flow, others = null) {
   const most = weights.reduce((a, b) => Math.max(a, b), 0);
   if (!(most > 0)) return;
   const wide = gateWidth(segment);
   const room = Math.max(40, Math.min(120, 1.1 * (segment.to - segment.from)));
   const near = Math.max(flow.x + 4, segment.from - room + wide / 2);
   const start = source === flow ? near : (source.segments.at(-1)?.to ?? near); // across: from where the other tower ends
-  const end = segment.from + wide;
+  const end = segment.from;
   const target = laneY(flow, focus);
   const thick = Math.max(3, Math.min(9, 1.1 * flow.lane));
   context.save();
   context.lineCap = "round";
-  const order = [...weights.keys()].sort((a, b) => weights[a] - weights[b]);
-  for (const lane of order) {
-    const share = weights[lane] / most;
-    if (share < LEAST) continue;
-    const from = laneY(source, lane);
+  const thread = (from, to) => {
     const middle = (start + end) / 2;
-    context.strokeStyle = rgb(theme.thread, 0.12 + 0.83 * share);
-    context.lineWidth = 0.6 + thick * share;
     context.beginPath();
     context.moveTo(start, from);
     const steps = 18;
@@ -148,10 +182,24 @@ export function drawThreads(context, flow, segment, weights, focus, part, theme,
       const u = step / steps;
       const v = 1 - u;
       const x = v ** 3 * start + 3 * v * v * u * middle + 3 * v * u * u * middle + u ** 3 * end;
-      const y = v ** 3 * from + 3 * v * v * u * from + 3 * v * u * u * target + u ** 3 * target;
+      const y = v ** 3 * from + 3 * v * v * u * from + 3 * v * u * u * to + u ** 3 * to;
       context.lineTo(x, y);
     }
     context.stroke();
+  };
+  const apart = Math.ceil((others?.length ?? 0) / FAINT);
+  context.strokeStyle = rgb(theme.thread, 0.5);
+  context.lineWidth = 1;
+  others?.forEach((lane, to) => {
+    if (lane !== null && to !== focus && to % apart === 0) thread(laneY(source, lane), laneY(flow, to));
+  });
+  const order = [...weights.keys()].sort((a, b) => weights[a] - weights[b]);
+  for (const lane of order) {
+    const share = weights[lane] / most;
+    if (share < LEAST) continue;
+    context.strokeStyle = rgb(theme.thread, 0.12 + 0.83 * share);
+    context.lineWidth = 0.6 + thick * share;
+    thread(laneY(source, lane), target);
   }
   if (part >= 1) {
     context.fillStyle = theme.focus;
