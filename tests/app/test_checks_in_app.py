@@ -269,6 +269,7 @@ def test_the_command_line_says_on_how_many_other_runs_lines_hold(capsys, monkeyp
     assert "other run" not in out and err.count("\n") == 1 and "more than is done unasked" in err
 
 
+@pytest.mark.sweep
 def test_verify_counts_what_no_check_sees(monkeypatch):
     model = tracer.load("transformer")
     assert "unseen" not in verify.report(model)

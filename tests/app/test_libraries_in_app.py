@@ -287,6 +287,7 @@ def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
         assert "seeded random weights" in text(at), page
 
 
+@pytest.mark.sweep
 def test_an_address_keeps_its_place_while_its_model_waits_for_a_yes():
     """No run of another model is shown below the question, which would take the place for one of its own."""
     place = {"model": "torchvision:squeezenet1_1", "zoom": "ops", "op": "7"}

@@ -122,6 +122,7 @@ def test_what_does_not_fit_is_sent_from_the_step_that_is_asked_for_on(monkeypatc
     assert got[0] == start and set(got) <= set(ids) and got[1] == ids[ids.index(start) + 1]
 
 
+@pytest.mark.sweep
 def test_headers_of_an_enormous_run_are_cut_and_those_of_its_part_last():
     step = replace(sample().steps[0], symbol="a" * 400, symbolic=("A_" + "b" * 190, "?"), shape=(2, 3), value="")
     steps = tuple(replace(step, id=f"s{i}", title="t" * 400, layer=i // 100) for i in range(4000))

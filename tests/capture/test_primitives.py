@@ -258,6 +258,7 @@ def test_round_trip(tmp_path):
     assert tracer.open(tmp_path / "a.safetensors").decompositions == trace.decompositions
 
 
+@pytest.mark.sweep
 def test_many_threads_at_once():
     from concurrent.futures import ThreadPoolExecutor
 

@@ -145,6 +145,7 @@ def visible(capsys, *given) -> list[int]:
     return json.loads(capsys.readouterr().out)["result"]["visible"]
 
 
+@pytest.mark.sweep
 def test_a_seed_may_be_zero_and_decides_what_is_hidden(capsys):
     assert visible(capsys, "seed=0") == visible(capsys) != visible(capsys, "seed=1")
 

@@ -116,6 +116,7 @@ def test_each_block_of_a_library_model_opens(name):
     assert bool(scalars) == (name in ("hf:gpt2", "hf:gemma2"))  # one, for a mask
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["hf:deepseek_v3"])
 def test_a_factor_that_is_joined_of_parts_is_not_drawn_as_one_of_them(name):
     board = storyboard(small(name).trace())

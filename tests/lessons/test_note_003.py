@@ -221,6 +221,7 @@ def test_what_is_counted_is_what_the_note_says_or_differs_as_told():
     }
 
 
+@pytest.mark.sweep
 def test_a_block_of_any_model_is_counted_as_the_whole_run_opens_it():
     """By a run that opens every op: those of a block's module, layouts and all."""
     model, trace = run("nanogpt")

@@ -41,6 +41,7 @@ def test_three_students_meet_no_error(app_server):
     assert "errors: 0" in report(acts, 1.0, [(0.0, 1.0)])
 
 
+@pytest.mark.sweep
 def test_what_a_page_refuses_is_counted(app_server):
     async def refused() -> Answer:
         visitor = Visitor(app_server)

@@ -108,6 +108,7 @@ def test_a_file_beyond_the_bound_is_not_read():
         survey_file.open_survey(b"PAR1" + bytes(4_999_996), "rows.parquet", MOST)
 
 
+@pytest.mark.sweep
 def test_a_survey_as_large_as_it_may_be_opens():
     photos, layers, heads = 1100, 12, 12
     each, count = layers * heads, photos * layers * heads

@@ -43,6 +43,7 @@ def test_a_line_that_differs_for_a_listed_reason_is_counted_apart_and_a_stale_re
     assert not enough and "a: stale reason, no line differs so: It sums." in said
 
 
+@pytest.mark.sweep
 def test_a_model_of_a_list_of_photos_is_compared_at_the_sides_that_it_is_built_for(monkeypatch):
     sides = []
     monkeypatch.setattr(

@@ -49,6 +49,7 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_query_that_is_told_after_the_next_page_was_asked_for_is_there_on_the_way_back(page):
     page.goto("/attention")
     lead = page.locator(".lead")

@@ -168,6 +168,7 @@ def test_no_block_or_head_is_out_of_sight(page):
             assert box["x"] >= 0 and box["x"] + box["width"] <= width
 
 
+@pytest.mark.sweep
 def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto("/mask?model=vit-text")

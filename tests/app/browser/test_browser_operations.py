@@ -119,6 +119,7 @@ def test_the_page_fits_and_can_be_read(page, width, scheme):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_a_model_of_a_library_is_typed_agreed_to_and_shown(page):
     page.goto("/")
     page.get_by_text("What this run proves").wait_for()

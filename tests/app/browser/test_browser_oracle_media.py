@@ -46,6 +46,7 @@ def drawing(page, selector: str) -> dict:
     return page.locator(selector).evaluate(DRAWING)
 
 
+@pytest.mark.sweep
 def test_the_spectrogram_and_the_codes_are_those_of_the_sound_that_is_heard(page):
     opened(page, "tokens?kind=sound&token=21", "audio")
     page.locator(".js-plotly-plot .hm").nth(2).wait_for(state="attached")

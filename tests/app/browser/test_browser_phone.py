@@ -125,6 +125,7 @@ def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
     assert clear(page, refusal)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", cases(models.names(), ("llama",)))
 def test_nothing_sticks_out_of_the_boxes_of_a_block(page, model):
     page.set_default_timeout(SLOW)

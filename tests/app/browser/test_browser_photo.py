@@ -127,6 +127,7 @@ def test_a_patch_is_lit_by_its_weight_over_a_sketch_and_the_photo_is_one_choice_
     assert np.ptp(patches(), axis=1).max() > 100 and not page.locator("canvas.sketch").is_visible()
 
 
+@pytest.mark.sweep
 def test_one_redraw_fits_in_a_frame(page):
     go(page, "Attention")
     page.locator("canvas.heat").wait_for()
@@ -147,6 +148,7 @@ def test_one_redraw_fits_in_a_frame(page):
     assert spent < 16  # whatever else the machine does meanwhile
 
 
+@pytest.mark.sweep
 def test_keyboard_and_numbers_move_the_patch(page):
     go(page, "Attention")
     photo, lead = page.locator(".photo"), page.locator(".lead")

@@ -262,6 +262,7 @@ def test_axe_finds_nothing_serious(page, scheme, model, addresses):
         assert found == [], address
 
 
+@pytest.mark.sweep
 def test_another_run_and_another_page_are_said_to_who_sees_neither(page):
     opened(page, "")
     assert page.title() == "Tensor tracer"

@@ -144,6 +144,7 @@ def test_a_long_equation_fits_its_line_or_shows_that_it_goes_on(page, width):
     page.locator(".stepper .equation .cut").wait_for(state="detached")
 
 
+@pytest.mark.sweep
 def test_the_list_of_steps_ends_above_the_operations(page):
     page.set_viewport_size({"width": 1280, "height": 800})
     opened(page, "/trace?step=block1.attention.weights")

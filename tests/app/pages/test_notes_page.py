@@ -65,6 +65,7 @@ def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model(
     assert whole == {"A run of torchvision:vit_b_16 with L = 1, whose weights are random."}
 
 
+@pytest.mark.sweep
 def test_a_run_that_wrote_a_caption_of_another_length_says_why_its_sequence_is_as_long():
     provider = reference_runs.provider(reference_runs.at_hand)
     for name in ("vit-text-single", "vit-text-types"):
@@ -97,6 +98,7 @@ def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
     assert not at.exception and at.query_params["note"] == "contrasts"
 
 
+@pytest.mark.sweep
 def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeypatch):
     monkeypatch.setattr(background_checks, "stopped", threading.Event())  # a server of another test may have ended
     read = []

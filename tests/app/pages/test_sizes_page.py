@@ -65,6 +65,7 @@ def test_the_formulas_of_a_published_run_count_what_the_run_counts():
     assert run.proven == "Equations proven on 2 blocks of width 96: 186 of 186 lines."
 
 
+@pytest.mark.sweep
 def test_a_model_that_ran_with_its_first_blocks_alone_has_no_formula_for_the_rest():
     run = presets.run("deepseek-v3")
     assert published_models()["deepseek-v3"].blocks == run.blocks == 4 and run.sizes["L"] == 61

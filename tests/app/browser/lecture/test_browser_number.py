@@ -162,6 +162,7 @@ def test_the_panel_fits_and_leaves_the_framed_cell_in_view(page, width):
     )
 
 
+@pytest.mark.sweep
 def test_an_address_that_names_no_cell_is_answered_in_a_sentence(page):
     opened(page, f"/trace?step={SCORES}&cell=block9.nothing:0.1")
     expect(page.locator(".follow .problem")).to_contain_text("No step 'block9.nothing' in this trace")
