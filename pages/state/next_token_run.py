@@ -40,7 +40,7 @@ def next_token_run(lacks: str, suits: Callable[[str], bool] | None = None) -> Ne
             return NextTokenRun(model_name(), session.options(), session.user_input(), trace)
     st.info(plain(f"{lacks}, so this page shows {FALLBACK} on its sample."))
     choose = partial(session.choose_model, FALLBACK)
-    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="For all pages.")
+    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="Shows it on all pages.")
     visitor().instead = f"{FALLBACK} on its sample"
     try:
         sample = run_cache.of_sample(FALLBACK, (), run_cache.OWN_SAMPLE)

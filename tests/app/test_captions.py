@@ -71,9 +71,9 @@ GENERAL = {
     "Each net is built without memory, and its parameters are counted.": "what a click does",
     "The gradient of each parameter": "a heading",
     (
-        "The way back begins at the logits and goes through the calls in reverse order. At a call, the gradient of a "
-        "parameter needs two tensors only: what went in, and the gradient at what came out. Each equation ran on "
-        "these, and its result was compared with the gradient of PyTorch’s autograd, number by number."
+        "The backward pass begins at the logits and goes through the calls in reverse order. There, the gradient of "
+        "a parameter needs two tensors only: the input, and the gradient at the output. Each equation ran on these, "
+        "and its result was compared with the gradient of PyTorch’s autograd, number by number."
     ): "how the page computes; each equation below has a verdict of its own",
     "The step is taken by the model without the change of the run on screen.": "how the page computes",
     "The lines that the positions change": "the name of a table of these lines",

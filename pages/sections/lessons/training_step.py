@@ -110,7 +110,7 @@ def _agreement(step: TrainingStep, descent: Descent) -> None:
     measured = f"At η = {descent.rate:g}, the loss {way} by {_number(abs(change))}. "
     slope = f"The slope alone predicts a fall by η‖∇L‖² = {_number(-predicted)}. "
     if step.agrees(descent):
-        verdict = "They agree within a tenth: on so short a way, the loss is almost a straight line."
+        verdict = "They agree within a tenth: over so short a step, the loss is almost a straight line."
     elif change < 0:
         verdict = "They differ by more than a tenth: on the way, the slope itself changed."
     else:
@@ -122,9 +122,9 @@ def _gradients(step: TrainingStep) -> None:
     """Show the gradient of each parameter as an equation, with its norm and its proof."""
     st.subheader("The gradient of each parameter")
     st.markdown(
-        "The way back begins at the logits and goes through the calls in reverse order. At a call, the gradient of a "
-        "parameter needs two tensors only: what went in, and the gradient at what came out. Each equation ran on "
-        "these, and its result was compared with the gradient of PyTorch’s autograd, number by number."
+        "The backward pass begins at the logits and goes through the calls in reverse order. There, the gradient of "
+        "a parameter needs two tensors only: the input, and the gradient at the output. Each equation ran on these, "
+        "and its result was compared with the gradient of PyTorch’s autograd, number by number."
     )
     lines = [step.logits, *step.lines]
     with st.container(key="gradient-equations"):

@@ -85,7 +85,7 @@ SLIPS = (
     "A vocabulary is a table: the entry with id t is **row** t of E, V × D, and X = E[t] equals the product of "
     "one-hot rows with E.",
     "WordPiece is said to join the pair that makes the text likeliest (Schuster and Nakajima 2012). The library that "
-    "learns it here joins the most frequent pair, as BPE does; only how it cuts is WordPiece’s own.",
+    "learns it here joins the most frequent pair, as BPE does; only the way it cuts a word is WordPiece’s own.",
     "Two references of note 004 give the wrong authors: arXiv 1508.06615 is by Kim et al. "
     "(2016), not Zhang et al., and P96-1041 by Chen and Goodman (1996), not Brown et al.",
 )
