@@ -18,7 +18,7 @@ from tracer.figures import matrix_panels as panes
 from tracer.figures.attention import attention_payload, mask_payload
 from tracer.figures.film import page
 from tracer.figures.graph import overview_svg
-from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
+from tracer.figures.palette import tables
 from tracer.record import AttentionRecord, Step, Trace
 
 _FOLDER = Path(__file__).parent
@@ -213,7 +213,7 @@ NUMBER = ("place", "headed", "maths", "stepper/heat", "number")
 def number(facts: dict) -> None:
     """Draw the panel that follows one number: `facts` hold the run's identity, the visitor's position, and the answer
     to what the browser asked for."""
-    data = _under(facts | {"katex": _katex()}, table(SEQUENTIAL) + table(DIVERGING_SCALE))
+    data = _under(facts | {"katex": _katex()}, tables())
     component = _component("number", scripts=NUMBER, styles=("number",), isolated=False)
     component(key=Key.NUMBER, data=data, on_wanted_change=lambda: None)
 

@@ -27,7 +27,7 @@ def unpacked(data: bytes) -> tuple[dict, dict, bytes]:
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
         found.append(json.loads(data[at + 4 : end]))
         at = end
-    return *found, data[at + 2 * 768 :]
+    return *found, data[at + 3 * 768 :]
 
 
 def sent(at: AppTest) -> tuple[dict, dict, bytes]:

@@ -10,6 +10,7 @@ import tracer
 from tests.support.sweeping import cases
 from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import Storyboard, storyboard
+from tracer.figures.palette import AMBER
 from tracer.figures.tensors.heatmap import reduce
 from tracer.verify import small
 
@@ -136,6 +137,13 @@ def test_a_block_of_many_steps_keeps_to_its_size():
     board = storyboard(small("hf:convnext").trace())
     header, _ = unpacked(board, blocks(board)[-1], room=4_000)
     assert sum(np.prod(each["shape"]) * each["heads"] for each in header["pictures"]) <= 4_000
+
+
+def test_attention_weights_and_nothing_else_have_the_colour_of_attention(boards):
+    header, _ = unpacked(boards["vit"], "block3")
+    coloured = {each["id"] for each in header["beats"] for drawn in each["drawn"][-1:]
+                if header["pictures"][drawn]["scales"][0][2] == "attention"}  # fmt: skip
+    assert coloured == {"block3.attention.weights"} and header["scales"]["attention"][-1] == [*AMBER]
 
 
 def test_a_step_says_what_its_numbers_are(boards):

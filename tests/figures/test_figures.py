@@ -2,6 +2,7 @@
 
 import base64
 import re
+from importlib.resources import files
 from io import BytesIO
 from itertools import combinations
 
@@ -12,6 +13,7 @@ from PIL import Image
 
 from tracer.export import math_labels
 from tracer.figures import palette
+from tracer.figures.attention import lit_photo
 from tracer.figures.predictions import class_bars, model_output
 from tracer.figures.tensors import heatmap, image_patches, matmul_to_scale
 from tracer.inputs.images import Crop, centre_crop
@@ -94,6 +96,20 @@ def test_colour_scale_runs_from_dark_to_light():
     brightness = table @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(brightness) > -1).all()
     assert brightness[0] < 5 < 200 < brightness[-1]
+
+
+def test_attention_has_one_colour_everywhere_and_more_of_it_is_lighter():
+    scale = np.frombuffer(palette.table(palette.ATTENTION), np.uint8).reshape(256, 3)
+    assert (*scale[-1],) == palette.AMBER == (*lit_photo.AMBER,)
+    light = np.cbrt([luminance(f"#{bytes(colour).hex()}") for colour in scale[15::15]])  # as in CIELAB
+    assert (np.diff(light) > 0).all() and np.diff(light).max() < 2 * np.diff(light).min()
+    colours = (files("tracer.figures.film") / "player/stage/colours.js").read_text(encoding="utf-8")
+    threads = re.findall(r"thread: \[(\d+), (\d+), (\d+)\].+?paper: \"(#\w+)\"", colours, re.DOTALL)
+    assert len(threads) == 2
+    for red, green, blue, page in threads:  # the same hue in both themes, and enough contrast on the page
+        assert int(green) / int(red) == pytest.approx(176 / 255, abs=0.01) and blue == "0"
+        darker, lighter = sorted([luminance(f"#{int(red):02x}{int(green):02x}00"), luminance(page)])
+        assert (lighter + 0.05) / (darker + 0.05) >= 3
 
 
 def test_a_large_matrix_is_reduced_to_means_of_boxes():

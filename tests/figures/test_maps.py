@@ -120,7 +120,7 @@ def test_the_browser_gets_weights_photo_and_crop():
     assert header["names"][:3] == ["CLS", "patch 1 (row 1, column 1)", "patch 2 (row 1, column 2)"]
     assert weights[0, 0, 3].tolist() == [0, 0, 0, 0, 1, 0, 0]
     assert (header["masks"], header["kind"], masks.size) == (0, "bidirectional", 0)
-    assert rest[:768] == palette.table()
+    assert rest[:768] == palette.table(palette.ATTENTION)
     assert Image.open(BytesIO(rest[768:])).size == (100, 40)
     assert len(rest) - 768 == header["jpeg"]
 

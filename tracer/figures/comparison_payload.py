@@ -13,7 +13,7 @@ from tracer.attention import layers
 from tracer.export import rows as text
 from tracer.export.math_labels import scientific
 from tracer.figures.equation_marks import mark_differences
-from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, stage_colour, table
+from tracer.figures.palette import stage_colour, tables
 from tracer.figures.payload_budget import ROWS, can_draw
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
@@ -43,7 +43,7 @@ class ComparisonPayload(NamedTuple):
 
 
 def pack(comparison: Comparison) -> ComparisonPayload:
-    """Return a comparison for drawing: the length of the JSON in four bytes, little end first, the JSON, two colour
+    """Return a comparison for drawing: the length of the JSON in four bytes, little end first, the JSON, three colour
     scales of 256 RGB triples, and the cells of the maps."""
     maps, places, cells = _maps(comparison)
     shown = comparison.rows[:ROWS]
@@ -56,7 +56,7 @@ def pack(comparison: Comparison) -> ComparisonPayload:
     }
     header = json.dumps(facts, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 4)
-    packed = b"".join((len(header).to_bytes(4, "little"), header, table(SEQUENTIAL), table(DIVERGING_SCALE), *cells))
+    packed = b"".join((len(header).to_bytes(4, "little"), header, tables(), *cells))
     return ComparisonPayload(packed, tuple(summary(comparison)))
 
 
@@ -235,7 +235,7 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
 def _panels(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, float, float, str]]:
     """Yield the maps of both runs on one scale, and their difference, with the ends and the kind of its scale."""
     high = float(max(np.nanmax(a), np.nanmax(b))) or 1.0
-    yield from ((weights, 0.0, high, "sequential") for weights in (a, b))
+    yield from ((weights, 0.0, high, "attention") for weights in (a, b))
     if a.shape == b.shape:
         edge = float(np.nanmax(np.abs(b - a))) or 1.0
         yield b - a, -edge, edge, "diverging"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
+from tracer.figures.palette import tables
 from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
 
 
@@ -14,9 +14,9 @@ class Panel(NamedTuple):
     """A matrix `[rows, columns]` with its title, the names of its axes, and the number of the first place on each.
 
     `edge` is the end of a scale around 0 that several share, `top` of one from 0; without them, the matrix has a scale
-    of its own. `square`
-    cells are as tall as they are wide. `names` replace the numbers of rows. `frame` is put around one "row" or
-    "column", by its index from 0, and says what it is.
+    of its own. `weights` says that the cells are attention weights, which have a colour of their own. `square` cells
+    are as tall as they are wide. `names` replace the numbers of rows. `frame` is put around one "row" or "column", by
+    its index from 0, and says what it is.
     """
 
     title: str
@@ -29,6 +29,7 @@ class Panel(NamedTuple):
     names: Sequence[str] = ()
     top: float = 0.0
     frame: tuple[str, int, str] | None = None
+    weights: bool = False
 
 
 def edge(*matrices: object) -> float:
@@ -40,7 +41,7 @@ def edge(*matrices: object) -> float:
 def pack(panels: Sequence[Panel]) -> bytes:
     """Return the pictures as bytes.
 
-    These are the length of the header in four bytes, little end first, the JSON header, two colour scales of 256 RGB
+    These are the length of the header in four bytes, little end first, the JSON header, three colour scales of 256 RGB
     triples, then the cells; header and cells start at a multiple of four.
     """
     facts, blobs, at = [], [], 0
@@ -55,7 +56,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
             "shape": cells.shape,
             "full": as_array(panel.cells).shape,
             "ends": [low, high],
-            "scale": scale,
+            "scale": "attention" if panel.weights else scale,
             "square": panel.square,
             "names": list(panel.names),
             "frame": panel.frame,
@@ -68,7 +69,7 @@ def pack(panels: Sequence[Panel]) -> bytes:
         at += len(blob) + -len(blob) % 4
     text = json.dumps(facts, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING_SCALE), *blobs))
+    return b"".join((len(text).to_bytes(4, "little"), text, tables(), *blobs))
 
 
 def _scale(cells: np.ndarray, shared: float) -> tuple[float, float, str]:

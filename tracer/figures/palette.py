@@ -39,6 +39,10 @@ STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and
 
 SEQUENTIAL = "inferno"
 DIVERGING_SCALE = "balance"
+AMBER = (255, 176, 0)
+"""The colour of attention weights: of the largest one in a matrix, on a photo and in a text."""
+ATTENTION: list[list[float | str]] = [[0.0, "rgb(12, 12, 14)"], [1.0, f"rgb{AMBER}"]]
+"""Scale of attention weights."""
 MASK = ("#7a8494", "#2589c7")
 """Closed and open positions of a mask."""
 
@@ -48,7 +52,12 @@ def stage_colour(stage: str) -> str:
     return STAGES.get(stage, UNLISTED_COLOR)
 
 
-def table(scale: str = SEQUENTIAL, steps: int = 256) -> bytes:
+def tables() -> bytes:
+    """Return the scales "sequential", "diverging" and "attention", one after the other, as the browser reads them."""
+    return table(SEQUENTIAL) + table(DIVERGING_SCALE) + table(ATTENTION)
+
+
+def table(scale: str | list[list[float | str]] = SEQUENTIAL, steps: int = 256) -> bytes:
     """Return a colour scale as `steps` RGB triples, for drawing in the browser."""
     shares = [index / (steps - 1) for index in range(steps)]
     samples = colors.sample_colorscale(scale, shares, colortype="tuple")

@@ -8,8 +8,8 @@ const NAMES = ["Left", "Right", "Right − left"];
 function unpacked(data) {
   const [facts, packed] = headed(data);
   const [header, at] = headed(data, packed);
-  const colours = { sequential: data.slice(at, at + 768), diverging: data.slice(at + 768, at + 1536) };
-  const { buffer } = data.slice(at + 1536);
+  const [colours, cells] = scalesFrom(data, at);
+  const { buffer } = data.slice(cells);
   for (const map of header.maps) for (const panel of map.panels) panel.buffer = buffer;
   return { facts, header, colours };
 }

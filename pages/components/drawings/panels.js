@@ -2,8 +2,8 @@
 
 function openedPanels(data) {
   const [panels, from] = headed(data);
-  const colours = { sequential: data.slice(from, from + 768), diverging: data.slice(from + 768, from + 1536) };
-  const { buffer } = data.slice(from + 1536);
+  const [colours, at] = scalesFrom(data, from);
+  const { buffer } = data.slice(at);
   for (const panel of panels) Object.assign(panel, { buffer });
   return { panels, colours };
 }

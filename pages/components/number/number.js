@@ -251,8 +251,8 @@ export default function ({ data, parentElement, setStateValue }) {
   });
 }
 
-/** The facts, and the two scales of colours behind them. */
+/** The facts, and the scales of colours behind them. */
 function unpackNumber(data) {
   const [facts, at] = headed(data);
-  return { facts, colours: { sequential: data.slice(at, at + 768), diverging: data.slice(at + 768, at + 1536) } };
+  return { facts, colours: scalesFrom(data, at)[0] };
 }

@@ -3,8 +3,8 @@
 function unpack(data) {
   const [facts, packed] = headed(data);
   const [header, at] = headed(data, packed);
-  const colours = { sequential: data.slice(at, at + 768), diverging: data.slice(at + 768, at + 1536) };
-  const { buffer } = data.slice(at + 1536);
+  const [colours, cells] = scalesFrom(data, at);
+  const { buffer } = data.slice(cells);
   for (const detail of Object.values(header.details)) {
     for (const picture of [detail.tensor, detail.terms]) if (picture?.which) picture.buffer = buffer;
   }

@@ -16,7 +16,7 @@ from tracer.export.repeated_blocks import repeat_of
 from tracer.export.rows import flops
 from tracer.figures.attention import score_terms as pictures
 from tracer.figures.graph import lanes
-from tracer.figures.palette import DIVERGING_SCALE, MASK, SEQUENTIAL, stage_colour, table
+from tracer.figures.palette import MASK, stage_colour, tables
 from tracer.figures.payload_budget import PAGE, ROWS
 from tracer.figures.predictions.class_bars import answer
 from tracer.figures.tensors import heatmap, matmul_to_scale
@@ -58,7 +58,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
     """Return the headers of all steps, and the details of those that fit, from step `start` on: the rest of its part,
     then the steps before it there, then all others. `index` selects the leading axes of tensors that are sent in part.
 
-    The layout in bytes: the length of the header in four bytes, little endian, the JSON header, two colour scales of
+    The layout in bytes: the length of the header in four bytes, little endian, the JSON header, three colour scales of
     256 RGB triples, then the cells, which `at` of a picture is an offset into; header and cells are aligned to four
     bytes.
     """
@@ -89,7 +89,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
     }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), table(DIVERGING_SCALE), *blobs))
+    return b"".join((len(text).to_bytes(4, "little"), text, tables(), *blobs))
 
 
 def fits(trace: Trace) -> bool:
@@ -236,7 +236,9 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.HeatmapDa
             )
         return "The tensor of this step was not kept, to save memory."
     named = {size.name for size in trace.symbols if size.meaning == notation.NAMED_MEANING}
-    picture = heatmap.pack(value, step.symbolic, step.stage, index=index, ticks=class_names(trace, step), named=named)
+    kind = "attention" if heatmap.has_weights(step) else "sequential"
+    ticks = class_names(trace, step)
+    picture = heatmap.pack(value, step.symbolic, step.stage, index=index, ticks=ticks, named=named, kind=kind)
     if picture is None:
         size = 1 if value.ndim < 2 else value.shape[-2]
         return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values per matrix, too many to draw."

@@ -126,8 +126,8 @@ def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: i
         axes, where = ("row", "column"), f" of token {query + 1}"
     top, difference = float(np.nanmax(maps)) or 1.0, maps[1] - maps[0]
     return [
-        Panel(f"Attention{where} before", maps[0], *axes, first=(1, 1), top=top),
-        Panel(f"Attention{where} after", maps[1], *axes, first=(1, 1), top=top),
+        Panel(f"Attention{where} before", maps[0], *axes, first=(1, 1), top=top, weights=True),
+        Panel(f"Attention{where} after", maps[1], *axes, first=(1, 1), top=top, weights=True),
         Panel("After − before", difference, *axes, first=(1, 1), edge=edge(difference)),
     ]
 

@@ -99,7 +99,7 @@ def test_panels_share_a_scale_or_have_their_own():
         "diverging",
     )
     assert first["first"] == [1, 1]  # rows and columns count from 1 on screen
-    cells = np.frombuffer(data[4 + size + 2 * 768 :], "<f4")
+    cells = np.frombuffer(data[4 + size + 3 * 768 :], "<f4")
     assert cells.tolist() == [1, 3, 1, -np.inf] and second["at"] == 8
 
 

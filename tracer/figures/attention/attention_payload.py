@@ -12,7 +12,7 @@ from tracer.attention import layers as of_part
 from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
 from tracer.figures.attention.mask_payload import labels
-from tracer.figures.palette import MASK, table
+from tracer.figures.palette import ATTENTION, MASK, table
 from tracer.figures.payload_budget import can_draw
 from tracer.figures.tensors.heatmap import as_array
 from tracer.figures.tensors.image_patches import rescale
@@ -164,7 +164,7 @@ def pack(
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 4)
     numbers = np.concatenate(floats).astype("<f4").tobytes()
-    return b"".join([len(text).to_bytes(4, "little"), text, numbers, closed.tobytes(), table(), photo])
+    return b"".join([len(text).to_bytes(4, "little"), text, numbers, closed.tobytes(), table(ATTENTION), photo])
 
 
 def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tracer.figures import palette
+
 GREY, CONTRAST, PASSES = 72.0, 0.7, 6
-AMBER, STRENGTH = np.array([255.0, 176.0, 0.0]), 0.8
+AMBER, STRENGTH = np.array(palette.AMBER, float), 0.8
 """The colour of the largest weight, and its opacity."""
 
 

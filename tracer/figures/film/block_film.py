@@ -23,10 +23,10 @@ from tracer.figures.film.message import encode, line_facts
 from tracer.figures.film.sentences import Caption
 from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.graph.lanes import sources
-from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
+from tracer.figures.palette import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, table
 from tracer.figures.payload_budget import VALUES
 from tracer.figures.tensors.cell_payload import short, tensor_of, with_tensors
-from tracer.figures.tensors.heatmap import as_array, reduce
+from tracer.figures.tensors.heatmap import as_array, has_weights, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.error_text import quote
 
@@ -86,7 +86,11 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
         room, MAX_BYTES - OVERHEAD - len(json.dumps(texts, ensure_ascii=False).encode()) - PER_PICTURE * len(pictures)
     )
     cells = next((size for size in CELLS if _weight(pictures.values(), size) <= room), CELLS[-1])
-    packed = [_picture(drawn, beat.number, cells, numbers) for drawn in pictures.values()]
+    weights = {step.id for step in trace.steps if has_weights(step)}
+    packed = [
+        _picture(drawn, beat.number, cells, numbers, "attention" if drawn.id in weights else "sequential")
+        for drawn in pictures.values()
+    ]
     order = list(pictures)
     lanes = board.streams[beat.stream].lanes if beat.stream is not None else ()
     slots = board.streams[beat.stream].slots[beat.part] if beat.stream is not None else ()
@@ -110,7 +114,8 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
         "looks": [],
         "pictures": packed,
         "heads": max((len(drawn.matrices) for drawn in pictures.values()), default=1),
-        "scales": {"sequential": _stops(SEQUENTIAL), "diverging": _stops(DIVERGING_SCALE)},
+        "scales": {"sequential": _stops(SEQUENTIAL), "diverging": _stops(DIVERGING_SCALE),
+                   "attention": _stops(ATTENTION)},
         "answer": None,
         "proofs": "",
         "unit": trace.result.get("unit", "token"),
@@ -250,7 +255,7 @@ def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
     )
 
 
-def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNumbers) -> dict[str, Any]:
+def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNumbers, kind: str) -> dict[str, Any]:
     """Return where the cells of a picture lie, `[heads, rows, columns]`, and how they are read: a byte from 0 to 254 is
     a share of the way from `low` to `high` of its head."""
     matrices = drawn.matrices[:HEADS]
@@ -265,7 +270,7 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
         start, end = (-edge, edge) if diverging else (low, high if high > low else low + 1)
         scaled = np.nan_to_num((matrix - start) / (end - start) * (EMPTY_BYTE - 1))
         shares[place] = np.where(np.isfinite(matrix), np.round(scaled), EMPTY_BYTE).astype(np.uint8)
-        scales.append([start, end, "diverging" if diverging else "sequential", short(start), short(end)])
+        scales.append([start, end, "diverging" if diverging else kind, short(start), short(end)])
     return {
         "symbol": _without_block(drawn.symbol, block).replace("^⊤", "ᵀ"),
         "full": list(drawn.matrices.shape[1:]),
@@ -277,7 +282,7 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
     }
 
 
-def _stops(scale: str) -> list[list[int]]:
+def _stops(scale: str | list[list[float | str]]) -> list[list[int]]:
     colours = table(scale, STOPS)
     return [list(colours[at : at + 3]) for at in range(0, len(colours), 3)]
 

@@ -9,7 +9,7 @@ from tracer.attention import parts, places, segments
 from tracer.export.to_html import text
 from tracer.figures.attention import attention_payload as drawn
 from tracer.figures.attention import lit_photo
-from tracer.figures.palette import table
+from tracer.figures.palette import AMBER, ATTENTION, table
 from tracer.figures.predictions import class_bars
 from tracer.figures.tensors.heatmap import as_array
 from tracer.figures.tensors.image_patches import data_uri
@@ -114,7 +114,7 @@ def _lit(trace: Trace, part: str, picture: Picture, row: np.ndarray, name: str) 
 
 def _matrix(weights: np.ndarray, name: str) -> str:
     """Return all rows as a picture of one pixel for each cell."""
-    colours = np.frombuffer(table(), np.uint8).reshape(256, 3)
+    colours = np.frombuffer(table(ATTENTION), np.uint8).reshape(256, 3)
     top = float(np.quantile(weights, 0.995)) or float(weights.max()) or 1.0
     cells = Image.fromarray(colours[np.uint8(255 * np.clip(weights / top, 0, 1))])
     return f'<img class="cells" src="{data_uri(cells, "PNG")}" alt="{text(name)}: {len(weights)} queries by keys">'
@@ -127,8 +127,9 @@ def _words(trace: Trace, part: str, weights: np.ndarray) -> str:
         return ""
     most = max(float(weights[token]) for token, _ in spoken) or 1.0
     between = "" if all(len(word) == 1 for _, word in spoken) else " "
+    amber = " ".join(map(str, AMBER))
     spans = between.join(
-        f'<span style="background:rgb(37 137 199 / {0.75 * float(weights[token]) / most:.2f})">'
+        f'<span style="background:rgb({amber} / {0.85 * float(weights[token]) / most:.2f})">'
         f"{text(word if word != chr(10) else '⏎ ')}</span>"
         for token, word in spoken
     )

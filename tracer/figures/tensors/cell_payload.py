@@ -17,7 +17,7 @@ import numpy as np
 from tracer.attention import parts
 from tracer.export.math_labels import symbol_text
 from tracer.figures.attention import attention_payload
-from tracer.figures.tensors.heatmap import as_array, mask_value, reduce
+from tracer.figures.tensors.heatmap import as_array, has_weights, mask_value, reduce
 from tracer.record import Step, Trace
 from tracer.record.trace import Cell, Number, User
 from tracer.symbols.notation import AXES
@@ -385,7 +385,7 @@ def _picture(trace: Trace, steps, cell: Cell, key: str, tensor, indices) -> dict
         "lead": f"{_place(lead)[:-1]}, …]" if lead and prod(tensor.shape[:-2]) > 1 else "",
         "shape": list(cells.shape),
         "full": list(matrix.shape),
-        "scale": "diverging" if diverging else "sequential",
+        "scale": "diverging" if diverging else "attention" if step and has_weights(step) else "sequential",
         "mask": mask_value(matrix) is not None,
         "cells": base64.b64encode((scaled * 255).round().astype(np.uint8).tobytes()).decode(),
         "lit": [

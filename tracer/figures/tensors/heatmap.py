@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracer.figures.payload_budget import VALUES
+from tracer.record import Step
 from tracer.symbols.notation import AXES, latex
 
 MAX_ROWS, MAX_COLUMNS = 256, 512
@@ -57,6 +58,7 @@ def pack(
     index: Sequence[int] = (),
     ticks: Sequence[str] | None = None,
     named: Collection[str] = (),
+    kind: str = "sequential",
 ) -> HeatmapData | None:
     """Return the matrices of a tensor `[…, rows, columns]` for drawing in the browser; None if it is not drawn.
 
@@ -64,7 +66,7 @@ def pack(
     the leading axes as [label, size], `which` the numbers of the packed matrices, counted in order, `shape` their rows
     and columns as drawn and `full` before reduction, `box` the values that a cell is the mean of, `axes` the labels of
     rows and columns, `roles` the roles of these (rows and columns of sizes that the caller `named`), `ticks` the names
-    of columns. `slices` has for each matrix its scale, [lowest, highest, "sequential", "diverging" or "mask"], the text
+    of columns. `slices` has for each matrix its scale, [lowest, highest, "diverging", "mask" or else `kind`], the text
     alternative without the tensor's name, and a caption. A mask of one value and -inf is 1 if it is open and has that
     value as its lowest. The cells are float16 of the values times 2**`power`, or float32 (`bits`) if they are few, or
     whole numbers that float16 would round.
@@ -85,7 +87,7 @@ def pack(
     cells, box = reduce(matrices)
     cells, slices = np.array(cells, dtype=np.float32), []
     for place, matrix in enumerate(matrices):
-        scale, cells[place] = _scale(cells[place])
+        scale, cells[place] = _scale(cells[place], kind)
         slices.append([*scale, describe(matrix), caption(matrix)])
     square = stage == "attention" and names[-1] == names[-2]
     known = {name: role for name, role in AXES.items() if not named or not set(LETTER.findall(name)) & {*named}}
@@ -106,6 +108,11 @@ def pack(
     }
     whole = not getattr(value, "is_floating_point", lambda: value.dtype.kind == "f")()
     return HeatmapData(*pack_cells(facts, cells, exact=whole))
+
+
+def has_weights(step: Step) -> bool:
+    """Return whether the tensor of a step are attention weights."""
+    return step.stage == "attention" and step.symbol.startswith((r"\mathbf{A}", r"\check{\mathbf{A}}"))
 
 
 def weight(shape: Sequence[int]) -> int:
@@ -130,7 +137,7 @@ def pack_cells(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) ->
     return facts | {"bits": 16, "power": power}, scaled.astype("<f2").tobytes()
 
 
-def _scale(cells: np.ndarray) -> tuple[tuple[float, float, str], np.ndarray]:
+def _scale(cells: np.ndarray, kind: str) -> tuple[tuple[float, float, str], np.ndarray]:
     """Return (lowest, highest, kind) of the colours of a matrix, and the cells that are drawn with them."""
     if (open_value := mask_value(cells)) is not None:
         return (open_value, open_value, "mask"), np.isfinite(cells).astype(np.float32)
@@ -139,7 +146,7 @@ def _scale(cells: np.ndarray) -> tuple[tuple[float, float, str], np.ndarray]:
     if low < 0 < high:
         edge = max(-low, high)
         return (-edge, edge, "diverging"), cells
-    return (low, high if high > low else low + 1, "sequential"), cells
+    return (low, high if high > low else low + 1, kind), cells
 
 
 def mask_value(matrix: np.ndarray) -> float | None:

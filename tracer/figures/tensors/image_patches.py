@@ -8,7 +8,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from tracer.figures.palette import stage_colour
+from tracer.figures.palette import AMBER, stage_colour
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.images import Crop, patch_boxes
 
@@ -76,7 +76,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, w
     )
     left, top, right, bottom = boxes[int(shares.argmax())]
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
-    stroke = f'stroke="{stage_colour("attention")}" stroke-width="4" vector-effect="non-scaling-stroke"'
+    stroke = f'stroke="rgb{AMBER}" stroke-width="4" vector-effect="non-scaling-stroke"'
     labels = [f"patch {number + 1}: {percent(share)} {what}" for number, share in enumerate(shares.ravel())]
     return (
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
