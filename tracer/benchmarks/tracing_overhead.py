@@ -6,6 +6,7 @@ Figures of a busy machine are noise: run it when nothing else runs.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import statistics
 import subprocess
@@ -99,17 +100,22 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    started = time.perf_counter()
+def _seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    started = clock()
     run()
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def _ratios(timed: Callable[[], object], reference: Callable[[], object], pairs: int = PAIRS) -> list[float]:
+def _ratios(
+    timed: Callable[[], object],
+    reference: Callable[[], object],
+    pairs: int = PAIRS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
     """Measure the time of `timed` over that of `reference`, in interleaved pairs, after one run of each that is not
     counted."""
     timed(), reference()
-    return [_seconds(timed) / _seconds(reference) for _ in range(pairs)]
+    return [_seconds(timed, clock) / _seconds(reference, clock) for _ in range(pairs)]
 
 
 def _vit_b_16() -> tuple[nn.Module, torch.Tensor]:
@@ -139,27 +145,41 @@ def _library() -> Iterator[dict]:
     for name, plain, target in (("its fast path", lambda: net(image), 1.15), ("the opened path", opened, 1.10)):
         ratios = _ratios(lambda: tracer.trace(net, image, prove=False), plain)
         yield _row(f"tracing torchvision's vit_b_16 over {name}", ratios, "× time", target)
+    for what, prove, target in (("tracing", False, 1.08), ("tracing and proving", True, 1.35)):
+        traced = partial(tracer.trace, net, image, prove=prove)
+        ratios = _ratios(traced, lambda: net(image), clock=time.process_time)
+        yield _row(f"{what} torchvision's vit_b_16 over its fast path", ratios, "× CPU time", target)
 
 
-def _in_a_new_process(function: str, *arguments: int) -> float:
-    """Return the result of a function of this file, run in a process of its own."""
-    call = f"{function}({', '.join(map(str, arguments))})"
-    command = [sys.executable, "-c", f"from {__name__} import {function}; print({call})"]
+def _measure_in_a_new_process(function: Callable[..., object], *arguments: int) -> tuple[float, ...]:
+    """Return the numbers that a function of this file returns in a process of its own."""
+    call = f"{function.__name__}({', '.join(map(str, arguments))})"
+    program = f"from {__name__} import {function.__name__}; print({call})"
     root = Path(__file__).resolve().parents[2]
-    return float(subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout)
+    text = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True).stdout
+    numbers = ast.literal_eval(text)
+    return numbers if isinstance(numbers, tuple) else (numbers,)
+
+
+def _megabytes(function: Callable[..., int], *arguments: int) -> list[float]:
+    return [number / MB for number in _measure_in_a_new_process(function, *arguments)]
+
+
+def _three_times(function: Callable[[], float]) -> list[float]:
+    return [number for _ in range(3) for number in _measure_in_a_new_process(function)]
 
 
 def _memory() -> Iterator[dict]:
     """Measure memory in a process of its own, since the peak of a process never falls."""
     name = "peak memory of tracing ViT-B/16 above the plain forward"
-    yield _row(name, [_in_a_new_process("peak") / MB], "MB", 150)
-    shallow, deep = (_in_a_new_process("proving", blocks) / MB for blocks in (6, 24))
+    yield _row(name, _megabytes(measure_trace_memory), "MB", 150)
+    (shallow,), (deep,) = (_megabytes(measure_proof_memory, blocks) for blocks in (6, 24))
     yield _row("peak memory of proving 6 blocks of ViT-B/16, none of it kept, above the plain forward", [shallow], "MB")
     yield _row("the same of 24 blocks over 6 (all kept: 4)", [deep / shallow], "×", 1.5)
     name = (
         f"peak memory of deriving 2 masked blocks without values, at {MAX_LENGTH:,} tokens, above {MAX_LENGTH // 4:,}"
     )
-    yield _row(name, [_in_a_new_process("deriving_long") / MB], "MB", 100)
+    yield _row(name, _megabytes(measure_long_derivation), "MB", 100)
 
 
 def measure_proof_memory(blocks: int) -> int:
@@ -177,7 +197,7 @@ def measure_proof_memory(blocks: int) -> int:
         return _peak() - before
 
 
-def peak() -> int:
+def measure_trace_memory() -> int:
     """Return the bytes by which tracing raises this process' peak memory above that of the same forward untraced."""
     with torch.no_grad():
         net, image = _vit_b_16()
@@ -217,7 +237,7 @@ def _any_size() -> Iterator[dict]:
     """Measure runs without values over the number of ops, each in a process of its own."""
     seconds = {}
     for blocks in DEPTHS:
-        ops, took, held = _numbers_of("tracing_deep", blocks)
+        ops, took, held = _measure_in_a_new_process(measure_deep_trace, blocks)
         seconds[ops] = took
         yield _row(f"a run without values of {ops:,.0f} ops, with symbols, lines and twin", [took], "s of CPU")
         yield _row(f"peak memory of the process that ran these {ops:,.0f} ops", [held / MB], "MB")
@@ -225,7 +245,7 @@ def _any_size() -> Iterator[dict]:
     yield _row(
         f"growth of its time per op, {few:,.0f} to {many:,.0f} ops (linear: 1)", [last / many / (first / few)], "×"
     )
-    took, held = _numbers_of("tracing_long", MAX_LENGTH)
+    took, held = _measure_in_a_new_process(measure_long_trace, MAX_LENGTH)
     yield _row(f"a real run of {MAX_LENGTH:,} tokens through 4 blocks, proofs pending", [took], "s of CPU")
     yield _row("peak memory of its process", [held / MB], "MB")
 
@@ -249,18 +269,9 @@ def measure_long_trace(length: int) -> tuple[float, int]:
     return time.process_time() - started, _peak()
 
 
-def _numbers_of(function: str, *arguments: int) -> tuple[float, ...]:
-    """Return the numbers that a function of this file returns in a process of its own."""
-    call = f"{function}({', '.join(map(str, arguments))})"
-    command = [sys.executable, "-c", f"from {__name__} import {function}; print(*{call})"]
-    root = Path(__file__).resolve().parents[2]
-    text = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
-    return tuple(map(float, text.split()))
-
-
 def _solving() -> Iterator[dict]:
     """Measure solving in processes of their own, since a solution is remembered."""
-    yield _row("solving the symbolic shapes of vit", [_in_a_new_process("solving") for _ in range(3)], "s", 0.5)
+    yield _row("solving the symbolic shapes of vit", _three_times(measure_solution), "s", 0.5)
 
 
 def measure_solution() -> float:
@@ -276,22 +287,22 @@ def measure_solution() -> float:
 def _deriving() -> Iterator[dict]:
     """Measure deriving in processes of their own, since a solution and a book are remembered."""
     name = "deriving and proving vit from its run, 6 blocks of 65 tokens, beyond the trace"
-    yield _row(name, [_in_a_new_process("deriving") for _ in range(3)], "s", 0.5)
+    yield _row(name, _three_times(measure_derivation), "s", 0.5)
     if zoo.available("torchvision"):
         name = "deriving torchvision's vit_b_16, proofs pending, beyond the trace, over the plain forward"
-        yield _row(name, [_in_a_new_process("deriving_library") for _ in range(3)], "× time", 3)
+        yield _row(name, _three_times(measure_library_derivation), "× time", 3)
 
 
 def _changing() -> Iterator[dict]:
     """Measure runs with a changed line: the first of its kind in a new process, and one whose outline is known."""
-    first = [_in_a_new_process("changing_first") for _ in range(3)]
+    first = _three_times(measure_first_change)
     yield _row("the first changed run of vit of its kind", first, "s", 0.8)
     model, change = tracer.load("vit"), {"block3.attention.weights": "drop_heads(1)"}
     ratios = _ratios(lambda: model.trace(change=change), model.trace)
     yield _row("a changed run of vit over a plain trace, both outlines known", ratios, "× time", 1.1)
 
 
-def changing_first() -> float:
+def measure_first_change() -> float:
     """Return the seconds of the first changed run of vit, after a plain one."""
     model = tracer.load("vit")
     model.trace()
@@ -312,7 +323,7 @@ def measure_derivation() -> float:
         return derived - _seconds(lambda: assemble(model.net, recording, **facts))
 
 
-def deriving_library() -> float:
+def measure_library_derivation() -> float:
     """Return the time of deriving the book of vit_b_16 in plain forwards, with every proof left pending."""
     spec, image = zoo.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
     net = build_seeded(spec.net, spec.sizes)
