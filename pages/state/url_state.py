@@ -323,21 +323,21 @@ def _show(name: str, value: object) -> str:
     for a choice of the visitor's.
     """
     versions = visitor().widget_versions
-    key = _versioned(name, versions.get(name, 0))
+    key = _versioned_key(name, versions.get(name, 0))
     if key in st.session_state and st.session_state[key] != value:
         versions[name] = versions.get(name, 0) + 1
-        key = _versioned(name, versions[name])
+        key = _versioned_key(name, versions[name])
     st.session_state[key] = value
     return key
 
 
 def _keep_value(name: str, key: str, **others: None) -> None:
     """Store the value of a widget in the URL, unless the widget has been replaced since."""
-    if key == _versioned(name, visitor().widget_versions.get(name, 0)):
+    if key == _versioned_key(name, visitor().widget_versions.get(name, 0)):
         keep(**{name: st.session_state[key]}, **others)
 
 
-def _versioned(name: str, version: int) -> str:
+def _versioned_key(name: str, version: int) -> str:
     return f"place {name}" + (f" {version}" if version else "")
 
 

@@ -4,7 +4,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import app
-from tests.app.test_app import SECONDS, visited
+from tests.app.test_app import SECONDS, visit
 
 APP = app.__file__
 
@@ -113,7 +113,7 @@ def test_what_is_chosen_on_a_page_is_in_its_address_and_kept_on_the_way_to_other
     ],
 )
 def test_a_wrong_place_in_an_address_is_quoted(page, places, expected):
-    at = visited(page, **places)
+    at = visit(page, **places)
     ((name, value),) = places.items()
     (said,) = [one.value for one in at.main.warning]
     assert said.startswith(f"This page has no {name.replace('inside', 'step')} '{value}', expected ") and said.endswith(
@@ -122,7 +122,7 @@ def test_a_wrong_place_in_an_address_is_quoted(page, places, expected):
 
 
 def test_right_places_in_an_address_are_not_quoted():
-    assert not visited("attention", head="rollout", block="6", query="64", scale="log").main.warning
-    assert not visited("mask", query="64", head="3", block="6").main.warning
-    assert not visited("operations", open="modules_0-3.18").main.warning
-    assert not visited("operations", open="ops_99").main.warning  # of another zoom
+    assert not visit("attention", head="rollout", block="6", query="64", scale="log").main.warning
+    assert not visit("mask", query="64", head="3", block="6").main.warning
+    assert not visit("operations", open="modules_0-3.18").main.warning
+    assert not visit("operations", open="ops_99").main.warning  # of another zoom

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tests.app.test_app import film_of, text, upload
-from tests.app.test_models_in_app import chosen
+from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
 from tracer.figures import palette
 
 
 def test_each_word_of_the_caption_shows_where_it_looked():
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     words, which = at.main.button_group[0], at.main.button_group[1]
     assert words.options[:3] == ["a₁", "large₂", "red₃"] and words.options[-1] == r"next\: \<end\>₁₁"
     assert which.options == ["block 4, head 3", "block 4, the mean of its heads"]
@@ -29,7 +29,7 @@ def test_each_word_of_the_caption_shows_where_it_looked():
 
 
 def test_words_of_a_text_of_ones_own_are_not_taken_for_the_caption():
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     assert at.main.button_group[0].label == "Show the attention behind this word"
     at.text_area[0].set_value("a small blue star").run()
     words = at.main.button_group[0]
@@ -38,7 +38,7 @@ def test_words_of_a_text_of_ones_own_are_not_taken_for_the_caption():
 
 
 def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     assert [tab.label for tab in at.tabs] == [
         "The full path",
         "What the model sees",
@@ -54,18 +54,18 @@ def test_a_caption_comes_first_and_the_rest_of_it_stands_beside_the_whole_way():
     assert "Attention behind the word" in [head.value for head in behind.header]
     assert "Does the word come from the picture? Test it" in [head.value for head in behind.header]
     assert [button.label for button in write.button] == ["Write the caption again"]
-    assert [tab.label for tab in chosen("nanogpt").tabs] == ["The full path", "The answer as it forms"]
+    assert [tab.label for tab in open_model("nanogpt").tabs] == ["The full path", "The answer as it forms"]
 
 
 def test_a_caption_that_is_not_finished_is_shown_with_its_next_word():
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     assert not at.main.get("plotly_chart")
     at.text_area[0].set_value("a large red").run()
     assert "What comes next is “circle”" in film_of(at)["beats"][-1]["sentence"]
 
 
 def test_a_saved_caption_has_its_next_word_and_nothing_to_write(tmp_path):
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     run = at.session_state["visitor"].run()
     run.save(path := tmp_path / "run.safetensors")
     upload(at, path.read_bytes(), "run.safetensors")
@@ -77,7 +77,7 @@ NO_CAPTIONS = {"kind": "caption"}, {"kind": "caption", "caption": "a"}, {"kind":
 
 @pytest.mark.parametrize("result", cases(NO_CAPTIONS, NO_CAPTIONS[1:]))
 def test_a_saved_caption_that_is_none_is_named(tmp_path, result):
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     replace(at.session_state["visitor"].run(), result=result).save(path := tmp_path / "run.safetensors")
     upload(at, path.read_bytes(), "run.safetensors")
     assert ("can’t be read" in text(at)) == (result["kind"] == "caption")
@@ -85,7 +85,7 @@ def test_a_saved_caption_that_is_none_is_named(tmp_path, result):
 
 
 def test_one_sentence_alone_is_said_to_win_always():
-    at, said = chosen("clip"), "only one sentence to choose from: a softmax over one choice is always 100 %"
+    at, said = open_model("clip"), "only one sentence to choose from: a softmax over one choice is always 100 %"
     assert said not in text(at)
     at.text_area[0].set_value("a green star").run()
     assert not at.exception and said in text(at)
@@ -93,7 +93,7 @@ def test_one_sentence_alone_is_said_to_win_always():
 
 
 def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
-    at = chosen("segmenter")
+    at = open_model("segmenter")
     chart = lambda: json.loads(at.main.get("plotly_chart")[0].proto.spec)  # noqa: E731
     assert chart()["data"][0]["opacity"] == 1 and len(chart()["layout"]["images"]) == 1
     assert any(entry["name"].startswith("circle") for entry in chart()["data"][1:])
@@ -102,7 +102,7 @@ def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
 
 
 def test_the_overview_shows_which_patches_the_encoder_saw():
-    at = chosen("mae")
+    at = open_model("mae")
     visible = at.session_state["visitor"].run().result["visible"]
     assert f"the encoder saw {len(visible)} of 64 patches" in text(at)
     titles = [element.value for element in at.main.markdown if element.value.startswith("**")]
@@ -117,7 +117,7 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
 
 @pytest.mark.parametrize("sample", ["scratch", "no defect"])
 def test_a_prediction_error_is_shown_on_the_scale_that_is_said(sample):
-    at = chosen("mae")
+    at = open_model("mae")
     at.pills[0].set_value(sample).run()
     result = at.session_state["visitor"].run().result
     most = max(map(max, result["anomaly"]))

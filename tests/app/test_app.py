@@ -31,7 +31,7 @@ def picture(kind: str = "JPEG", size: tuple[int, int] = (60, 40), seed: int = 0)
     return file.getvalue()
 
 
-def opened(page: str = "") -> AppTest:
+def open_page(page: str = "") -> AppTest:
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).run()
     if page:
         at.switch_page(page).run()
@@ -39,7 +39,7 @@ def opened(page: str = "") -> AppTest:
     return at
 
 
-def visited(page: str, **places: str) -> AppTest:
+def visit(page: str, **places: str) -> AppTest:
     """Page as it opens at an address that says these places."""
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page(f"pages/{page}.py")
     for name, place in places.items():
@@ -75,7 +75,7 @@ def test_pages_are_found_in_order():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_opens_on_the_sample(page):
-    at = opened(page)
+    at = open_page(page)
     assert at.title
     assert not at.error
     legend = next(each.value for each in at.sidebar.markdown if each.value.startswith("$B = 1$ — batch")).split("\n\n")
@@ -92,13 +92,13 @@ def test_a_new_page_is_one_file(tmp_path):
 
 
 def test_overview_says_what_the_model_knows():
-    at = opened()
+    at = open_page()
     assert "only 10 classes: airplane" in text(at)
     assert "32 × 32 pixels" in text(at)
 
 
 def test_a_photo_replaces_the_sample_and_holds_on_all_pages():
-    at = upload(opened(), picture(), "mine.jpg")
+    at = upload(open_page(), picture(), "mine.jpg")
     assert "Your photo: mine.jpg" in text(at)
     for page in PAGES:
         at.switch_page(page).run()
@@ -108,7 +108,7 @@ def test_a_photo_replaces_the_sample_and_holds_on_all_pages():
 
 
 def test_one_click_leads_back_to_the_sample():
-    at = upload(opened(), picture(), "mine.jpg")
+    at = upload(open_page(), picture(), "mine.jpg")
     next(button for button in at.button if button.label == "Back to the sample").click().run()
     assert "mine.jpg" not in text(at)
     assert at.session_state["visitor"].user_input.kind == "sample"
@@ -126,7 +126,7 @@ def test_one_click_leads_back_to_the_sample():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_refused_file_leaves_what_was_there(data, name):
-    at = upload(opened(), picture(), "mine.jpg")
+    at = upload(open_page(), picture(), "mine.jpg")
     upload(at, data, name)
     assert len(at.error) == 1
     assert name in at.error[0].value
@@ -136,7 +136,7 @@ def test_a_refused_file_leaves_what_was_there(data, name):
 
 
 def test_a_refusal_does_not_follow_the_visitor():
-    at = upload(opened(), b"hello", "words.txt")
+    at = upload(open_page(), b"hello", "words.txt")
     assert "words.txt" in at.error[0].value
     assert at.run().error
     at.switch_page("pages/trace.py").run()
@@ -145,7 +145,7 @@ def test_a_refusal_does_not_follow_the_visitor():
 
 @pytest.mark.parametrize("page", cases(PAGES, (PAGES[0], "pages/mask.py")))
 def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
-    at = opened(page)
+    at = open_page(page)
     at.sidebar.selectbox[0].set_value("nanogpt").run()
     at.text_area[0].set_value("To be").run()
     at.text_area[0].set_value("^^").run()
@@ -157,7 +157,7 @@ def test_a_text_that_can_not_be_read_is_refused_and_the_last_one_stays(page):
 
 @pytest.mark.parametrize("own", [False, True])
 def test_who_cancels_a_new_text_goes_back_to_the_text_that_was_there(own):
-    at = opened()
+    at = open_page()
     if own:
         upload(at, picture(), "mine.jpg")
     at.selectbox[0].set_value("vit-text" if own else "nanogpt").run()
@@ -182,7 +182,7 @@ def test_an_unreadable_text_in_the_address_leaves_the_sample():
 
 
 def test_the_answer_says_how_many_classes_its_bars_leave_out():
-    at = opened()
+    at = open_page()
     assert "The bars are the softmax of the logits over 10 classes." in text(at)  # the film draws those that fit
     at.selectbox[0].set_value("nanogpt").run()
     assert "The bars are the softmax of the logits over 65 characters." in text(at)
@@ -191,9 +191,9 @@ def test_the_answer_says_how_many_classes_its_bars_leave_out():
 
 
 def test_a_saved_run_opens_on_all_pages(tmp_path):
-    at = upload(opened(), picture(size=(40, 60)), "mine.jpg")
+    at = upload(open_page(), picture(size=(40, 60)), "mine.jpg")
     at.session_state["visitor"].run().save(path := tmp_path / "run.safetensors")
-    other = upload(opened(), path.read_bytes(), "run.safetensors")
+    other = upload(open_page(), path.read_bytes(), "run.safetensors")
     for page in PAGES:
         other.switch_page(page).run()
         assert not other.exception
@@ -213,7 +213,7 @@ BARE_RUN = {"ops": LOOSE_OPS, "steps": (), "attentions": (), "picture": None, "r
 def test_any_run_opens_on_all_pages(tmp_path, changes):
     """A stranger's file: awkward strings, lost attention, missing parts."""
     handmade.sample(**changes).save(path := tmp_path / "run.safetensors")
-    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    at = upload(open_page(), path.read_bytes(), "run.safetensors")
     for page in PAGES:
         at.switch_page(page).run()
         assert not at.exception, page
@@ -233,8 +233,8 @@ def test_sizes_in_sentences_are_set_as_mathematics():
 
 
 def test_a_photo_stays_with_its_visitor():
-    upload(opened(), picture(), "mine.jpg")
-    other = opened()
+    upload(open_page(), picture(), "mine.jpg")
+    other = open_page()
     assert "mine.jpg" not in text(other)
     assert other.session_state["visitor"].user_input.kind == "sample"
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import tracer
-from tests.attention.test_attention_followed import traced, with_sinks, written_out
-from tests.figures.test_maps import unpacked
+from tests.attention.test_attention_followed import trace_attention, with_sinks, written_out
+from tests.figures.test_maps import unpack
 from tracer.figures.attention import attention_payload
 from tracer.figures.graph.overview_svg import pipeline
 
@@ -178,5 +178,5 @@ def test_blocks_are_said_to_have_weights_of_their_own_where_they_have(kind):
 
 @pytest.mark.parametrize(("spelled", "whole"), [(written_out, True), (with_sinks, False)])
 def test_rows_are_said_to_sum_to_one_where_they_do(spelled, whole):
-    trace, _ = traced(spelled)
-    assert unpacked(attention_payload.pack(trace, [0]))[0]["whole"] is whole
+    trace, _ = trace_attention(spelled)
+    assert unpack(attention_payload.pack(trace, [0]))[0]["whole"] is whole

@@ -14,10 +14,10 @@ from starlette.requests import Request
 
 import tracer
 from pages.jobs import background_checks, run_cache, single_flight
-from tests.app.test_app import opened, upload
+from tests.app.test_app import open_page, upload
 from tests.app.test_server import picture
-from tests.app.test_stepping import sent
-from tests.support.serving import awaited
+from tests.app.test_stepping import page_payload
+from tests.support.serving import run_in_thread
 from tracer import cli, verify
 from tracer.export import render
 from tracer.figures import handout
@@ -33,7 +33,7 @@ SCORES = "block1.attention.scores"
 
 
 def proof_text(at, step: str = SCORES) -> str:
-    return "".join(text for _, text in sent(at)[1]["details"][step]["proof"])
+    return "".join(text for _, text in page_payload(at)[1]["details"][step]["proof"])
 
 
 def component(at, name: str) -> str:
@@ -42,13 +42,13 @@ def component(at, name: str) -> str:
     return next((proto.json or proto.bytes.decode(errors="replace") for proto in found), "")
 
 
-def asked(word: str) -> int:
+def response_status(word: str) -> int:
     """Status that a browser gets that asks for the check."""
 
     async def receive() -> dict:
         return {"type": "http.request", "body": word.encode(), "more_body": False}
 
-    return awaited(
+    return run_in_thread(
         background_checks.receive(Request({"type": "http", "method": "POST", "headers": []}, receive))
     ).status_code
 
@@ -81,27 +81,27 @@ def nothing_known(monkeypatch):
 
 
 def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
-    at = opened("pages/trace.py")
-    facts = sent(at)[0]
+    at = open_page("pages/trace.py")
+    facts = page_payload(at)[0]
     assert facts["checking"] and json.loads(component(at, "checked")) == {
         "path": background_checks.PATH,
         "token": facts["token"],
     }
     assert "other runs" not in proof_text(at)
-    assert (asked(facts["token"]), asked("guessed"), asked("x" * 200)) == (202, 404, 413)
+    assert (response_status(facts["token"]), response_status("guessed"), response_status("x" * 200)) == (202, 404, 413)
     nothing_known.set()
     background_checks.wait(("vit", ()))
-    assert asked(facts["token"]) == 204
+    assert response_status(facts["token"]) == 204
     at.run()
-    facts, header, _ = sent(at)
-    assert not facts["checking"] and not component(at, "checked") and asked(facts["token"]) == 204
+    facts, header, _ = page_payload(at)
+    assert not facts["checking"] and not component(at, "checked") and response_status(facts["token"]) == 204
     proofs = ["".join(text for _, text in detail["proof"]) for detail in header["details"].values()]
     assert len(proofs) == 91 and all("As printed, it also holds on 3 other runs" in proof for proof in proofs)
 
 
 def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_known):
     nothing_known.set()
-    pages = [opened("pages/trace.py") for _ in range(2)]
+    pages = [open_page("pages/trace.py") for _ in range(2)]
     background_checks.wait(("vit", ()))
     for number, at in enumerate(pages):
         upload(at, picture("PNG", (40, 30), number), f"{number}.png")
@@ -123,8 +123,8 @@ def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
     found["cls"] = found["cls"]._replace(checked=3, unseen=(r"\mathbf{X}",))
     found["logits"] = found["logits"]._replace(latex="another line")
     monkeypatch.setattr(background_checks, "find", lambda key: found)
-    at = opened("pages/trace.py")
-    details = sent(at)[1]["details"]
+    at = open_page("pages/trace.py")
+    details = page_payload(at)[1]["details"]
     assert Counter(detail["verdict"] for detail in details.values()) == {"proven": 90, "disproven": 1}
     assert proof_text(at).startswith("Disproven. It does not hold on another run")
     assert "This check does not test" in proof_text(at, "cls")
@@ -132,7 +132,7 @@ def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
 
 
 @pytest.fixture
-def refuted(monkeypatch):
+def contradict_models(monkeypatch):
     """Other runs contradict the scores, the weights and the answer of every model."""
     found = tracer.load("vit").trace()
     found = replace(found, steps=tuple(replace(step, checked=3) for step in found.steps))
@@ -145,17 +145,17 @@ def refuted(monkeypatch):
     return found, len(wrong & results.keys())
 
 
-def test_every_page_counts_a_line_that_other_runs_contradict_as_disproven(refuted):
-    found, count = refuted
-    at = opened("pages/overview.py")
+def test_every_page_counts_a_line_that_other_runs_contradict_as_disproven(contradict_models):
+    found, count = contradict_models
+    at = open_page("pages/overview.py")
     (label,) = [part.label for part in at.expander if part.label.startswith("What this run proves")]
     assert label.endswith(f"{len(found.steps) - count} of {len(found.steps)} equations")
     assert f"{count} of the equations do not give what the model computed" in at.error[0].value
     assert "✕ disproven on another run" in component(at, "film")
     for page in ("attention", "mask"):
         name = {"attention": "attention_map", "mask": "mask"}[page]
-        assert r"\u2715 disproven" in component(opened(f"pages/{page}.py"), name), page
-    at = opened("pages/operations.py")
+        assert r"\u2715 disproven" in component(open_page(f"pages/{page}.py"), name), page
+    at = open_page("pages/operations.py")
     at.segmented_control[0].set_value("steps").run()
     assert component(at, "operations").count("disproven on another run") == count
     run = background_checks.apply(("vit", ()), at.session_state["visitor"].run())
@@ -180,11 +180,11 @@ def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch,
 
     monkeypatch.setattr(run_cache, "of_first_sample", fails)
     nothing_known.set()
-    at = opened("pages/trace.py")
+    at = open_page("pages/trace.py")
     background_checks.wait(("vit", ()))
     at.run()
     assert proof_text(at).endswith("It was not checked on other runs (no such sample).")
-    assert {detail["verdict"] for detail in sent(at)[1]["details"].values()} == {"proven"}
+    assert {detail["verdict"] for detail in page_payload(at)[1]["details"].values()} == {"proven"}
 
 
 def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
@@ -195,8 +195,8 @@ def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
             small.setattr(bounded, bound, 1000)
             assert "more than is done unasked" in bounded.check(run).step("logits").replayed
             small.setattr(background_checks, "find", lambda key: pytest.fail("it is too large"))
-            at = opened("pages/trace.py")
-            assert not sent(at)[0]["checking"] and "In Python, trace.check() does it." in proof_text(at)
+            at = open_page("pages/trace.py")
+            assert not page_payload(at)[0]["checking"] and "In Python, trace.check() does it." in proof_text(at)
 
 
 def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatch):

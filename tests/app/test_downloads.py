@@ -9,13 +9,13 @@ from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 from pages.server import downloads
 from pages.ui import sidebar
 from tests.support.handmade import sample
-from tests.support.serving import awaited
+from tests.support.serving import run_in_thread
 from tracer.record import serialization
 from tracer.utils.error_text import quote
 
 
 @pytest.fixture
-def pressed(monkeypatch):
+def press_download(monkeypatch):
     """What comes back when the button of a file is pressed that this makes."""
     monkeypatch.setattr(DeferredFileHandler, "handle", DeferredFileHandler.handle)
     downloads.say_why()
@@ -24,26 +24,26 @@ def pressed(monkeypatch):
     def press(make):
         request = BackendOperationRequest(request_id="7")
         request.deferred_file.file_id = files.add_deferred(make, "text/plain", "0.1", "run.txt")
-        return awaited(DeferredFileHandler(lambda: files).handle(request, "session"))
+        return run_in_thread(DeferredFileHandler(lambda: files).handle(request, "session"))
 
     return press
 
 
-def test_a_file_is_made(pressed):
-    answer = pressed(lambda: b"seven")
+def test_a_file_is_made(press_download):
+    answer = press_download(lambda: b"seven")
     assert answer.request_id == "7" and not answer.error_msg
     assert answer.deferred_file.url.startswith("/media/")
 
 
-def test_a_run_that_can_not_be_saved_says_why(pressed, monkeypatch):
+def test_a_run_that_can_not_be_saved_says_why(press_download, monkeypatch):
     monkeypatch.setattr(serialization, "MAX_BYTES", 1000)
     trace = sample()
-    said = pressed(lambda: sidebar._file(None, trace)).error_msg
+    said = press_download(lambda: sidebar._file(None, trace)).error_msg
     assert said.startswith(f"This run of {quote(trace.model)} can't be saved: it would take ") and said.endswith(
         "1,000."
     )
 
 
-def test_of_any_other_error_nothing_is_told(pressed):
-    said = pressed(lambda: [][0]).error_msg
+def test_of_any_other_error_nothing_is_told(press_download):
+    said = press_download(lambda: [][0]).error_msg
     assert said == "This file could not be made: the server’s log says why."

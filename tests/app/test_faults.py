@@ -15,7 +15,7 @@ import app
 from pages.jobs import run_cache
 from pages.server import app_factory
 from tests.faults import commands
-from tests.security.test_load import finished
+from tests.security.test_load import run_coroutine
 from tests.support.serving import ROOT
 from tracer.utils import atomic_write
 
@@ -43,10 +43,10 @@ def test_a_pipe_is_written_to_and_a_link_is_followed(tmp_path):
 def test_a_write_that_is_broken_off_leaves_the_file_of_before_and_no_other(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"of before")
 
-    def ended(*paths):
+    def raise_exit(*paths):
         raise SystemExit(143)
 
-    monkeypatch.setattr(atomic_write.os, "replace", ended)
+    monkeypatch.setattr(atomic_write.os, "replace", raise_exit)
     with pytest.raises(SystemExit):
         atomic_write.write(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_bytes() == b"of before"
@@ -71,12 +71,12 @@ def test_the_file_of_a_visitor_is_not_put_on_a_disk():
     data = bytes(3 << 20)
     head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.png"\r\n\r\n'
 
-    async def sent():
+    async def body_chunks():
         yield head + data + b"\r\n--x--\r\n"
         yield b""
 
     headers = Headers({"content-type": "multipart/form-data; boundary=x"})
-    form = finished(MultiPartParser(headers, sent()).parse())
+    form = run_coroutine(MultiPartParser(headers, body_chunks()).parse())
     assert form["file"].size == len(data) and not form["file"].file._rolled
 
 
@@ -89,10 +89,10 @@ def test_the_command_line_leaves_signals_of_a_program_that_calls_it_alone(capsys
 
 
 def test_a_model_without_its_weights_is_a_sentence_on_its_page(monkeypatch):
-    def gone(*chosen):
+    def raise_missing(*chosen):
         raise ValueError("weights 'nanogpt.safetensors' can't be read: No such file or directory")
 
-    monkeypatch.setattr(run_cache, "load", gone)
+    monkeypatch.setattr(run_cache, "load", raise_missing)
     at = AppTest.from_file(app.__file__, default_timeout=120)
     at.query_params["model"], at.query_params["text"] = "nanogpt", "To be"
     at.run()

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from pages.jobs import run_cache
 from pages.state import library_models
-from tests.app.test_app import PAGES, opened, text, upload, visited
+from tests.app.test_app import PAGES, open_page, text, upload, visit
 from tests.support.sweeping import cases
 from tracer import zoo
 from tracer.tracing.trim import lighten
@@ -21,7 +21,7 @@ from tracer.zoo.hf import hub
 from tracer.zoo.vision import torchvision_models
 
 
-def typed(at: AppTest, name: str) -> AppTest:
+def type_name(at: AppTest, name: str) -> AppTest:
     """Types a name into the box; AppTest knows only names that are in the list."""
     box = at.sidebar.selectbox[0]
     if name not in box.options:
@@ -42,15 +42,15 @@ def labels(at: AppTest) -> list[str]:
 
 
 def test_examples_of_the_libraries_stand_beside_our_own():
-    options = opened().sidebar.selectbox[0].options
+    options = open_page().sidebar.selectbox[0].options
     assert {"vit", "nanogpt", "torchvision:vit_b_16", "hf:bert"} <= set(options)
     assert options.index("vit") < options.index("hf:bert")
 
 
 def test_nothing_is_loaded_before_the_visitor_agrees(monkeypatch):
-    at, asked = opened(), []
+    at, asked = open_page(), []
     monkeypatch.setattr(tracer, "load", lambda name, **config: asked.append(name), raising=False)
-    typed(at, "torchvision:vit_b_16")
+    type_name(at, "torchvision:vit_b_16")
     assert asked == [] and at.sidebar.selectbox[0].value == "vit" and at.session_state["model"] == "vit"
     assert "86.6 million parameters, 346 MB of memory." in text(at)
     assert "Nothing is downloaded" in text(at)
@@ -72,21 +72,21 @@ def test_nothing_is_loaded_before_the_visitor_agrees(monkeypatch):
     ],
 )
 def test_an_unknown_name_is_refused_in_a_sentence_and_nothing_is_lost(name, said):
-    at = opened()
+    at = open_page()
     before = [head.value for head in at.main.header]
-    typed(at, name)
+    type_name(at, name)
     assert len(at.error) == 1 and said in at.error[0].value and "![" not in at.error[0].value
     assert at.sidebar.selectbox[0].value == "vit" and [head.value for head in at.main.header] == before
 
 
 def test_what_is_too_large_for_memory_is_refused_before_it_is_loaded(monkeypatch):
     monkeypatch.setenv("TRACER_MODEL_GB", "0.1")
-    at = typed(opened(), "torchvision:vit_b_16")
+    at = type_name(open_page(), "torchvision:vit_b_16")
     assert "TRACER_MODEL_GB" in at.error[0].value and "Load it" not in labels(at)
 
 
 def test_a_model_that_fails_to_load_leaves_the_one_before(monkeypatch):
-    at = typed(opened(), "torchvision:vit_b_32")
+    at = type_name(open_page(), "torchvision:vit_b_32")
 
     def broken(*given, **named):
         raise RuntimeError("the file ends\nearly")
@@ -108,7 +108,7 @@ def test_folders_of_the_server_stay_closed_whatever_the_visitor_states(name, mon
         "context",
         type("Context", (), {"url": "http://localhost:8501", "ip_address": None, "cookies": {}}),
     )
-    at = typed(opened(), name)
+    at = type_name(open_page(), name)
     said = at.error[0].value
     assert ("model hub" in said or "is not on this machine" in said) and "Load it" not in labels(at)
 
@@ -139,7 +139,7 @@ def test_a_family_is_one_whatever_folder_is_named_like_it(tmp_path, monkeypatch)
 
 def test_the_operator_may_open_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACER_FOLDERS", "1")
-    at = typed(opened(), f"hf:{tmp_path}")
+    at = type_name(open_page(), f"hf:{tmp_path}")
     assert "is not a folder with a config.json" in at.error[0].value
     monkeypatch.setenv("TRACER_FOLDERS", "0")
     assert not library_models.folders_allowed()
@@ -152,7 +152,7 @@ def test_two_models_of_libraries_at_most_are_kept():
 
 @pytest.mark.sweep
 def test_bert_opens_on_every_page_and_its_weights_are_named():
-    at = press(typed(opened(), "hf:bert"), "Load it")
+    at = press(type_name(open_page(), "hf:bert"), "Load it")
     assert at.sidebar.selectbox[0].value == "hf:bert" and not at.error
     for page in PAGES:
         at.switch_page(page).run()
@@ -165,16 +165,16 @@ def test_bert_opens_on_every_page_and_its_weights_are_named():
     press(at.switch_page("pages/operations.py").run(), "Run both paths")
     said = next(box.value for box in at.success if "The outputs differ by at most" in box.value)
     assert "the attention weights by" in said
-    typed(at, "vit")
+    type_name(at, "vit")
     assert "Weights:" not in text(at) and at.sidebar.selectbox[0].value == "vit"
-    typed(at, "hf:bert")
+    type_name(at, "hf:bert")
     assert "Load it" not in labels(at) and at.sidebar.selectbox[0].value == "hf:bert"
 
 
 def test_a_family_without_a_tokenizer_says_what_its_tokens_are(tmp_path):
     run = tracer.load("hf:gpt2", **zoo.tiny("hf:gpt2")).trace()
     run.save(tmp_path / "run.safetensors")
-    at = upload(opened(), (tmp_path / "run.safetensors").read_bytes(), "run.safetensors")
+    at = upload(open_page(), (tmp_path / "run.safetensors").read_bytes(), "run.safetensors")
     assert not at.exception and "This model has no tokenizer here, because the name of a family has none" in text(at)
     assert f"The {len(run.words)} bytes of the text are used as token ids" in text(at)
     (film,) = [part.proto for part in at.get("bidi_component") if part.proto.component_name == "film"]
@@ -186,7 +186,7 @@ def test_a_family_without_a_tokenizer_says_what_its_tokens_are(tmp_path):
 
 @pytest.mark.sweep
 def test_vit_b_16_opens_on_every_page_and_both_paths_run():
-    at = press(typed(opened(), "torchvision:vit_b_16"), "Load it")
+    at = press(type_name(open_page(), "torchvision:vit_b_16"), "Load it")
     for page in PAGES:
         at.switch_page(page).run()
         assert not at.exception and not at.error, page
@@ -214,7 +214,7 @@ def test_a_partial_textbook_says_its_share(tmp_path):
     step = run.steps[:1]
     loose = tuple(op if op.step == step[0].id else type(op)(**{**_fields(op), "step": None}) for op in run.ops)
     handmade.sample(steps=step, ops=loose).save(path := tmp_path / "run.safetensors")
-    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    at = upload(open_page(), path.read_bytes(), "run.safetensors")
     assert "The steps cover 50 % of the operations that compute" in text(at)
 
 
@@ -225,7 +225,7 @@ def _fields(op) -> dict:
 def test_a_saved_run_of_anybodys_module_is_sensible_on_every_page(tmp_path):
     net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     tracer.trace(net, torch.randn(3, 4)).save(path := tmp_path / "run.safetensors")
-    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    at = upload(open_page(), path.read_bytes(), "run.safetensors")
     assert at.title[0].value == "A run of Sequential"
     for page in PAGES:
         at.switch_page(page).run()
@@ -279,7 +279,7 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
 def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
     """A net without attention, one of sound, which no visitor gives, and one whose patches lie nowhere on the photo."""
     monkeypatch.setattr(library_models, "suggestions", lambda: ["vit", name])  # AppTest knows only names in the list
-    at = press(typed(opened(), name), "Load it")
+    at = press(type_name(open_page(), name), "Load it")
     assert at.sidebar.selectbox[0].value == name and not at.error, [one.value for one in at.error]
     for page in PAGES:
         at.switch_page(page).run()
@@ -291,7 +291,7 @@ def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
 def test_an_address_keeps_its_place_while_its_model_waits_for_a_yes():
     """No run of another model is shown below the question, which would take the place for one of its own."""
     place = {"model": "torchvision:squeezenet1_1", "zoom": "ops", "op": "7"}
-    at = visited("operations", **place)
+    at = visit("operations", **place)
     assert "Load it" in labels(at) and not at.title and not at.warning and at.query_params == place
     press(at, "Load it")
     assert not at.warning and [title.value for title in at.title] == ["Every operation that ran"]
@@ -299,6 +299,6 @@ def test_an_address_keeps_its_place_while_its_model_waits_for_a_yes():
 
 
 def test_a_no_to_the_model_of_an_address_shows_what_there_was():
-    at = press(visited("trace", model="torchvision:squeezenet1_1", step="nothing"), "Not now")
+    at = press(visit("trace", model="torchvision:squeezenet1_1", step="nothing"), "Not now")
     assert [title.value for title in at.title] == ["Step by step"] and not at.warning
     assert at.query_params == {"model": "vit"}

@@ -17,7 +17,7 @@ from tracer import models
 TEXT = [name for name in models.names() if models.takes(name) == ("text",)]
 
 
-def chosen(model: str, page: str = "pages/overview.py") -> AppTest:
+def open_model(model: str, page: str = "pages/overview.py") -> AppTest:
     at = AppTest.from_file(app.__file__, default_timeout=SECONDS)
     at.session_state["model"] = model
     at.run()
@@ -31,7 +31,7 @@ def test_models_stand_in_the_order_in_which_they_are_taught():
     course = tuple(models.COURSE)
     assert models.names()[: len(course)] == course, "a model that COURSE names is gone"
     assert models.names()[0] == FIRST_MODEL
-    assert chosen("nanogpt").sidebar.selectbox[0].options[: len(models.COURSE)] == list(models.COURSE)
+    assert open_model("nanogpt").sidebar.selectbox[0].options[: len(models.COURSE)] == list(models.COURSE)
     assert [model["name"] for model in models.describe()][: len(models.COURSE)] == list(models.COURSE)
 
 
@@ -55,13 +55,13 @@ def test_a_model_that_the_course_does_not_have_stands_at_the_end(monkeypatch):
 @pytest.mark.parametrize("model", cases(models.names(), ("vit-text", "segmenter")))
 def test_every_model_opens_on_every_page(model):
     for page in PAGES:
-        at = chosen(model, page)
+        at = open_model(model, page)
         assert not at.error and at.title, page
         assert "can’t be read" not in text(at)
 
 
 def test_a_text_of_ones_own_is_run_and_kept_on_all_pages():
-    at = chosen("nanogpt")
+    at = open_model("nanogpt")
     at.text_area[0].set_value("To be, or not").run()
     assert not at.exception and not at.error
     assert at.session_state["visitor"].run().words == tuple("To be, or not")
@@ -71,7 +71,7 @@ def test_a_text_of_ones_own_is_run_and_kept_on_all_pages():
 
 
 def test_a_text_that_the_model_cannot_read_is_refused_in_a_sentence():
-    at = chosen("nanogpt")
+    at = open_model("nanogpt")
     at.text_area[0].set_value("naïve").run()
     assert not at.exception
     assert len(at.error) == 1 and "'ï'" in at.error[0].value
@@ -79,7 +79,7 @@ def test_a_text_that_the_model_cannot_read_is_refused_in_a_sentence():
 
 @pytest.mark.parametrize("model", TEXT)
 def test_a_photo_for_a_model_of_text_is_refused_and_nothing_is_lost(model):
-    at = chosen(model)
+    at = open_model(model)
     before = text(at)
     upload(at, picture(), "cat.jpg")
     assert f"{model} takes no photo" in at.error[0].value
@@ -87,16 +87,16 @@ def test_a_photo_for_a_model_of_text_is_refused_and_nothing_is_lost(model):
 
 
 def test_samples_suit_the_model():
-    assert chosen("mae").pills[0].options[0] == "scratch"
-    assert chosen("segmenter").pills[0].options[0] == "scene"
-    at = chosen("vit")
+    assert open_model("mae").pills[0].options[0] == "scratch"
+    assert open_model("segmenter").pills[0].options[0] == "scene"
+    at = open_model("vit")
     at.selectbox[0].set_value("mae").run()
     assert not at.exception and at.pills[0].value == "scratch"
 
 
 @pytest.mark.parametrize("model", ["vit", "vit-note"])
 def test_a_sample_that_is_none_of_the_classes_is_said_to_be_none(model):
-    at = chosen(model)
+    at = open_model(model)
     assert "none of the classes" not in text(at)
     at.pills[0].set_value("astronaut").run()
     assert not at.exception
@@ -118,7 +118,7 @@ ALWAYS = {("vit", "photo"), ("nanogpt", "text"), ("vit-text", "sample")}
     ("first", "kind"), cases([(first, kind) for first in ("vit", "nanogpt", "vit-text") for kind in KINDS], ALWAYS)
 )
 def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kind):
-    at = KINDS[kind](chosen(first))
+    at = KINDS[kind](open_model(first))
     given = at.session_state["visitor"].user_input
     for other in (*models.names(), first):
         at.selectbox[0].set_value(other).run()
@@ -130,7 +130,7 @@ def test_any_model_can_follow_any_other_and_what_was_given_comes_back(first, kin
 
 
 def test_a_widget_of_the_model_that_was_left_may_speak_late():
-    at = chosen("nanogpt")
+    at = open_model("nanogpt")
     at.selectbox[0].set_value("vit").run()
     at.pills[0].set_value("bird")
     at.selectbox[0].set_value("nanogpt").run()
@@ -140,7 +140,7 @@ def test_a_widget_of_the_model_that_was_left_may_speak_late():
 @pytest.mark.parametrize("model", cases(("vit", "vit-text", "segmenter", "clip", "mae"), ("vit", "clip")))
 def test_a_model_of_drawings_that_is_shown_a_photo_says_what_it_learned_from(model):
     said = f"{model} was {models.origin(model)}"
-    at = chosen(model)
+    at = open_model(model)
     assert not at.warning
     upload(at, picture(), "mine.jpg")
     drawn = "drawn" in models.card(model)["data"] or model == "mae"
@@ -148,40 +148,40 @@ def test_a_model_of_drawings_that_is_shown_a_photo_says_what_it_learned_from(mod
 
 
 def test_bold_letters_that_are_sizes_too_are_told_apart_in_the_legend():
-    said = "\n\n".join(element.value for element in chosen("vit").sidebar.markdown)
+    said = "\n\n".join(element.value for element in open_model("vit").sidebar.markdown)
     assert "Bold letters are tensors, not sizes: **H**, **W**, **P**, **K**." in said
-    said = "\n\n".join(element.value for element in chosen("nanogpt").sidebar.markdown)
+    said = "\n\n".join(element.value for element in open_model("nanogpt").sidebar.markdown)
     assert "not sizes: **V**." in said
 
 
 @pytest.mark.parametrize("model", cases(models.names(), ("vit-note", "nanogpt", "clip")))
 def test_the_overview_says_of_every_model_what_it_is_and_what_it_learned(model):
-    at = chosen(model)
+    at = open_model(model)
     (said,) = [one.value for one in (*at.info, *at.markdown) if one.value.startswith(models.summary(model)[:30])]
     assert ("It has learned nothing" in said) == (models.card(model) is None)
 
 
 def test_random_weights_are_said_before_anything_they_answer():
-    at = chosen("vit-note")
+    at = open_model("vit-note")
     assert film_of(at)["beats"][-1]["title"].startswith("What random weights say: ")
     assert any("It has learned nothing" in element.value for element in at.info)
 
 
 def test_the_legend_leaves_out_the_sizes_that_a_run_does_not_have():
-    assert "reach" not in text(chosen("transformer"))
+    assert "reach" not in text(open_model("transformer"))
     run = models.load("transformer", positions="relative").trace()
     assert "R" in [size.name for size in run.symbols]
 
 
 def test_the_least_certain_place_is_named_and_fill_tokens_only_where_they_are():
-    at = chosen("transformer")
+    at = open_model("transformer")
     assert "The least certain, “" in text(at) and "too short" not in text(at)
     at.sidebar.text_area[0].set_value("abc").run()
     assert "too short is padded with “·”" in text(at)
 
 
 def test_what_goes_in_and_what_comes_out_stand_in_the_film():
-    film = film_of(chosen("transformer"))
+    film = film_of(open_model("transformer"))
     assert "".join(mark for _, mark, *_ in film["streams"][0]["lanes"]) == "reverse␣this␣one"
     assert "".join(film["answer"]["tokens"]) == "eno␣siht␣esrever"
 
@@ -205,23 +205,23 @@ def test_a_bad_model_in_the_address_is_a_sentence():
 
 
 def test_the_box_follows_a_saved_run_and_comes_back(tmp_path):
-    at = chosen("transformer")
+    at = open_model("transformer")
     at.session_state["visitor"].run().save(path := tmp_path / "run.safetensors")
-    other = upload(chosen("segmenter"), path.read_bytes(), "run.safetensors")
+    other = upload(open_model("segmenter"), path.read_bytes(), "run.safetensors")
     assert other.sidebar.selectbox[0].value == "transformer" and other.sidebar.selectbox[0].disabled
     next(button for button in other.button if button.label == "Back to the sample").click().run()
     assert not other.exception and other.sidebar.selectbox[0].value == "segmenter"
 
 
 def test_what_a_text_holds_is_quoted_and_not_rendered():
-    at = chosen("nanogpt")
+    at = open_model("nanogpt")
     at.text_area[0].set_value("$x^2$ **md**").run()
     assert "could not be run on your text" in at.error[0].value and "Your text" in text(at)
     assert r"\$x^2\$ \*\*md\*\*" in at.error[0].value and "its own sample" not in text(at)
 
 
 def test_another_mask_than_the_trained_one_is_said_on_every_page():
-    at = chosen("nanogpt", "pages/mask.py")
+    at = open_model("nanogpt", "pages/mask.py")
     at.segmented_control[0].set_value("bidirectional").run()
     for page in PAGES:
         at.switch_page(page).run()
@@ -232,7 +232,7 @@ def test_another_mask_than_the_trained_one_is_said_on_every_page():
 
 
 def test_a_model_of_one_channel_is_shown_a_grey_picture():
-    at = upload(chosen("mae"), picture(), "mine.jpg")
+    at = upload(open_model("mae"), picture(), "mine.jpg")
     assert "1 for grey" in text(at)
     seen = session.traced_view(at.session_state["visitor"].run())
     assert np.asarray(seen.photo).std(axis=-1).max() > 0 and np.asarray(seen.image).std(axis=-1).max() == 0

@@ -6,8 +6,8 @@ import pytest
 import torch
 from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunContext
 
-from tests.app.test_app import PAGES, opened, text, upload
-from tests.security.test_bounded_files import lone, written
+from tests.app.test_app import PAGES, open_page, text, upload
+from tests.security.test_bounded_files import encode_trace, lone
 from tests.support.handmade import sample
 from tests.support.sweeping import cases
 from tracer.figures.payload_budget import PAGE
@@ -40,7 +40,7 @@ def attentive(tokens: int, records: int = 1) -> Trace:
     return replace(run, attentions=tuple(replace(run.attentions[0], layer=i) for i in range(records)))
 
 
-def pictured() -> Trace:
+def trace_with_picture() -> Trace:
     """100 × 100 patches of a picture of noise, in a run whose attention is lost."""
     noise = torch.randint(255, (SIDE, SIDE, 3), dtype=torch.uint8)
     record = replace(sample().attentions[1], queries=10_001, keys=10_001)
@@ -61,7 +61,7 @@ LARGE = {
     "1,200 tokens": lambda: attentive(1200),
     "700 tokens, 64 blocks": lambda: attentive(700, 64),
     "120 tokens, 1,024 blocks": lambda: attentive(120, 1024),
-    "10,000 patches": pictured,
+    "10,000 patches": trace_with_picture,
     "9,000 operations": lambda: Trace("x", ops(9000)),
     "3,000 steps": lambda: Trace("x", ops(3000), steps(3000)),
     "2,000 steps that take what came before": lambda: Trace(
@@ -116,7 +116,7 @@ def test_every_page_shows_it_within_its_budget(name, monkeypatch):
     monkeypatch.setattr(
         ScriptRunContext, "enqueue", lambda self, msg: (sent.append(msg.ByteSize()), plainly(self, msg))
     )
-    at = upload(opened(), written(LARGE[name]()), "large.safetensors")
+    at = upload(open_page(), encode_trace(LARGE[name]()), "large.safetensors")
     for page in PAGES:
         sent.clear()
         at.switch_page(page).run()

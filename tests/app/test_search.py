@@ -8,7 +8,7 @@ import pytest
 from pages.sections.lessons import claim_cards, note_statements
 from pages.sections.search import index
 from pages.state import url_state
-from tests.app.test_app import text, visited
+from tests.app.test_app import text, visit
 from tests.support.note_runs import run
 from tracer.changes.options import options
 from tracer.export.math_labels import sentence_math
@@ -52,7 +52,7 @@ def test_the_statement_that_was_chosen_is_marked_on_its_page(monkeypatch):
         for entry in entries_of(monkeypatch, "vit")
         if entry["title"] == "causality matters for autoregressive models, so they mask"
     )
-    at = visited("notes", **{name: value for name, value in place_of(entry).items() if name != "model"})
+    at = visit("notes", **{name: value for name, value in place_of(entry).items() if name != "model"})
     assert not at.warning
     (marked,) = (part.value for part in at.markdown if note_statements.MARK in part.value)
     assert "statement 38.* causality matters for autoregressive models" in marked.partition(note_statements.MARK)[2]
@@ -62,7 +62,7 @@ def test_the_statement_that_was_chosen_is_marked_on_its_page(monkeypatch):
 
 def test_a_statement_of_a_section_is_marked_in_that_section():
     row = rows("002")[0]
-    at = visited("notes", note="002", section="1", statement="002.1")
+    at = visit("notes", note="002", section="1", statement="002.1")
     assert sections("002").index(row.section) == 0
     (said,) = (part.value for part in at.markdown if note_statements.MARK in part.value)
     assert row.text in said.partition(note_statements.MARK)[2].partition("\n\n")[0]

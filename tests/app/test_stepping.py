@@ -13,14 +13,14 @@ import tracer
 from pages.sections.trace import step_payload
 from pages.state import browser_position
 from pages.ui.markdown_spans import pieces
-from tests.app.test_app import ROOT, SECONDS, opened
+from tests.app.test_app import ROOT, SECONDS, open_page
 from tests.support.handmade import sample
-from tests.support.serving import awaited
+from tests.support.serving import run_in_thread
 from tracer.figures.payload_budget import PAGE
 from tracer.figures.tensors.heatmap import as_array
 
 
-def unpacked(data: bytes) -> tuple[dict, dict, bytes]:
+def unpack(data: bytes) -> tuple[dict, dict, bytes]:
     """Facts of the visitor, the header of the steps, and the cells."""
     found, at = [], 0
     for _ in range(2):
@@ -30,10 +30,10 @@ def unpacked(data: bytes) -> tuple[dict, dict, bytes]:
     return *found, data[at + 3 * 768 :]
 
 
-def sent(at: AppTest) -> tuple[dict, dict, bytes]:
+def page_payload(at: AppTest) -> tuple[dict, dict, bytes]:
     """Same of a page."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "stepper"]
-    return unpacked(data)
+    return unpack(data)
 
 
 def tell(text: str) -> int:
@@ -42,19 +42,19 @@ def tell(text: str) -> int:
     async def receive() -> dict:
         return {"type": "http.request", "body": text.encode(), "more_body": False}
 
-    return awaited(
+    return run_in_thread(
         browser_position.receive(Request({"type": "http", "method": "POST", "headers": []}, receive))
     ).status_code
 
 
 @pytest.fixture(scope="module")
 def page() -> AppTest:
-    return opened("pages/trace.py")
+    return open_page("pages/trace.py")
 
 
 def test_every_step_is_sent_as_it_is_recorded(page):
     trace = page.session_state["visitor"].run()
-    facts, header, cells = sent(page)
+    facts, header, cells = page_payload(page)
     assert [head["id"] for head in header["steps"]] == [step.id for step in trace.steps] == list(header["details"])
     assert facts["step"] == trace.steps[0].id and header["parts"][:2] == ["Input", "Block 1"]
     for step, head in zip(trace.steps, header["steps"], strict=True):
@@ -78,34 +78,39 @@ def test_the_address_names_the_step_and_an_unknown_one_is_quoted():
     at.switch_page("pages/trace.py")
     at.query_params["step"] = "block2.attention.scores"
     at.run()
-    assert not at.exception and sent(at)[0]["step"] == at.session_state["visitor"].step == "block2.attention.scores"
-    turn = sent(at)[0]["turn"]
+    assert (
+        not at.exception
+        and page_payload(at)[0]["step"] == at.session_state["visitor"].step == "block2.attention.scores"
+    )
+    turn = page_payload(at)[0]["turn"]
     at.query_params["step"] = "no such step"
     at.run()
     assert not at.exception and "no such step" in at.warning[0].value
-    assert sent(at)[0]["step"] == "patches" and sent(at)[0]["turn"] == turn + 1
+    assert page_payload(at)[0]["step"] == "patches" and page_payload(at)[0]["turn"] == turn + 1
 
 
 def test_what_the_browser_stepped_to_holds_for_links_other_pages_and_another_model():
-    at = opened("pages/trace.py")
-    facts, now = sent(at)[0], at.session_state["visitor"]
+    at = open_page("pages/trace.py")
+    facts, now = page_payload(at)[0], at.session_state["visitor"]
     assert tell(f"{facts['token']} trace?step=position") == 204
     at.run()
     assert now.step == "position" and at.query_params["step"] in ("position", ["position"])
-    assert (sent(at)[0]["step"], sent(at)[0]["turn"]) == ("position", facts["turn"]), "the browser is there already"
+    assert (page_payload(at)[0]["step"], page_payload(at)[0]["turn"]) == ("position", facts["turn"]), (
+        "the browser is there already"
+    )
     assert tell(f"{facts['token']} trace?step=embedding") == 204
     at.switch_page("pages/mask.py").run()
     assert now.step == "embedding"
     at.switch_page("pages/trace.py").run()
-    assert sent(at)[0]["step"] == "embedding"
+    assert page_payload(at)[0]["step"] == "embedding"
     assert tell(f"{facts['token']} trace?step=position") == 204
     at.sidebar.selectbox[0].set_value("segmenter").run()
-    assert now.run().model == "segmenter" and sent(at)[0]["step"] == "position"
+    assert now.run().model == "segmenter" and page_payload(at)[0]["step"] == "position"
 
 
 def test_nobody_tells_for_another_visitor(page):
     assert tell("guessed trace?step=position") == tell("") == 404
-    assert tell(f"{sent(page)[0]['token']} {'x' * 600}") == 413
+    assert tell(f"{page_payload(page)[0]['token']} {'x' * 600}") == 413
     assert page.session_state["visitor"].reported_place is None
 
 
@@ -115,7 +120,7 @@ def test_what_does_not_fit_is_sent_from_the_step_that_is_asked_for_on(monkeypatc
     assert not step_payload.fits(trace)
     start = "block2.attention.scores"
     data = step_payload.pack(trace, start)
-    _, header, _ = unpacked((2).to_bytes(4, "little") + b"{}" + data)
+    _, header, _ = unpack((2).to_bytes(4, "little") + b"{}" + data)
     ids = [step.id for step in step_payload.parts(trace)["Block 2"]]
     got = list(header["details"])
     assert len(header["steps"]) == len(trace.steps) and len(data) < 50_000
@@ -128,7 +133,7 @@ def test_headers_of_an_enormous_run_are_cut_and_those_of_its_part_last():
     steps = tuple(replace(step, id=f"s{i}", title="t" * 400, layer=i // 100) for i in range(4000))
     run = sample(steps=steps, ops=())
     data = step_payload.pack(run, "s600")
-    _, header, _ = unpacked((2).to_bytes(4, "little") + b"{}" + data)
+    _, header, _ = unpack((2).to_bytes(4, "little") + b"{}" + data)
     assert len(data) < 0.9 * PAGE and header["steps"][0]["symbol"] == "" and len(header["steps"]) == 4000
     assert header["steps"][600]["symbol"] == "a" * 400 and "s600" in header["details"]
 

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 import app
 from pages.jobs import run_cache
 from pages.sections.what_if import before_after, hidden_patches, panel
-from tests.app.test_app import PAGES, SECONDS, text, upload, visited
+from tests.app.test_app import PAGES, SECONDS, text, upload, visit
 from tests.support.sweeping import cases
 from tracer.attention import hiding_test
 from tracer.figures.predictions import class_bars
@@ -23,7 +23,7 @@ HEAD = "block3.attention.weights=drop_heads(1)"
 UNIFORM = "block2.attention.scores=zero"
 
 
-def opened(**address: str) -> AppTest:
+def open_app(**address: str) -> AppTest:
     at = AppTest.from_file(app.__file__, default_timeout=SECONDS)
     for name, value in address.items():
         at.query_params[name] = value
@@ -41,18 +41,18 @@ def address(at: AppTest) -> dict:
 
 
 def test_a_link_names_the_changes_of_the_run():
-    at = opened(change=f"{HEAD};position=off")
+    at = open_app(change=f"{HEAD};position=off")
     assert run_of(at).changes == (HEAD, "position=off")
     assert address(at)["change"] == f"{HEAD};position=off"
 
 
 def test_a_change_may_hold_a_semicolon():
     closed = "block1.attention.scores=close(0,1;5,6)"
-    assert run_of(opened(change=f"{closed};position=off")).changes == (closed, "position=off")
+    assert run_of(open_app(change=f"{closed};position=off")).changes == (closed, "position=off")
 
 
 def test_several_parameters_are_several_changes():
-    at = opened(change=[HEAD, "position=off"])
+    at = open_app(change=[HEAD, "position=off"])
     assert run_of(at).changes == (HEAD, "position=off")
 
 
@@ -69,7 +69,7 @@ def test_several_parameters_are_several_changes():
     ],
 )
 def test_a_change_that_can_not_be_made_is_named_and_the_plain_run_is_shown(change, said):
-    at = opened(change=change)
+    at = open_app(change=change)
     if said is None:
         assert run_of(at).changes == (change,) and not at.error
         return
@@ -80,7 +80,7 @@ def test_a_change_that_can_not_be_made_is_named_and_the_plain_run_is_shown(chang
 @pytest.mark.parametrize("model", cases(("vit", "nanogpt", "vit-text"), ("vit",)))
 def test_every_page_of_a_changed_run_opens(model):
     for page in PAGES:
-        at = visited(page.removeprefix("pages/").removesuffix(".py"), model=model, change=f"{HEAD};{UNIFORM}")
+        at = visit(page.removeprefix("pages/").removesuffix(".py"), model=model, change=f"{HEAD};{UNIFORM}")
         assert run_of(at).changes == (HEAD, UNIFORM) and at.title, page
         assert "can’t be" not in text(at), page
 
@@ -94,9 +94,9 @@ PANELS = {
 """On each page with a panel, a change that it offers first, and the text of that change."""
 
 
-def unfolded(page: str, **address: str) -> AppTest:
+def open_panel(page: str, **address: str) -> AppTest:
     """Page with its panel open."""
-    at = visited(page, **address)
+    at = visit(page, **address)
     assert not at.main.pills  # nothing of the panel is drawn while it is closed
     at.session_state[panel.KEY] = True
     at.run()
@@ -116,7 +116,7 @@ def press(at: AppTest, label: str) -> None:
 @pytest.mark.parametrize("page", cases(PANELS, ("overview", "attention")))
 def test_the_panel_offers_what_is_on_screen_and_shows_both_runs(page):
     title, change = PANELS[page]
-    at = unfolded(
+    at = open_panel(
         page, **{"attention": {"block": "3", "head": "1"}, "trace": {"step": "block2.mlp.output"}}.get(page, {})
     )
     pills = pills_with(at, title)
@@ -129,7 +129,7 @@ def test_the_panel_offers_what_is_on_screen_and_shows_both_runs(page):
 
 
 def test_each_change_has_a_chip_on_every_page_that_takes_it_back():
-    at = opened(change=f"{HEAD};{UNIFORM}")
+    at = open_app(change=f"{HEAD};{UNIFORM}")
     at.switch_page("pages/operations.py").run()
     assert "**This run is changed:**" in text(at)
     press(at, "Block 3: head 2 off")
@@ -139,7 +139,7 @@ def test_each_change_has_a_chip_on_every_page_that_takes_it_back():
 
 
 def test_a_slider_replaces_its_own_factor_alone():
-    at = unfolded("attention", block="1", change="block1.attention.scores=unscale;norm=scale(2)")
+    at = open_panel("attention", block="1", change="block1.attention.scores=unscale;norm=scale(2)")
     slider = at.main.select_slider[0]
     assert slider.value == 1.0
     for factor in (0.5, 2.0):
@@ -152,7 +152,7 @@ def test_a_slider_replaces_its_own_factor_alone():
 
 
 def test_the_answer_before_and_after_is_that_of_both_runs(vit):
-    at = opened(change="block1.mlp.output=zero")
+    at = open_app(change="block1.mlp.output=zero")
     changed, plain = run_of(at), vit.trace(image=at.session_state["visitor"].user_input.photo)
     before, after = before_after.shares(plain.result), before_after.shares(changed.result)
     (drawn,) = [markup for markup in markups(at) if "before and after" in markup]
@@ -178,7 +178,7 @@ def test_runs_of_one_photo_with_other_patches_hidden_share_the_check_of_their_li
 
 
 def test_the_brush_names_what_is_hidden_and_what_that_does():
-    at = opened(change="position=off;image=hide(9,1,grey)")
+    at = open_app(change="position=off;image=hide(9,1,grey)")
     facts = brush_of(at)
     assert (facts["patches"], facts["fill"]) == ([1, 9], "grey")
     assert facts["fills"] == ["grey", "mean", "blur", "removed"] and facts["why"] == ""
@@ -194,7 +194,7 @@ def test_the_brush_names_what_is_hidden_and_what_that_does():
 
 
 def test_a_model_that_needs_all_its_patches_says_so():
-    facts = brush_of(visited("attention", model="segmenter"))
+    facts = brush_of(visit("attention", model="segmenter"))
     assert "removed" not in facts["fills"] and facts["why"].startswith("This model always runs on all of its patches")
 
 
@@ -207,16 +207,16 @@ def brush_of(at: AppTest) -> dict:
 
 
 def test_changes_stay_with_another_photo_and_with_other_sizes():
-    at = opened(change=HEAD, sample="dog")
+    at = open_app(change=HEAD, sample="dog")
     assert run_of(at).changes == (HEAD,) and address(at) == {"change": HEAD, "sample": "dog"}
-    at = visited("overview", model="nanogpt", text="KING", change="block1.attention.weights=drop_heads(0)")
+    at = visit("overview", model="nanogpt", text="KING", change="block1.attention.weights=drop_heads(0)")
     assert run_of(at).changes and run_of(at).attentions[0].queries == 4
     assert not run_of(at).attention(0)[:, 0].any()
 
 
 def test_a_saved_run_says_its_changes_and_can_not_be_changed(vit):
     ran = vit.trace(change={"position": "off"})
-    at = upload(opened(), to_bytes(ran), "run.safetensors")
+    at = upload(open_app(), to_bytes(ran), "run.safetensors")
     assert "**The saved run was changed:** No positions." in text(at)
     at.switch_page("pages/attention.py").run()
     assert not at.exception and not [one for one in at.button if one.label == "Undo the changes"]
@@ -240,7 +240,7 @@ def test_arrows_say_percentage_points(before, after, said):
 
 
 def test_the_panel_of_a_step_stands_above_the_step_where_it_has_room_to_open():
-    at = opened().switch_page("pages/trace.py").run()
+    at = open_app().switch_page("pages/trace.py").run()
     kinds = [node.type for node in at.main]
     assert "popover" in kinds and kinds.index("popover") < max(
         place for place, kind in enumerate(kinds) if kind == "bidi_component"
@@ -248,7 +248,7 @@ def test_the_panel_of_a_step_stands_above_the_step_where_it_has_room_to_open():
 
 
 def test_the_pages_say_why_attention_of_shuffled_patches_is_not_on_the_photo():
-    at = opened(change="patches=shuffle(0)")
+    at = open_app(change="patches=shuffle(0)")
     assert MOVED_TOKENS in [info.value.replace("\\", "") for info in at.info]
     at.switch_page("pages/attention.py").run()
     assert not at.exception and MOVED_TOKENS in [info.value.replace("\\", "") for info in at.info]
@@ -279,7 +279,7 @@ def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last(vit):
 
 
 def test_what_it_looked_at_is_hidden_beside_others(vit):
-    at = unfolded("overview")
+    at = open_panel("overview")
     hide = pills_with(at, "Most attended")
     attended = hiding_test.rank_by_attention(vit.trace(image=at.session_state["visitor"].user_input.photo))
     change = f"image=hide({','.join(map(str, sorted(attended[:16])))},mean)"

@@ -2,7 +2,7 @@
 
 import tracer
 from tests.app.test_app import text
-from tests.app.test_models_in_app import chosen
+from tests.app.test_models_in_app import open_model
 from tracer.models.shared.generate import generate
 
 
@@ -24,7 +24,7 @@ def steps(at):
 
 
 def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
-    at = write(likeliest(chosen("nanogpt")), 8)
+    at = write(likeliest(open_model("nanogpt")), 8)
     tokens = at.session_state["visitor"].writing.tokens
     model = tracer.load("nanogpt")
     start = "".join(model.inputs().words)
@@ -44,7 +44,7 @@ def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
 
 
 def test_drawn_text_follows_the_seed_and_the_temperature():
-    at = chosen("nanogpt")
+    at = open_model("nanogpt")
     next(slider for slider in at.main.slider if slider.label == "Temperature").set_value(1.5).run()
     found = []
     for seed in (3, 3, 4):
@@ -54,7 +54,7 @@ def test_drawn_text_follows_the_seed_and_the_temperature():
 
 
 def test_a_caption_is_written_word_by_word_up_to_its_end():
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     words = next(slider for slider in at.main.slider if slider.label == "Words")
     assert words.max == 17 and "Write the caption again" in [button.label for button in at.main.button]
     at = write(at, 17)
@@ -71,7 +71,7 @@ def test_a_caption_is_written_word_by_word_up_to_its_end():
 
 
 def test_a_finished_text_says_so():
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     assert "is complete" not in text(at)
     at.sidebar.text_area[0].set_value("a large red circle left of a small blue square").run()
     assert r"This text is complete: the next token is \<end>." in text(at)
@@ -81,7 +81,7 @@ def test_a_finished_text_says_so():
 
 
 def test_another_text_or_model_leaves_what_was_written():
-    at = write(chosen("nanogpt"), 3)
+    at = write(open_model("nanogpt"), 3)
     at.sidebar.text_area[0].set_value("KING").run()
     assert not any(group.label.startswith("Choose a ") for group in at.main.button_group)
     at.sidebar.selectbox[0].set_value("vit-text").run()

@@ -53,12 +53,12 @@ def talking_heads(q, k, v, net):
     return net.after(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v, weights
 
 
-def gated(q, k, v, net):
+def gate_weights(q, k, v, net):
     weights = (q @ k.mT / 2).softmax(-1)
     return (weights * net.gate.sigmoid()) @ v, weights
 
 
-def dropped(q, k, v, net):
+def drop_weights(q, k, v, net):
     weights = (q @ k.mT / 2).softmax(-1)
     return F.dropout(weights, 0.5, training=True) @ v, weights
 
@@ -115,7 +115,7 @@ def grouped_by_einsum(q, k, v, net):
     return torch.einsum("bhij,bgjd->bhid", weights, v), weights
 
 
-def flattened(q, k, v, net):
+def flatten_heads(q, k, v, net):
     q, k, v = (x.reshape(B * h, S, d) for x in (q, k, v))
     scores = torch.baddbmm(torch.ones(B * h, S, S), q, k.mT, beta=0.25, alpha=0.5)
     weights = scores.softmax(-1)
@@ -141,8 +141,8 @@ SPELLINGS = [
     einsum_of_other_axes,
     keys_first,
     talking_heads,
-    gated,
-    dropped,
+    gate_weights,
+    drop_weights,
     filled_by_index,
     filled_by_slices,
     logarithm,
@@ -151,12 +151,12 @@ SPELLINGS = [
     with_sinks,
     cosine,
     grouped_by_einsum,
-    flattened,
+    flatten_heads,
     by_rows,
 ]
 
 
-def traced(spelled, dtype=torch.float32):
+def trace_attention(spelled, dtype=torch.float32):
     torch.manual_seed(0)
     net = Attends(spelled).to(dtype).eval()
     with torch.no_grad():
@@ -165,7 +165,7 @@ def traced(spelled, dtype=torch.float32):
 
 @pytest.mark.parametrize("spelled", SPELLINGS, ids=lambda spelled: spelled.__name__)
 def test_the_weights_are_those_that_ran(spelled, tmp_path):
-    trace, net = traced(spelled)
+    trace, net = trace_attention(spelled)
     assert [record.problem for record in trace.attentions] == [""]
     assert (trace.attentions[0].heads, trace.attentions[0].over) == (h, "tokens")
     assert (trace.attention(0) - RAN[id(net)]).abs().max() < 1e-6
@@ -177,7 +177,7 @@ def test_the_weights_are_those_that_ran(spelled, tmp_path):
 
 @pytest.mark.parametrize("spelled", [filled_by_index, filled_by_slices, written_out])
 def test_the_mask_is_found_however_it_is_filled_in(spelled):
-    trace, _ = traced(spelled)
+    trace, _ = trace_attention(spelled)
     assert trace.attentions[0].mask == "causal" and kind(visible(trace)) == "causal"
 
 
@@ -185,20 +185,20 @@ def test_the_mask_is_found_however_it_is_filled_in(spelled):
     ("spelled", "after"),
     [
         (einsum, ()),
-        (gated, ("mul",)),
-        (dropped, ("dropout",)),
+        (gate_weights, ("mul",)),
+        (drop_weights, ("dropout",)),
         (talking_heads, ("heads mixed", "add")),
         (logarithm, ()),
     ],
 )
 def test_what_is_done_to_the_weights_after_the_softmax_is_named(spelled, after):
-    assert traced(spelled)[0].attentions[0].after == after
+    assert trace_attention(spelled)[0].attentions[0].after == after
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("spelled", [einsum, written_out, with_sinks])
 def test_the_tolerance_is_that_of_the_dtype(spelled, dtype):
-    trace, net = traced(spelled, dtype)
+    trace, net = trace_attention(spelled, dtype)
     assert trace.attentions[0].problem == ""
     assert (trace.attention(0) - RAN[id(net)]).abs().max() < {torch.bfloat16: 3e-2, torch.float64: 1e-11}[dtype]
 
@@ -238,7 +238,7 @@ def lost_by_a_part(q, k, v, net):
     ],
 )
 def test_what_took_values_and_is_not_recovered_is_listed_with_the_reason(spelled, reason, tmp_path):
-    trace, _ = traced(spelled)
+    trace, _ = trace_attention(spelled)
     assert len(trace.attentions) == 1 and reason in trace.attentions[0].problem
     with pytest.raises(ValueError, match="not recoverable"):
         trace.attention(0)

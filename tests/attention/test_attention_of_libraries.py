@@ -54,14 +54,14 @@ def nest():
 def transformers(name, config, **more):
     small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 
-    def made():
+    def build():
         library = of_transformers.import_transformers()
         given = {**small, "vocab_size": 60, "pad_token_id": 0, **more}
         settings = getattr(library, config)(**given)
         settings.use_cache = False
         return getattr(library, name)._from_config(settings, attn_implementation="eager"), torch.arange(64)[None] % 60
 
-    return made
+    return build
 
 
 STAGES = {"embed_dims": (16, 32, 64, 64), "num_heads": (2, 2, 4, 4), "depths": (2, 1, 1, 1), "img_size": 64}
@@ -93,7 +93,7 @@ EXPECTED_ATTENTION = {
 }
 
 
-def traced(made):
+def trace_net(made):
     torch.manual_seed(0)
     net, x = made()
     with torch.no_grad():
@@ -103,7 +103,7 @@ def traced(made):
 @pytest.mark.parametrize("name", cases(EXPECTED_ATTENTION, ("swin", "gpt_oss", "cait")))
 def test_heads_queries_keys_and_masks_are_those_of_the_model_and_a_file_has_them_too(name, tmp_path):
     made, expected = EXPECTED_ATTENTION[name]
-    trace = traced(made)
+    trace = trace_net(made)
     assert [record.problem for record in trace.attentions] == [""] * len(expected)
     assert [(r.heads, r.queries, r.keys, r.mask) for r in trace.attentions] == expected
     assert {record.over for record in trace.attentions} == {"tokens"}
@@ -115,7 +115,7 @@ def test_heads_queries_keys_and_masks_are_those_of_the_model_and_a_file_has_them
 
 
 def test_shifted_windows_are_the_mask_that_the_weights_show():
-    trace = traced(swin)
+    trace = trace_net(swin)
     shown = [visible(trace, 1, batch=window) for window in range(4)]
     assert [kind(cells) for cells in shown] == ["bidirectional", "windows", "windows", "windows"]
     row, column = (
@@ -128,7 +128,7 @@ def test_shifted_windows_are_the_mask_that_the_weights_show():
 
 
 def test_attention_of_channels_is_not_of_tokens():
-    trace = traced(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4))
+    trace = trace_net(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4))
     assert [(r.over, r.heads, r.queries, r.keys) for r in trace.attentions] == [
         ("channels", 4, 4, 4),
         ("tokens", 4, 1, 17),
@@ -137,14 +137,14 @@ def test_attention_of_channels_is_not_of_tokens():
 
 
 def test_a_row_with_a_sink_sums_to_less_than_one():
-    trace = traced(EXPECTED_ATTENTION["gpt_oss"][0])
+    trace = trace_net(EXPECTED_ATTENTION["gpt_oss"][0])
     sums = trace.attention(0).sum(-1)
     assert sums.max() < 1 - 1e-3 and sums.min() > 0
     assert kind(visible(trace, 1)) == "causal" and visible(trace, 0).sum(-1).max() == 8
 
 
 def test_block_sparse_attention_is_one_layer_and_says_why_it_is_lost():
-    trace = traced(transformers("BigBirdModel", "BigBirdConfig", **SPARSE))
+    trace = trace_net(transformers("BigBirdModel", "BigBirdConfig", **SPARSE))
     assert [record.layer for record in trace.attentions] == [0, 1]
     assert all("ran in 5 pieces" in record.problem for record in trace.attentions)
 
@@ -191,7 +191,7 @@ def test_both_softmaxes_of_a_difference_are_heads_of_one_layer():
 
 def test_a_softmax_over_learned_scores_beside_another_is_listed_on_its_own():
     """ConViT adds attention by place, which has no queries and keys, to that by content."""
-    trace = traced(timm("convit_tiny", img_size=64, embed_dim=16, depth=2, num_heads=4, local_up_to_layer=1))
+    trace = trace_net(timm("convit_tiny", img_size=64, embed_dim=16, depth=2, num_heads=4, local_up_to_layer=1))
     found = [(r.heads, r.queries, "not be followed" in r.problem) for r in trace.attentions]
     assert sorted(found) == [(4, 16, False), (4, 16, True), (4, 17, False)]
 

@@ -7,7 +7,7 @@ import torch
 
 import tracer
 from tests.app.test_app import text
-from tests.app.test_models_in_app import chosen
+from tests.app.test_models_in_app import open_model
 from tracer.attention.masks import close_picture
 from tracer.inputs.samples import samples
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_closed_is_refused_in_a_sentence(name, layer, said):
 
 
 def test_the_visitor_closes_the_picture_and_reads_what_becomes_of_the_word():
-    at = chosen("vit-text")
+    at = open_model("vit-text")
     blocks = next(
         group for group in at.main.button_group if group.label == "Close the picture to the words in these blocks"
     )

@@ -9,14 +9,14 @@ from tracer.attention import layers
 from tracer.figures.attention import head_columns
 
 
-def found(name: str, **sizes: int):
+def load_matrices(name: str, **sizes: int):
     model = tracer.load(name, **sizes)
     trace = model.trace()
     return model, trace, head_columns.matrices(trace, layers(trace)[0])
 
 
 def test_a_head_reads_the_columns_that_have_its_colour():
-    model, trace, (query, *_) = found("vit", D=24, h=3, d_ff=8, L=1)
+    model, trace, (query, *_) = load_matrices("vit", D=24, h=3, d_ff=8, L=1)
     assert (query.heads, query.shape, query.symbolic, query.transposed) == (3, (24, 24), ("D", "D"), True)
     weight, each = dict(model.net.named_parameters())["block1.attention.query.weight"], 24 // 3
     assert weight.shape == query.shape[::-1]
@@ -36,13 +36,13 @@ def test_a_head_reads_the_columns_that_have_its_colour():
     ],
 )
 def test_each_matrix_has_the_heads_of_its_model(name, sizes, counts):
-    _, _, matrices = found(name, **sizes)
+    _, _, matrices = load_matrices(name, **sizes)
     assert [matrix.heads for matrix in matrices] == counts
     assert [matrix.symbol[8:11] for matrix in matrices] == ["W}_"] * 3
 
 
 def test_the_drawing_has_a_band_for_each_head_twice_and_says_so():
-    _, _, (query, *_) = found("vit", D=24, h=3, d_ff=8, L=1)
+    _, _, (query, *_) = load_matrices("vit", D=24, h=3, d_ff=8, L=1)
     drawn = head_columns.drawing(query)
     assert drawn.count("<rect") == 6 and "PyTorch’s weight" in drawn
     assert (
@@ -62,7 +62,7 @@ PACKED_WEIGHTS = {
 
 @pytest.mark.parametrize("name", cases(PACKED_WEIGHTS, ()))
 def test_a_packed_product_is_three_bands_with_heads_in_each(name):
-    model, _, (packed,) = found(name, **({"L": 1} if name.startswith("torchvision") else {}))
+    model, _, (packed,) = load_matrices(name, **({"L": 1} if name.startswith("torchvision") else {}))
     D, h = packed.shape[0], packed.heads
     assert packed.is_packed and packed.shape == (D, 3 * D) and packed.symbolic == ("D", "3*D")
     assert packed.transposed == (name != "hf:gpt2")

@@ -13,7 +13,7 @@ from tracer.attention.head_effects import HeadSwitchboard, effects, head_effects
 
 
 @pytest.fixture(scope="module")
-def found(vit, plain):
+def vit_effects(vit, plain):
     return head_effects(vit, vit.inputs(), plain)
 
 
@@ -42,30 +42,30 @@ def test_each_head_off_is_the_same_as_zeroed_columns_of_the_output_projection(na
     assert found.probability == pytest.approx(float(before.max()))
 
 
-def test_a_batch_gives_what_single_runs_give(vit, plain, found):
+def test_a_batch_gives_what_single_runs_give(vit, plain, vit_effects):
     board = HeadSwitchboard(vit, vit.inputs(), plain)
     board._rows = 2
-    np.testing.assert_allclose(effects(board.probe(vit.inputs())).change, found.change, atol=1e-3)
+    np.testing.assert_allclose(effects(board.probe(vit.inputs())).change, vit_effects.change, atol=1e-3)
 
 
-def test_entropy_and_distance_are_those_of_the_weights(plain, found):
+def test_entropy_and_distance_are_those_of_the_weights(plain, vit_effects):
     weights, side = plain.attention(1, 2)[0].double().tolist(), plain.picture.columns
     rows, distances = weights[1:], []
     for query, row in enumerate(rows):
         far = [hypot(query // side - key // side, query % side - key % side) for key in range(side * side)]
         distances.append(sum(w * d for w, d in zip(row[1:], far, strict=True)) / sum(row[1:]))
     entropy = [-sum(w * log(w) for w in row if w) for row in weights]
-    assert found.distance[1, 2] == pytest.approx(np.mean(distances), rel=1e-6)
-    assert found.entropy[1, 2] == pytest.approx(np.mean(entropy), rel=1e-6)
-    assert found.special[1, 2] == pytest.approx(np.mean([row[0] for row in rows]), rel=1e-6)
+    assert vit_effects.distance[1, 2] == pytest.approx(np.mean(distances), rel=1e-6)
+    assert vit_effects.entropy[1, 2] == pytest.approx(np.mean(entropy), rel=1e-6)
+    assert vit_effects.special[1, 2] == pytest.approx(np.mean([row[0] for row in rows]), rel=1e-6)
 
 
-def test_a_changed_model_keeps_its_changes(vit, found):
+def test_a_changed_model_keeps_its_changes(vit, vit_effects):
     line = "block3.attention.weights"
     changed = vit.with_changes({line: "drop_heads(1)"})
     now = head_effects(changed, changed.inputs(), changed.trace(prove=False))
     assert now.change[2, 1] == pytest.approx(0, abs=1e-4)
-    assert now.probability == pytest.approx(found.probability + found.change[2, 1] / 100, abs=1e-5)
+    assert now.probability == pytest.approx(vit_effects.probability + vit_effects.change[2, 1] / 100, abs=1e-5)
 
 
 def test_a_model_without_probabilities_has_the_size_of_the_change():

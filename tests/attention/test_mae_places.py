@@ -12,7 +12,7 @@ from tracer.attention import places, unseen
 FRAME_SIZES = {"H": 16, "W": 24, "P": 8, "D": 16, "h": 2, "d_ff": 24, "L": 1, "L_dec": 1}
 
 
-def boxed(trace, token: int) -> tuple[slice, slice]:
+def patch_box(trace, token: int) -> tuple[slice, slice]:
     """Rows and columns of the photo's pixels that the map lays over a token of the encoder."""
     picture, patch = trace.picture, places(trace, "encoder")[token]
     left, top, right, bottom = picture.crop
@@ -30,7 +30,7 @@ def test_the_boxes_of_visible_patches_are_the_pixels_that_the_encoder_got():
     photo, p = trace.values["photo"][..., 0], dict(model.net.named_parameters())
     assert trace.picture.crop == (8, 0, 32, 16) and set(places(trace, "encoder")) == set(range(4))
     for token, patch in places(trace, "encoder").items():
-        rows, columns = boxed(trace, token)
+        rows, columns = patch_box(trace, token)
         normalised = (photo[rows, columns].float() / 255 - 0.5) / 0.2
         assert torch.allclose(normalised.flatten(), trace.value("patches")[0, patch], atol=1e-6)
         embedded = F.linear(normalised.flatten(), p["embedding.weight"], p["embedding.bias"]) + p["position"][patch]
@@ -45,7 +45,7 @@ def test_painting_over_a_box_changes_its_token_alone(seed):
     before = model.trace(image=Image.fromarray(pixels), N_v=3, seed=seed)
     reached = np.zeros(pixels.shape, bool)
     for token in range(3):
-        painted, box = pixels.copy(), boxed(before, token)
+        painted, box = pixels.copy(), patch_box(before, token)
         painted[box] += 50
         reached[box] = True
         after = model.trace(image=Image.fromarray(painted), N_v=3, seed=seed)

@@ -156,14 +156,14 @@ def photo_rows(vit):
     ], model.weights
 
 
-def encoded(rows, weights: str = "w", **facts) -> bytes:
+def encode_survey(rows, weights: str = "w", **facts) -> bytes:
     return survey.encode(rows, json.dumps({"model": "vit", "weights": weights, **facts}))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_a_survey_opens_as_what_was_measured(photo_rows, kind):
     rows, weights = photo_rows
-    data = encoded([*rows, {"photo": "bad", "row": "unreadable", "problem": "cut off"}], weights)
+    data = encode_survey([*rows, {"photo": "bad", "row": "unreadable", "problem": "cut off"}], weights)
     if kind == "arrow":
         table, sink = pq.read_table(io.BytesIO(data)), pa.BufferOutputStream()
         with pa.ipc.new_file(sink, table.schema) as writer:

@@ -28,11 +28,11 @@ class Runs(nn.Module):
         return self.function(self, *inputs)
 
 
-def drawn(*shape: int) -> torch.Tensor:
+def random_tensor(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
-def traced(function, *inputs: torch.Tensor, symbols=None, **modules):
+def trace_function(function, *inputs: torch.Tensor, symbols=None, **modules):
     torch.manual_seed(0)
     return tracer.trace(Runs(function, **modules), *inputs, symbols=symbols)
 
@@ -52,15 +52,15 @@ LOSSES = {
     "with weights": (F.cross_entropy, LABELS, {"weight": WEIGHTS}),
     "with weights, without a label": (F.cross_entropy, LABELS, {"weight": WEIGHTS, "ignore_index": 3}),
     "smoothed": (F.cross_entropy, LABELS, {"label_smoothing": 0.1}),
-    "of probabilities": (F.cross_entropy, drawn(6, 5).softmax(-1), {}),
+    "of probabilities": (F.cross_entropy, random_tensor(6, 5).softmax(-1), {}),
     "likelihood": (lambda z, y: F.nll_loss(z.log_softmax(-1), y), LABELS, {}),
-    "squares": (F.mse_loss, drawn(6, 5), {}),
-    "squares of each": (F.mse_loss, drawn(6, 5), {"reduction": "none"}),
-    "absolute": (F.l1_loss, drawn(6, 5), {}),
-    "Huber": (F.huber_loss, drawn(6, 5), {"delta": 0.5}),
-    "smooth": (F.smooth_l1_loss, drawn(6, 5), {}),
-    "binary": (lambda z, y: F.binary_cross_entropy(z.sigmoid(), y), drawn(6, 5).sigmoid(), {}),
-    "binary of logits": (F.binary_cross_entropy_with_logits, drawn(6, 5).sigmoid(), {"pos_weight": WEIGHTS}),
+    "squares": (F.mse_loss, random_tensor(6, 5), {}),
+    "squares of each": (F.mse_loss, random_tensor(6, 5), {"reduction": "none"}),
+    "absolute": (F.l1_loss, random_tensor(6, 5), {}),
+    "Huber": (F.huber_loss, random_tensor(6, 5), {"delta": 0.5}),
+    "smooth": (F.smooth_l1_loss, random_tensor(6, 5), {}),
+    "binary": (lambda z, y: F.binary_cross_entropy(z.sigmoid(), y), random_tensor(6, 5).sigmoid(), {}),
+    "binary of logits": (F.binary_cross_entropy_with_logits, random_tensor(6, 5).sigmoid(), {"pos_weight": WEIGHTS}),
 }
 
 
@@ -69,15 +69,17 @@ LOSSES = {
 def test_a_loss_has_a_formula(name, grad):
     loss, target, settings = LOSSES[name]
     with torch.set_grad_enabled(grad):
-        trace = traced(lambda self, x, y: loss(self.head(x), y, **settings), drawn(6, 8), target, head=nn.Linear(8, 5))
+        trace = trace_function(
+            lambda self, x, y: loss(self.head(x), y, **settings), random_tensor(6, 8), target, head=nn.Linear(8, 5)
+        )
     assert_complete(trace)
     assert not any(KERNEL in step.note for step in trace.steps)
 
 
 def test_cross_entropy_is_printed_as_the_field_has_it():
-    trace = traced(
+    trace = trace_function(
         lambda self, x, y: F.cross_entropy(self.head(x), y),
-        drawn(6, 8),
+        random_tensor(6, 8),
         LABELS,
         symbols={"B": 0},
         head=nn.Linear(8, 5),
@@ -89,7 +91,9 @@ def test_cross_entropy_is_printed_as_the_field_has_it():
 
 def test_labels_that_are_left_out_are_said_where_there_are_some():
     def lines(labels):
-        trace = traced(lambda self, x, y: F.cross_entropy(self.head(x), y), drawn(6, 8), labels, head=nn.Linear(8, 5))
+        trace = trace_function(
+            lambda self, x, y: F.cross_entropy(self.head(x), y), random_tensor(6, 8), labels, head=nn.Linear(8, 5)
+        )
         return trace.steps[-1].latex
 
     assert r"\ne -100" in lines(LABELS.where(LABELS > 0, -100))
@@ -97,17 +101,17 @@ def test_labels_that_are_left_out_are_said_where_there_are_some():
 
 
 def test_a_bilinear_map_is_a_sum_of_products():
-    inputs = drawn(2, 3, 4), drawn(2, 3, 5)
-    trace = traced(lambda self, x, y: self.map(x, y), *inputs, map=nn.Bilinear(4, 5, 6))
+    inputs = random_tensor(2, 3, 4), random_tensor(2, 3, 5)
+    trace = trace_function(lambda self, x, y: self.map(x, y), *inputs, map=nn.Bilinear(4, 5, 6))
     assert_complete(trace)
     assert r"\sum_{lm}" in trace.steps[-1].latex
 
 
 FOLDS = {
-    "windows": (nn.Unfold(3, padding=1, stride=2), drawn(2, 3, 6, 8)),
-    "patches": (nn.Unfold((2, 4), stride=(2, 4)), drawn(2, 3, 6, 8)),
-    "sums": (nn.Fold((6, 8), 3, padding=1), drawn(2, 27, 48)),
-    "one picture": (nn.Fold((6, 8), 2, stride=2), drawn(12, 12)),
+    "windows": (nn.Unfold(3, padding=1, stride=2), random_tensor(2, 3, 6, 8)),
+    "patches": (nn.Unfold((2, 4), stride=(2, 4)), random_tensor(2, 3, 6, 8)),
+    "sums": (nn.Fold((6, 8), 3, padding=1), random_tensor(2, 27, 48)),
+    "one picture": (nn.Fold((6, 8), 2, stride=2), random_tensor(12, 12)),
 }
 
 
@@ -121,7 +125,9 @@ def test_windows_as_columns_have_a_formula(name):
 
 
 def test_sizes_of_windows_are_symbols():
-    trace = traced(lambda self, x: self.fold(self.unfold(x) * 2), drawn(2, 3, 6, 8), symbols={"B": 0}, **WINDOWS)
+    trace = trace_function(
+        lambda self, x: self.fold(self.unfold(x) * 2), random_tensor(2, 3, 6, 8), symbols={"B": 0}, **WINDOWS
+    )
     assert_complete(trace)
     assert trace.steps[-1].symbolic == ("B", "3", "6", "8")
 
@@ -149,8 +155,8 @@ DECOMPOSITIONS = {
 @pytest.mark.parametrize("name", DECOMPOSITIONS)
 def test_linear_algebra_is_covered(name):
     compute = DECOMPOSITIONS[name]
-    inputs = drawn(4, 6, 6), drawn(4, 6, 2)
-    assert_complete(traced(lambda self, x, b: compute(self.linear(x), b), *inputs, linear=nn.Linear(6, 6)))
+    inputs = random_tensor(4, 6, 6), random_tensor(4, 6, 2)
+    assert_complete(trace_function(lambda self, x, b: compute(self.linear(x), b), *inputs, linear=nn.Linear(6, 6)))
 
 
 def derivative(self, x):
@@ -179,7 +185,7 @@ TRANSFORMS = {
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_inside_forward_are_covered(name):
-    trace = traced(TRANSFORMS[name], drawn(6, 8), linear=nn.Linear(8, 5))
+    trace = trace_function(TRANSFORMS[name], random_tensor(6, 8), linear=nn.Linear(8, 5))
     assert trace.coverage >= 0.97
     verdicts = [step.verdict for step in trace.steps]
     assert "disproven" not in verdicts and verdicts.count("proven") >= len(verdicts) - 1
@@ -194,7 +200,7 @@ def forwards(self, x):
 @pytest.mark.parametrize("compute", [forwards, lambda self, x: torch.func.linearize(self.linear, x)[1](x)])
 def test_derivatives_whose_zeros_have_no_memory_are_refused_in_words(compute):
     with pytest.raises(ValueError, match=r"^it takes derivatives by .*: torch.func.jvp computes the same$"):
-        traced(compute, drawn(6, 8), linear=nn.Linear(8, 5))
+        trace_function(compute, random_tensor(6, 8), linear=nn.Linear(8, 5))
 
 
 SCALE = nn.Parameter(torch.tensor(0.5 + 0.2j))
@@ -213,10 +219,10 @@ COMPLEX = {
 
 @pytest.mark.parametrize("name", COMPLEX)
 def test_complex_numbers_are_proven(name):
-    assert_complete(traced(COMPLEX[name], drawn(6, 8), linear=nn.Linear(8, 5)))
+    assert_complete(trace_function(COMPLEX[name], random_tensor(6, 8), linear=nn.Linear(8, 5)))
 
 
-ADJACENCY = (drawn(6, 6) > 0).float()
+ADJACENCY = (random_tensor(6, 6) > 0).float()
 SPARSE = {
     "COO": lambda self, x: torch.sparse.mm(ADJACENCY.to_sparse(), self.linear(x)),
     "of another": lambda self, x: torch.sparse.mm(self.linear(x).relu().to_sparse(), self.linear.weight),
@@ -229,7 +235,7 @@ SPARSE = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SPARSE)
 def test_sparse_and_quantized_tensors_are_proven(name):
-    assert_complete(traced(SPARSE[name], drawn(6, 8), linear=nn.Linear(8, 5)))
+    assert_complete(trace_function(SPARSE[name], random_tensor(6, 8), linear=nn.Linear(8, 5)))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -244,7 +250,7 @@ def test_a_sparse_buffer_is_proven(layout):
         def forward(self, x):
             return self.adjacency @ self.linear(x)
 
-    assert_complete(tracer.trace(Graph(), drawn(6, 8)))
+    assert_complete(tracer.trace(Graph(), random_tensor(6, 8)))
 
 
 @pytest.mark.parametrize("score", [None, lambda s, b, h, i, j: s + (j - i) * 0.5], ids=["plain", "alibi"])
@@ -257,7 +263,7 @@ def test_flex_attention_is_proven(score, masked):
         return flex.flex_attention(q, k, v, score_mod=score, block_mask=mask).transpose(1, 2).flatten(2)
 
     with torch.no_grad():
-        assert_complete(traced(attend, drawn(2, 6, 8), packed=nn.Linear(8, 24)))
+        assert_complete(trace_function(attend, random_tensor(2, 6, 8), packed=nn.Linear(8, 24)))
 
 
 def attend(self, x):
@@ -284,7 +290,7 @@ def test_graphs_are_proven_and_have_symbols_where_they_run_at_other_sizes(name):
         def forward(self, x):
             return attend(self, x)
 
-    x = drawn(2, 6, 8)
+    x = random_tensor(2, 6, 8)
     trace = tracer.trace(GRAPHS[name](Attends(), x), x, symbols={"B": 0, "T": 1})
     assert_complete(trace)
     if name == "export":  # it is of these sizes alone
@@ -301,9 +307,9 @@ def test_a_model_without_values_is_covered_and_says_why_nothing_is_proven():
 
 def test_what_meets_without_values_is_refused_in_words():
     with pytest.raises(ValueError, match=r"^'weight' is on the device 'meta'.*'input' is not: put both on one device$"):
-        tracer.trace(nn.Linear(8, 5, device="meta"), drawn(6, 8))
+        tracer.trace(nn.Linear(8, 5, device="meta"), random_tensor(6, 8))
     with pytest.raises(ValueError, match=r"^'input' is on the device 'meta'.*'weight' is not"):
-        tracer.trace(nn.Linear(8, 5), drawn(6, 8).to("meta"))
+        tracer.trace(nn.Linear(8, 5), random_tensor(6, 8).to("meta"))
 
 
 @pytest.mark.parametrize("compute", [lambda x: x * x.sum().item(), lambda x: x[x > 0], lambda x: x if x.sum() else -x])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tracer
-from tests.cli.test_cli import refused
+from tests.cli.test_cli import refusal
 from tracer.utils import devices
 
 ELSEWHERE = "expected cpu"
@@ -40,8 +40,8 @@ def test_a_device_that_is_not_here_is_refused_in_one_sentence(name, monkeypatch)
 
 def test_the_command_line_refuses_a_device_in_one_line(capsys, monkeypatch):
     monkeypatch.setattr(devices, "available", lambda: ("cpu",))
-    assert "'cuda' is not available here, expected cpu" in refused(capsys, "trace", "vit", "--device", "cuda")
-    assert "--module" in refused(capsys, "trace", "--module", "a.b:c", "--device", "cuda")
+    assert "'cuda' is not available here, expected cpu" in refusal(capsys, "trace", "vit", "--device", "cuda")
+    assert "--module" in refusal(capsys, "trace", "--module", "a.b:c", "--device", "cuda")
 
 
 def test_a_number_of_a_device_has_to_be_one_of_this_machine(monkeypatch):

@@ -28,7 +28,7 @@ class Calls(nn.Module):
         return self.function(*args)
 
 
-def opened(function, *args, **options):
+def decompose_ops(function, *args, **options):
     """Decompositions of the computing ops that a function runs, by the name of the op."""
     with torch.no_grad():
         trace = tracer.trace(Calls(function), *args, primitives=True, **options)
@@ -78,7 +78,7 @@ def test_opening_changes_nothing():
 
 
 def test_layer_norm():
-    one = opened(F.layer_norm, torch.randn(2, 5, 7), [7], torch.randn(7), torch.randn(7))["native_layer_norm"]
+    one = decompose_ops(F.layer_norm, torch.randn(2, 5, 7), [7], torch.randn(7), torch.randn(7))["native_layer_norm"]
     assert names(one, layout=True) == ["var_mean", "add", "rsqrt", "sub", "mul", "mul", "add"]
     shapes = [p.outputs[0].shape for p in one.primitives]
     assert shapes == [(2, 5, 1)] * 3 + [(2, 5, 7)] * 4 and {p.within for p in one.primitives} == {""}
@@ -89,22 +89,22 @@ def test_layer_norm():
 def test_layer_norm_of_what_is_normalised_already():
     """Its means are next to nothing, and how far they are off says nothing."""
     x = F.layer_norm(torch.randn(5, 64), [64])
-    assert opened(F.layer_norm, x, [64])["native_layer_norm"].error <= 1e-6
+    assert decompose_ops(F.layer_norm, x, [64])["native_layer_norm"].error <= 1e-6
 
 
 def test_every_output_of_an_op_of_several_is_compared():
-    one = opened(lambda x: torch.aminmax(x, dim=-1), torch.randn(3, 5))["aminmax"]
+    one = decompose_ops(lambda x: torch.aminmax(x, dim=-1), torch.randn(3, 5))["aminmax"]
     assert one.error == 0 and {part.outputs[0].shape for part in one.primitives} == {(3,)}
 
 
 def test_gelu():
-    assert names(opened(F.gelu, torch.randn(3, 5))["gelu"]) == ["mul", "mul", "erf", "add", "mul"]
-    tanh = opened(lambda x: F.gelu(x, approximate="tanh"), torch.randn(3, 5))["gelu"]
+    assert names(decompose_ops(F.gelu, torch.randn(3, 5))["gelu"]) == ["mul", "mul", "erf", "add", "mul"]
+    tanh = decompose_ops(lambda x: F.gelu(x, approximate="tanh"), torch.randn(3, 5))["gelu"]
     assert len(tanh.primitives) == 9 and names(tanh).count("tanh") == 1 and "erf" not in names(tanh)
 
 
 def test_softmax():
-    one = opened(lambda x: x.softmax(-1), torch.randn(3, 5))["_softmax"]
+    one = decompose_ops(lambda x: x.softmax(-1), torch.randn(3, 5))["_softmax"]
     assert names(one, layout=True) == ["amax", "sub", "exp", "sum", "div"]
     assert [p.outputs[0].shape for p in one.primitives] == [(3, 1), (3, 5), (3, 5), (3, 1), (3, 5)]
 
@@ -113,7 +113,7 @@ def test_softmax_of_a_row_that_is_all_masked():
     """Undefined in both, which is not a difference."""
     x = torch.zeros(2, 3)
     x[1] = -torch.inf
-    one = opened(lambda x: x.softmax(-1), x)["_softmax"]
+    one = decompose_ops(lambda x: x.softmax(-1), x)["_softmax"]
     assert one.error is not None and one.error <= 1e-7
 
 
@@ -131,7 +131,7 @@ def test_fused_attention_opens_into_its_products_and_softmax(mask):
 
 
 def test_packed_linear():
-    one = opened(F.linear, torch.randn(3, 5), torch.randn(7, 5), torch.randn(7))["addmm"]
+    one = decompose_ops(F.linear, torch.randn(3, 5), torch.randn(7, 5), torch.randn(7))["addmm"]
     assert names(one)[0] == "mm" and names(one)[-1] == "add" and one.error <= 1e-6
 
 
@@ -148,7 +148,7 @@ def test_packed_linear():
 def test_ops_that_write_are_opened_on_what_they_were_given(function, name):
     """Also where they read the tensor that they write."""
     x = torch.randn(3, 5)
-    one = opened(function, x)[name]
+    one = decompose_ops(function, x)[name]
     assert one.error is not None and one.error <= 1e-6 and len(one.primitives) > 1
 
 
@@ -174,13 +174,13 @@ def test_hazards(name, training):
     "function", [torch.rand_like, lambda x: F.dropout(x, 0.5), lambda x: torch.native_dropout(x, 0.5, True)[0]]
 )
 def test_random_results_are_not_run_again(function):
-    drawn = [one for name, one in opened(function, torch.randn(3, 5)).items() if name not in ("mul", "div_")]
+    drawn = [one for name, one in decompose_ops(function, torch.randn(3, 5)).items() if name not in ("mul", "div_")]
     assert len(drawn) == 1 and len(drawn[0].primitives) == 1 and drawn[0].error is None
     assert "random" in drawn[0].note
 
 
 def test_what_pytorch_has_no_decomposition_of_says_so():
-    one = opened(lambda x: x @ x.mT, torch.randn(2, 3, 5))["bmm"]
+    one = decompose_ops(lambda x: x @ x.mT, torch.randn(2, 3, 5))["bmm"]
     assert (names(one), one.error) == (["bmm"], None) and "any further" in one.note
 
 
@@ -193,7 +193,7 @@ def test_a_decomposition_that_fails_says_so(monkeypatch):
     op_decomposition.cache_clear()
     monkeypatch.setitem(decomposition_table, torch.ops.aten.gelu.default, fails)
     try:
-        one = opened(F.gelu, torch.randn(3))["gelu"]
+        one = decompose_ops(F.gelu, torch.randn(3))["gelu"]
     finally:
         op_decomposition.cache_clear()
     assert names(one) == ["gelu"] and one.error is None and one.note.endswith("(not on this device)")
@@ -206,7 +206,7 @@ def test_a_decomposition_that_is_wrong_shows_its_error(monkeypatch):
     wrong = lambda x, approximate="none": x.exp() * 2  # noqa: E731
     monkeypatch.setitem(decomposition_table, torch.ops.aten.gelu.default, wrong)
     try:
-        one = opened(F.gelu, torch.ones(3))["gelu"]
+        one = decompose_ops(F.gelu, torch.ones(3))["gelu"]
     finally:
         op_decomposition.cache_clear()
     assert names(one) == ["exp", "mul"] and one.error > 1
@@ -218,7 +218,7 @@ def test_a_decomposition_of_another_shape_is_refused(monkeypatch):
     op_decomposition.cache_clear()
     monkeypatch.setitem(decomposition_table, torch.ops.aten.gelu.default, lambda x, approximate="none": x.exp()[:1])
     try:
-        one = opened(F.gelu, torch.ones(3))["gelu"]
+        one = decompose_ops(F.gelu, torch.ones(3))["gelu"]
     finally:
         op_decomposition.cache_clear()
     assert one.error is None and "[[1]]" in one.note and "[[3]]" in one.note

@@ -22,19 +22,19 @@ B, h, S, S_k, d = 2, 6, 5, 7, 4
 INF = float("inf")
 
 
-def _drawn(*shape: int) -> Tensor:
+def _random_tensor(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
 def _links() -> Iterator[str]:
     """Check every op with one number for each score, over all rows and over some."""
     kept = {
-        "bias": _drawn(S, S_k),
-        "of heads": _drawn(h, S, S_k),
-        "of keys": _drawn(S_k),
-        "of both": _drawn(B * h, S, S_k),
-        "of pairs": _drawn(B, 1, S, S_k),
-        "cells": _drawn(S, S_k) > 0,
+        "bias": _random_tensor(S, S_k),
+        "of heads": _random_tensor(h, S, S_k),
+        "of keys": _random_tensor(S_k),
+        "of both": _random_tensor(B * h, S, S_k),
+        "of pairs": _random_tensor(B, 1, S, S_k),
+        "cells": _random_tensor(S, S_k) > 0,
     }
     bias, cells = array(kept["bias"]), kept["cells"].numpy()
     both = array(kept["of both"]).reshape(B, h, S, S_k)
@@ -68,7 +68,7 @@ def _links() -> Iterator[str]:
         "pieces": (("pieces", (2, 3, 3, 4)), lambda s: np.where(i != j, -np.inf, s)),
     }
     for groups in (h, 3, 1):
-        q, k = _drawn(B, h, S, d), _drawn(B, groups, S_k, d)
+        q, k = _random_tensor(B, h, S, d), _random_tensor(B, groups, S_k, d)
         product = np.einsum("bhid,bhjd->bhij", array(q), np.repeat(array(k), h // groups, axis=1))
         for name, (link, numpy) in cases.items():
             for rows in (range(S), [3], [4, 0, 2], range(1, 5, 2)):
@@ -76,8 +76,8 @@ def _links() -> Iterator[str]:
                 expected = numpy(product)[:, :, list(rows)]
                 if given.shape != expected.shape or not np.allclose(given, expected, atol=1e-12):
                     yield f"scores of {groups} heads of keys after {name}, rows {list(rows)}, are not those of NumPy"
-    q, k = _drawn(3, S, d), _drawn(3, S_k, d)
-    two, bias = _drawn(1, 1, 2, d), _drawn(2, 2)
+    q, k = _random_tensor(3, S, d), _random_tensor(3, S_k, d)
+    two, bias = _random_tensor(1, 1, 2, d), _random_tensor(2, 2)
     for row in (0, 1):
         given = scores_rows(two, two, (("add", (SCORES, "bias")),), [row], {"bias": bias}.get)
         if not np.allclose(
@@ -91,9 +91,14 @@ def _links() -> Iterator[str]:
 
 def _beside() -> Iterator[str]:
     """Check columns beside the keys, heads that are mixed, and rows that are closed as a whole."""
-    q, k = _drawn(B, h, S, d), _drawn(B, h, S_k, d)
+    q, k = _random_tensor(B, h, S, d), _random_tensor(B, h, S_k, d)
     product = np.einsum("bhid,bhjd->bhij", array(q), array(k))
-    kept = {"sink": _drawn(h, 1, 2), "rest": _drawn(B, h, S, 1), "mix": _drawn(h, 3), "row": torch.ones(S, S_k).bool()}
+    kept = {
+        "sink": _random_tensor(h, 1, 2),
+        "rest": _random_tensor(B, h, S, 1),
+        "mix": _random_tensor(h, 3),
+        "row": torch.ones(S, S_k).bool(),
+    }
     kept["row"][1:] = False
     sink = np.broadcast_to(array(kept["sink"]), (B, h, S, 2))
     for rows in (range(S), [3, 1]):
@@ -131,10 +136,17 @@ def _beside() -> Iterator[str]:
             yield f"rows in {dtype} are not summed in float32"
 
 
-def _refused() -> Iterator[str]:
+def _check_refusals() -> Iterator[str]:
     """Check that ops without one number for each score are refused."""
-    q, kept = _drawn(B, h, S, d), {"row": _drawn(1, 40), "wide": _drawn(h, 5 * h), "large": _drawn(9, B, h, S, S)}
-    kept |= {"four": _drawn(h, 4 * h), "few": _drawn(1, 2 * S + 59), "many": _drawn(1, 2 * S + 60)}
+    q, kept = (
+        _random_tensor(B, h, S, d),
+        {"row": _random_tensor(1, 40), "wide": _random_tensor(h, 5 * h), "large": _random_tensor(9, B, h, S, S)},
+    )
+    kept |= {
+        "four": _random_tensor(h, 4 * h),
+        "few": _random_tensor(1, 2 * S + 59),
+        "many": _random_tensor(1, 2 * S + 60),
+    }
     refused = {
         "an op that nobody knows": ("sigmoid", (SCORES,)),
         "a tensor that was not kept": ("add", (SCORES, "gone")),
@@ -262,7 +274,7 @@ def _windows() -> Iterator[str]:
             yield "attention of the whole sequence is said to run in windows"
 
 
-CHECKS = [_links, _beside, _refused, _modules, _windows]
+CHECKS = [_links, _beside, _check_refusals, _modules, _windows]
 
 
 @pytest.mark.parametrize("problems", CHECKS, ids=check_name)

@@ -21,7 +21,7 @@ from tracer.inputs.model_inputs import Inputs
 WEIGHTS = "block3.attention.weights"
 
 
-def edited(model, path, edit):
+def run_edited(model, path, edit):
     """Return the output of a copy of the net, one module of which was edited."""
     net = copy.deepcopy(model.net)
     with torch.no_grad():
@@ -29,7 +29,7 @@ def edited(model, path, edit):
         return net(*model.inputs())
 
 
-def hooked(model, path, hook):
+def run_with_hook(model, path, hook):
     """Return the output of a copy of the net with a forward hook."""
     net = copy.deepcopy(model.net)
     net.get_submodule(path).register_forward_hook(lambda module, args, output: hook(output, *args))
@@ -46,7 +46,7 @@ def test_one_head_off_is_the_same_as_zeroed_columns_of_the_output_projection(vit
         attention.output.weight[:, 32:64] = 0
 
     trace = vit.trace(change={WEIGHTS: changes.drop_heads([1])})
-    torch.testing.assert_close(trace.output, edited(vit, "block3.attention", zero_columns), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(trace.output, run_edited(vit, "block3.attention", zero_columns), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_one_head_off_is_the_same_as_zeroed_columns_of_the_output_projection(vit
 )
 def test_a_change_is_the_same_as_a_hook(vit, line, change, path, hook):
     trace = vit.trace(change={line: change})
-    torch.testing.assert_close(trace.output, hooked(vit, path, hook), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(trace.output, run_with_hook(vit, path, hook), rtol=1e-5, atol=1e-5)
     assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
 
 

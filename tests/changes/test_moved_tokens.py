@@ -12,21 +12,21 @@ from tracer.record import MOVED_TOKENS
 
 
 @pytest.fixture(scope="module")
-def shuffled(vit):
+def shuffled_trace(vit):
     return vit.trace(change={"patches": "shuffle(0)"}, prove=False)
 
 
-def test_a_run_of_shuffled_patches_is_not_laid_over_the_photo(shuffled, plain):
-    assert shuffled.picture is None and not places(shuffled) and MOVED_TOKENS in shuffled.notes
+def test_a_run_of_shuffled_patches_is_not_laid_over_the_photo(shuffled_trace, plain):
+    assert shuffled_trace.picture is None and not places(shuffled_trace) and MOVED_TOKENS in shuffled_trace.notes
     assert plain.picture is not None and MOVED_TOKENS not in plain.notes
 
 
-def test_no_sentence_of_shuffled_patches_names_a_row_or_a_column_of_the_photo(shuffled):
-    names = attention_payload.names(shuffled, "", shuffled.attentions[0].keys)
-    sentences = [beat.caption.sentence for beat in storyboard(shuffled).beats]
-    for sentence in (*names, *sentences, maps(shuffled)):
+def test_no_sentence_of_shuffled_patches_names_a_row_or_a_column_of_the_photo(shuffled_trace):
+    names = attention_payload.names(shuffled_trace, "", shuffled_trace.attentions[0].keys)
+    sentences = [beat.caption.sentence for beat in storyboard(shuffled_trace).beats]
+    for sentence in (*names, *sentences, maps(shuffled_trace)):
         assert "row 1" not in sentence and ", column" not in sentence
-    assert names[5] == "patch 5" and "the photo" not in maps(shuffled)
+    assert names[5] == "patch 5" and "the photo" not in maps(shuffled_trace)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,6 @@ def test_tokens_move_with_an_order_that_is_drawn_and_with_what_is_not_known(line
     assert moves_tokens({line: change_of(change)}) is moved
 
 
-def test_tokens_stay_with_another_run_whose_own_lie_on_the_photo(plain, shuffled):
+def test_tokens_stay_with_another_run_whose_own_lie_on_the_photo(plain, shuffled_trace):
     assert not moves_tokens({"patches": change_of(plain)})
-    assert moves_tokens({"patches": change_of(shuffled)})
+    assert moves_tokens({"patches": change_of(shuffled_trace)})

@@ -12,7 +12,7 @@ from tracer import changes
 MATRIX = "block3.attention.output.weight"
 
 
-def edited(model, edits):
+def run_edited(model, edits):
     """Return the output of a copy of the net whose parameters were replaced: `edits[path]` gives the new one."""
     net = copy.deepcopy(model.net)
     with torch.no_grad():
@@ -33,7 +33,7 @@ def edited(model, edits):
 def test_a_changed_parameter_is_the_same_as_an_edited_one(vit, plain, path, change, edit):
     before = {name: parameter.clone() for name, parameter in vit.net.named_parameters()}
     trace = vit.trace(change={f"parameter {path}": change})
-    assert torch.equal(trace.output, edited(vit, {path: edit})) and not torch.equal(trace.output, plain.output)
+    assert torch.equal(trace.output, run_edited(vit, {path: edit})) and not torch.equal(trace.output, plain.output)
     assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
     assert [step.id for step in trace.steps if step.id.endswith(".changed")] == [f"parameters.{path}.changed"]
     assert all(torch.equal(before[name], parameter) for name, parameter in vit.net.named_parameters())
@@ -74,7 +74,7 @@ def test_a_parameter_of_two_names_changes_wherever_it_is_read():
     trace = model.trace(change={"parameter tokens.weight": "scale(2)"})
     readers = [step.id for step in trace.steps if r"\check" in step.latex and not step.id.endswith(".changed")]
     assert readers == ["embedding", "logits"]
-    assert torch.equal(trace.output, edited(model, {"tokens.weight": lambda table: 2 * table}))
+    assert torch.equal(trace.output, run_edited(model, {"tokens.weight": lambda table: 2 * table}))
 
 
 def test_an_alias_of_a_parameter_is_changed_and_a_buffer_is_written_nowhere():

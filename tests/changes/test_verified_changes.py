@@ -29,7 +29,7 @@ def runs():
     return found
 
 
-def compared(run, monkeypatch):
+def run_comparison(run, monkeypatch):
     """Return the kinds of changes that are compared with plain PyTorch for a run, and the problems."""
     seen, compare = set(), changed_values.compare
 
@@ -65,7 +65,7 @@ ALL |= {"unscale", "shuffle_positions", "parameter scale", "replace"}
     ("name", "own"), [("vit", {"hide"}), ("nanogpt", {"mask_words", "bidirectional", "prefix", "open"})]
 )
 def test_each_kind_of_change_is_compared_with_plain_pytorch(runs, name, own, monkeypatch):
-    assert compared(runs[name], monkeypatch) == (ALL | own, [])
+    assert run_comparison(runs[name], monkeypatch) == (ALL | own, [])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_each_kind_of_change_is_compared_with_plain_pytorch(runs, name, own, mon
         (kinds, "_open", lambda scores, *operands, keys, queries, source: scores, "open(2;0) of"),
         (of_inputs.MaskWords, "change", lambda self, inputs, sizes, card: inputs, "mask_words(0;0) of 'text'"),
         (of_inputs.Permute, "change_net", lambda self, net: net, "permute(1) leaves"),
-        (head_effects, "_switched", lambda x, layer, switch, axis: x, "the output without head 0"),
+        (head_effects, "_switch_heads", lambda x, layer, switch, axis: x, "the output without head 0"),
         (LogitLens, "_stream", lambda self, depth: self._exact(self.depths[-1].id), "the lens after"),
     ],
 )

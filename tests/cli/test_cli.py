@@ -24,7 +24,7 @@ def run(capsys, *argv) -> tuple[int, str, str]:
     return status, captured.out, captured.err
 
 
-def refused(capsys, *argv) -> str:
+def refusal(capsys, *argv) -> str:
     """One line with which a command line is refused."""
     status, out, err = run(capsys, *argv)
     assert (status, out, err.count("\n"), err[-1]) == (2, "", 1, "\n"), (status, out, err)
@@ -37,7 +37,7 @@ def process(*argv, **options) -> subprocess.CompletedProcess:
 
 
 @pytest.fixture
-def saved(tmp_path) -> Path:
+def saved_path(tmp_path) -> Path:
     path = tmp_path / "hand.safetensors"
     serialization.save(sample(), path)
     return path
@@ -127,19 +127,19 @@ def test_models_are_listed_with_their_weights(capsys):
     ],
 )
 def test_bad_input_is_one_line_that_quotes_it(capsys, tmp_path, monkeypatch, argv, parts):
-    line = refused(capsys, *argv)
+    line = refusal(capsys, *argv)
     assert line.startswith("tracer: ") and all(part in line for part in parts), line
 
 
-def test_open_shows_a_saved_trace_in_every_format(capsys, saved):
-    trace = serialization.open(saved)  # its proofs are made anew: none in the file is believed
+def test_open_shows_a_saved_trace_in_every_format(capsys, saved_path):
+    trace = serialization.open(saved_path)  # its proofs are made anew: none in the file is believed
     for level, format in {*product(export.LEVELS, ["json"]), *product(["ops"], export.FORMATS)}:
-        status, out, err = run(capsys, "open", saved, "--level", level, "--format", format)
+        status, out, err = run(capsys, "open", saved_path, "--level", level, "--format", format)
         assert (status, err) == (0, "") and out == export.render(trace, level, format)
 
 
-def test_open_writes_what_the_suffix_asks_for(capsys, saved, tmp_path):
-    trace = serialization.open(saved)
+def test_open_writes_what_the_suffix_asks_for(capsys, saved_path, tmp_path):
+    trace = serialization.open(saved_path)
     for suffix, format in (
         ("md", "markdown"),
         ("tex", "latex"),
@@ -149,51 +149,51 @@ def test_open_writes_what_the_suffix_asks_for(capsys, saved, tmp_path):
         ("txt", "table"),
     ):
         path = tmp_path / f"trace.{suffix}"
-        assert run(capsys, "open", saved, "--out", path) == (0, "", "")
+        assert run(capsys, "open", saved_path, "--out", path) == (0, "", "")
         assert path.read_text(encoding="utf-8") == export.render(trace, "steps", format)
-    assert run(capsys, "open", saved, "--out", tmp_path / "trace.txt", "--format", "csv")[0] == 0
+    assert run(capsys, "open", saved_path, "--out", tmp_path / "trace.txt", "--format", "csv")[0] == 0
     assert (tmp_path / "trace.txt").read_text(encoding="utf-8") == export.render(trace, "steps", "csv")
 
 
-def test_open_saves_an_equal_trace(capsys, saved, tmp_path):
-    assert run(capsys, "open", saved, "--out", tmp_path / "again.safetensors") == (0, "", "")
+def test_open_saves_an_equal_trace(capsys, saved_path, tmp_path):
+    assert run(capsys, "open", saved_path, "--out", tmp_path / "again.safetensors") == (0, "", "")
     assert run(capsys, "open", tmp_path / "again.safetensors", "--out", tmp_path / "third.safetensors") == (0, "", "")
     assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "third.safetensors").read_bytes()
 
 
-def test_output_that_can_not_be_written(capsys, saved, tmp_path):
+def test_output_that_can_not_be_written(capsys, saved_path, tmp_path):
     for name in ("no/such/folder/x.md", "no/such/folder/x.safetensors"):
-        assert "can't write" in refused(capsys, "open", saved, "--out", tmp_path / name)
+        assert "can't write" in refusal(capsys, "open", saved_path, "--out", tmp_path / name)
 
 
 @pytest.mark.sweep
-def test_a_reader_that_leaves_is_quiet(saved):
-    command = f"{sys.executable} -m tracer open {saved} --format json | head -n 1; echo ${{PIPESTATUS[0]}}"
+def test_a_reader_that_leaves_is_quiet(saved_path):
+    command = f"{sys.executable} -m tracer open {saved_path} --format json | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stderr == "" and done.stdout.startswith("{\n")
 
 
-def test_a_closed_pipe_is_quiet(saved):
+def test_a_closed_pipe_is_quiet(saved_path):
     """A reader that has gone before the first line."""
     code = "import os, sys; r, w = os.pipe(); os.dup2(w, 1); os.close(r); from tracer.cli import main; "
     code += "sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-c", code, "open", saved], cwd=ROOT, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, "open", saved_path], cwd=ROOT, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (141, "")
 
 
-def test_an_interrupt_is_quiet(capsys, monkeypatch, saved):
+def test_an_interrupt_is_quiet(capsys, monkeypatch, saved_path):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(serialization, "open", interrupt)
-    assert run(capsys, "open", saved) == (130, "", "")
+    assert run(capsys, "open", saved_path) == (130, "", "")
 
 
-def test_the_module_runs_and_gives_its_exit_status(saved):
-    done = process("open", saved, "--format", "csv")
-    shown = export.render(serialization.open(saved), "steps", "csv")
+def test_the_module_runs_and_gives_its_exit_status(saved_path):
+    done = process("open", saved_path, "--format", "csv")
+    shown = export.render(serialization.open(saved_path), "steps", "csv")
     assert done.returncode == 0 and done.stdout == shown and done.stderr == ""
     done = process("open", "none")
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1

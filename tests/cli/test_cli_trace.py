@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tracer
-from tests.cli.test_cli import SMALL, refused, run
+from tests.cli.test_cli import SMALL, refusal, run
 from tests.support.sweeping import cases
 from tracer import cli, export
 from tracer.export import to_html
@@ -24,7 +24,7 @@ def small(tmp_path_factory) -> tuple[Path, dict]:
 
 
 @pytest.fixture(scope="module")
-def checked():
+def checked_trace():
     """Run of that ViT, whose lines were checked on other runs."""
     sizes = {name: int(value) for name, value in (pair.split("=") for pair in SMALL[1:])}
     return tracer.load("vit", **sizes).trace().check()
@@ -34,12 +34,12 @@ SHOWN = [*(("steps", format) for format in export.FORMATS), ("ops", "table"), ("
 
 
 @pytest.mark.parametrize(("level", "format"), cases(SHOWN, (("steps", "table"), ("steps", "json"), ("ops", "json"))))
-def test_trace_prints_its_run_and_open_what_the_file_has(capsys, small, checked, level, format):
+def test_trace_prints_its_run_and_open_what_the_file_has(capsys, small, checked_trace, level, format):
     """The lines of a run are checked on other runs, those of a file are not: nobody has its model."""
-    assert any(step.checked for step in checked.steps)
+    assert any(step.checked for step in checked_trace.steps)
     status, out, err = run(capsys, "trace", "vit", *SMALL, "--level", level, "--format", format)
     assert status == 0 and err == "vit with H=12, W=8, P=4, D=6, h=2, d_ff=10, L=1, K=3: seeded random weights\n"
-    assert out == export.render(checked, level, format)
+    assert out == export.render(checked_trace, level, format)
     out = run(capsys, "open", small[0], "--level", level, "--format", format)[1]
     assert out == export.render(serialization.open(small[0]), level, format)
 
@@ -63,7 +63,7 @@ def test_primitives_are_printed_in_every_format(capsys, with_primitives, format)
 
 def test_primitives_are_recorded_when_asked_for(capsys, small, with_primitives):
     assert run(capsys, "open", with_primitives)[1] == run(capsys, "open", small[0])[1]
-    line = refused(capsys, "open", small[0], "--level", "primitives")
+    line = refusal(capsys, "open", small[0], "--level", "primitives")
     assert "without primitives" in line and "--level primitives --out FILE" in line
 
 
@@ -183,7 +183,7 @@ def test_a_trace_without_values_needs_no_weights(capsys, tmp_path):
     ],
 )
 def test_what_needs_values_is_refused_without_them(capsys, more, message):
-    assert message in refused(capsys, "trace", "nanogpt", "--no-values", *more)
+    assert message in refusal(capsys, "trace", "nanogpt", "--no-values", *more)
 
 
 def test_costs_are_rows_in_every_format(capsys, small):

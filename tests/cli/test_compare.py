@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tracer
-from tests.cli.test_cli import refused, run
+from tests.cli.test_cli import refusal, run
 
 WEIGHTS = "block3.attention.weights"
 
@@ -59,13 +59,13 @@ def test_a_model_beside_itself_with_a_change(capsys):
     ],
 )
 def test_saved_runs_take_no_input_and_no_change(capsys, files, more, message):
-    assert message in refused(capsys, "compare", *files, *more)
+    assert message in refusal(capsys, "compare", *files, *more)
 
 
 def test_bad_names_are_refused(capsys, files):
-    assert "'vot'" in refused(capsys, "compare", files[0], "vot")
-    assert "none.safetensors" in refused(capsys, "compare", "none.safetensors", "vit")
-    assert "--text 'O': 'vit' takes no text, expected image" in refused(capsys, "compare", "vit", "vit", "--text", "O")
+    assert "'vot'" in refusal(capsys, "compare", files[0], "vot")
+    assert "none.safetensors" in refusal(capsys, "compare", "none.safetensors", "vit")
+    assert "--text 'O': 'vit' takes no text, expected image" in refusal(capsys, "compare", "vit", "vit", "--text", "O")
 
 
 def test_a_second_text_and_other_choices_are_for_the_second_run(capsys):
@@ -74,8 +74,8 @@ def test_a_second_text_and_other_choices_are_for_the_second_run(capsys):
     assert status == 1 and json.loads(out)["first"] == "embedding"
     status, out, _ = run(capsys, "compare", *first, "--set-b", "gelu=tanh", "--json")
     assert status == 1 and json.loads(out)["first"] == "block1.mlp.activation"
-    assert "--text-b 'O': 'vit' takes no text" in refused(capsys, "compare", "nanogpt", "vit", "--text-b", "O")
-    assert "gelu=exact or gelu=tanh" in refused(capsys, "compare", *first, "--set-b", "gelu=relu")
+    assert "--text-b 'O': 'vit' takes no text" in refusal(capsys, "compare", "nanogpt", "vit", "--text-b", "O")
+    assert "gelu=exact or gelu=tanh" in refusal(capsys, "compare", *first, "--set-b", "gelu=relu")
 
 
 def test_eager_attention_of_a_library_beside_its_fused_kernel(capsys):

@@ -18,19 +18,19 @@ FACTORIES = [name for name, value in vars(failing).items() if inspect.isfunction
 TEXT = Path(failing.__file__).read_text(encoding="utf-8")
 REPAIRS = {
     "product": "k.transpose(-2, -1)",
-    "hidden": "nn.Linear(3 * D, D)",
+    "hidden_layers": "nn.Linear(3 * D, D)",
     "classifier": "x.flatten(1)",
     "channels": "nn.Conv2d(C, C, 3)",
     "channels_last": "picture.permute(0, 3, 1, 2)",
     "class_token": "self.cls.expand(x.size(0), -1, -1)",
-    "joined": "dim=-1",
-    "stacked": "torch.cat(",
+    "axis_join": "dim=-1",
+    "sequence_stack": "torch.cat(",
     "positions": "self.table[:, :x.size(1)]",
-    "scaled": "weight.unsqueeze(-1)",
-    "merged": "heads.transpose(1, 2).reshape(B, T, D)",
-    "flattened": "x.view(x.size(0), -1)",
+    "sample_weight": "weight.unsqueeze(-1)",
+    "head_merge": "heads.transpose(1, 2).reshape(B, T, D)",
+    "flat_picture": "x.view(x.size(0), -1)",
     "tokens": "nn.Embedding(12, D)",
-    "masked": "keep[:, None, None, :]",
+    "padding_mask": "keep[:, None, None, :]",
     "precision": "x.float()",
     "batch_first": "batch_first=True",
     "loss": "scores.transpose(1, 2)",
@@ -40,10 +40,10 @@ REPAIRS = {
     "batch_norm": "x.transpose(1, 2)",
     "last": "x[:, -1]",
     "pair": "states[0]",
-    "misspelled": "self.projection(x)",
-    "returned": "return x + self.proj(x)",
+    "attribute_typo": "self.projection(x)",
+    "return_value": "return x + self.proj(x)",
     "missing": "self.block(x, mask=None)",
-    "placed": "device=x.device",
+    "device_choice": "device=x.device",
 }
 """What the first repair writes."""
 
@@ -70,7 +70,7 @@ MORE = {
 """The same of the modules of a second file, which factories build; `unpack` has no repair."""
 
 
-def built(factory, **sizes):
+def build(factory, **sizes):
     """Return a factory's module and its arguments."""
     torch.manual_seed(0)
     module, args = factory(**sizes)
@@ -85,7 +85,7 @@ def failure(module, args, **options):
 
 
 def why(name):
-    return tracer.explain(failure(*built(getattr(failing, name))))
+    return tracer.explain(failure(*build(getattr(failing, name))))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def explanations():
 def test_there_are_twenty_and_more_and_each_has_a_twin_that_runs():
     assert len(FACTORIES) >= 20 and set(FACTORIES) == set(REPAIRS)
     for name in FACTORIES:
-        module, args = built(getattr(correct, name))
+        module, args = build(getattr(correct, name))
         module(*args)
 
 
@@ -124,7 +124,7 @@ def test_every_repair_runs_when_its_file_is_edited(explanations, name):
     for fix in explanations[name].fixes:
         edited = types.ModuleType("edited")
         exec(compile(apply_edits(TEXT.splitlines(keepends=True), fix.edits), "edited.py", "exec"), edited.__dict__)
-        module, args = built(getattr(edited, name))
+        module, args = build(getattr(edited, name))
         module(*args)
 
 
@@ -143,17 +143,17 @@ def test_a_factory_that_fails_is_explained_and_its_edited_file_runs(name):
     for fix in explanation.fixes:
         edited = types.ModuleType("edited")
         exec(compile(apply_edits(lines, fix.edits), "edited.py", "exec"), edited.__dict__)
-        module, args = built(getattr(edited, name))
+        module, args = build(getattr(edited, name))
         module(*args)
 
 
 def test_shapes_are_in_symbols_with_the_clash_marked():
-    def build(sizes):
-        return built(failing.hidden, **sizes)
+    def build_module(sizes):
+        return build(failing.hidden_layers, **sizes)
 
-    module, args = build({"B": 2, "T": 5, "D": 8})
+    module, args = build_module({"B": 2, "T": 5, "D": 8})
     symbols = {"B": 0, "T": 1, "D": ("up.weight", 1)}
-    explanation = tracer.explain(failure(module, args, symbols=symbols, build=build))
+    explanation = tracer.explain(failure(module, args, symbols=symbols, build=build_module))
     x, weight = explanation.operands
     assert x.symbols() == "[B, T, ▸3·D◂]" and x.numbers() == "[2, 5, ▸24◂]"
     assert weight.symbols() == "[D, ▸4·D◂]" and weight.name == "down.weight"
@@ -165,7 +165,7 @@ def test_shapes_are_in_symbols_with_the_clash_marked():
 
 
 def test_a_plain_call_is_explained_too():
-    module, args = built(failing.product)
+    module, args = build(failing.product)
     with pytest.raises(RuntimeError) as raised:
         module(*args)
     assert tracer.explain(raised.value).fixes[0].edits[0].text == "k.transpose(-2, -1)"
@@ -182,7 +182,7 @@ def test_a_model_of_pytorchs_own_modules_has_the_line_that_calls_it():
 
 
 def test_nothing_of_the_module_is_changed():
-    module, args = built(failing.hidden)
+    module, args = build(failing.hidden_layers)
     before = {name: value.clone() for name, value in module.state_dict().items()}
     methods, layers = dict(vars(failing.Hidden)), {name: type(layer) for name, layer in module.named_modules()}
     state = torch.get_rng_state()
@@ -234,7 +234,7 @@ def test_a_function_around_a_module_is_repaired_on_a_copy():
 
 
 def test_the_text_and_the_page_say_the_same():
-    explanation = why("hidden")
+    explanation = why("hidden_layers")
     text, page = str(explanation), explanation._repr_html_()
     for part in (explanation.message, "down.weight", "nn.Linear(3 * D, D)", explanation.error):
         assert part in text
@@ -242,7 +242,7 @@ def test_the_text_and_the_page_say_the_same():
 
 
 def test_a_shape_of_an_attacker_is_text_in_a_notebook():
-    module, args = built(failing.misspelled)
+    module, args = build(failing.attribute_typo)
     error = failure(module, args)
     error.args = ("<script>alert(1)</script>",)
     assert "<script>alert" not in tracer.explain(error)._repr_html_()

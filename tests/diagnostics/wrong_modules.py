@@ -185,7 +185,7 @@ class CausalWithCache(Heads):
         return self.out(self.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)))
 
 
-def padded() -> tuple[Tensor]:
+def padded_tokens() -> tuple[Tensor]:
     return (torch.tensor([[3, 5, 2, 7, 9, 4], [4, 8, 9, 0, 0, 0]]),)
 
 
@@ -196,14 +196,14 @@ class Padded(nn.Module):
         self.attention = nn.MultiheadAttention(D, H, batch_first=True)
 
 
-@pair("padding attended", padded)
+@pair("padding attended", padded_tokens)
 class PaddingForgotten(Padded):
     def forward(self, ids):
         x, padding = self.table(ids), None if self.wrong else ids == 0
         return self.attention(x, x, x, key_padding_mask=padding, need_weights=False)[0]  # wrong
 
 
-@pair("padding mask reversed", padded)
+@pair("padding mask reversed", padded_tokens)
 class PaddingReversed(Padded):
     def forward(self, ids):
         x, mask = self.table(ids), ids != 0 if self.wrong else ids == 0
@@ -351,7 +351,7 @@ class LabelsNotShifted(LanguageModel):
         return F.cross_entropy(logits[:, :-1].reshape(-1, V), ids[:, 1:].reshape(-1))
 
 
-@pair("labels shifted", padded)
+@pair("labels shifted", padded_tokens)
 class LabelsNotShiftedBesidePadding(LanguageModel):
     """A causal mask that hides padding, too."""
 

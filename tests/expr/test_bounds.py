@@ -28,14 +28,14 @@ class Function(nn.Module):
         return self.function(self, x)
 
 
-def traced(forward, x, **modules):
+def trace_function(forward, x, **modules):
     """Run of such a module in the dtype of x."""
     module = Function(forward, **modules)
     with torch.no_grad():
         return tracer.trace(module.to(x.dtype) if x.is_floating_point() else module, x)
 
 
-def changed(trace, change):
+def changed_verdicts(trace, change):
     """Verdicts of the lines that `change` gives another equation, by their titles."""
     lines = {step.line.id: step.line for step in trace.later.derived_steps}
     wrong = {id for id, line in lines.items() if change(line) != line.equation}
@@ -53,7 +53,7 @@ def attention(lowest):
     return forward
 
 
-def unscaled(line):
+def drop_root(line):
     """Equation that leaves out to divide by a root."""
     return line.equation.replace(lambda node: isinstance(node, Over), lambda node: node.args[0])
 
@@ -72,9 +72,9 @@ def unscaled(line):
 def test_no_mask_hides_the_scores(dtype, lowest):
     torch.manual_seed(0)
     x = torch.randn(1, 5, 16).to(dtype)
-    trace = traced(attention(lowest), x, q=nn.Linear(16, 16), k=nn.Linear(16, 16))
+    trace = trace_function(attention(lowest), x, q=nn.Linear(16, 16), k=nn.Linear(16, 16))
     assert {step.verdict for step in trace.steps} == {"proven"}
-    assert changed(trace, unscaled) == {"disproven"}
+    assert changed_verdicts(trace, drop_root) == {"disproven"}
 
 
 @pytest.mark.parametrize("dtype", FLOATS[1:])
@@ -83,12 +83,12 @@ def test_another_activation_is_told_in_every_dtype(dtype, activation):
     torch.manual_seed(0)
     x = torch.randn(1, 50, 16).to(dtype)
     x[0, 0, 0] = 8
-    trace = traced(lambda module, x: nn.functional.gelu(x) * 1.0, x)
+    trace = trace_function(lambda module, x: nn.functional.gelu(x) * 1.0, x)
     assert {step.verdict for step in trace.steps} == {"proven"}
     change = {GELU: lambda node: activation(*node.args)}
-    assert changed(trace, lambda line: line.equation.replace(lambda node: type(node) in change, change[GELU])) == {
-        "disproven"
-    }
+    assert changed_verdicts(
+        trace, lambda line: line.equation.replace(lambda node: type(node) in change, change[GELU])
+    ) == {"disproven"}
 
 
 RIGHT = {
@@ -112,7 +112,7 @@ RIGHT = {
 def test_no_right_line_is_red(name, dtype):
     torch.manual_seed(0)
     forward, modules = RIGHT[name]
-    trace = traced(forward, torch.randn(2, 7, 16).to(dtype), **modules)
+    trace = trace_function(forward, torch.randn(2, 7, 16).to(dtype), **modules)
     assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}, [
         (step.latex, step.margin, step.note) for step in trace.steps if step.verdict == "disproven"
     ]
@@ -140,7 +140,7 @@ CONSTANTS = {
 def test_a_number_rounds_to_the_dtype_of_the_run(name, dtype):
     """0.4 is not a number of float32: what a tensor holds of it is another one, and no line is wrong for that."""
     torch.manual_seed(0)
-    trace = traced(lambda module, x: CONSTANTS[name](x), torch.randn(2, 7, 16).to(dtype))
+    trace = trace_function(lambda module, x: CONSTANTS[name](x), torch.randn(2, 7, 16).to(dtype))
     assert {step.verdict for step in trace.steps} == {"proven"}, [(step.latex, step.note) for step in trace.steps]
 
 
@@ -149,13 +149,13 @@ def test_another_number_is_told(dtype):
     """No more than the rounding of the number is allowed: eight roundings further is another number."""
     torch.manual_seed(0)
     near = 0.4 * (1 + 8 * torch.finfo(dtype).eps)
-    trace = traced(lambda module, x: x.clamp(max=0.4), torch.randn(2, 7, 16).to(dtype))
+    trace = trace_function(lambda module, x: x.clamp(max=0.4), torch.randn(2, 7, 16).to(dtype))
 
     def change(line):
         return line.equation.replace(lambda node: isinstance(node, Scalar), lambda node: Scalar(near))
 
     assert {step.verdict for step in trace.steps} == {"proven"}
-    assert changed(trace, change) == {"disproven"}
+    assert changed_verdicts(trace, change) == {"disproven"}
 
 
 class Cast(nn.Module):
@@ -201,17 +201,17 @@ def test_a_cast_that_rounds_is_part_of_the_line(module, x, text):
 def test_complex_numbers_are_proven(dtype):
     torch.manual_seed(0)
     x = torch.randn(3, 5, dtype=dtype)
-    trace = traced(lambda module, x: (x * x.conj() + 2 * x) @ x.transpose(0, 1), x)
+    trace = trace_function(lambda module, x: (x * x.conj() + 2 * x) @ x.transpose(0, 1), x)
     assert {step.verdict for step in trace.steps} == {"proven"}
-    assert changed(trace, lambda line: line.equation + line.equation) == {"disproven"}
+    assert changed_verdicts(trace, lambda line: line.equation + line.equation) == {"disproven"}
 
 
 def test_numbers_at_the_ends_of_the_range():
     torch.manual_seed(0)
     x = torch.randn(1, 5, 16)
-    small = traced(lambda module, x: module.lin(x * 1e-42) * 1e3, x, lin=nn.Linear(16, 16, bias=False))
+    small = trace_function(lambda module, x: module.lin(x * 1e-42) * 1e3, x, lin=nn.Linear(16, 16, bias=False))
     assert {step.verdict for step in small.steps} == {"proven"}
-    large = traced(lambda module, x: module.norm(x * 1e20), x, norm=nn.LayerNorm(16))
+    large = trace_function(lambda module, x: module.norm(x * 1e20), x, norm=nn.LayerNorm(16))
     assert [step.verdict for step in large.steps] == ["proven", "not executed"]
     assert "beyond the range" in large.steps[1].note
 
@@ -247,7 +247,7 @@ def test_a_choice_of_exact_numbers_by_an_exact_mask_is_exact():
 def test_one_wrong_cell_among_large_ones_is_found():
     torch.manual_seed(0)
     x = torch.randn(4, 6) * torch.tensor([1e6, 1, 1, 1, 1, 1])
-    trace = traced(lambda module, x: x * 2, x)
+    trace = trace_function(lambda module, x: x * 2, x)
     step = trace.steps[0]
     value = trace.later.values().tensor(step.id)
     value[2, 3] *= 1.0001
@@ -273,7 +273,7 @@ def looking_at_nothing(way, fused=True):
 def test_the_zeros_of_a_query_that_may_look_at_nothing_are_no_mistake(way):
     torch.manual_seed(0)
     x = torch.randn(1, 5, 8)
-    trace = traced(looking_at_nothing(way), x)
+    trace = trace_function(looking_at_nothing(way), x)
     assert not trace.output[0, 2].any()
     step = next(step for step in trace.steps if "look at nothing" in step.note)
     assert step.verdict == "proven" and "8 of 40 cells" in step.note
@@ -286,6 +286,6 @@ def test_the_zeros_of_a_query_that_may_look_at_nothing_are_no_mistake(way):
 
 def test_a_softmax_of_nothing_by_hand_is_nan_and_not_compared():
     torch.manual_seed(0)
-    trace = traced(looking_at_nothing(None, fused=False), torch.randn(1, 5, 8))
+    trace = trace_function(looking_at_nothing(None, fused=False), torch.randn(1, 5, 8))
     last = trace.steps[-1]
     assert last.verdict == "proven" and "8 of 40 cells are NaN, in the equation and in the run alike" in last.note

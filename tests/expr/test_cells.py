@@ -53,12 +53,12 @@ def size(expression) -> float:
     return float(sympy.sympify(expression))
 
 
-def drawn(example: Example, seed: int) -> list[torch.Tensor]:
+def draw_operands(example: Example, seed: int) -> list[torch.Tensor]:
     torch.manual_seed(seed)
     return [draw() for draw in example.draws]
 
 
-def chosen(shape, seed: int, most: int = 1) -> IndexSet:
+def choose_cells(shape, seed: int, most: int = 1) -> IndexSet:
     """Some cells of a tensor: up to `most` places along each axis."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -69,7 +69,7 @@ def chosen(shape, seed: int, most: int = 1) -> IndexSet:
     return IndexSet.of(shape, map(of, shape))
 
 
-def marked(cells: IndexSet) -> torch.Tensor:
+def indicator(cells: IndexSet) -> torch.Tensor:
     """1 in these cells, else 0."""
     made = torch.zeros(cells.shape, dtype=torch.bool)
     for index in cells:
@@ -84,7 +84,7 @@ def gradients(node: Node, tensors, cells: IndexSet) -> list[torch.Tensor | None]
     if not made.requires_grad:
         return [None] * len(tensors)
     weights = torch.rand(made.shape, dtype=torch.float64) + 0.5
-    parts = (made * weights)[marked(cells)]
+    parts = (made * weights)[indicator(cells)]
     total = parts.real.sum() + parts.imag.sum() if parts.is_complex() else parts.sum()
     if not total.requires_grad:
         return [None] * len(tensors)
@@ -159,18 +159,18 @@ def test_these_nodes_know_nothing_better_than_all():
 def test_what_is_read_is_what_has_a_gradient(name):
     example = EXAMPLES[name]
     for seed in range(6):
-        tensors = drawn(example, seed)
-        cells = chosen(example.node.run(size, *tensors).shape, seed, most=1 if seed < 4 else 2)
+        tensors = draw_operands(example, seed)
+        cells = choose_cells(example.node.run(size, *tensors).shape, seed, most=1 if seed < 4 else 2)
         read = example.node.dependencies(size, cells, *tensors)
         assert [one.shape for one in read] == [tuple(x.shape) for x in tensors]
         for one, grad in zip(read, gradients(example.node, tensors, cells), strict=True):
             if grad is not None:
-                assert not (grad & ~marked(one)).any(), "a number that moves the cells is read"
+                assert not (grad & ~indicator(one)).any(), "a number that moves the cells is read"
                 if example.exact and cells.count == 1:
-                    assert torch.equal(grad, marked(one)), "no other is"
+                    assert torch.equal(grad, indicator(one)), "no other is"
         wider = example.node.dependencies(size, cells, *(tuple(x.shape) for x in tensors))
         for one, wide in zip(read, wider, strict=True):
-            assert not (marked(one) & ~marked(wide)).any(), "shapes alone allow for any numbers"
+            assert not (indicator(one) & ~indicator(wide)).any(), "shapes alone allow for any numbers"
 
 
 @pytest.mark.parametrize("name", [name for name, example in EXAMPLES.items() if example.draws])
@@ -178,21 +178,21 @@ def test_what_is_not_read_has_no_part_in_it(name):
     """Other numbers wherever nothing is read: also where there is no gradient, as of places and of comparisons."""
     example = EXAMPLES[name]
     for seed in range(6):
-        tensors, others = drawn(example, seed), drawn(example, seed + 100)
+        tensors, others = draw_operands(example, seed), draw_operands(example, seed + 100)
         made = example.node.run(size, *tensors)
-        cells = chosen(made.shape, seed, most=2)
+        cells = choose_cells(made.shape, seed, most=2)
         read = example.node.dependencies(size, cells, *tensors)
-        mixed = [torch.where(marked(one), x, other) for one, x, other in zip(read, tensors, others, strict=True)]
+        mixed = [torch.where(indicator(one), x, other) for one, x, other in zip(read, tensors, others, strict=True)]
         if name == "Put":  # no place twice in a row
             mixed[1] = tensors[1]
         again = example.node.run(size, *mixed)
-        assert torch.allclose(made[marked(cells)], again[marked(cells)], rtol=1e-12, equal_nan=True)
+        assert torch.allclose(made[indicator(cells)], again[indicator(cells)], rtol=1e-12, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_nothing_is_made_of_nothing(name):
     example = EXAMPLES[name]
-    tensors = drawn(example, 0)
+    tensors = draw_operands(example, 0)
     none = IndexSet.none(example.node.run(size, *tensors).shape)
     assert all(one.axes is None for one in example.node.dependencies(size, none, *tensors))
 
@@ -202,9 +202,9 @@ def test_terms_are_numbers_that_are_read_and_their_shares_add_up(name):
     example = EXAMPLES[name]
     said = 0
     for seed in range(4):
-        tensors = drawn(example, seed)
+        tensors = draw_operands(example, seed)
         made = example.node.run(size, *tensors)
-        (index,) = chosen(made.shape, seed)
+        (index,) = choose_cells(made.shape, seed)
         read = example.node.dependencies(size, IndexSet.single(made.shape, index), *tensors)
         terms = example.node.contributions(size, index, *tensors)
         assert {(term.operand, term.index) for term in terms} == {(i, at) for i, one in enumerate(read) for at in one}
@@ -221,9 +221,9 @@ def test_terms_are_numbers_that_are_read_and_their_shares_add_up(name):
 
 
 def test_what_scales_in_a_norm_has_the_share_of_what_it_scales():
-    node, tensors = EXAMPLES["BatchNorm"].node, drawn(EXAMPLES["BatchNorm"], 0)
+    node, tensors = EXAMPLES["BatchNorm"].node, draw_operands(EXAMPLES["BatchNorm"], 0)
     made = node.run(size, *tensors)
-    (index,) = chosen(made.shape, 0)
+    (index,) = choose_cells(made.shape, 0)
     terms = node.contributions(size, index, *tensors)
     (shift,) = (term.share for term in terms if term.operand == 4)
     shares = [term.share for term in terms if not term.counted]
@@ -243,9 +243,9 @@ WITHOUT_SHARES = BY_DEFAULT | {
 def test_only_these_terms_are_without_shares():
     found = set()
     for name, example in EXAMPLES.items():
-        tensors = drawn(example, 0)
+        tensors = draw_operands(example, 0)
         made = example.node.run(size, *tensors)
-        terms = example.node.contributions(size, next(iter(chosen(made.shape, 0))), *tensors)
+        terms = example.node.contributions(size, next(iter(choose_cells(made.shape, 0))), *tensors)
         if terms and any(term.counted and term.share is None for term in terms):
             found.add(name)
     assert found == WITHOUT_SHARES
@@ -253,12 +253,12 @@ def test_only_these_terms_are_without_shares():
 
 def test_a_factor_is_a_gradient_where_there_is_one():
     for name, example in EXAMPLES.items():
-        tensors = drawn(example, 1)
+        tensors = draw_operands(example, 1)
         wanted = [x.requires_grad_() if x.dtype == torch.float64 else x for x in tensors]
         made = example.node.run(size, *wanted)
         if not made.requires_grad or made.is_complex():
             continue
-        (index,) = chosen(made.shape, 1)
+        (index,) = choose_cells(made.shape, 1)
         grads = torch.autograd.grad(made[index], [x for x in wanted if x.requires_grad], allow_unused=True)
         grads = iter(grads)
         by = [next(grads) if x.requires_grad else None for x in wanted]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.faults.hub import Hub
-from tests.faults.place import ROOT, changed, copied, read_only, refused, small_disk, tracer
+from tests.faults.place import ROOT, change_environment, copy_install, read_only, refusal, small_disk, tracer
 
 SMALL = ("vit", "--set", "L=1", "D=16", "h=2", "d_ff=16")
 """A run that takes no time, of 10 kB and more in each format."""
@@ -23,7 +23,7 @@ def full_disk_under_a_save(folder: Path) -> str:
         for name in ("run.safetensors", "run.csv"):
             (folder / "disk" / name).write_text("of before")
             level = () if name.endswith("safetensors") else ("--level", "ops")
-            said = refused(tracer("trace", *SMALL, *level, "--out", folder / "disk" / name, **limits), name)
+            said = refusal(tracer("trace", *SMALL, *level, "--out", folder / "disk" / name, **limits), name)
             assert "No space left" in said or "too large" in said, said
             assert (folder / "disk" / name).read_text() == "of before", f"{name} of before is lost"
             (folder / "disk" / name).unlink()
@@ -38,7 +38,7 @@ def full_disk_under_a_download(folder: Path) -> str:
         run = ("trace", f"hf:{hub.model}", "--level", "ops")
         with small_disk(folder / "disk", 100 << 10) as limits:
             environment = {**hub.environment, "HF_HOME": str(folder / "disk")}
-            said = refused(tracer(*run, **limits, **environment), hub.model)
+            said = refusal(tracer(*run, **limits, **environment), hub.model)
         done = tracer(*run, **{**hub.environment, "HF_HOME": str(folder / "room")})
         assert done.returncode == 0 and "weights of" in done.stderr, done.stderr[-300:]
     return said
@@ -49,7 +49,7 @@ def download_cut_off(folder: Path) -> str:
     with Hub(folder / "hub") as hub:
         run, home = ("trace", f"hf:{hub.model}", "--level", "ops"), str(folder / "home")
         hub.cut = True
-        said = refused(tracer(*run, **{**hub.environment, "HF_HOME": home}), hub.model)
+        said = refusal(tracer(*run, **{**hub.environment, "HF_HOME": home}), hub.model)
         hub.cut = False
         done = tracer(*run, **{**hub.environment, "HF_HOME": home})
         assert done.returncode == 0 and "weights of" in done.stderr, done.stderr[-300:]
@@ -64,7 +64,7 @@ def sigterm_under_a_command(folder: Path) -> str:
     command = [sys.executable, "-c", slow, "trace", *SMALL, "--out", str(path)]
     for moment in ("in the run", "half through the file"):
         path.write_text("of before")
-        process = subprocess.Popen(command, cwd=ROOT, env=changed({}), stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, cwd=ROOT, env=change_environment({}), stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 60
         while moment != "in the run" and len(list(folder.iterdir())) == 1 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -79,11 +79,11 @@ def sigterm_under_a_command(folder: Path) -> str:
 
 def read_only_install(folder: Path) -> str:
     """Commands work, and what they are to write into the install is refused in a line."""
-    root = copied(folder)
+    root = copy_install(folder)
     with read_only(root):
         done = tracer("trace", *SMALL, "--out", folder / "run.safetensors", root=root)
         assert done.returncode == 0, done.stderr[-300:]
-        said = refused(tracer("trace", *SMALL, "--out", root / "run.json", root=root), "run.json")
+        said = refusal(tracer("trace", *SMALL, "--out", root / "run.json", root=root), "run.json")
     return said
 
 
@@ -102,7 +102,7 @@ def no_network(folder: Path) -> str:
     closed = "http://127.0.0.1:9"
     nothing = {"HF_HUB_OFFLINE": None, "HF_ENDPOINT": closed, "HF_HOME": str(folder), "TORCH_HOME": str(folder)}
     nothing |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))
-    said = refused(tracer("trace", "hf:openai-community/gpt2", **nothing), "gpt2", "can't be reached")
+    said = refusal(tracer("trace", "hf:openai-community/gpt2", **nothing), "gpt2", "can't be reached")
     done = tracer("trace", "timm:vit_tiny_patch16_224", "--format", "csv", **nothing)
     assert done.returncode == 0 and "random weights" in done.stderr, done.stderr[-300:]
     return said
@@ -110,18 +110,18 @@ def no_network(folder: Path) -> str:
 
 def weights_missing_or_damaged(folder: Path) -> str:
     """One line names the file; the other models work."""
-    root = copied(folder)
+    root = copy_install(folder)
     file = root / "tracer" / "models" / "weights" / "vit.safetensors"
     whole, card = file.read_bytes(), file.with_suffix(".json").read_text()
     file.unlink()
-    said = refused(tracer("trace", "vit", root=root), "vit.safetensors")
+    said = refusal(tracer("trace", "vit", root=root), "vit.safetensors")
     for data in (whole[: len(whole) // 2], b"\xff" * 8 + whole[8:]):
         file.write_bytes(data)
-        refused(tracer("trace", "vit", root=root), "vit.safetensors")
+        refusal(tracer("trace", "vit", root=root), "vit.safetensors")
     file.write_bytes(whole)
     for text in (card[:40], json.dumps({"sizes": json.loads(card)["sizes"] | {"P": 0}})):
         file.with_suffix(".json").write_text(text)
-        refused(tracer("trace", "vit", root=root), "vit.json")
+        refusal(tracer("trace", "vit", root=root), "vit.json")
     done = tracer("trace", "nanogpt", "--set", "L=1", root=root)
     assert done.returncode == 0, done.stderr[-300:]
     return said

@@ -24,7 +24,7 @@ def python(*words, root: Path = ROOT, file_size: int | None = None, **environmen
     limit = None
     if file_size is not None:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))  # noqa: E731
-    options = {"cwd": root, "env": changed(environment), "preexec_fn": limit, "timeout": 300}
+    options = {"cwd": root, "env": change_environment(environment), "preexec_fn": limit, "timeout": 300}
     return subprocess.run([sys.executable, "-m", *map(str, words)], capture_output=True, text=True, **options)
 
 
@@ -33,13 +33,13 @@ def tracer(*words, **options) -> subprocess.CompletedProcess:
     return python("tracer", *words, **options)
 
 
-def changed(environment: dict[str, str | None]) -> dict[str, str]:
+def change_environment(environment: dict[str, str | None]) -> dict[str, str]:
     """The environment of this process with these variables set, or taken out where they are None."""
     named = {**os.environ, **OFFLINE, **environment}
     return {name: value for name, value in named.items() if value is not None}
 
 
-def refused(done: subprocess.CompletedProcess, *parts: str) -> str:
+def refusal(done: subprocess.CompletedProcess, *parts: str) -> str:
     """The one line, after what it says of its model, in which a command was refused.
 
     AssertionError where it was not, or where the line does not say these parts.
@@ -65,7 +65,7 @@ class Server(App):
         assert where < 0, f"the server logged: {self.log()[where:][-700:]}"
 
 
-def copied(folder: Path) -> Path:
+def copy_install(folder: Path) -> Path:
     """A copy of the app and the library in a folder, to be damaged."""
     root = folder / "install"
     root.mkdir()
@@ -81,7 +81,7 @@ def copied(folder: Path) -> Path:
 def read_only(folder: Path) -> Iterator[None]:
     """Nothing in the folder can be written: root, who may write what nobody may, gets a mount of its own."""
     if os.geteuid() == 0:
-        with mounted(folder, "--bind", folder):
+        with mount(folder, "--bind", folder):
             subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
             yield
         return
@@ -103,12 +103,12 @@ def small_disk(folder: Path, size: int) -> Iterator[dict[str, int]]:
     if os.geteuid() != 0:
         yield {"file_size": size}
         return
-    with mounted(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
+    with mount(folder, "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
         yield {}
 
 
 @contextmanager
-def mounted(folder: Path, *words) -> Iterator[None]:
+def mount(folder: Path, *words) -> Iterator[None]:
     subprocess.run(["mount", *words, folder], check=True)
     try:
         yield

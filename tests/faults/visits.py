@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psutil
 from PIL import Image
 
-from tests.faults.place import Server, copied, read_only, small_disk
+from tests.faults.place import Server, copy_install, read_only, small_disk
 
 MAX_MILLISECONDS = 120_000
 """Milliseconds that a page may take on a machine that is busy."""
@@ -31,7 +31,7 @@ LONG_ADDRESS = "/?model=nanogpt&text=" + "To+be%2C+or+not+" * 15
 def browser_killed_in_a_run(folder: Path) -> str:
     """The photo of another visitor is still there, and the address of the one who was killed opens again."""
     with Server(folder) as server, _browser() as mine, _browser() as other:
-        page = _opened(mine, server.address)
+        page = _open_page(mine, server.address)
         _give(page, "mine.png", _photo())
         page.get_by_text("Your photo: mine.png").wait_for()
         long = f"{server.address}{LONG_ADDRESS}"
@@ -40,7 +40,7 @@ def browser_killed_in_a_run(folder: Path) -> str:
         page.get_by_role("link", name="Attention").click()
         page.get_by_role("heading", name=re.compile("attend to")).wait_for()
         assert page.get_by_text("Your photo: mine.png").is_visible(), "the photo of another visitor is lost"
-        again = _opened(mine, long)
+        again = _open_page(mine, long)
         assert again.get_by_text(DONE_TEXT).is_visible()
         server.quiet()
     return "the other visitor keeps the photo, and the same address opens anew"
@@ -49,7 +49,7 @@ def browser_killed_in_a_run(folder: Path) -> str:
 def upload_cut_off(folder: Path) -> str:
     """The server drops what came of the file, and the same visitor gives it again."""
     with Server(folder) as server, _browser() as browser:
-        page, sent = _opened(browser, server.address), []
+        page, sent = _open_page(browser, server.address), []
         page.on("request", lambda asked: sent.append(asked) if asked.method == "PUT" else None)
         _give(page, "first.png", _photo())
         page.get_by_text("Your photo: first.png").wait_for()
@@ -70,7 +70,7 @@ def upload_cut_off(folder: Path) -> str:
 def sigterm_in_a_run(folder: Path) -> str:
     """The server ends within seconds; started again, the page that is still open comes back by its address."""
     with Server(folder) as server, _browser() as browser:
-        writer, looker = _opened(browser, server.address + WRITING), _opened(browser, server.address)
+        writer, looker = _open_page(browser, server.address + WRITING), _open_page(browser, server.address)
         _give(looker, "mine.png", _photo())
         looker.get_by_text("Your photo: mine.png").wait_for()
         running = _running(browser, server.address + LONG_ADDRESS)
@@ -96,7 +96,7 @@ def sigterm_in_a_run(folder: Path) -> str:
 def server_restarted_behind_an_open_page(folder: Path) -> str:
     """A page that nobody reloads finds the server again by itself."""
     with Server(folder) as server, _browser() as browser:
-        page = _opened(browser, server.address + WRITING)
+        page = _open_page(browser, server.address + WRITING)
         server.end(signal.SIGKILL)
         server.start()
         page.get_by_role("link", name="Attention").click()
@@ -111,7 +111,7 @@ def full_disk_under_the_app(folder: Path) -> str:
     with small_disk(folder / "disk", 16 << 10), Server(folder, TMPDIR=str(folder / "disk")) as server:
         (folder / "disk" / "full").write_bytes(bytes(4 << 10))
         with _browser() as browser:
-            page = _opened(browser, server.address)
+            page = _open_page(browser, server.address)
             for number in range(4):  # whatever room is left
                 with (folder / "disk" / f"more{number}").open("wb") as file:
                     _fill(file)
@@ -127,9 +127,9 @@ def full_disk_under_the_app(folder: Path) -> str:
 
 def read_only_install_under_the_app(folder: Path) -> str:
     """The app runs from a folder that it can't write to, without a home."""
-    root = copied(folder)
+    root = copy_install(folder)
     with read_only(root), Server(folder, root, HOME="/proc/nothing") as server, _browser() as browser:
-        _opened(browser, server.address)
+        _open_page(browser, server.address)
         server.quiet()
     return "it opens, with no HOME either"
 
@@ -149,7 +149,7 @@ def no_network_under_the_app(folder: Path) -> str:
 
 def weights_missing_under_the_app(folder: Path) -> str:
     """One sentence in the place of the run; the other models work, and so does this one once the file is back."""
-    root = copied(folder)
+    root = copy_install(folder)
     file = root / "tracer" / "models" / "weights" / "nanogpt.safetensors"
     shutil.move(file, folder / "aside")
     with Server(folder, root) as server, _browser() as browser:
@@ -158,9 +158,9 @@ def weights_missing_under_the_app(folder: Path) -> str:
         said = page.get_by_role("alert").filter(has_text="nanogpt.safetensors").first
         said.wait_for(timeout=MAX_MILLISECONDS)
         seen = " ".join(said.inner_text().split())
-        _opened(browser, server.address)
+        _open_page(browser, server.address)
         shutil.move(folder / "aside", file)
-        _opened(browser, server.address + WRITING)
+        _open_page(browser, server.address + WRITING)
         server.quiet()
     return seen
 
@@ -202,7 +202,7 @@ def _kill(chromium) -> None:
             process.kill()
 
 
-def _opened(browser, address: str):
+def _open_page(browser, address: str):
     """A page at an address, with the run on it."""
     page = browser.new_page()
     page.set_default_timeout(MAX_MILLISECONDS)

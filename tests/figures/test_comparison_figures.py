@@ -14,7 +14,7 @@ A, B, CHANGED = r"\mathbf{A}", r"\mathbf{B}", r"\check{\mathbf{A}}"
 NAMES = (A, B, CHANGED, r"\mathbf{Y}", "d_k")
 
 
-def marked(text: str) -> str:
+def replace_marks(text: str) -> str:
     """Return a text with «…» in place of the colour."""
     while (at := text.find(start := rf"\textcolor{{{MARK}}}{{")) >= 0:
         depth, end = 1, at + len(start)
@@ -38,7 +38,7 @@ def marked(text: str) -> str:
     ],
 )  # fmt: skip
 def test_what_differs_is_marked_with_its_brackets_closed(a, b, first, second):
-    found = tuple(map(marked, mark_differences(a, b, NAMES)))
+    found = tuple(map(replace_marks, mark_differences(a, b, NAMES)))
     assert found == (first, second)
 
 
@@ -81,7 +81,7 @@ def test_marked_equations_are_the_equations_without_the_marks(model, plain):
     for row, drawn in zip(comparison.rows, facts["rows"], strict=True):
         for step, side in zip((row.a, row.b), drawn["sides"], strict=True):
             if step and MARK in side["latex"]:
-                bare = marked(side["latex"]).replace("«", "").replace("»", "")
+                bare = replace_marks(side["latex"]).replace("«", "").replace("»", "")
                 signs = [parser._Reader(text, names).signs for text in (bare, step.latex.replace(" ", ""))]
                 assert "".join(signs[0]) == "".join(signs[1])
 

@@ -241,7 +241,7 @@ def test_per_cent(share, text):
     assert class_bars.percent(share) == text
 
 
-def decoded(svg: str) -> Image.Image:
+def decode_image(svg: str) -> Image.Image:
     data = re.search(r'href="data:image/\w+;base64,([^"]+)"', svg)[1]
     return Image.open(BytesIO(base64.b64decode(data)))
 
@@ -268,7 +268,7 @@ def test_the_grid_lies_on_the_crop():
 def test_patches_are_the_pixels_that_the_model_sees():
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     svg = image_patches.patches(Image.fromarray(pixels), rows=2, columns=3)
-    sheet = np.asarray(decoded(svg))
+    sheet = np.asarray(decode_image(svg))
     # patches of 2 × 2 at 8 times their size: 16 wide, 2 apart, with 6 above for the number
     assert sheet.shape == (2 * 22, 3 * 18 - 2, 4)
     for row in range(2):

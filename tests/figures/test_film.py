@@ -34,7 +34,7 @@ def beat(board: Storyboard, kind: str, number: int = 0) -> Beat:
     return next(each for each in board.beats if each.kind == kind and each.number == number)
 
 
-def unpacked(data: bytes) -> tuple[dict, np.ndarray]:
+def unpack(data: bytes) -> tuple[dict, np.ndarray]:
     length = struct.unpack("<I", data[:4])[0]
     return json.loads(data[4 : 4 + length]), np.frombuffer(data[4 + length :], "<f2").astype(np.float32)
 
@@ -171,7 +171,7 @@ def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(
     board = boards["vit"]
     data = message.pack(board)
     assert len(data) <= 400_000
-    header, numbers = unpacked(data)
+    header, numbers = unpack(data)
     look = header["looks"][5]
     count = look["views"] * len(look["queries"]) * len(look["slots"])
     weights = board.trace.attention(5)[0].numpy()
@@ -193,11 +193,11 @@ def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(
     np.testing.assert_allclose(numbers[first["length"] :][1:65], lengths, rtol=1e-3)
     with monkeypatch.context() as patched:
         patched.delattr(message, "heads_weights")  # the means are those that the sentences were computed from
-        few, means = unpacked(message.pack(board, 60_000))
+        few, means = unpack(message.pack(board, 60_000))
     look = few["looks"][5]
     np.testing.assert_allclose(means[look["at"] : look["at"] + 65 * 65], weights.mean(0).ravel(), rtol=5e-4, atol=1e-7)
     assert [look["views"] for look in few["looks"]] == [1] * 6 and len(few["looks"][0]["queries"]) == 65
-    fewest, _ = unpacked(message.pack(board, 5_000))
+    fewest, _ = unpack(message.pack(board, 5_000))
     assert [(look["views"], look["queries"]) for look in fewest["looks"]] == [(4, [0])] * 6
 
 
@@ -205,7 +205,7 @@ def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(
 def test_the_equation_of_a_block_gives_the_weights_on_its_stage(boards, name):
     """The tensor of the step whose equation is printed is what the photo, the threads and the matrix are drawn of."""
     board = boards[name]
-    header, numbers = unpacked(message.pack(board, 650_000))
+    header, numbers = unpack(message.pack(board, 650_000))
     for beat, entry in zip(board.beats, header["beats"], strict=True):
         if beat.record is None:
             continue
@@ -219,7 +219,7 @@ def test_the_equation_of_a_block_gives_the_weights_on_its_stage(boards, name):
 def test_the_rollout_on_the_photo_is_that_of_the_library(boards):
     for name in ("vit", "mae", "segmenter"):
         board = boards[name]
-        header, numbers = unpacked(message.pack(board, 650_000))
+        header, numbers = unpack(message.pack(board, 650_000))
         rollout = header["streams"][0]["rollout"]
         part = board.beats[-3].part or None
         count = len(rollout["queries"]) * len(rollout["keys"])
@@ -264,7 +264,7 @@ def test_a_decoder_has_lanes_of_its_own_and_looks_across_at_those_of_the_encoder
     assert [len(stream.lanes) for stream in board.streams] == [5, 3]
     assert [each.label for each in board.beats if each.number] == ["1", "2", "1", "1×", "2", "2×"]
     across = [each for each in board.beats if each.kind == "cross"]
-    header, numbers = unpacked(message.pack(board))
+    header, numbers = unpack(message.pack(board))
     for each, record in zip(
         across, (record for record in trace.attentions if record.keys != record.queries), strict=True
     ):
@@ -321,10 +321,10 @@ def test_the_norm_of_an_embedding_says_how_long_the_vectors_are_now(libraries):
 
 def test_an_answer_of_many_tokens_is_as_long_as_there_is_room_beside_the_lanes(libraries, boards):
     board = libraries["hf:albert"]
-    header, _ = unpacked(message.pack(board))
+    header, _ = unpack(message.pack(board))
     *shown, end = header["answer"]["tokens"]
     assert shown == board.trace.result["tokens"][: len(shown)] and end == "…" and 40 < len("".join(shown)) <= 64
-    header, _ = unpacked(message.pack(boards["transformer"]))
+    header, _ = unpack(message.pack(boards["transformer"]))
     assert len(header["answer"]["tokens"]) == len(boards["transformer"].trace.result["tokens"])
 
 
@@ -366,7 +366,7 @@ def test_a_sound_is_on_the_stage_before_its_tokens_are():
     first, second = board.beats[:2]
     assert (first.kind, first.shape, second.kind) == ("input", (2, 4000), "modules")
     assert first.caption.sentence == "4,000 numbers go in, one after the other. They lie between −0.5 and 1."
-    header, numbers = unpacked(message.pack(board))
+    header, numbers = unpack(message.pack(board))
     drawn = header["input"]
     low, high = numbers[drawn["at"] : drawn["at"] + 2 * drawn["shape"][1]].reshape(drawn["shape"])
     assert drawn["wave"] and drawn["full"] == [4000] and (low[0], high[-1]) == (-0.5, 1) and (low <= high).all()

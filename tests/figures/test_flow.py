@@ -22,7 +22,7 @@ def wires(html: str) -> list[dict]:
     return [one for found in re.findall('data-wires="([^"]*)"', html) for one in json.loads(unescape(found))]
 
 
-def wired(html: str) -> set[tuple[str, str]]:
+def wire_pairs(html: str) -> set[tuple[str, str]]:
     """Pairs of steps and inputs that lines join; what stands for a step of elsewhere is that step."""
     pairs = [(one["from"].removeprefix("from ").partition(" to ")[0], one["to"]) for one in wires(html)]
     return {(source, target) for source, target in pairs if not target.startswith("to ")}
@@ -69,8 +69,8 @@ def test_what_stands_side_by_side_and_what_reaches_back_is_read_from_the_run():
     html = overview_svg.pipeline(trace)
     assert "The one block" in html and "times" not in html
     assert "input image</span>" in html
-    assert wired(html) >= {("first", "q"), ("first", "k"), ("q", "scores"), ("k", "scores"), ("scores", "sum")}
-    assert ("first", "sum") in wired(html)
+    assert wire_pairs(html) >= {("first", "q"), ("first", "k"), ("q", "scores"), ("k", "scores"), ("scores", "sum")}
+    assert ("first", "sum") in wire_pairs(html)
     assert "[<i>B</i>, <i>C</i>]" in html and "[2, 3]" in html
     assert "&lt;first&gt;" in html  # titles out of a file are escaped
     assert "<first>" not in html
@@ -108,7 +108,7 @@ def test_a_mask_comes_in_from_the_side_of_the_step_that_takes_it():
     assert {id: [lane.steps[0].id for lane in found] for id, found in sides.items()} == {".scores0": ["mask"]}
     html = overview_svg.pipeline(trace)
     assert re.findall('data-step="([^"]+)"', html) == ["first", "mask", ".scores0", ".sum0"]
-    assert ("mask", ".scores0") in wired(html)
+    assert ("mask", ".scores0") in wire_pairs(html)
 
 
 def test_two_towers_are_two_lanes_that_meet():
@@ -166,7 +166,7 @@ def test_the_lines_are_those_of_the_equations_and_none_ends_in_nothing(name):
         for line in book.values()
     }
     html = overview_svg.pipeline(trace)
-    drawn = wired(html)
+    drawn = wire_pairs(html)
     shown = set(re.findall('data-step="([^"]+)"', html))
     known = {line.id for line in book.values()}
     for step in shown:

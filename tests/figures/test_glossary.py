@@ -13,7 +13,7 @@ from tracer.figures.graph import glossary
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
-def shown(name: str) -> set[str]:
+def golden_signs(name: str) -> set[str]:
     steps = json.loads((GOLDEN / f"{name}.json").read_text())["steps"]
     return {sign for sign, _ in glossary.signs(step["latex"] for step in steps)}
 
@@ -27,7 +27,7 @@ def shown(name: str) -> set[str]:
     ],
 )
 def test_the_signs_of_a_run_are_told_and_no_others(name, here, not_here):
-    found = shown(name)
+    found = golden_signs(name)
     assert here <= found and not not_here & found
 
 

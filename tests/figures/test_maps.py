@@ -27,7 +27,7 @@ def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
     return Trace("hand", (), attentions=(attention,), picture=picture, values=values, segments=segments)
 
 
-def unpacked(data: bytes) -> tuple[dict, np.ndarray, np.ndarray, bytes]:
+def unpack(data: bytes) -> tuple[dict, np.ndarray, np.ndarray, bytes]:
     """(header, weights `[layers, views, S_q, S_k]`, masks `[…, S_q, S_k]`, what follows) of a packed map."""
     length = int.from_bytes(data[:4], "little")
     header = json.loads(data[4 : 4 + length])
@@ -64,7 +64,7 @@ def test_maps_of_each_tower_are_its_own():
     model = tracer.load("mae", H=16, W=16, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
     trace = model.trace(prove=False, N_v=4)
     assert attention_payload.layers(trace, "encoder") == [0, 1] and attention_payload.layers(trace, "decoder") == [0]
-    header, weights, masks, _ = unpacked(
+    header, weights, masks, _ = unpack(
         attention_payload.pack(trace, [0], attention_payload.rollout(trace, [0], "decoder"), "decoder")
     )
     assert (header["part"], header["keys"], header["others"]) == ("decoder", 4, [])
@@ -75,7 +75,7 @@ def test_maps_of_each_tower_are_its_own():
 def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
     model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
     trace = model.trace(prove=False, N_v=3)
-    header, *_ = unpacked(attention_payload.pack(trace, attention_payload.blocks(trace, "encoder"), None, "encoder"))
+    header, *_ = unpack(attention_payload.pack(trace, attention_payload.blocks(trace, "encoder"), None, "encoder"))
     visible = list(trace.result["visible"])
     assert header["layers"] == [0, 1] and header["crop"] == list(trace.picture.crop) and header["others"] == []
     assert header["tokens"] == [visible.index(patch) if patch in visible else None for patch in range(6)]
@@ -90,16 +90,16 @@ def test_patches_whose_places_are_not_recorded_are_not_laid_over_the_photo():
     trace = model.trace(prove=False, N_v=3)
     older = replace(trace, segments=tuple(replace(segment, places=()) for segment in trace.segments))
     assert attention_payload.layers(older, "encoder") == [] and attention_payload.blocks(older, "encoder") == [0, 1]
-    header, weights, *_ = unpacked(attention_payload.pack(older, [0, 1], None, "encoder"))
+    header, weights, *_ = unpack(attention_payload.pack(older, [0, 1], None, "encoder"))
     assert "photo" not in header and header["jpeg"] == 0 and not any("row" in name for name in header["names"])
     assert np.array_equal(weights[1], trace.attention(1, part="encoder")[0].numpy())
-    assert unpacked(attention_payload.pack(older, [0], None, "decoder"))[0]["unseen"] == []
+    assert unpack(attention_payload.pack(older, [0], None, "decoder"))[0]["unseen"] == []
 
 
 def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
     model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=1, L_dec=1)
     trace = model.trace(prove=False, N_v=2)
-    header, *_ = unpacked(attention_payload.pack(trace, [0], None, "decoder"))
+    header, *_ = unpack(attention_payload.pack(trace, [0], None, "decoder"))
     seen = trace.result["visible"]
     assert header["tokens"] == list(range(6)) and header["unseen"] == [p for p in range(6) if p not in seen]
     for patch, name in enumerate(header["names"]):
@@ -111,7 +111,7 @@ def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
 def test_the_browser_gets_weights_photo_and_crop():
     photo = np.full((40, 100, 3), 200, np.uint8)
     _, crop = centre_crop(Image.fromarray(photo), 8, 12)
-    header, weights, masks, rest = unpacked(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
+    header, weights, masks, rest = unpack(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
     assert header["photo"] == [100, 40]
     assert header["crop"] == [20, 0, 80, 40]
     assert (header["rows"], header["columns"], header["keys"]) == (2, 3, 7)
@@ -129,13 +129,13 @@ def test_the_browser_gets_each_head_and_their_mean_under_its_name():
     trace = tracer.load("nanogpt", D=12, h=3, d_ff=8, L=1).trace(text="abcde", prove=False)
     heads = trace.attention(0)[0].numpy()
     assert np.abs(np.diff(heads[[0, 1, 2, 0]], axis=0)).max((1, 2)).min() > 1e-3  # no head is like another
-    _, weights, *_ = unpacked(attention_payload.pack(trace, [0], views=["2", "0", "mean", "1"]))
+    _, weights, *_ = unpack(attention_payload.pack(trace, [0], views=["2", "0", "mean", "1"]))
     assert np.array_equal(weights[0], np.stack([heads[2], heads[0], heads.mean(0), heads[1]]))
 
 
 def test_the_browser_gets_the_mask_that_ran():
     trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
-    header, weights, masks, rest = unpacked(attention_payload.pack(trace, [0, 1]))
+    header, weights, masks, rest = unpack(attention_payload.pack(trace, [0, 1]))
     assert (header["masks"], header["kind"]) == (1, "causal")  # one: both blocks have the same
     assert np.array_equal(masks[0], np.triu(np.ones((5, 5)), 1))
     assert (weights[:, :, masks[0] == 1] == 0).all() and weights.sum(-1) == pytest.approx(1)
@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_asked_for(monkeypatch):
     monkeypatch.setattr(attention_payload, "MAX_BYTES", 4 * 25)
     assert attention_payload.portion(trace, [0, 1], None, {"layer": 0, "view": "1"}) == ([0], ["1"])
     assert attention_payload.portion(trace, [0, 1], None, {"layer": 7, "view": ["x"]}) == ([1], ["mean"])
-    header, weights, *_ = unpacked(attention_payload.pack(trace, [1], views=["mean"], choices=[0, 1]))
+    header, weights, *_ = unpack(attention_payload.pack(trace, [1], views=["mean"], choices=[0, 1]))
     assert (header["choices"], header["layers"], header["views"], header["heads"]) == ([0, 1], [1], ["mean"], 2)
     assert np.array_equal(weights[0, 0], trace.attention(1)[0].mean(0).numpy())
 
@@ -167,6 +167,6 @@ def test_the_photo_under_the_map_is_the_one_that_was_given():
     down, across = np.mgrid[0:40, 0:60]
     photo = np.stack([4 * across, 6 * down, 0 * down], axis=-1).astype(np.uint8)  # no side is like another
     _, crop = centre_crop(Image.fromarray(photo), 8, 12)
-    *_, rest = unpacked(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
+    *_, rest = unpack(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
     decoded = np.asarray(Image.open(BytesIO(rest[768:])), dtype=float)
     assert np.abs(decoded - photo).mean() < 4

@@ -41,7 +41,7 @@ def test_visible_patches_are_named_by_their_place_in_the_image():
     ]
 
 
-def unpacked(data: bytes) -> tuple[dict, dict[str, np.ndarray]]:
+def unpack(data: bytes) -> tuple[dict, dict[str, np.ndarray]]:
     """Header, and the arrays, read as the browser does."""
     length = int.from_bytes(data[:4], "little")
     header, rest = json.loads(data[4 : 4 + length]), data[4 + length :]
@@ -59,7 +59,7 @@ def unpacked(data: bytes) -> tuple[dict, dict[str, np.ndarray]]:
 def test_the_mask_is_sent_cell_by_cell_with_the_rows_of_every_head(name, part):
     trace = tracer.load(name).trace()
     cells = visible(trace, part=part)
-    header, found = unpacked(mask_payload.pack(trace, cells, part=part, start=3, alt="a mask"))
+    header, found = unpack(mask_payload.pack(trace, cells, part=part, start=3, alt="a mask"))
     heads = header["heads"]
     assert header["sent"] == [0, heads, 0, cells.shape[0]] and (header["start"], header["alt"]) == (3, "a mask")
     assert np.array_equal(found["cells"], cells.numpy())
@@ -79,7 +79,7 @@ def test_of_a_large_run_the_rows_that_are_asked_for_are_sent(monkeypatch):
     queries, keys = cells.shape
     monkeypatch.setattr(mask_payload, "MAX_BYTES", 4 * keys * 5)
     assert not mask_payload.fits(trace)
-    header, found = unpacked(mask_payload.pack(trace, cells, wanted=(1, queries - 1)))
+    header, found = unpack(mask_payload.pack(trace, cells, wanted=(1, queries - 1)))
     assert header["sent"] == [1, 1, queries - 5, 5] and list(header["kept"]) == ["1"]
     theirs = row(trace, queries - 1, head=1)
     assert np.allclose(found["weights"][0, -1], theirs.weights.numpy(), atol=1e-3)
@@ -172,7 +172,7 @@ class Masked(torch.nn.Module):
 def test_the_number_of_a_mask_is_the_one_that_the_code_has(number, written, acts, over):
     torch.manual_seed(0)
     trace = tracer.trace(Masked(number, over), torch.randn(1, 5, 6), symbols={"B": 0, "T": 1})
-    header, _ = unpacked(mask_payload.pack(trace, visible(trace)))
+    header, _ = unpack(mask_payload.pack(trace, visible(trace)))
     said = header["mask"]
     assert (said["open"], said["closed"]) == ("0", written)
     assert said["title"].startswith(f"the mask: 0 where open, {written} where closed")
@@ -189,7 +189,7 @@ def test_a_mask_of_many_numbers_names_none():
             return (q @ k.mT + bias.masked_fill(columns > rows, float("-inf"))).softmax(-1) @ v
 
     trace = tracer.trace(Biased(0), torch.randn(1, 5, 6), symbols={"B": 0, "T": 1})
-    header, _ = unpacked(mask_payload.pack(trace, visible(trace)))
+    header, _ = unpack(mask_payload.pack(trace, visible(trace)))
     assert header["mask"] == {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
     assert row(trace, 2).mask.tolist()[:3] == pytest.approx([-0.2, -0.1, 0])
 
@@ -197,7 +197,7 @@ def test_a_mask_of_many_numbers_names_none():
 def test_what_the_rows_keep_to_is_said_of_each_head(monkeypatch):
     monkeypatch.setattr("tracer.attention.masks.rows", lambda *a, head, **k: RowSums(float(head), None))
     trace = tracer.load("nanogpt", D=9, h=3, d_ff=8, L=1).trace(text="abcde", prove=False)
-    header, _ = unpacked(mask_payload.pack(trace, visible(trace)))
+    header, _ = unpack(mask_payload.pack(trace, visible(trace)))
     assert list(header["kept"]) == ["0", "1", "2"]
     for head, said in header["kept"].items():
         assert f"differs from 1 by at most {head}" in said

@@ -11,7 +11,7 @@ import torch
 
 import tracer
 from pages.sections.trace import step_payload
-from tests.app.test_app import opened, text, upload, visited
+from tests.app.test_app import open_page, text, upload, visit
 from tests.support import handmade
 from tests.support.sweeping import cases
 from tracer import models, ops
@@ -186,7 +186,7 @@ def press(at, label: str):
 
 
 def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
-    at = zoom(opened("pages/operations.py"), "ops")
+    at = zoom(open_page("pages/operations.py"), "ops")
     first = at.main.selectbox[0].value
     trace = at.session_state["visitor"].run()
     assert trace.ops[first].flops
@@ -202,7 +202,7 @@ def test_an_operation_leads_to_its_makers_its_step_and_its_primitives():
 
 
 def test_all_zoom_levels_open_and_counts_follow():
-    at = opened("pages/operations.py")
+    at = open_page("pages/operations.py")
     assert "The forward hooks and the recorded operations agree" in text(at) and "Kinds of operations" in text(at)
     assert strip(at) == ["logits"]
     at.query_params["module"] = next(str(i) for i, one in enumerate(at.session_state["visitor"].run().modules)
@@ -223,14 +223,14 @@ def test_all_zoom_levels_open_and_counts_follow():
 
 
 def test_an_address_that_names_no_operation_is_passed_over():
-    at = opened("pages/operations.py")
+    at = open_page("pages/operations.py")
     at.query_params["op"] = "99999"
     at.run()
     assert not at.exception
 
 
 def test_our_own_models_write_attention_out():
-    assert "Fused and standard attention" not in text(opened("pages/operations.py"))
+    assert "Fused and standard attention" not in text(open_page("pages/operations.py"))
 
 
 @pytest.mark.parametrize("primitives", [False, True])
@@ -238,7 +238,7 @@ def test_a_saved_run_of_anybodys_module_shows_what_it_holds(tmp_path, primitives
     layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     run = tracer.trace(layer, torch.randn(1, 5, 8), primitives=primitives)
     run.save(path := tmp_path / "run.safetensors")
-    at = upload(opened("pages/operations.py"), path.read_bytes(), "run.safetensors")
+    at = upload(open_page("pages/operations.py"), path.read_bytes(), "run.safetensors")
     assert "needs the model, which a saved run does not contain" in text(at)
     zoom(at, "ops")
     assert ("was recorded without the primitives" in text(at)) is not primitives
@@ -248,7 +248,7 @@ def test_a_saved_run_of_anybodys_module_shows_what_it_holds(tmp_path, primitives
 
 def test_an_awkward_saved_run_opens_at_every_level(tmp_path):
     handmade.sample().save(path := tmp_path / "run.safetensors")
-    at = upload(opened("pages/operations.py"), path.read_bytes(), "run.safetensors")
+    at = upload(open_page("pages/operations.py"), path.read_bytes(), "run.safetensors")
     for level in op_table.LEVELS:
         zoom(at, level)
 
@@ -270,11 +270,11 @@ def test_steps_are_numbered_as_on_the_page_trace(run):
 
 
 def test_an_address_of_a_step_opens_the_op_that_computes_it_into_its_primitives():
-    at = visited("operations", zoom="primitives", step="block2.mlp.activation")
+    at = visit("operations", zoom="primitives", step="block2.mlp.activation")
     trace = tracer.load("vit").trace(prove=False)
     (gelu,) = [op for op in trace.ops if op.step == "block2.mlp.activation" and op.op == "gelu"]
     headers = [header.value for header in at.header]
     assert headers[:2] == [f"{gelu.index}: gelu", "Its primitives"]
     assert at.query_params["op"] in (str(gelu.index), [str(gelu.index)])
-    at = visited("operations", zoom="primitives", step="block9.mlp.activation")
+    at = visit("operations", zoom="primitives", step="block9.mlp.activation")
     assert at.header[0].value != headers[0]

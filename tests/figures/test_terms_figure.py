@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.app.test_models_in_app import chosen
-from tests.app.test_stepping import sent
+from tests.app.test_models_in_app import open_model
+from tests.app.test_stepping import page_payload
 from tracer.figures.attention import score_terms
 
 TERMS = {"a": np.array([[1.0, 2], [3, 4]]), "b": np.array([[-5.0, 0], [0, 1]])}
@@ -24,9 +24,9 @@ def test_every_term_the_sum_and_the_scores_are_on_one_scale():
 
 @pytest.mark.parametrize(("model", "shown"), [("transformer", True), ("nanogpt", False), ("vit", False)])
 def test_the_four_terms_stand_beside_the_scores_that_have_them(model, shown):
-    at = chosen(model, "pages/trace.py")
+    at = open_model(model, "pages/trace.py")
     assert not at.exception and not at.error
-    found = sent(at)[1]["details"]["block1.attention.scores"]["terms"]
+    found = page_payload(at)[1]["details"]["block1.attention.scores"]["terms"]
     assert bool(found) == shown
     if shown:
         assert "position–position" in found["names"] and "10⁻⁷" in found["error"]

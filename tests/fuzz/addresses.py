@@ -49,7 +49,7 @@ MAX_LETTERS = 2_000
 """Characters of an address: longer ones are cut before a browser sends them."""
 
 
-def made(chance: Random, folder: Path) -> dict[str, list[str]]:
+def make_input(chance: Random, folder: Path) -> dict[str, list[str]]:
     """Return what a query says, as the server reads it."""
     pairs = []
     for _ in range(chance.choice((1, 2, 2, 3, 5))):
@@ -63,15 +63,15 @@ def made(chance: Random, folder: Path) -> dict[str, list[str]]:
         pairs.append(f"{name}={quote(value[:MAX_LETTERS], errors='replace')}")
     query = "&".join(pairs)
     if chance.random() < 0.3:
-        query = mutate.damaged(query.encode(), chance).decode("latin-1")
+        query = mutate.damage(query.encode(), chance).decode("latin-1")
     return parse_qs(query, keep_blank_values=True)
 
 
-def opened(address: dict[str, list[str]], chance: Random) -> dict[str, list[str]]:
+def open_input(address: dict[str, list[str]], chance: Random) -> dict[str, list[str]]:
     """Return the address: nothing is refused before a page is drawn."""
     return address
 
 
-def shown(address: dict[str, list[str]], chance: Random) -> None:
+def show_input(address: dict[str, list[str]], chance: Random) -> None:
     """Page at that address."""
-    pages.drawn(chance, address=address)
+    pages.draw_page(chance, address=address)

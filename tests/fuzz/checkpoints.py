@@ -36,7 +36,7 @@ class Executes:
         return os.system, ("true",)
 
 
-def made(chance: Random, folder: Path) -> Files:
+def make_input(chance: Random, folder: Path) -> Files:
     """Files in a folder of their own: what is known of one is remembered by its name."""
     folder = Path(mkdtemp(dir=folder))
     name, files = chance.choice(_originals())
@@ -56,7 +56,7 @@ def made(chance: Random, folder: Path) -> Files:
         for more in chance.sample(sorted(extra), 2):
             files[more] = extra[more]
     for path in chance.sample(sorted(files), min(len(files), chance.choice((1, 1, 2)))):
-        files[path] = _damaged(path, files[path], chance)
+        files[path] = _damage_file(path, files[path], chance)
     for path, data in files.items():
         if data is not None:
             (folder / path).write_bytes(data)
@@ -67,14 +67,14 @@ def made(chance: Random, folder: Path) -> Files:
     return Files(name, path.read_bytes() if sent else path)
 
 
-def opened(files: Files, chance: Random):
+def open_input(files: Files, chance: Random):
     """Run of the model, or the model alone; ValueError for one that is refused."""
     given = {} if files.weights is None else {"weights": files.weights}
     model = tracer.load(files.name, **given)
     return model.trace(prove=False) if chance.random() < 0.1 else model
 
 
-def shown(found, chance: Random) -> None:
+def show_input(found, chance: Random) -> None:
     """Run as a table, where there is one."""
     if isinstance(found, tracer.Trace):
         export.render(found, "ops", "markdown")
@@ -118,31 +118,31 @@ def _ours(name: str, sizes: dict[str, int], kind: str) -> tuple[str, dict[str, b
     return name, {f"own.{kind}": data, "own.json": json.dumps(card).encode()}
 
 
-def _damaged(name: str, data: bytes, chance: Random) -> bytes | None:
+def _damage_file(name: str, data: bytes, chance: Random) -> bytes | None:
     """Return the content of one file changed in its structure or in its bytes, or None for a file that is gone."""
     if chance.random() < 0.03:
         return None
     if chance.random() < 0.25:
-        return mutate.damaged(data, chance)
+        return mutate.damage(data, chance)
     if name.endswith(".json"):
         fields = json.loads(data)
         if isinstance(fields, dict) and chance.random() < 0.1:
             fields |= {"auto_map": {"AutoConfig": "modeling_own.Own", "AutoModel": "modeling_own.Own"}}
             fields["_name_or_path"] = "/etc"
-        mutate.altered(fields, chance)
-        return mutate.dumped(fields).encode("utf-8", "surrogatepass")
+        mutate.alter(fields, chance)
+        return mutate.dump_json(fields).encode("utf-8", "surrogatepass")
     if name.endswith(".safetensors"):
         length = int.from_bytes(data[:8], "little")
         header = json.loads(data[8 : 8 + length])
-        mutate.altered(header, chance)
-        text = mutate.dumped(header).encode("utf-8", "surrogatepass")
+        mutate.alter(header, chance)
+        text = mutate.dump_json(header).encode("utf-8", "surrogatepass")
         return len(text).to_bytes(8, "little") + text + data[8 + length :]
     if name.endswith(".pt"):
-        return _repickled(data, chance)
+        return _repickle(data, chance)
     return data
 
 
-def _repickled(data: bytes, chance: Random) -> bytes:
+def _repickle(data: bytes, chance: Random) -> bytes:
     """Checkpoint of PyTorch whose pickle is another: damaged, of other things, or one that would run a command."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
@@ -150,6 +150,6 @@ def _repickled(data: bytes, chance: Random) -> bytes:
             content = old.read(entry)
             if entry.endswith("data.pkl"):
                 other = chance.choice((Executes(), {"a": 1}, [], {"model": {"x": Executes()}}, None))
-                content = mutate.damaged(content, chance) if chance.random() < 0.6 else pickle.dumps(other)
+                content = mutate.damage(content, chance) if chance.random() < 0.6 else pickle.dumps(other)
             new.writestr(entry, content)
     return out.getvalue()

@@ -76,7 +76,7 @@ def results(first: int, stop: int, step: int = 1, warm: int = WARM_UP_INPUTS) ->
     """
     while first < stop:
         at = None
-        with tempfile.TemporaryFile() as log, _started(first, stop, step, warm, log) as process:
+        with tempfile.TemporaryFile() as log, _start_worker(first, stop, step, warm, log) as process:
             for line in process.stdout:
                 if line.startswith("at "):
                     at = int(line[3:])
@@ -92,15 +92,15 @@ def results(first: int, stop: int, step: int = 1, warm: int = WARM_UP_INPUTS) ->
             raise RuntimeError(f"a worker ended with {process.returncode} before it opened anything: {said}")
         why = SIGNAL_MESSAGES.get(-process.returncode, f"ends the process with status {process.returncode}")
         frames = [line.strip() for line in said.splitlines() if "/tracer/" in line or "/pages/" in line][:3]
-        yield _ended(at, f"{why} ({' < '.join(frames)})")
+        yield _failure_row(at, f"{why} ({' < '.join(frames)})")
         first = at + step
 
 
-def _ended(seed: int, why: str) -> dict:
+def _failure_row(seed: int, why: str) -> dict:
     return {"seed": seed, "kind": "unknown", "outcome": "failed", "cpu": 0.0, "memory": 0, "wrong": [why]}
 
 
-def _started(first: int, stop: int, step: int, warm: int, log) -> subprocess.Popen:
+def _start_worker(first: int, stop: int, step: int, warm: int, log) -> subprocess.Popen:
     program = f"import sys; sys.path[:0] = {[str(TESTS.parent)]!r}\n"
     program += f"from tests.fuzz import worker; worker.main({first}, {stop}, {step}, {warm})"
     command = [sys.executable, "-c", program]

@@ -76,7 +76,7 @@ TEXT = (
 FRACTIONS = (0.0, -0.0, 0.5, -1.5, 1e-320, 1e300, float("nan"), float("inf"), float("-inf"))
 
 
-def damaged(data: bytes, chance: Random) -> bytes:
+def damage(data: bytes, chance: Random) -> bytes:
     """Bytes with a few of them changed, cut out, doubled or added."""
     data = bytearray(data)
     for _ in range(_few(chance)):
@@ -176,7 +176,7 @@ def places(data, path=()) -> list[tuple]:
     return found
 
 
-def picked(data, chance: Random) -> tuple | None:
+def pick_path(data, chance: Random) -> tuple | None:
     """One place inside JSON; fields that occur often are not hit more often for it. None in a value without places."""
     kinds = {}
     for path in places(data):
@@ -184,10 +184,10 @@ def picked(data, chance: Random) -> tuple | None:
     return chance.choice(kinds[chance.choice(list(kinds))]) if kinds else None
 
 
-def altered(data, chance: Random) -> None:
+def alter(data, chance: Random) -> None:
     """Change a few values inside JSON, in place."""
     for _ in range(_few(chance)):
-        path = picked(data, chance)
+        path = pick_path(data, chance)
         if path is None:
             return
         holder = value_at(data, path[:-1])
@@ -198,7 +198,7 @@ def altered(data, chance: Random) -> None:
             case 1:
                 del holder[key]
             case 2:
-                holder[key] = deepcopy(value_at(data, picked(data, chance)))
+                holder[key] = deepcopy(value_at(data, pick_path(data, chance)))
             case 3 if type(value) is int:
                 _everywhere(data, value, chance.choice(INTEGERS))
             case 4:
@@ -207,7 +207,7 @@ def altered(data, chance: Random) -> None:
                 holder[key] = like(value, chance)
 
 
-def dumped(data) -> str:
+def dump_json(data) -> str:
     """JSON of a value, with `RAW` texts in the place of their names."""
     text = json.dumps(data)
     for name, raw in RAW.items():

@@ -36,7 +36,7 @@ COMPONENTS = BidiComponentManager()
 COMPONENTS.discover_and_register_components(start_file_watching=False)
 
 
-def drawn(chance: Random, trace: Trace | None = None, address: dict[str, list[str]] | None = None) -> AppTest:
+def draw_page(chance: Random, trace: Trace | None = None, address: dict[str, list[str]] | None = None) -> AppTest:
     """One page of the app, on a saved run or at an address. AssertionError if it fails, or sends too much."""
     at = AppTest.from_file(str(APP), default_timeout=120)
     at._bidi_component_manager = COMPONENTS

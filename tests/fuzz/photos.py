@@ -28,22 +28,22 @@ KINDS = (
 SIDES = (0, 1, 2, 17, 255, 7_000, 16_383, 16_384, 40_000, 65_535, 50_000_000, 2**31 - 1, 2**32 - 1)
 
 
-def made(chance: Random, folder: Path) -> bytes:
+def make_input(chance: Random, folder: Path) -> bytes:
     """Return the bytes of a file."""
     if chance.random() < 0.03:
-        return generated(chance)
+        return generate(chance)
     data = chance.choice(originals())
     if chance.random() < 0.4:
-        data = _restructured(data, chance)
-    return mutate.damaged(data, chance) if chance.random() < 0.7 else data
+        data = _restructure(data, chance)
+    return mutate.damage(data, chance) if chance.random() < 0.7 else data
 
 
-def opened(data: bytes, chance: Random) -> Image.Image:
+def open_input(data: bytes, chance: Random) -> Image.Image:
     """Return the photo; ValueError for one that is refused."""
     return images.open_photo(data)
 
 
-def shown(photo: Image.Image, chance: Random) -> None:
+def show_input(photo: Image.Image, chance: Random) -> None:
     """Photo as the pages draw it, and as a model gets it."""
     assert photo.mode == "RGB" and not photo.info, "a photo is RGB, without what its file says of it"
     image, crop = images.centre_crop(photo, 32, 32)
@@ -73,7 +73,7 @@ def _file(image: Image.Image, name: str, **options) -> bytes:
     return file.getvalue()
 
 
-def generated(chance: Random) -> bytes:
+def generate(chance: Random) -> bytes:
     """Picture of one colour, small as a file: of any sides, or with blocks of text that unpack to megabytes."""
     if chance.random() < 0.5:
         text = zlib.compress(bytes(chance.choice((10, 10**5, 2 * 10**7))), 9)
@@ -102,7 +102,7 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
-def _restructured(data: bytes, chance: Random) -> bytes:
+def _restructure(data: bytes, chance: Random) -> bytes:
     """Other sizes where the header says them, with checksums that are right; parts doubled, left out or moved."""
     side = chance.choice(SIDES)
     if data.startswith(b"\x89PNG"):
@@ -123,7 +123,7 @@ def _restructured(data: bytes, chance: Random) -> bytes:
                 at = chance.choice((0, 4))
                 chunks[0][1] = chunks[0][1][:at] + side.to_bytes(4, "big") + chunks[0][1][at + 4 :]
             case _:
-                one[1] = mutate.damaged(one[1], chance)
+                one[1] = mutate.damage(one[1], chance)
         return data[:8] + b"".join(_chunk(*chunk) for chunk in chunks)
     if data.startswith(b"\xff\xd8"):
         frame = max(data.find(b"\xff\xc0"), data.find(b"\xff\xc2"))

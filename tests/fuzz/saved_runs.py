@@ -12,7 +12,7 @@ import torch
 
 import tracer
 from tests.fuzz import mutate
-from tests.fuzz.pages import drawn
+from tests.fuzz.pages import draw_page
 from tests.support import handmade
 from tracer import export
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace, serialization
@@ -60,38 +60,38 @@ RESULTS = (
 )
 
 
-def made(chance: Random, folder: Path) -> bytes:
+def make_input(chance: Random, folder: Path) -> bytes:
     """Return the bytes of a file."""
-    data = generated(chance) if chance.random() < 0.06 else chance.choice((*originals()[:1] * 120, *originals()[1:]))
+    data = generate(chance) if chance.random() < 0.06 else chance.choice((*originals()[:1] * 120, *originals()[1:]))
     if chance.random() < 0.04:
-        return mutate.damaged(data, chance)
+        return mutate.damage(data, chance)
     tensors, text = _parts(data)
     tensors, fields = dict(tensors), json.loads(text)
     if chance.random() < 0.3:
-        fields["result"] = {key: _tagged(value) for key, value in chance.choice(RESULTS).items()}
+        fields["result"] = {key: _tag(value) for key, value in chance.choice(RESULTS).items()}
     if chance.random() < 0.15:
         _alter_tensors(tensors, chance)
     match chance.choices(range(4), (40, 25, 20, 15))[0]:
         case 0:
-            mutate.altered(fields, chance)
+            mutate.alter(fields, chance)
         case 1:
-            mutate.altered(result := deepcopy(chance.choice(RESULTS)), chance)
-            fields["result"] = {key: _tagged(value) for key, value in result.items()}
+            mutate.alter(result := deepcopy(chance.choice(RESULTS)), chance)
+            fields["result"] = {key: _tag(value) for key, value in result.items()}
         case 2:
             for path in chance.choices([path for path in mutate.places(fields) if path[-1] in TEXT_FIELDS], k=3):
                 mutate.value_at(fields, path[:-1])[path[-1]] = chance.choice(mutate.TEXT)
         case 3:
-            mutate.altered({name: fields[name] for name in ("attentions", "picture", "segments", "symbols")}, chance)
-    data = safetensors.torch.save(tensors, {"trace": mutate.dumped(fields)})
+            mutate.alter({name: fields[name] for name in ("attentions", "picture", "segments", "symbols")}, chance)
+    data = safetensors.torch.save(tensors, {"trace": mutate.dump_json(fields)})
     return _with_another_header(data, chance) if chance.random() < 0.1 else data
 
 
-def opened(data: bytes, chance: Random) -> Trace:
+def open_input(data: bytes, chance: Random) -> Trace:
     """Return the run in the file; ValueError for one that is refused."""
     return tracer.open(data, name="upload.safetensors", prove="later")
 
 
-def shown(trace: Trace, chance: Random) -> None:
+def show_input(trace: Trace, chance: Random) -> None:
     """Two views of each level of the run, and now and then a page of the app on it."""
     held = {"primitives": trace.decompositions, "modules": trace.modules, "calls": trace.calls}
     for level in export.LEVELS:
@@ -104,7 +104,7 @@ def shown(trace: Trace, chance: Random) -> None:
         if chance.random() < 0.2:
             export.table(trace, level)
     if chance.random() < 0.04:
-        drawn(chance, trace)
+        draw_page(chance, trace)
 
 
 @lru_cache(maxsize=1)
@@ -123,7 +123,7 @@ def _parts(data: bytes) -> tuple[dict[str, torch.Tensor], str]:
     return safetensors.torch.load(data), header["__metadata__"]["trace"]
 
 
-def generated(chance: Random) -> bytes:
+def generate(chance: Random) -> bytes:
     """Run without ops to speak of, of one attention or several, in which all sizes agree."""
 
     def size(*most: int) -> int:
@@ -172,12 +172,12 @@ def _bytes(trace: Trace) -> bytes:
     return safetensors.torch.save(tensors, {"trace": json.dumps({"version": serialization.VERSION, **fields})})
 
 
-def _tagged(value):
+def _tag(value):
     """Value of a result as saved runs write it."""
     if isinstance(value, list):
-        return {"list": [_tagged(item) for item in value]}
+        return {"list": [_tag(item) for item in value]}
     if isinstance(value, dict):
-        return {"dict": [[key, _tagged(item)] for key, item in value.items()]}
+        return {"dict": [[key, _tag(item)] for key, item in value.items()]}
     return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
 
 
@@ -209,7 +209,7 @@ def _with_another_header(data: bytes, chance: Random) -> bytes:
     """Return the same tensors, described otherwise: offsets, shapes and kinds of the file format itself."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
-    mutate.altered(header, chance)
-    text = mutate.dumped(header).encode()
+    mutate.alter(header, chance)
+    text = mutate.dump_json(header).encode()
     length = chance.choice((len(text),) * 8 + (0, len(text) - 1, 2**63 - 1, 2**64 - 1))
     return length.to_bytes(8, "little") + text + data[8 + int.from_bytes(data[:8], "little") :]

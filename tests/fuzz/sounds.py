@@ -16,20 +16,20 @@ NUMBERS = (0, 1, 2, 3, 7, 8, 16, 24, 32, 4000, 8000, 96_000, 0xFFFE, 0xFFFF, 2**
 HEADER = 44
 
 
-def made(chance: Random, folder: Path) -> bytes:
+def make_input(chance: Random, folder: Path) -> bytes:
     """Return the bytes of a file."""
     data = chance.choice(originals())
     if chance.random() < 0.5:
-        data = _restated(data, chance)
-    return mutate.damaged(data, chance) if chance.random() < 0.6 else data
+        data = _change_header(data, chance)
+    return mutate.damage(data, chance) if chance.random() < 0.6 else data
 
 
-def opened(data: bytes, chance: Random) -> np.ndarray:
+def open_input(data: bytes, chance: Random) -> np.ndarray:
     """Return the sound; ValueError for one that is refused."""
     return audio.open_sound(data)
 
 
-def shown(numbers: np.ndarray, chance: Random) -> None:
+def show_input(numbers: np.ndarray, chance: Random) -> None:
     """Sound as the page of tokens draws it, and as it gives it back to be heard."""
     assert numbers.ndim == 1 and np.isfinite(numbers).all() and np.abs(numbers).max() <= 1, "a sound is from -1 to 1"
     assert audio.open_sound(audio.to_wav(numbers)).shape == numbers.shape
@@ -51,7 +51,7 @@ def originals() -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _restated(data: bytes, chance: Random) -> bytes:
+def _change_header(data: bytes, chance: Random) -> bytes:
     """Return the file with a number of its header changed to another that means something."""
     at, form = chance.choice([(place, form) for form in ("<H", "<I") for place in range(4, HEADER - 3, 2)])
     number = chance.choice(NUMBERS) & (0xFFFF if form == "<H" else 0xFFFFFFFF)

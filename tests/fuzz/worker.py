@@ -79,17 +79,17 @@ def kind_of(seed: int) -> str:
     return Random(f"kind {seed}").choices(list(KINDS), [share for _, share in KINDS.values()])[0]
 
 
-def tried(seed: int, watch: Watch, kill: float = KILL) -> dict:
+def try_seed(seed: int, watch: Watch, kill: float = KILL) -> dict:
     """Open and show the input of a seed; return how it ended, and what was wrong."""
     kind = kind_of(seed)
     module, chance = KINDS[kind][0], Random(seed)
     try:
-        given = module.made(chance, watch.own)
+        given = module.make_input(chance, watch.own)
         before, start = _peak(anew=True), time.process_time()
         signal.setitimer(signal.ITIMER_PROF, kill)
         signal.setitimer(signal.ITIMER_REAL, WAIT)
         watch.on, watch.seen = True, []
-        outcome, wrong = _ended(module, given, chance)
+        outcome, wrong = _open_and_show(module, given, chance)
         watch.on = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -106,16 +106,16 @@ def tried(seed: int, watch: Watch, kill: float = KILL) -> dict:
     return {"seed": seed, "kind": kind, "outcome": outcome, "cpu": seconds, "memory": max(more, 0), "wrong": wrong}
 
 
-def _ended(module, given, chance: Random) -> tuple[str, list[str]]:
+def _open_and_show(module, given, chance: Random) -> tuple[str, list[str]]:
     """ "shown" or "refused", and what was wrong with that."""
     try:
-        found = module.opened(given, chance)
+        found = module.open_input(given, chance)
     except ValueError as error:
-        return "refused", [*_sentence(str(error)), *_starved(error)]
+        return "refused", [*_sentence(str(error)), *_memory_problems(error)]
     except BaseException as error:
         return "failed", [f"opening: {_where(error)}"]
     try:
-        module.shown(found, chance)
+        module.show_input(found, chance)
     except BaseException as error:
         return "failed", [f"showing: {_where(error)}"]
     return "shown", []
@@ -129,7 +129,7 @@ def _sentence(text: str) -> list[str]:
     return []
 
 
-def _starved(error: BaseException | None) -> list[str]:
+def _memory_problems(error: BaseException | None) -> list[str]:
     """Return what was refused only because there was no memory for it: it would have been taken where there is more."""
     while error is not None:
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
@@ -169,23 +169,23 @@ def main(first: int, stop: int, step: int, warm: int) -> None:
             faulthandler.register(number, chain=True)
         for seed in range(first, stop, step):
             said.write(f"at {seed}\n")
-            said.write(json.dumps(tried(seed, watch)) + "\n")
+            said.write(json.dumps(try_seed(seed, watch)) + "\n")
 
 
 def replay(seed: int) -> int:
     """Open the input of one seed again, with the traceback of what is wrong; a file is left where it can be read."""
     module, chance, folder = KINDS[kind_of(seed)][0], Random(seed), Path(tempfile.mkdtemp(prefix="replay"))
-    given = module.made(chance, folder)
+    given = module.make_input(chance, folder)
     if isinstance(given, bytes):
         (folder / "input").write_bytes(given)
     print(f"{kind_of(seed)} {seed}, in {folder}: {repr(given)[:400]}")
     try:
-        found = module.opened(given, chance)
+        found = module.open_input(given, chance)
     except ValueError as error:
         print(f"refused: {error}")
         return 0
     print(f"opened: {repr(found)[:400]}")
-    module.shown(found, chance)
+    module.show_input(found, chance)
     return 0
 
 
@@ -195,7 +195,7 @@ def _warm(watch: Watch, count: int) -> None:
     for seed in range(10**9, 10**9 + 10_000):
         if seeds[kind_of(seed)]:
             seeds[kind_of(seed)] -= 1
-            tried(seed, watch, kill=10 * KILL)
+            try_seed(seed, watch, kill=10 * KILL)
 
 
 def _addresses() -> int:

@@ -31,7 +31,7 @@ def squares(x):
     return x.pow(2).mean(-1, keepdim=True)
 
 
-def centred(x):
+def subtract_mean(x):
     return x - x.mean(-1, keepdim=True)
 
 
@@ -51,9 +51,9 @@ RMS = {
 }
 LAYER = {
     "F.layer_norm": lambda m, x: F.layer_norm(x, (D,), m.g, m.b),
-    "variance": lambda m, x: centred(x) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5) * m.g + m.b,
-    "mean of squares": lambda m, x: m.g * (centred(x) * torch.rsqrt(squares(centred(x)) + 1e-5)) + m.b,
-    "The Annotated Transformer": lambda m, x: m.g * centred(x) / (x.std(-1, keepdim=True) + 1e-6) + m.b,
+    "variance": lambda m, x: subtract_mean(x) / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5) * m.g + m.b,
+    "mean of squares": lambda m, x: m.g * (subtract_mean(x) * torch.rsqrt(squares(subtract_mean(x)) + 1e-5)) + m.b,
+    "The Annotated Transformer": lambda m, x: m.g * subtract_mean(x) / (x.std(-1, keepdim=True) + 1e-6) + m.b,
 }
 ROOT = math.sqrt(2 / math.pi)
 GELU_TANH = {
@@ -124,7 +124,7 @@ def of_pairs(q, a):
     return torch.stack([first * c - second * s, first * s + second * c], -1).flatten(-2)
 
 
-def written(q, a):
+def rotate_by_writes(q, a):
     made, c, s = torch.empty_like(q), a.cos(), a.sin()
     made[..., :2] = q[..., :2] * c - q[..., 2:] * s
     made[..., 2:] = q[..., :2] * s + q[..., 2:] * c
@@ -141,7 +141,7 @@ def matrices(q, a):
     return (turns @ q.unflatten(-1, (2, 2))[..., None]).flatten(-3)
 
 
-def rolled(q, a):
+def rotate_by_roll(q, a):
     a = torch.cat([a, a], -1)
     return q * a.cos() + q.roll(2, -1) * torch.cat([-torch.ones(2), torch.ones(2)]) * a.sin()
 
@@ -157,13 +157,13 @@ def by_parity(m, x):
     return x + torch.where(k % 2 == 0, angles.sin(), angles.cos())
 
 
-def stacked(m, x, base=10000):
+def add_stacked_sinusoids(m, x, base=10000):
     places, k = torch.arange(x.shape[1]).float()[:, None], torch.arange(0, D, 2).float()
     angles = places / base ** (k / D)
     return x + torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
-def assigned(m, x):
+def add_assigned_sinusoids(m, x):
     places, k = torch.arange(x.shape[1]).float()[:, None], torch.arange(0, D, 2).float()
     rates, table = torch.exp(k * (-math.log(10000.0) / D)), torch.zeros(x.shape[1], D)
     table[:, 0::2] = torch.sin(places * rates)
@@ -171,14 +171,14 @@ def assigned(m, x):
     return x + table
 
 
-def joined(m, x, less=0, first=0):
+def add_joined_sinusoids(m, x, less=0, first=0):
     rates = torch.exp(torch.arange(0, D, 2).float() * (-math.log(10000.0) / (D - less)))
     angles = torch.arange(first, x.shape[1] + first).float()[:, None] * rates
     return x + torch.cat([angles.sin(), angles.cos()], -1)
 
 
-WAVES = {"stack": stacked, "slices": assigned}
-HALVES = {"halves": joined}
+WAVES = {"stack": add_stacked_sinusoids, "slices": add_assigned_sinusoids}
+HALVES = {"halves": add_joined_sinusoids}
 LENGTH = r"\sqrt{\operatorname{mean}({\mathbf{x}}^2)"
 SPELLINGS = [
     (LENGTH + " + 10^{-6}}", [*RMS.values()][:-1]),
@@ -230,19 +230,22 @@ FURTHER_SPELLINGS = {
     ),
     "of unit length": (lambda m, x: x * torch.rsqrt((x * x).sum(-1, keepdim=True)), r"\right\rVert_2"),
     "moments": (
-        lambda m, x: centred(x) / torch.sqrt(squares(x) - x.mean(-1, keepdim=True) ** 2 + 1e-5) * m.g + m.b,
+        lambda m, x: subtract_mean(x) / torch.sqrt(squares(x) - x.mean(-1, keepdim=True) ** 2 + 1e-5) * m.g + m.b,
         r"\sqrt{\sigma^2(\mathbf{x}) + 10^{-5}}",
     ),
     "by channel": (lambda m, x: by_channel(x.mT) * m.g[:, None] + m.b[:, None], r"\text{by channel}"),
     "of pairs": (rotary(of_pairs), r"\operatorname{rotate\_every\_two}"),
-    "written into halves": (rotary(written), r"\operatorname{rotate\_half}"),
+    "written into halves": (rotary(rotate_by_writes), r"\operatorname{rotate\_half}"),
     "by powers of i": (rotary(powers), r"\operatorname{rotate\_every\_two}"),
     "by matrices": (rotary(matrices), r"\operatorname{rotate\_every\_two}"),
-    "rolled": (rotary(rolled), r"\operatorname{rotate\_half}"),
+    "rolled": (rotary(rotate_by_roll), r"\operatorname{rotate\_half}"),
     "by parity": (by_parity, r"10000^{2k/8}"),
-    "from one": (lambda m, x: joined(m, x, first=1), r"\sin\left(\left(i + 1\right) \,/\, 10000^{2j/8}\right)"),
-    "tensor2tensor": (lambda m, x: joined(m, x, 2), r"10000^{2j/6}"),
-    "another base": (lambda m, x: stacked(m, x, 500), r"500^{2k/8}"),
+    "from one": (
+        lambda m, x: add_joined_sinusoids(m, x, first=1),
+        r"\sin\left(\left(i + 1\right) \,/\, 10000^{2j/8}\right)",
+    ),
+    "tensor2tensor": (lambda m, x: add_joined_sinusoids(m, x, 2), r"10000^{2j/6}"),
+    "another base": (lambda m, x: add_stacked_sinusoids(m, x, 500), r"500^{2k/8}"),
     "eight digits": (lambda m, x: x * 0.5 * (1 + torch.tanh(0.79788456 * x * (1 + 0.044715 * x * x))), "GELU"),
 }
 NEARLY = {
@@ -272,21 +275,21 @@ NEARLY = {
 }
 
 
-def traced(function, length=6):
+def trace_function(function, length=6):
     torch.manual_seed(0)
     with torch.no_grad():
         return tracer.trace(Of(function).eval(), torch.randn(2, length, D), symbols={"B": 0, "T": 1})
 
 
-def named(function, said: str) -> bool:
+def has_proven_line(function, said: str) -> bool:
     """Whether a line of a run has that in it, and all lines are proven, on other runs too as they are printed."""
-    steps = traced(function).check().steps
+    steps = trace_function(function).check().steps
     proven = all(step.verdict == "proven" and step.checked and not step.refuted for step in steps)
     return any(said in step.latex for step in steps) and proven
 
 
 def test_usual_spellings_read_as_the_textbook_has_them():
-    missing = [said for said, function in CASES if not named(function, said)]
+    missing = [said for said, function in CASES if not has_proven_line(function, said)]
     assert (len(CASES), missing) == (33, [])
 
 
@@ -295,20 +298,20 @@ LARGE = [*RMS.values()][-1], [*LAYER.values()][-1], [*SOFTMAX.values()][-1], rot
 
 @pytest.mark.parametrize("function", LARGE)
 def test_large_runs_read_the_same(function):
-    small, large = ([step.latex for step in traced(function, length).steps] for length in (6, 5000))
+    small, large = ([step.latex for step in trace_function(function, length).steps] for length in (6, 5000))
     assert small == large
 
 
 @pytest.mark.parametrize("case", FURTHER_SPELLINGS)
 def test_further_spellings_do(case):
     function, said = FURTHER_SPELLINGS[case]
-    assert named(function, said), [step.latex for step in traced(function).steps]
+    assert has_proven_line(function, said), [step.latex for step in trace_function(function).steps]
 
 
 @pytest.mark.parametrize("case", NEARLY)
 def test_what_is_nearly_one_has_no_name(case):
     function, unsaid = NEARLY[case]
-    steps = traced(function).steps
+    steps = trace_function(function).steps
     assert steps and not any(unsaid in step.latex for step in steps), [step.latex for step in steps]
     assert {step.verdict for step in steps} == {"proven"}
 

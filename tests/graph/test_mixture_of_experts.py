@@ -190,7 +190,7 @@ def in_place(experts, x, shares):
     return made
 
 
-def named(experts, x, shares):
+def multiply_by_einsum(experts, x, shares):
     hidden = torch.einsum("btd,edf->btef", x, experts[0]).relu()
     return torch.einsum("bte,bted->btd", shares, torch.einsum("btef,efd->bted", hidden, experts[1]))
 
@@ -201,7 +201,7 @@ DENSE_MIXTURES = {
     "stacked": (Weighted, lambda f, x, g: (torch.stack([one(x) for one in f], -2) * g[..., None]).sum(-2)),
     "by a product": (Weighted, lambda f, x, g: (torch.stack([one(x) for one in f], -1) @ g[..., None])[..., 0]),
     "joined": (Weighted, lambda f, x, g: (g[:, :, None] @ torch.cat([one(x)[:, :, None] for one in f], 2)).squeeze(2)),
-    "named axes": (Parts, named),
+    "named axes": (Parts, multiply_by_einsum),
     "in a batch": (Parts, lambda f, x, g: (((x[:, None] @ f[0]).relu() @ f[1]) * g.mT[..., None]).sum(1)),
 }
 

@@ -67,13 +67,13 @@ def _shows(run: Trace) -> bool:
 def main() -> None:
     port, seen, opened = free_port(), [], images.open_photo
 
-    def remembered(data: bytes) -> Image.Image:
+    def remember_photo(data: bytes) -> Image.Image:
         made = opened(data)
         if made.size == SIZE:
             seen.append(weakref.ref(made))
         return made
 
-    images.open_photo = remembered
+    images.open_photo = remember_photo
     streamlit_sessions.KEEP = 1
     app_factory.SWEEP = 0.2
     serving = uvicorn.Server(uvicorn.Config(app.app, host="127.0.0.1", port=port, log_level="warning"))

@@ -47,7 +47,7 @@ def true(what: str, is_so: object) -> None:
         raise SystemExit(1)
 
 
-def configured(folder: Path) -> Path:
+def write_configuration(folder: Path) -> Path:
     """Return the configuration with ports, folders and replicas of this machine, each of them named there once."""
     text = (ROOT / "hosting" / "nginx.conf").read_text(encoding="utf-8")
     replicas = "".join(f"server 127.0.0.1:{port} max_fails=1 fail_timeout=5s; " for port in PORTS)
@@ -95,7 +95,7 @@ def photo() -> bytes:
     return file.getvalue()
 
 
-def connected(log: Path) -> set[str]:
+def connected_replicas(log: Path) -> set[str]:
     """Return the replicas that websockets were opened to, as the proxy's log says once they are closed."""
     return {line.split()[-1] for line in log.read_text().splitlines() if " 101 " in line}
 
@@ -111,7 +111,7 @@ def main() -> None:
         folder = Path(name)
         folder.chmod(0o755)
         context, log = certificate(folder), folder / "nginx.log"
-        nginx = ["nginx", "-p", folder, "-c", configured(folder)]
+        nginx = ["nginx", "-p", folder, "-c", write_configuration(folder)]
         subprocess.run([*nginx, "-t"], check=True, capture_output=True)
         replicas = {port: replica(port, folder, running) for port in PORTS}
         true("both replicas say at /healthz that they are ready", all(app.answers() for app in replicas.values()))
@@ -119,7 +119,7 @@ def main() -> None:
         time.sleep(1)
         if options.crowd:
             asyncio.run(crowd(context, options.crowd))
-        tried(context, folder, log, replicas[PORTS[0]])
+        check_proxy(context, folder, log, replicas[PORTS[0]])
 
 
 async def crowd(context: ssl.SSLContext, count: int) -> None:
@@ -154,7 +154,7 @@ async def crowd(context: ssl.SSLContext, count: int) -> None:
     true(f"a crowd of {count} goes through pages and texts without an error {problems[:3] or ''}", not problems)
 
 
-def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
+def check_proxy(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     one = Visitor(ADDRESS, context)
     status, headers, body = one.get("/trace", **{"Accept-Encoding": "gzip"})
     true("a page comes over TLS, and says that it always will", status == 200 and "strict-transport" in headers)
@@ -180,10 +180,10 @@ def tried(context: ssl.SSLContext, folder: Path, log: Path, first: App) -> None:
     true("who connects again comes back to the same session", [visitor.session for visitor in visitors] == before)
     true("with the photo that is there", all(visitor.says(f"Your photo: {FILE}") for visitor in visitors))
     time.sleep(1)
-    true(f"both replicas serve visitors: {connected(log)}", len(connected(log)) == 2)
+    true(f"both replicas serve visitors: {connected_replicas(log)}", len(connected_replicas(log)) == 2)
 
     first.end(signal.SIGKILL)
-    moved = [visitor for visitor in visitors if gone(visitor)]
+    moved = [visitor for visitor in visitors if is_disconnected(visitor)]
     true(f"one replica is killed, and {len(moved)} of {VISITORS} visitors lose it", 0 < len(moved) < VISITORS)
     for visitor in moved:
         visitor.connect()
@@ -227,7 +227,7 @@ def half_sent() -> float:
     return time.monotonic() - began
 
 
-def gone(visitor: Visitor) -> bool:
+def is_disconnected(visitor: Visitor) -> bool:
     """Return whether the visitor's websocket was closed."""
     return any("was closed" in problem for problem in visitor.rerun().problems)
 

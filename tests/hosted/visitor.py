@@ -27,14 +27,14 @@ class Visitor:
 
     def __getattr__(self, name: str):
         found = getattr(self._visitor, name)
-        return partial(self._done, found) if iscoroutinefunction(found) else found
+        return partial(self._run, found) if iscoroutinefunction(found) else found
 
-    def _done(self, act, *given, **named):
+    def _run(self, act, *given, **named):
         return asyncio.run_coroutine_threadsafe(act(*given, **named), _loop()).result()
 
     def open(self, path: str = "") -> Visitor:
         """Return the visitor, once a page is open."""
-        self._done(self._visitor.open, path)
+        self._run(self._visitor.open, path)
         return self
 
     def run(self, query: str) -> None:

@@ -39,7 +39,7 @@ def two_tone(mode: str, *, dark=DARK, bright=BRIGHT, size=(16, 8)) -> Image.Imag
     return picture.convert(mode)
 
 
-def encoded(picture: Image.Image, name: str, **options) -> bytes:
+def encode(picture: Image.Image, name: str, **options) -> bytes:
     buffer = BytesIO()
     if name == "HEIF":
         pytest.importorskip("pillow_heif").register_heif_opener()
@@ -49,7 +49,7 @@ def encoded(picture: Image.Image, name: str, **options) -> bytes:
 
 @pytest.mark.parametrize(("name", "mode"), EVERY_MODE)
 def test_every_format_and_mode_opens_as_rgb(name, mode):
-    photo = open_photo(encoded(two_tone(mode), name))
+    photo = open_photo(encode(two_tone(mode), name))
     assert photo.mode == "RGB" and photo.size == (16, 8)
     left, right = photo.getpixel((1, 4)), photo.getpixel((14, 4))
     dark, bright = ((0, 0, 0), (255, 255, 255)) if mode == "1" else (DARK, BRIGHT)
@@ -59,7 +59,7 @@ def test_every_format_and_mode_opens_as_rgb(name, mode):
 
 @pytest.mark.parametrize(("name", "mode"), [(name, mode) for name, mode in EVERY_MODE if mode in ("P", "RGB", "RGBA")])
 def test_colours_stay(name, mode):
-    photo = open_photo(encoded(two_tone(mode, dark=(180, 30, 20), bright=(20, 60, 200)), name))
+    photo = open_photo(encode(two_tone(mode, dark=(180, 30, 20), bright=(20, 60, 200)), name))
     tolerance = 12 if name == "JPEG" else 2
     assert np.abs(np.subtract(photo.getpixel((1, 4)), (180, 30, 20))).max() <= tolerance
     assert np.abs(np.subtract(photo.getpixel((14, 4)), (20, 60, 200))).max() <= tolerance
@@ -73,7 +73,7 @@ def test_modes_that_no_format_stores_become_rgb(mode):
 
 def test_sixteen_bit_grey_is_scaled_not_clipped():
     levels = np.array([[0, 128, 257, 32768, 65535]], dtype=np.uint16)
-    photo = open_photo(encoded(Image.fromarray(levels), "PNG"))
+    photo = open_photo(encode(Image.fromarray(levels), "PNG"))
     assert [photo.getpixel((x, 0))[0] for x in range(5)] == [0, 0, 1, 128, 255]
 
 
@@ -92,7 +92,7 @@ def test_exif_turns_the_photo_upright(name, orientation):
     stored = upright if turn is None else upright.transpose(back.get(turn, turn))
     exif = Image.Exif()
     exif[0x0112] = orientation
-    photo = open_photo(encoded(stored, name, exif=exif))
+    photo = open_photo(encode(stored, name, exif=exif))
     assert photo.size == (24, 16)
     assert np.abs(np.asarray(photo)[..., 0].astype(int) - np.asarray(upright)).max() <= 6
     assert photo.info == {} and not photo.getexif()
@@ -103,14 +103,14 @@ def test_what_each_orientation_means():
     stored = Image.fromarray(np.array([[10, 20, 30], [40, 50, 60]], dtype=np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert np.asarray(open_photo(encoded(stored, "PNG", exif=exif)))[..., 0].tolist() == [[40, 10], [50, 20], [60, 30]]
+    assert np.asarray(open_photo(encode(stored, "PNG", exif=exif)))[..., 0].tolist() == [[40, 10], [50, 20], [60, 30]]
     exif[0x0112] = 2
-    assert np.asarray(open_photo(encoded(stored, "PNG", exif=exif)))[..., 0].tolist() == [[30, 20, 10], [60, 50, 40]]
+    assert np.asarray(open_photo(encode(stored, "PNG", exif=exif)))[..., 0].tolist() == [[30, 20, 10], [60, 50, 40]]
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 def test_unreadable_exif_does_not_refuse_the_photo():
-    data = encoded(two_tone("RGB"), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    data = encode(two_tone("RGB"), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
     assert open_photo(data).size == (16, 8)
 
 
@@ -119,7 +119,7 @@ def test_alpha_is_laid_over_white(name):
     picture = Image.new("RGBA", (3, 1), (0, 0, 0, 0))
     picture.putpixel((1, 0), (200, 0, 0, 128))
     picture.putpixel((2, 0), (0, 0, 255, 255))
-    photo = open_photo(encoded(picture, name, **({"exact": True} if name == "WebP" else {})))
+    photo = open_photo(encode(picture, name, **({"exact": True} if name == "WebP" else {})))
     assert photo.getpixel((0, 0)) == (255, 255, 255)
     assert np.abs(np.subtract(photo.getpixel((1, 0)), (227, 127, 127))).max() <= 1
     assert photo.getpixel((2, 0)) == (0, 0, 255)
@@ -129,7 +129,7 @@ def test_alpha_is_laid_over_white(name):
 def test_a_transparent_colour_is_white(mode, clear):
     picture = two_tone(mode)
     clear = picture.getpixel((0, 0)) if clear is None else clear
-    photo = open_photo(encoded(picture, "PNG", transparency=clear))
+    photo = open_photo(encode(picture, "PNG", transparency=clear))
     assert photo.getpixel((1, 4)) == (255, 255, 255)
     assert photo.getpixel((14, 4)) == ((255, 255, 255) if mode == "1" else BRIGHT)
 
@@ -137,14 +137,14 @@ def test_a_transparent_colour_is_white(mode, clear):
 def test_a_palette_with_an_alpha_for_each_colour():
     picture = two_tone("P")
     first = picture.getpixel((0, 0))
-    photo = open_photo(encoded(picture, "PNG", transparency=bytes(0 if i == first else 255 for i in range(4))))
+    photo = open_photo(encode(picture, "PNG", transparency=bytes(0 if i == first else 255 for i in range(4))))
     assert photo.getpixel((1, 4)) == (255, 255, 255) and photo.getpixel((14, 4)) == BRIGHT
 
 
 def test_grey_with_alpha_and_a_transparent_gif():
     picture = Image.new("LA", (2, 1), (90, 0))
     picture.putpixel((1, 0), (90, 255))
-    for data in (encoded(picture, "PNG"), encoded(picture.convert("RGBA"), "GIF")):
+    for data in (encode(picture, "PNG"), encode(picture.convert("RGBA"), "GIF")):
         photo = open_photo(data)
         assert photo.getpixel((0, 0)) == (255, 255, 255) and photo.getpixel((1, 0)) == (90, 90, 90)
 
@@ -152,14 +152,14 @@ def test_grey_with_alpha_and_a_transparent_gif():
 @pytest.mark.parametrize("name", ["GIF", "WebP", "PNG"])
 def test_the_first_frame_of_an_animation(name):
     frames = [Image.new("RGB", (9, 5), colour) for colour in ("red", "lime", "blue")]
-    photo = open_photo(encoded(frames[0], name, save_all=True, append_images=frames[1:], duration=50))
+    photo = open_photo(encode(frames[0], name, save_all=True, append_images=frames[1:], duration=50))
     assert photo.size == (9, 5) and photo.getpixel((4, 2)) == (255, 0, 0)
 
 
 def test_a_photo_with_a_preview_behind_it():
     """Phones write JPEG files of several pictures (MPO)."""
     frames = [Image.new("RGB", (32, 16), "red"), Image.new("RGB", (8, 4), "blue")]
-    photo = open_photo(encoded(frames[0], "MPO", save_all=True, append_images=frames[1:]))
+    photo = open_photo(encode(frames[0], "MPO", save_all=True, append_images=frames[1:]))
     assert photo.size == (32, 16) and photo.getpixel((4, 2))[0] > 250
 
 
@@ -193,7 +193,7 @@ def test_photos_of_phones_stand_upright(name):
     """Cameras store the picture as the sensor had it, and how it is turned beside it."""
     exif = Image.Exif()
     exif[0x0112] = 6
-    photo = open_photo(encoded(two_tone("RGB"), name, exif=exif.tobytes()))
+    photo = open_photo(encode(two_tone("RGB"), name, exif=exif.tobytes()))
     assert photo.size == (8, 16) and photo.info == {}
     assert np.abs(np.subtract(photo.getpixel((4, 1)), DARK)).max() <= 4
     assert np.abs(np.subtract(photo.getpixel((4, 14)), BRIGHT)).max() <= 4

@@ -39,34 +39,34 @@ def tensors(*changes: tuple[str, Callable]) -> Callable[[Model, Trace], Broken]:
 def queries(change: Callable) -> Callable[[Model, Trace], Broken]:
     """Run with other queries and keys recorded of every attention."""
 
-    def changed(model, trace):
+    def change_run(model, trace):
         keys = {one for record in trace.attentions for one in (record.q, record.k)}
         return model, replace(
             trace, values={key: change(value) if key in keys else value for key, value in trace.values.items()}
         )
 
-    return changed
+    return change_run
 
 
 def net(change: Callable[[nn.Module], object], again: bool = True) -> Callable[[Model, Trace], Broken]:
     """Model with other parameters or modules, and its run if it is to run `again`."""
 
-    def changed(model, trace):
+    def change_run(model, trace):
         other = replace(model, net=copy.deepcopy(model.net), _solutions={})
         with torch.no_grad():
             change(other.net)
         return other, other.trace() if again else trace
 
-    return changed
+    return change_run
 
 
 def steps(id: str, **facts) -> Callable[[Model, Trace], Broken]:
     """Run with another record of a step."""
 
-    def changed(model, trace):
+    def change_run(model, trace):
         return model, replace(trace, steps=tuple(replace(s, **facts) if s.id == id else s for s in trace.steps))
 
-    return changed
+    return change_run
 
 
 def _blocks(net, change):
@@ -160,7 +160,7 @@ def _sizes(**sizes):
     return change
 
 
-def _masked(model, trace):
+def _mask_all(model, trace):
     return model, replace(trace, attentions=tuple(replace(one, mask="causal") for one in trace.attentions))
 
 
@@ -182,7 +182,7 @@ def _twofold(net):
             one.__class__ = _Twofold
 
 
-def _swapped(model, trace):
+def _swap_segments(model, trace):
     image, text = (next(one for one in trace.segments if one.name == name) for name in ("image", "text"))
     swapped = (replace(image, name="text"), replace(text, name="image"))
     return model, replace(trace, segments=swapped)
@@ -270,7 +270,7 @@ BROKEN_RUNS: dict[str, tuple[str, Callable[[Model, Trace], Broken]]] = {
     "normal": ("mae", tensors(("prediction", lambda x: x.roll(1, 1) * 9))),
     "defect": ("mae", net(lambda net: [one.zero_() for one in net.prediction.parameters()], again=False)),
     "open_vocabulary": ("clip", tensors(("cosines", lambda x: x.roll(1, -1)))),
-    "whom": ("vit", _masked),
+    "whom": ("vit", _mask_all),
     "far": ("vit", _narrow),
     "bound": ("vit", net(lambda net: _blocks(net, lambda one: [p.zero_() for p in one.attention.query.parameters()]))),
     "undo": ("vit", tensors(("position", _alike))),
@@ -302,7 +302,7 @@ BROKEN_RUNS: dict[str, tuple[str, Callable[[Model, Trace], Broken]]] = {
     "any_sequence": ("transformer", net(_fixed_length, again=False)),
     "writes": ("vit-text", net(_blind, again=False)),
     "one_format": ("vit-text", steps("block1.mlp.hidden", shape=(1, 64, 384))),
-    "image_first": ("vit-text", _swapped),
+    "image_first": ("vit-text", _swap_segments),
     "text_sees": ("vit-text", _narrow),
 }  # fmt: skip
 """Of each claim a run of the notes, and what is changed in it."""

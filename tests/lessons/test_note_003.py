@@ -8,7 +8,7 @@ import torch
 
 import tracer
 from pages.sections.lessons.note_statements import NoteResults, StatementCard
-from tests.app.test_app import visited
+from tests.app.test_app import visit
 from tests.support.note_runs import run, same_blocks, whole
 from tests.support.sweeping import cases
 from tracer.lessons.notes import errata
@@ -24,7 +24,7 @@ ATTENTION = "encoder.layers.encoder_layer_0.self_attention"
 FLASH_OP = "_scaled_dot_product_flash_attention_for_cpu"
 
 
-def opened(trace, name):
+def decompositions(trace, name):
     """Decompositions of the ops of that name."""
     return [trace.decompositions[op.index] for op in trace.ops if op.op == name]
 
@@ -55,7 +55,7 @@ def test_every_primitive_gives_what_its_op_gave(name):
 @pytest.mark.sweep
 def test_the_fused_kernel_opens_into_the_standard_path():
     """Its products, scale and softmax have the shapes that note 003 gives the standard path."""
-    (one,) = opened(run("torchvision")[1], FLASH_OP)
+    (one,) = decompositions(run("torchvision")[1], FLASH_OP)
     assert one.error <= 1e-5
     made = [(part.name, part.outputs[0].shape) for part in one.primitives if not is_layout(part.name)]
     assert [shape for name, shape in made if name == "bmm"] == [(24, 197, 197), (24, 197, 64)]
@@ -123,7 +123,7 @@ def test_slip_dropout():
 
 def test_slip_seven_steps():
     """The second norm first lays out anew what it is given."""
-    norms = opened(run("torchvision")[1], "native_layer_norm")
+    norms = decompositions(run("torchvision")[1], "native_layer_norm")
     assert len(norms) == 3
     for one in norms:
         steps = [part.name for part in one.primitives if not is_layout(part.name)]
@@ -143,7 +143,7 @@ def test_slip_view_mixes():
 
 def test_slip_exact_gelu():
     trace = run("torchvision")[1]
-    (one,) = opened(trace, "gelu")
+    (one,) = decompositions(trace, "gelu")
     assert [part.name for part in one.primitives] == ["mul", "mul", "erf", "add", "mul"]
     hidden, active = (
         trace.value(f"encoder.layers.encoder_layer_0.mlp.{name}").double() for name in ("hidden", "activation")
@@ -238,7 +238,7 @@ def test_the_page_counts_a_block_of_the_model_that_is_chosen(monkeypatch):
     made = NoteResults((StatementCard("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
     monkeypatch.setattr("pages.sections.lessons.note_statements._read", lambda note: made)
     monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": Cache(4)})
-    table = visited("notes", note="003", of="transformer", block="1").table[0].value
+    table = visit("notes", note="003", of="transformer", block="1").table[0].value
     assert list(table.columns) == ["kind", "the note", "its block", "which", "block 1 of transformer", "which of these"]
     assert list(table["the note"]) == ["5", "~20", "~10", "4"] and list(table["its block"]) == ["2", "1", "0", "0"]
     assert list(table["block 1 of transformer"]) == ["8", "23", "3", "4"]

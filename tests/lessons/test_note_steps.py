@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.app.test_app import text, visited
-from tests.app.test_stepping import sent
+from tests.app.test_app import text, visit
+from tests.app.test_stepping import page_payload
 from tests.support.note_runs import run
 from tracer.figures.tables import op_table
 from tracer.lessons.notes.reference_runs import RUNS, STANDARD
@@ -50,12 +50,12 @@ def test_a_model_of_no_note_has_none():
 
 
 def test_the_pages_of_steps_name_them():
-    at = visited("operations", model="vit-note", zoom="steps")
+    at = visit("operations", model="vit-note", zoom="steps")
     assert "In the note: the number of the step in the note “Vision Transformers”." in text(at)
     table = op_table.table(run("vit-note")[1], "steps", note_of=number_steps("vit-note").of)
     assert table["columns"][2]["name"] == "in the note"
     assert {row["id"]: row["cells"][2] for row in table["rows"]}["step block1.attention.weights"] == "6c"
-    _, header, _ = sent(visited("trace", model="vit-note"))
+    _, header, _ = page_payload(visit("trace", model="vit-note"))
     assert header["details"]["block1.attention.context"]["noted"] == [
         ["text", "Step 6d in the note “Vision Transformers”."]
     ]

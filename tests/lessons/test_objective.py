@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import tracer
 from pages.state import session
-from tests.app.test_app import text, visited
+from tests.app.test_app import text, visit
 from tests.support.sweeping import cases
 from tracer.figures.predictions.token_loss import colour_text
 from tracer.lessons.loss.gradient_flow import find_blocks, highway
@@ -123,23 +123,23 @@ def test_the_largest_loss_has_the_deepest_colour():
 
 
 def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
-    own = visited("loss", model="nanogpt", text="To be")
+    own = visit("loss", model="nanogpt", text="To be")
     said = text(own)
     assert not own.info and said.count("proven, largest difference") == 5 and "the same, up to rounding" in said
     assert list(own.table[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
-    other = visited("loss", model="vit")
+    other = visit("loss", model="vit")
     assert "this page shows nanogpt on its sample" in other.info[0].value
     assert not other.sidebar.button_group and "This page shows nanogpt on its sample" in text(other)
-    front = visited("loss", model="vit").switch_page("pages/overview.py").run()
+    front = visit("loss", model="vit").switch_page("pages/overview.py").run()
     assert front.sidebar.button_group[0].label == "Sample" and "This page shows" not in text(front)
     next(button for button in other.main.button if button.label == "Choose nanogpt").click().run()
     assert not other.exception and not other.info and other.sidebar.selectbox[0].value == "nanogpt"
     assert "This page shows nanogpt" not in text(other)
-    assert "There is no loss: a single token" in visited("loss", model="nanogpt", text="T").info[0].value
+    assert "There is no loss: a single token" in visit("loss", model="nanogpt", text="T").info[0].value
 
 
 def test_a_decoder_of_a_library_has_its_loss_its_highway_and_the_gradients_of_its_parameters():
-    at = visited("loss", model="hf:gpt2")
+    at = visit("loss", model="hf:gpt2")
     next(button for button in at.button if button.label == "Load it").click().run()
     page = text(at)
     assert not at.exception
@@ -151,13 +151,12 @@ def test_a_decoder_of_a_library_has_its_loss_its_highway_and_the_gradients_of_it
 @pytest.mark.sweep
 def test_a_mask_that_shows_the_answer_is_warned_of():
     assert (
-        "Without a causal mask"
-        in visited("loss", model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
+        "Without a causal mask" in visit("loss", model="nanogpt", text="To be", mask="bidirectional").warning[-1].value
     )
 
 
 def test_of_a_picture_with_words_the_patches_have_no_targets():
-    at = visited("loss", model="vit-text", text="a small blue square")
+    at = visit("loss", model="vit-text", text="a small blue square")
     said = text(at)
     assert (
         "64 patches went through the blocks before the words, but none of the 5 rows of logits belongs to a patch"
@@ -170,5 +169,5 @@ def test_of_a_picture_with_words_the_patches_have_no_targets():
 
 def test_a_picture_of_which_only_the_run_is_known_is_that_of_the_run(monkeypatch):
     monkeypatch.setattr(session, "card", lambda: None)
-    at = visited("loss", model="vit-text", text="a small blue square")
+    at = visit("loss", model="vit-text", text="a small blue square")
     assert "64 patches went through the blocks" in text(at)

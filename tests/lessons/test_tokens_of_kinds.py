@@ -60,7 +60,7 @@ def run(name):
 
 
 @cache
-def drawn(name):
+def random_run(name):
     """Another run of a way: at sizes of a probe, on random numbers. The net, its inputs and the trace."""
     way, sizes = WAYS[name], WAYS[name].probes[2] | {"B": 2}
     sizes |= {"F": 3} if "F" in sizes else {}  # few enough that all tensors are kept
@@ -72,7 +72,7 @@ def drawn(name):
 def test_every_step_is_proven_at_two_inputs_and_ends_in_tokens(name):
     way = WAYS[name]
     assert {one.title for one in way.hints if one.title} <= {step.title for step in run(name).steps}
-    for made in (run(name), drawn(name)[2]):
+    for made in (run(name), random_run(name)[2]):
         assert {step.verdict for step in made.steps} == {"proven"} and made.notes == ()
         assert all(step.checked >= 2 for step in made.steps)
         assert not [step for step in made.steps if "?" in step.symbolic or "kernel" in step.note]
@@ -85,7 +85,7 @@ def test_every_step_is_proven_at_two_inputs_and_ends_in_tokens(name):
 
 @both
 def test_what_is_printed_is_what_ran(name):
-    net, args, made = drawn(name)
+    net, args, made = random_run(name)
     assert dict(printed_equations.differences(made, net, Inputs(args))) == {}
 
 

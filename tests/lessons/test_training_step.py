@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tracer
-from tests.app.test_app import text, visited
+from tests.app.test_app import text, visit
 from tests.support.sweeping import cases
 from tracer.expr import latex
 from tracer.lessons.loss import gradient_equations, training_step
@@ -288,7 +288,7 @@ def test_single_tokens_and_large_nets_are_refused(nanogpt, monkeypatch):
 
 
 def test_the_page_takes_a_step_at_the_rate_that_is_chosen():
-    at = visited("loss", model="nanogpt", rate="0.01")
+    at = visit("loss", model="nanogpt", rate="0.01")
     page = text(at)
     assert not at.exception and "At η = 0.01, the loss fell by 0.0497" in page and "They agree within a tenth" in page
     assert {"loss before": "0.835", "loss after": "0.786"}.items() <= {m.label: m.value for m in at.metric}.items()

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import psutil
 
 from tests.load.lesson import Act, Student, photo
-from tests.load.server import Server, calibration, started, watched
+from tests.load.server import Server, calibration, start_server, watch_memory
 
 THINKING_SECONDS = (3.0, 5.0)
 """Seconds that a student looks at the screen between two acts, from least to most."""
@@ -34,15 +34,15 @@ async def lesson(server: Server, sessions: int, seconds: float, runs: bool = Tru
             acts.append(await student.act())
         await student.visitor.close()
 
-    watching = asyncio.create_task(watched(server, memory))
+    watching = asyncio.create_task(watch_memory(server, memory))
     done = await asyncio.gather(*(attends(number) for number in range(sessions)), return_exceptions=True)
     watching.cancel()
     for error in filter(None, done):
-        acts.append(failed(error))
+        acts.append(failed_act(error))
     return acts, memory
 
 
-def failed(error: BaseException) -> Act:
+def failed_act(error: BaseException) -> Act:
     """Act that never came to an end, as an error like any other."""
     from tests.load.visitor import Answer
 
@@ -66,7 +66,7 @@ def report(acts: list[Act], cpu: float, memory: list[tuple[float, float]]) -> li
     problems = Counter(problem for act in acts for problem in act.answer.problems)
     lines.append(f"server CPU: {cpu:.1f} s, {cpu / max(1, len(acts)):.3f} s for each of {len(acts)} acts")
     if memory:
-        lines.append(f"memory, MB: {', '.join(f'{mb:.0f} at {at:.0f} s' for at, mb in thinned(memory))}")
+        lines.append(f"memory, MB: {', '.join(f'{mb:.0f} at {at:.0f} s' for at, mb in thin_out(memory))}")
     lines.append(f"errors: {sum(problems.values())}")
     lines += [f"  {count} × {problem}" for problem, count in problems.most_common(10)]
     return lines
@@ -77,7 +77,7 @@ def quantile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def thinned(memory: list, most: int = 14) -> list:
+def thin_out(memory: list, most: int = 14) -> list:
     """At most so many of the values, the last among them."""
     step = max(1, -(-len(memory) // most))
     return memory[::-step][::-1]
@@ -111,10 +111,10 @@ def main() -> int:
     print(f"calibration: {calibration():.3f} s before, {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}")
     own = psutil.Process()
     began = time.monotonic()
-    place = nullcontext(Server(options.address, options.pid)) if options.address else started()
+    place = nullcontext(Server(options.address, options.pid)) if options.address else start_server()
     with place as server:
         ready = time.monotonic() - began
-        acts = asyncio.run(_played(options, server, ready))
+        acts = asyncio.run(_play_lesson(options, server, ready))
         _, found, last = server.log().rpartition("Traceback")
         if found:
             print(f"the last error in the server's log:\n{found}{last[-4000:]}")
@@ -124,7 +124,7 @@ def main() -> int:
     return int(any(act.answer.problems for act in acts))
 
 
-async def _played(options, server: Server, ready: float) -> list[Act]:
+async def _play_lesson(options, server: Server, ready: float) -> list[Act]:
     before = server.cpu()
     if options.what == "cold":
         began = time.monotonic()

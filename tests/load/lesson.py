@@ -57,7 +57,7 @@ class Student:
     async def act(self) -> Act:
         """Do what comes next."""
         if len(self._deck) < 10:
-            self._deck += self._shuffled()
+            self._deck += self._shuffle_deck()
         kind = next(kind for kind in self._deck if self._suits(kind))
         self._deck.remove(kind)
         does: Callable = getattr(self, f"_{kind}")
@@ -69,7 +69,7 @@ class Student:
         )
         return Act(kind, run, answer)
 
-    def _shuffled(self) -> list[str]:
+    def _shuffle_deck(self) -> list[str]:
         """Twenty acts in the fixed shares, in any order."""
         deck = [kind for kind, share in SHARES.items() if kind not in self._left_out for _ in range(share // 5)]
         self.chance.shuffle(deck)

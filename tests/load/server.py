@@ -46,13 +46,13 @@ class Server:
 
 
 @contextmanager
-def started() -> Iterator[Server]:
+def start_server() -> Iterator[Server]:
     """Server of its own on a free port, ended afterwards. RuntimeError with its log where it does not come up."""
     with TemporaryDirectory() as folder, App(Path(folder) / "log.txt", TRACER_PREWARM="all") as app:
         yield Server(app.address, app.process.pid, app.log)
 
 
-async def watched(server: Server, seen: list[tuple[float, float]]) -> None:
+async def watch_memory(server: Server, seen: list[tuple[float, float]]) -> None:
     """Note (seconds since now, megabytes) in `seen` until it is cancelled."""
     began = time.monotonic()
     while True:

@@ -109,7 +109,7 @@ class Visitor:
 
     def all(self, kind: str, label: str = "") -> list:
         """Every element of a kind on the page whose label begins with `label`, in the order of their places."""
-        shown = [_shown(e) for _, e in sorted(self.elements.items()) if e.WhichOneof("type") == kind]
+        shown = [_element_message(e) for _, e in sorted(self.elements.items()) if e.WhichOneof("type") == kind]
         return [one for one in shown if getattr(one, "label", "").startswith(label)]
 
     def panel(self, label: str) -> Block.Popover | None:
@@ -231,7 +231,7 @@ class Visitor:
             return
         element = message.delta.new_element
         self.elements[tuple(message.metadata.delta_path)] = element
-        shown = _shown(element)
+        shown = _element_message(element)
         if isinstance(shown, ExceptionElement):
             answer.problems.append(f"{shown.type}: {shown.message}"[:300])
         elif isinstance(shown, Alert) and shown.format == Alert.ERROR:
@@ -275,7 +275,7 @@ class Visitor:
             self.cookies[name.strip()] = value
 
 
-def _shown(element: Element):
+def _element_message(element: Element):
     """Return the message of what an element is, such as a `Button`; None for a place that is empty."""
     kind = element.WhichOneof("type")
     return kind and getattr(element, kind)

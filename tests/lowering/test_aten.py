@@ -24,7 +24,7 @@ EXACT, READ = 1e-10, 1e-9
 NAMES = [rf"\mathbf{{{letter}}}" for letter in "XYUVGFQRPMOTSEIJLAHKWBCDN"]
 
 
-def drawn(case: Case, sizes: dict) -> dict:
+def draw_arguments(case: Case, sizes: dict) -> dict:
     """Arguments of a case at some sizes."""
     generator = torch.Generator().manual_seed(0)
 
@@ -38,7 +38,7 @@ def drawn(case: Case, sizes: dict) -> dict:
     return {name: real(one) for name, one in case.arguments.items()}
 
 
-def called(case: Case, arguments: dict):
+def call_op(case: Case, arguments: dict):
     positional, named = [], dict(arguments)
     for argument in case.op._schema.arguments:
         if argument.kwarg_only or argument.name not in named:
@@ -72,8 +72,8 @@ class Written:
 
     def __init__(self, case: Case):
         self.case, self.sizes = case, [dict(sizes) for sizes in SIZES]
-        self.arguments = [drawn(case, sizes) for sizes in SIZES]
-        self.results = [called(case, arguments) for arguments in self.arguments]
+        self.arguments = [draw_arguments(case, sizes) for sizes in SIZES]
+        self.results = [call_op(case, arguments) for arguments in self.arguments]
         self.values: list[dict[str, torch.Tensor]] = [{}, {}]
         self.tensors: dict[str, Tensor] = {}
         nodes, shapes, numerics, dtypes = {}, {}, {}, {}
@@ -144,45 +144,47 @@ ALL = [(f"{name} {i}", case) for name, cases in CASES.items() for i, case in enu
 
 
 @pytest.fixture(scope="module", params=ALL, ids=[name for name, _ in ALL])
-def written(request):
+def written_op(request):
     return Written(request.param[1])
 
 
-def test_a_call_has_a_formula(written):
-    assert not aten.kernels(written.node), latex(written.node)
+def test_a_call_has_a_formula(written_op):
+    assert not aten.kernels(written_op.node), latex(written_op.node)
 
 
 @pytest.mark.parametrize("at", cases((0, 1), (0,)))
-def test_it_computes_what_the_op_does(written, at):
+def test_it_computes_what_the_op_does(written_op, at):
     def exact(tensor):
-        found = written.values[at][tensor.key]
+        found = written_op.values[at][tensor.key]
         return found.double() if found.is_floating_point() else found
 
-    made = execute(written.node, exact, written.size(at))
-    assert made.shape == written.results[at].shape
-    assert off(made, written.results[at]) <= (1e-5 if written.case.single else EXACT), latex(written.node)
+    made = execute(written_op.node, exact, written_op.size(at))
+    assert made.shape == written_op.results[at].shape
+    assert off(made, written_op.results[at]) <= (1e-5 if written_op.case.single else EXACT), latex(written_op.node)
 
 
-def test_its_shape_is_that_of_the_op_at_any_size(written):
-    shape = infer(written.node)
-    for at, result in enumerate(written.results):
-        assert tuple(written.size(at)(one) for one in shape) == tuple(result.shape), shape
+def test_its_shape_is_that_of_the_op_at_any_size(written_op):
+    shape = infer(written_op.node)
+    for at, result in enumerate(written_op.results):
+        assert tuple(written_op.size(at)(one) for one in shape) == tuple(result.shape), shape
 
 
 @pytest.mark.parametrize("at", cases((0, 1), (0,)))
-def test_what_is_printed_is_what_the_op_does(written, at):
-    assert off(written.reads(at), written.results[at]) <= (1e-5 if written.case.single else READ), latex(written.node)
+def test_what_is_printed_is_what_the_op_does(written_op, at):
+    assert off(written_op.reads(at), written_op.results[at]) <= (1e-5 if written_op.case.single else READ), latex(
+        written_op.node
+    )
 
 
-def test_it_is_drawn(written):
-    text = latex(written.node)
+def test_it_is_drawn(written_op):
+    text = latex(written_op.node)
     assert "<math" in latex2mathml.converter.convert(text)
     assert text.count("{") == text.count("}") and text.count(r"\left") == text.count(r"\right")
 
 
-def test_it_can_be_made_again_with_other_names(written):
+def test_it_can_be_made_again_with_other_names(written_op):
     """What a line is drawn by can be renamed, and is the same once it is named back."""
-    node = written.node
+    node = written_op.node
     assert node.func(*node.args) == node and pickle.loads(pickle.dumps(node)) == node
     others = {
         tensor: Tensor(rf"{tensor.name}'", tensor.shape, tensor.key, tensor.transposed) for tensor in node.atoms(Tensor)
@@ -254,19 +256,19 @@ def test_numbers_are_those_of_all_runs():
     x = Tensor(r"\mathbf{X}", (symbol("B"), symbol("T")), "step x")
     said: list[str] = []
 
-    def given(func, numbers, **arguments):
+    def bind_call(func, numbers, **arguments):
         shapes, numerics = {"self": x.shape}, {"self": (2, 16)}
         found = {"self": x, **arguments}
         return BoundCall(func, found, shapes, numerics, {}, 0, x.shape, (2, 16), numbers, said.append)
 
     times, over, roll = torch.ops.aten.mul.Scalar, torch.ops.aten.div.Scalar, torch.ops.aten.roll.default
-    assert latex(aten.node(given(times, {}, other=0.25))) == r"0.25\,\mathbf{X}"
+    assert latex(aten.node(bind_call(times, {}, other=0.25))) == r"0.25\,\mathbf{X}"
     other = ("other", 0)
-    assert latex(aten.node(given(times, {other: "1/sqrt(T)"}, other=0.25))) == r"\frac{\mathbf{X}}{\sqrt{T}}"
-    assert latex(aten.node(given(times, {other: "log(T)"}, other=2.77))) == r"\log\left(T\right)\,\mathbf{X}"
-    assert latex(aten.node(given(over, {other: "T - 1"}, other=15))) == r"\frac{\mathbf{X}}{T - 1}"
-    moved = aten.node(given(roll, {("shifts", 0): "floor(T/2)"}, shifts=[8], dims=[1]))
+    assert latex(aten.node(bind_call(times, {other: "1/sqrt(T)"}, other=0.25))) == r"\frac{\mathbf{X}}{\sqrt{T}}"
+    assert latex(aten.node(bind_call(times, {other: "log(T)"}, other=2.77))) == r"\log\left(T\right)\,\mathbf{X}"
+    assert latex(aten.node(bind_call(over, {other: "T - 1"}, other=15))) == r"\frac{\mathbf{X}}{T - 1}"
+    moved = aten.node(bind_call(roll, {("shifts", 0): "floor(T/2)"}, shifts=[8], dims=[1]))
     assert r"\left\lfloor \frac{T}{2} \right\rfloor" in latex(moved) and not said
-    aten.node(given(times, {other: "?"}, other=0.3))
-    aten.node(given(times, {other: "data"}, other=0.7))
+    aten.node(bind_call(times, {other: "?"}, other=0.3))
+    aten.node(bind_call(times, {other: "data"}, other=0.7))
     assert [text.partition(" ")[0] for text in said] == ["It", "0.7"] and "0.3 moves" in said[0]

@@ -22,7 +22,7 @@ def distances(x, least=-2, most=2, turned=False, add=2):
     return x.gather(-1, apart.expand(x.shape[0], *apart.shape))
 
 
-def summed(x, start=0.0):
+def sum_by_distance(x, start=0.0):
     """What each query gives to each distance."""
     place = torch.arange(x.shape[1])
     apart = (place - place[:, None]).clamp(-2, 2) + 2
@@ -30,7 +30,7 @@ def summed(x, start=0.0):
     return x.new_full((*x.shape[:2], 5), start).scatter_add(-1, apart.expand_as(shares), shares)
 
 
-def masked(x, mask=lambda T: masks.prefix(T, 3)):
+def mask_scores(x, mask=lambda T: masks.prefix(T, 3)):
     """Scores that a mask is added to."""
     return (x @ x.transpose(1, 2) + mask(x.shape[1])).softmax(-1)
 
@@ -44,7 +44,7 @@ def first(x, number=1, find=torch.argmax):
 NAMED_POSITIONS = [
     (waves, r"10000^{2k/6}"),
     (distances, r"j - i,\ -2"),
-    (masked, "j < 3"),
+    (mask_scores, "j < 3"),
     (lambda x: x / x.norm(dim=-1, keepdim=True), r"\right\rVert_2}"),
 ]
 NEARLY = [
@@ -54,27 +54,27 @@ NEARLY = [
     (lambda x: distances(x, most=3), "j - i"),
     (lambda x: distances(x, add=3), "j - i"),
     (lambda x: distances(x, turned=True), "j - i"),
-    (lambda x: summed(x, start=1.0), r"\sum_{j"),
+    (lambda x: sum_by_distance(x, start=1.0), r"\sum_{j"),
     (lambda x: x / x.norm(dim=1, keepdim=True), r"\right\rVert_2"),
     (lambda x: x / (2 * x).norm(dim=-1, keepdim=True), r"\lVert \mathbf{x}"),
     (lambda x: first(x, find=torch.argmin), r"\min\left\{ j"),
 ]
 
 
-def traced(run):
+def trace_function(run):
     torch.manual_seed(0)
     return tracer.trace(run, torch.randn(2, 7, 6), symbols={"B": 0, "T": 1})
 
 
 @pytest.mark.parametrize(("run", "said"), NAMED_POSITIONS)
 def test_what_has_a_name_has_it(run, said):
-    steps = traced(run).steps
+    steps = trace_function(run).steps
     assert any(said in step.latex for step in steps), [step.latex for step in steps]
     assert {step.verdict for step in steps} == {"proven"}
 
 
 @pytest.mark.parametrize(("run", "unsaid"), NEARLY)
 def test_what_is_nearly_the_same_has_not(run, unsaid):
-    steps = traced(run).steps
+    steps = trace_function(run).steps
     assert steps and not any(unsaid in step.latex for step in steps), [step.latex for step in steps]
     assert {step.verdict for step in steps} == {"proven"}

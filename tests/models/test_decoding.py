@@ -21,21 +21,21 @@ def last_row(output) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def cached():
+def cached_runs():
     """Checked run of each of our models that reads its last token after a cache."""
     return {name: counterfactual_budget.check(tracer.load(name).trace(cache=True)) for name in OURS}
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_last_token_after_a_cache_has_the_logits_of_the_whole_text(cached, name):
+def test_the_last_token_after_a_cache_has_the_logits_of_the_whole_text(cached_runs, name):
     whole = tracer.load(name).trace(prove=False)
-    assert torch.allclose(last_row(cached[name].output), last_row(whole.output), atol=1e-4)
-    assert cached[name].flops * 8 < whole.flops
+    assert torch.allclose(last_row(cached_runs[name].output), last_row(whole.output), atol=1e-4)
+    assert cached_runs[name].flops * 8 < whole.flops
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_its_lines_hold_on_other_runs_with_the_cache_as_a_size(cached, name):
-    trace = cached[name]
+def test_its_lines_hold_on_other_runs_with_the_cache_as_a_size(cached_runs, name):
+    trace = cached_runs[name]
     assert {step.verdict for step in trace.steps} == {"proven"}
     assert all(step.checked >= 2 and not step.note.startswith("It holds at the sizes") for step in trace.steps)
     key = trace.step("block1.attention.key")
@@ -45,7 +45,7 @@ def test_its_lines_hold_on_other_runs_with_the_cache_as_a_size(cached, name):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_cache_that_a_run_returns_is_the_one_that_it_took_and_one_column(cached, name):
+def test_the_cache_that_a_run_returns_is_the_one_that_it_took_and_one_column(cached_runs, name):
     model = tracer.load(name)
     inputs = model.decoder.inputs()
     _, now = model.net(*inputs, **inputs.named)
@@ -60,26 +60,26 @@ def test_a_model_whose_earlier_tokens_look_ahead_keeps_no_cache():
         tracer.load("nanogpt", mask="bidirectional").trace(cache=True)
 
 
-def test_positions_go_on_where_the_cache_ends(cached):
-    assert r"T_{\mathrm{past}} - N" in cached["vit-text"].step("text_position").latex
-    assert r"T_{\mathrm{past}}" in cached["llama"].step("angles").latex
-    assert r"{\mathbf{P}}_{[T_{\mathrm{past}}:" in cached["nanogpt"].step("position").latex
+def test_positions_go_on_where_the_cache_ends(cached_runs):
+    assert r"T_{\mathrm{past}} - N" in cached_runs["vit-text"].step("text_position").latex
+    assert r"T_{\mathrm{past}}" in cached_runs["llama"].step("angles").latex
+    assert r"{\mathbf{P}}_{[T_{\mathrm{past}}:" in cached_runs["nanogpt"].step("position").latex
 
 
-def test_the_comment_on_the_line_that_appends_to_a_cache_is_what_the_run_solved(cached):
+def test_the_comment_on_the_line_that_appends_to_a_cache_is_what_the_run_solved(cached_runs):
     code = Path(blocks.__file__).read_text(encoding="utf-8")
     comment = re.search(r"cache\.append\(k, v\)  # \[(.+)\]$", code, re.MULTILINE)[1]
-    appended = [op for op in cached["nanogpt"].ops if op.op == "cat" and "self.keys" in op.source.text]
+    appended = [op for op in cached_runs["nanogpt"].ops if op.op == "cat" and "self.keys" in op.source.text]
     assert comment.replace("S", "T").split(", ") == ["B", "h", "T_past+T", "d_k"]
     assert {op.outputs[0].symbolic for op in appended} == {("B", "h", "T + T_past", "d_k")}
 
 
-def test_several_tokens_can_be_read_at_once(cached):
+def test_several_tokens_can_be_read_at_once(cached_runs):
     model = tracer.load("nanogpt")
     trace, whole = model.trace(cache=True, T=5), model.trace(prove=False)
     assert torch.allclose(trace.output[0], whole.output[:, -5:], atol=1e-4)
     equations = [step.latex for step in trace.steps]
-    assert equations == [step.latex for step in cached["nanogpt"].steps]
+    assert equations == [step.latex for step in cached_runs["nanogpt"].steps]
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,14 @@ def test_writing_without_traces_gives_the_same_tokens(model, settings):
 
 
 def test_sampled_text_is_seeded_and_keeps_to_the_top_k(model):
-    def written(**settings):
+    def generate_text(**settings):
         return "".join(token for token, _ in generate(model, "To be", 6, prove=False, **settings))
 
-    assert written(temperature=1, seed=1) == written(temperature=1, seed=1) != written(temperature=1, seed=2)
+    assert (
+        generate_text(temperature=1, seed=1)
+        == generate_text(temperature=1, seed=1)
+        != generate_text(temperature=1, seed=2)
+    )
     for token, trace in generate(model, "To be", 6, temperature=5.0, top_k=3, prove=False):
         assert token in trace.result["tokens"][:3]
 

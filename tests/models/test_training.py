@@ -104,10 +104,10 @@ def test_a_run_that_stopped_goes_on_as_if_it_had_not(data, tmp_path, monkeypatch
 
 
 def test_the_seed_decides_the_weights(data, tmp_path):
-    def made(name, seed):
+    def train(name, seed):
         return training.train("vit", data=data, out=tmp_path / f"{name}.safetensors", epochs=1, seed=seed, **TINY)
 
-    first, second, other = made("first", 1), made("second", 1), made("other", 2)
+    first, second, other = train("first", 1), train("second", 1), train("other", 2)
     assert same(first, second)
     assert not same(first, other)
 
@@ -126,11 +126,11 @@ def test_training_goes_on_from_weights_and_never_for_the_worse(data, tmp_path):
 def test_weights_are_chosen_on_validation_images_and_measured_on_test_images(data, tmp_path, monkeypatch):
     falling, right, counts = iter((0.9, 0.8)), vit.Recipe.score, []
 
-    def scored(self, net, images):
+    def score(self, net, images):
         counts.append(len(images))
         return {"accuracy": next(falling)} if len(images) == 3 else right(self, net, images)
 
-    monkeypatch.setattr(vit.Recipe, "score", scored)
+    monkeypatch.setattr(vit.Recipe, "score", score)
     file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=6, **TINY)
     assert counts == [3, 20, 3]
     assert card(file)["epochs"] == 3 and card(file)["images"] == 20

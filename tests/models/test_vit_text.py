@@ -118,7 +118,7 @@ def test_a_strided_convolution_embeds_the_same_without_reordering(model, trace):
     assert "no reordering" in trace.step("embedding").note
 
 
-def moved(model, change) -> list[int]:
+def changed_positions(model, change) -> list[int]:
     """Positions of X_f that differ after `change(image, tokens)`."""
     image, tokens = (tensor.clone() for tensor in model.inputs())
     ends = []
@@ -144,8 +144,8 @@ def test_what_the_notes_beside_the_mask_say_is_so(mask):
         tokens[:, 3] = (tokens[:, 3] + 1) % 19
 
     first = 40 if mask == "causal" else 0
-    assert moved(model, patch) == list(range(first, 75))
-    assert moved(model, word) == list(range(64 + 3, 75))
+    assert changed_positions(model, patch) == list(range(first, 75))
+    assert changed_positions(model, word) == list(range(64 + 3, 75))
     assert ("first sees only itself" in trace.step("mask").note) == (mask == "causal")
     assert torch.equal(trace.attention(0, 0, 0)[0].nonzero().flatten(), torch.arange(1 if mask == "causal" else 64))
 

@@ -143,10 +143,10 @@ def test_flops_are_those_of_the_counter(family):
     at = {size.name: size.value for size in trace.symbols}
     assert cost_scaling.evaluate(trace.flops_symbolic, at) == trace.flops
     count, formula = key_value_cache.elements(trace)
-    assert cost_scaling.evaluate(formula, at) == count == _cached(output)
+    assert cost_scaling.evaluate(formula, at) == count == _cache_size(output)
 
 
-def _cached(output) -> int:
+def _cache_size(output) -> int:
     """Return the number of elements of a cache, counted on transformers' own objects."""
     cache = output.get("past_key_values")
     caches = [getattr(cache, f"{kind}_attention_cache", None) for kind in ("self", "cross")]

@@ -38,7 +38,7 @@ print(json.dumps(found))
 
 
 @functools.cache
-def listed() -> tuple[Mutant, ...]:
+def handwritten_mutants() -> tuple[Mutant, ...]:
     return tuple(rule.mutant() for rule in HANDWRITTEN_RULES)
 
 
@@ -82,7 +82,7 @@ def test_a_mutant_is_caught_by_the_check_that_is_there_for_it_and_none_is_not(na
 
 def test_there_are_enough_and_each_can_be_applied():
     assert len(HANDWRITTEN_RULES) >= 60 and len({mutant.name for mutant in HANDWRITTEN_RULES}) == len(HANDWRITTEN_RULES)
-    for mutant in (*listed(), *draws()[::5]):
+    for mutant in (*handwritten_mutants(), *draws()[::5]):
         changed = mutant.apply()
         assert changed != mutant.text()
         if mutant.file.endswith(".py"):
@@ -108,7 +108,9 @@ def test_what_does_not_stand_there_is_an_error():
 
 
 def test_the_copy_differs_in_one_file(tmp_path):
-    mutant = next(mutant for mutant in listed() if mutant.file == "tracer/capture/attention/score_replay.py")
+    mutant = next(
+        mutant for mutant in handwritten_mutants() if mutant.file == "tracer/capture/attention/score_replay.py"
+    )
     _copy_project(tmp_path, mutant)
     paths = [path.relative_to(ROOT) for folder in ("tracer", "pages") for path in (ROOT / folder).rglob("*.py")]
     changed = [path.as_posix() for path in paths if (tmp_path / path).read_text() != (ROOT / path).read_text()]
@@ -116,10 +118,10 @@ def test_the_copy_differs_in_one_file(tmp_path):
 
 
 def test_only_models_that_run_its_line_are_asked():
-    mutant = next(mutant for mutant in listed() if mutant.name == "the anomaly without its root")
+    mutant = next(mutant for mutant in handwritten_mutants() if mutant.name == "the anomaly without its root")
     assert Model("mae", {}, lines={mutant.file: {mutant.line}}).runs(mutant)
     assert not Model("vit", {}, lines={mutant.file: {1}}).runs(mutant)
-    card = next(mutant for mutant in listed() if mutant.file == "tracer/models/weights/vit.json")
+    card = next(mutant for mutant in handwritten_mutants() if mutant.file == "tracer/models/weights/vit.json")
     assert [Model("vit", {}).runs(card), Model("vit", {"D": 6}).runs(card), Model("mae", {}).runs(card)] == [1, 0, 0]
 
 
@@ -173,7 +175,7 @@ def test_a_survivor_that_is_harmless_says_why(monkeypatch):
     assert reports.format_trial(Trial(mutant, tried=2)).endswith(
         "SURVIVED 2 models and files of tests; harmless: it is never read"
     )
-    assert "harmless" not in reports.format_trial(Trial(listed()[0]))
+    assert "harmless" not in reports.format_trial(Trial(handwritten_mutants()[0]))
 
 
 def test_what_is_called_harmless_can_be_drawn():

@@ -22,7 +22,7 @@ from tracer.cli.commands import app
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory) -> Path:
+def installed_programs(tmp_path_factory) -> Path:
     """Folder of the programs of a fresh environment, with the wheel of this tree and the packages that are here."""
     folder = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -44,9 +44,9 @@ def installed(tmp_path_factory) -> Path:
 
 
 @pytest.mark.sweep
-def test_the_app_starts_from_the_package(installed, tmp_path):
+def test_the_app_starts_from_the_package(installed_programs, tmp_path):
     server = App(tmp_path / "log", root=tmp_path, HOME=str(tmp_path))
-    server.command = [installed / "tracer", "app", "--port", str(server.port)]
+    server.command = [installed_programs / "tracer", "app", "--port", str(server.port)]
     with server:
         with urllib.request.urlopen(f"{server.address}/attention", timeout=60) as answer:
             assert BACKEND_SCRIPT in answer.read().decode()
@@ -63,27 +63,27 @@ def test_the_app_starts_from_the_package(installed, tmp_path):
 
 
 @pytest.mark.sweep
-def test_the_package_says_its_version(installed):
+def test_the_package_says_its_version(installed_programs):
     said = subprocess.run(
-        [installed / "python", "-c", "import tracer; print(tracer.__version__, tracer.__file__)"],
+        [installed_programs / "python", "-c", "import tracer; print(tracer.__version__, tracer.__file__)"],
         capture_output=True,
         text=True,
         check=True,
-        cwd=installed,
+        cwd=installed_programs,
     )
     version, file = said.stdout.split()
-    assert version == tracer.__version__ and Path(file).is_relative_to(installed.parent)
+    assert version == tracer.__version__ and Path(file).is_relative_to(installed_programs.parent)
 
 
 @pytest.mark.sweep
-def test_the_package_tells_registries_and_type_checkers_about_itself(installed):
+def test_the_package_tells_registries_and_type_checkers_about_itself(installed_programs):
     program = (
         "import json, tracer; from importlib import metadata, resources;"
         "typed = resources.files(tracer).joinpath('py.typed').is_file();"
         "print(json.dumps([metadata.metadata('tensor-tracer').json, typed]))"
     )
-    command = [installed / "python", "-c", program]
-    told, typed = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=installed).stdout)
+    command = [installed_programs / "python", "-c", program]
+    told, typed = json.loads(subprocess.run(command, capture_output=True, check=True, cwd=installed_programs).stdout)
     assert typed and "Typing :: Typed" in told["classifier"]
     assert told["description"] == (ROOT / "README.md").read_text(encoding="utf-8")
     assert told["description_content_type"] == "text/markdown"

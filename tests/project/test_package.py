@@ -77,14 +77,14 @@ def test_a_type_checker_finds_a_misspelt_attribute_from_outside(tmp_path):
     assert errors == [("4", "attr-defined"), ("5", "attr-defined"), ("6", "arg-type")], done.stdout + done.stderr
 
 
-def normalised(requirement: str) -> str:
+def normalise(requirement: str) -> str:
     """Return the name of the package that a requirement asks for, as registries compare names."""
     return re.sub("[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
 
 
-def needed(requirements: list[str]) -> set[str]:
+def dependency_closure(requirements: list[str]) -> set[str]:
     """Return the packages that are installed along with these, extras left out."""
-    closure, waiting = set(), [normalised(each) for each in requirements]
+    closure, waiting = set(), [normalise(each) for each in requirements]
     while waiting:
         if (name := waiting.pop()) in closure:
             continue
@@ -93,15 +93,15 @@ def needed(requirements: list[str]) -> set[str]:
             further = requires(name) or []
         except PackageNotFoundError:  # for another platform or Python
             continue
-        waiting += [normalised(each) for each in further if "extra ==" not in each]
+        waiting += [normalise(each) for each in further if "extra ==" not in each]
     return closure
 
 
 def test_a_trace_needs_what_the_package_requires_and_no_more(tmp_path):
-    closure = needed(PROJECT["dependencies"])
+    closure = dependency_closure(PROJECT["dependencies"])
     providers = packages_distributions()
     forbidden = {
-        module for module, owners in providers.items() if not {normalised(owner) for owner in owners} & closure
+        module for module, owners in providers.items() if not {normalise(owner) for owner in owners} & closure
     } - {"tracer", "_distutils_hack"}
     assert {"pandas", "plotly", "streamlit", "tokenizers", "tqdm"} <= forbidden
     program = f"FORBIDDEN = {forbidden!r}\n{WITH_THE_LIBRARY_ALONE}"
@@ -126,8 +126,8 @@ def test_a_trace_needs_what_the_package_requires_and_no_more(tmp_path):
 @pytest.mark.parametrize("package", EXTRAS)
 def test_each_extra_has_the_package_that_a_sentence_names(package):
     extras = PROJECT["optional-dependencies"]
-    assert package in map(normalised, extras[EXTRAS[package]])
-    assert package not in map(normalised, PROJECT["dependencies"])
+    assert package in map(normalise, extras[EXTRAS[package]])
+    assert package not in map(normalise, PROJECT["dependencies"])
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -145,9 +145,9 @@ def test_pinned_versions_are_within_the_stated_bounds():
     checked = 0
     for requirement in stated:
         for sign, bound in re.findall(r"(>=|<)([\d.]+)", requirement):
-            version = numbers(versions[normalised(requirement)])
+            version = numbers(versions[normalise(requirement)])
             checked += 1
             assert version >= numbers(bound) if sign == ">=" else version < numbers(bound), requirement
     assert checked >= 15
-    assert any(normalised(each) == "torch" and "<" in each for each in PROJECT["dependencies"])
+    assert any(normalise(each) == "torch" and "<" in each for each in PROJECT["dependencies"])
     assert any(each.startswith("streamlit") and "<" in each for each in PROJECT["optional-dependencies"]["app"])

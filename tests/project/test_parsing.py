@@ -41,7 +41,7 @@ def test_no_source_is_parsed_and_no_folder_listed_at_a_rerun(monkeypatch):
     at = AppTest.from_file(app.__file__, default_timeout=120).run()
     asked = []
 
-    def watched(name, does):
+    def watch(name, does):
         def asks(*given, **more):
             asked.append((name, given))
             return does(*given, **more)
@@ -49,7 +49,7 @@ def test_no_source_is_parsed_and_no_folder_listed_at_a_rerun(monkeypatch):
         return asks
 
     for where, name in ((ast, "parse"), (os, "listdir"), (os, "scandir"), (Path, "read_text"), (Path, "read_bytes")):
-        monkeypatch.setattr(where, name, watched(name, getattr(where, name)))
+        monkeypatch.setattr(where, name, watch(name, getattr(where, name)))
     at.run()
     own = [("scandir", (page_registry.PAGES,))]  # AppTest begins each run as if it were the first of a fresh server
     assert not at.exception and asked == own

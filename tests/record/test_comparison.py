@@ -54,7 +54,7 @@ def plain(net):
     return run(net)
 
 
-def edited(net, edit):
+def edit_copy(net, edit):
     """Return a copy of a net with an edit."""
     net = copy.deepcopy(net)
     with torch.no_grad():
@@ -82,7 +82,7 @@ def test_one_changed_weight_is_found_in_its_line(net, plain):
     def edit(net):
         net.key.weight[3, 4] += 0.5
 
-    comparison = tracer.compare(plain, run(edited(net, edit)))
+    comparison = tracer.compare(plain, run(edit_copy(net, edit)))
     assert not comparison.equal
     assert comparison.first.id.endswith(KEY)
     difference = (plain.value(comparison.first.a) - comparison.b.value(comparison.first.b)).abs().max().item()
@@ -95,7 +95,7 @@ def test_exchanged_queries_and_keys_are_found_in_values_and_in_the_equation(net,
     def edit(net):
         net.query, net.key = net.key, net.query
 
-    comparison = tracer.compare(plain, run(edited(net, edit)))
+    comparison = tracer.compare(plain, run(edit_copy(net, edit)))
     assert comparison.first.id.endswith(QUERY)
 
     class Exchanged(Block):
@@ -116,7 +116,7 @@ def test_a_replaced_op_is_found_in_its_line(net, plain):
     def edit(net):
         net.activation = nn.ReLU()
 
-    first = tracer.compare(plain, run(edited(net, edit))).first
+    first = tracer.compare(plain, run(edit_copy(net, edit))).first
     assert first.a.latex.startswith(first.b.symbol) and "GELU" in first.a.latex and "ReLU" in first.b.latex
     assert first.equations is EquationRelation.DIFFERENT
 
@@ -125,7 +125,7 @@ def test_a_replaced_op_is_found_where_no_value_was_kept(net):
     def edit(net):
         net.activation = nn.ReLU()
 
-    comparison = tracer.compare(run(net, keep=0), run(edited(net, edit), keep=0))
+    comparison = tracer.compare(run(net, keep=0), run(edit_copy(net, edit), keep=0))
     assert comparison.first.values.relation is Relation.MISSING and "ReLU" in comparison.first.b.latex
     assert "not kept in a and b" in comparison.first.values.note
 
@@ -157,7 +157,7 @@ def test_heads_in_another_order_are_a_permutation(net, plain):
             layer.bias.copy_(layer.bias.view(3, 4)[order].flatten())
         net.output.weight.copy_(net.output.weight.view(12, 3, 4)[:, order].reshape(12, 12))
 
-    comparison = tracer.compare(plain, run(edited(net, edit)))
+    comparison = tracer.compare(plain, run(edit_copy(net, edit)))
     assert comparison.first.values.relation is Relation.PERMUTED and "axis 1" in comparison.first.values.note
     assert comparison.output.relation.equal and row(comparison, "attention.output").values.relation.equal
 

@@ -8,7 +8,7 @@ import torch
 
 import tracer
 from pages.state import model_options
-from tests.app.test_app import opened, text, visited
+from tests.app.test_app import open_page, text, visit
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.export.math_labels import amount
@@ -105,7 +105,7 @@ def controls(at) -> dict:
 
 
 def test_a_size_follows_at_once_and_a_run_confirms_it():
-    at = opened("pages/sizes.py")
+    at = open_page("pages/sizes.py")
     assert at.main.metric[0].label == "Parameters"
     controls(at)["h"].set_value(3).run()
     assert "D=128 is not divisible by h=3" in at.main.error[0].value and at.main.metric[0].value == "1.21 M"
@@ -126,7 +126,7 @@ def test_a_size_follows_at_once_and_a_run_confirms_it():
 
 
 def test_two_sizes_that_are_refused_stay_in_their_controls_and_each_says_why():
-    at = opened("pages/sizes.py")
+    at = open_page("pages/sizes.py")
     controls(at)["D"].set_value(96).run()
     controls(at)["P"].set_value(5).run()
     controls(at)["h"].set_value(5).run()
@@ -141,7 +141,7 @@ def test_two_sizes_that_are_refused_stay_in_their_controls_and_each_says_why():
 
 
 def test_what_is_too_large_to_run_is_counted_all_the_same():
-    at = opened("pages/sizes.py")
+    at = open_page("pages/sizes.py")
     at.main.button_group(key="preset vit").set_value("ViT-H/14 (Dosovitskiy et al. 2021)").run()
     assert not at.exception and at.main.metric[0].value == "632 M"
     assert "This size would take 632 M parameters" in text(at)
@@ -203,7 +203,7 @@ def test_the_cache_of_a_decoder_counts_the_tensors_that_it_returns(model, heads)
 
 
 def test_the_cache_of_a_decoder_is_on_its_page():
-    at = visited("sizes", model="nanogpt")
+    at = visit("sizes", model="nanogpt")
     metrics = {one.label: one.value for one in at.main.metric}
     assert metrics["Memory of the cache"] == "57.3 kB"
     assert "Weights and cache take" in at.main.info[0].value

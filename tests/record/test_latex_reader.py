@@ -10,7 +10,7 @@ import pytest
 
 import tracer
 from pages.ui.texts import in_the_code
-from tests.support.model_equations import choices, printed
+from tests.support.model_equations import choices, printed_equations
 from tests.support.sweeping import cases
 from tracer import models, verify, zoo
 from tracer.export import to_html
@@ -29,7 +29,7 @@ CASES = [(name, options) for name in models.names() for options in choices(model
 CASES += [(name, options) for name, every in FOREIGN_MODELS.items() for options in every]
 
 
-def made(name: str, options: dict):
+def tiny_model(name: str, options: dict):
     """Model at tiny sizes, two blocks deep; with the letters of its own sample where it reads text."""
     spec = models.spec_of(name)
     if zoo.is_foreign(name):
@@ -57,7 +57,7 @@ QUICK_CASES += [case for case in CASES if "prefix" in case[1].values() or "relat
     ids=[" ".join(map(str, (n, *o.values()))) for n, o in CASES],
 )
 def test_what_is_printed_is_what_ran(name, options):
-    assert read_problems(made(name, options)) == []
+    assert read_problems(tiny_model(name, options)) == []
 
 
 READER = sorted(Path(latex_reader.__path__[0]).glob("*.py"))
@@ -109,7 +109,7 @@ def runs():
 
     def of(key: str):
         if key not in kept:
-            model = made(*MODELS[key])
+            model = tiny_model(*MODELS[key])
             kept[key] = model.trace(keep=2**30), model.net, model.inputs()
         return kept[key]
 
@@ -191,7 +191,7 @@ def test_a_mistake_in_what_is_printed_is_found(runs, key, id, right, wrong):
 
 
 def test_verify_says_which_step_prints_what_did_not_run():
-    model = made("nanogpt", {})
+    model = tiny_model("nanogpt", {})
     trace = model.trace(keep=2**30)
     steps = [replace(s, latex=s.latex.replace("<", r"\le")) if s.id == "mask" else s for s in trace.steps]
     steps = [replace(s, latex=s.latex.replace(r"\le i", "< i")) if s.id == "mask" else s for s in steps]
@@ -201,13 +201,13 @@ def test_verify_says_which_step_prints_what_did_not_run():
 
 
 def test_no_two_things_have_one_name():
-    trace = made("clip", {}).trace()
+    trace = tiny_model("clip", {}).trace()
     assert all(len(things) == 1 for things in names(trace.steps).values())
     assert {r"\mathbf{W}_{Q}^{\mathrm{img} (1)}", r"\mathbf{W}_{Q}^{\mathrm{img} (2)}"} < names(trace.steps).keys()
 
 
 def test_two_things_of_one_name_are_told():
-    model = made("nanogpt", {})
+    model = tiny_model("nanogpt", {})
     trace = model.trace(keep=2**30)
     twice = [replace(s, symbol="D") if s.id == "block1.norm1" else s for s in trace.steps]
     twice = [replace(s, symbol=twice[0].symbol) if s.id == "block2.norm1" else s for s in twice]
@@ -217,12 +217,12 @@ def test_two_things_of_one_name_are_told():
 
 
 def test_letters_that_the_page_names():
-    latex = {step.id: step.latex for step in made("vit-text", {"mask": "prefix"}).trace().steps}
+    latex = {step.id: step.latex for step in tiny_model("vit-text", {"mask": "prefix"}).trace().steps}
     assert r"j < N" in latex["mask"] and latex["mask"].startswith(r"\mathbf{M}_{ij} = ")
     assert r") + 10^{-5}}" in latex["block1.norm1"]
     assert r"\boldsymbol{\gamma}_{1}^{(1)} + \boldsymbol{\beta}_{1}^{(1)}" in latex["block1.norm1"]
     assert r"\mathcal{U}^{\mathrm{chw}}_{P}" in latex["patches"]
-    trace = made("vit", {}).trace()
+    trace = tiny_model("vit", {}).trace()
     assert r"\mathcal{U}^{\mathrm{hwc}}_{P}" in trace.step("patches").latex
     assert in_the_code(trace.step("block1.attention.query").names) == (
         r"In the code, $\mathbf{W}_{Q}^{(1)}$ is `block1.attention.query.weight.T`, "
@@ -235,14 +235,14 @@ def test_letters_that_the_page_names():
 )
 def test_the_order_of_pixels_is_explained_where_it_is_printed(name):
     said = {"hwc": "hwc: row, column, channel", "chw": "chw: channel, row, column"}
-    for step in made(name, next(choices(models.spec_of(name)))).trace(prove=False).steps:
+    for step in tiny_model(name, next(choices(models.spec_of(name)))).trace(prove=False).steps:
         orders = [order for order in said if rf"\mathrm{{{order}}}" in step.latex]
         assert all(said[order] in " ".join(step.why.split()) for order in orders), step.id
 
 
 @pytest.mark.sweep
 def test_every_equation_has_its_mathml():
-    assert [latex for latex in printed() if not to_html.equation(latex).startswith("<math ")] == []
+    assert [latex for latex in printed_equations() if not to_html.equation(latex).startswith("<math ")] == []
 
 
 VALUES = {

@@ -28,7 +28,7 @@ def data(trace) -> bytes:
     return serialization.to_bytes(trace)
 
 
-def changed(data: bytes, id: str, **fields) -> tracer.Trace:
+def open_changed(data: bytes, id: str, **fields) -> tracer.Trace:
     def change(saved):
         step = next(step for step in saved["steps"] if step["id"] == id)
         step |= {name: value(step[name]) if callable(value) else value for name, value in fields.items()}
@@ -63,7 +63,7 @@ def test_a_forged_file_opens_with_its_lines_disproven(data):
 )
 def test_no_proof_in_a_file_is_believed(data, claim):
     twice = {"latex": lambda latex: latex + r" + \mathbf{X}^{(0)}"}
-    step = changed(data, "block1.attention.residual", **twice, **claim).step("block1.attention.residual")
+    step = open_changed(data, "block1.attention.residual", **twice, **claim).step("block1.attention.residual")
     assert step.verdict == "disproven" and step.checked == 0 and step.dtype == "float32"
 
 
@@ -86,7 +86,7 @@ def test_what_the_file_lacks_is_recorded(data):
 
 def test_a_line_that_says_itself_is_no_proof(data):
     id = "block1.attention.weights"
-    opened = changed(data, id, latex=lambda latex: latex.partition("=")[0] + "=" + latex.partition("=")[0])
+    opened = open_changed(data, id, latex=lambda latex: latex.partition("=")[0] + "=" + latex.partition("=")[0])
     assert opened.step(id).verdict == "recorded" and "by itself" in opened.step(id).replayed
 
 
@@ -94,7 +94,7 @@ def test_a_hostile_line_costs_little(data, monkeypatch):
     huge = r"\operatorname{repeat}_{65535}\left(\operatorname{repeat}_{65535}\left(\mathbf{X}^{(0)}\right)\right)"
     id = "block1.attention.residual"
     began = time.monotonic()
-    opened = changed(data, id, latex=lambda latex: latex.partition("=")[0] + "= " + huge)
+    opened = open_changed(data, id, latex=lambda latex: latex.partition("=")[0] + "= " + huge)
     assert opened.step(id).verdict in ("recorded", "disproven") and opened.step("embedding").verdict == "proven"
     monkeypatch.setattr(proof_on_opening, "SECONDS", 0.01)
     assert {step.verdict for step in tracer.open(data).steps} == {"recorded"}
@@ -156,7 +156,7 @@ def test_a_large_number_of_a_mask_hides_no_forged_score(dtype, low):
     def forge(latex):
         return latex.replace(r"\frac{\mathbf{Q}\,{\mathbf{K}}^{\top}}{4}", r"\mathbf{Q}\,{\mathbf{K}}^{\top}")
 
-    opened = changed(saved, "attention.scores", latex=forge)
+    opened = open_changed(saved, "attention.scores", latex=forge)
     assert [step.id for step in opened.steps if step.verdict == "disproven"] == ["attention.scores"]
 
 

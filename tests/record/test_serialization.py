@@ -41,7 +41,7 @@ PROOFS = ("error", "margin", "wrong", "checked", "refuted", "replayed", "unseen"
 """What of a step is not taken from a file: the reader proves it again."""
 
 
-def saved(trace: Trace) -> Trace:
+def strip_proofs(trace: Trace) -> Trace:
     """Trace as its file has it: without proofs, and without what holds the model."""
     plain = {name: field.default for field in dataclasses.fields(Step) if (name := field.name) in PROOFS}
     plain |= {"error": None}
@@ -64,7 +64,7 @@ def rewritten(data: bytes, change) -> bytes:
     return safetensors.torch.save(safetensors.torch.load(data), {"trace": json.dumps(fields)})
 
 
-def refused(data: bytes) -> str:
+def refusal(data: bytes) -> str:
     with pytest.raises(ValueError) as caught:
         serialization.open(data, name="upload.safetensors")
     sentence = str(caught.value)
@@ -77,7 +77,7 @@ def test_round_trip_is_exact(tmp_path):
     trace.save(tmp_path / "a.safetensors")
     opened = serialization.open(tmp_path / "a.safetensors")
     for field in dataclasses.fields(Trace):
-        assert same(getattr(saved(trace), field.name), getattr(saved(opened), field.name)), field.name
+        assert same(getattr(strip_proofs(trace), field.name), getattr(strip_proofs(opened), field.name)), field.name
 
 
 def test_round_trip_of_the_smallest_trace(tmp_path):
@@ -104,7 +104,7 @@ def test_a_run_that_was_saved_without_modules_and_calls_opens(data):
             del step["inside"]
 
     opened = serialization.open(rewritten(data, older))
-    assert opened.modules == opened.calls == () and saved(opened).steps == saved(sample()).steps
+    assert opened.modules == opened.calls == () and strip_proofs(opened).steps == strip_proofs(sample()).steps
 
 
 def test_files_of_before_segments_had_places_open(data):
@@ -127,8 +127,8 @@ def test_places_of_some_patches_are_saved_and_checked(tmp_path):
         def change(fields, wrong=wrong):
             fields["segments"][1]["places"] = wrong
 
-        assert "place" in refused(rewritten(path.read_bytes(), change))
-    assert "places among 0 patches" in refused(rewritten(path.read_bytes(), lambda fields: fields.update(picture=None)))
+        assert "place" in refusal(rewritten(path.read_bytes(), change))
+    assert "places among 0 patches" in refusal(rewritten(path.read_bytes(), lambda fields: fields.update(picture=None)))
 
 
 def test_shared_tensors_are_stored_once(tmp_path):

@@ -29,7 +29,7 @@ from pages.server.websockets import NAMES, NOT_ALLOWED, SocketGuard, TokenBucket
 from tests.app.test_app import picture
 from tests.hosted.visitor import Visitor
 from tests.load import visitor as concurrent
-from tests.support.serving import ROOT, App, awaited
+from tests.support.serving import ROOT, App, run_in_thread
 from tests.support.sweeping import cases
 from tracer.cli.commands.app import MESSAGE
 from tracer.utils.limits import BOUNDS
@@ -77,16 +77,16 @@ def memory(app: App) -> int:
     return json.loads(Visitor(app.address).get("/healthz")[2])["memory_mb"]
 
 
-def dated(app: App) -> float:
+def server_time(app: App) -> float:
     """Time that answers of the server say it is."""
     headers = message_from_string(Visitor(app.address).get("/healthz")[1])
     return parsedate_to_datetime(headers["date"]).timestamp()
 
 
-def closed(app: App, *messages: bytes | str, first: bytes = b"") -> int:
+def close_code(app: App, *messages: bytes | str, first: bytes = b"") -> int:
     """Code with which a socket is closed after these messages."""
 
-    async def tried() -> int:
+    async def receive_code() -> int:
         async with connect(app, secrets.token_hex(4)) as socket:
             try:
                 for message in (first, *messages) if first else messages:
@@ -97,28 +97,28 @@ def closed(app: App, *messages: bytes | str, first: bytes = b"") -> int:
             except websockets.ConnectionClosed as error:
                 return error.rcvd.code if error.rcvd else 0
 
-    return awaited(tried())
+    return run_in_thread(receive_code())
 
 
 def test_addresses_for_thousands_of_files_are_not_made(app):
     message = BackMsg()
     message.file_urls_request.session_id = message.file_urls_request.request_id = "a"
     message.file_urls_request.file_names.extend([NAME] * (NAMES + 1))
-    assert closed(app, message.SerializeToString(), first=rerun_message()) == NOT_ALLOWED
+    assert close_code(app, message.SerializeToString(), first=rerun_message()) == NOT_ALLOWED
     assert "a websocket was closed" not in app.log()  # a hosted log has places in the code and no sentence
 
 
 @pytest.mark.parametrize("message", ["text", b"\xff" * 40, b""])
 def test_what_no_page_sends_closes_its_socket(app, message):
-    assert closed(app, message) == NOT_ALLOWED
+    assert close_code(app, message) == NOT_ALLOWED
 
 
 def test_long_messages_are_not_held_whether_they_end_or_not(app):
     assert MESSAGE * BOUNDS["visitors"][0] * 1.1 <= 200e6 and MESSAGE * BOUNDS["visitors"][1] * 1.1 <= 200e6
-    assert closed(app, bytes(MESSAGE + 1), first=rerun_message()) == 1009
+    assert close_code(app, bytes(MESSAGE + 1), first=rerun_message()) == 1009
     before = memory(app)
 
-    async def unfinished() -> None:
+    async def upload_slowly() -> None:
         async def parts():
             for _ in range(40):
                 yield bytes(2**20)
@@ -128,14 +128,14 @@ def test_long_messages_are_not_held_whether_they_end_or_not(app):
             with pytest.raises(websockets.ConnectionClosed):
                 await socket.send(parts())
 
-    async def tried() -> int:
-        going = [asyncio.create_task(unfinished()) for _ in range(10)]
+    async def measure_memory() -> int:
+        going = [asyncio.create_task(upload_slowly()) for _ in range(10)]
         await asyncio.sleep(1)
         during = await asyncio.to_thread(memory, app)
         await asyncio.gather(*going)
         return during
 
-    assert awaited(tried()) < before + 200  # the server runs samples ahead meanwhile; 400 MB were sent
+    assert run_in_thread(measure_memory()) < before + 200  # the server runs samples ahead meanwhile; 400 MB were sent
 
 
 def test_codes_are_drawn_beside_the_loop_and_few_for_one_address(app):
@@ -152,7 +152,7 @@ def test_codes_are_drawn_beside_the_loop_and_few_for_one_address(app):
 def test_a_socket_that_says_nothing_is_closed():
     """In the process itself, where it need not be waited for."""
 
-    async def tried() -> list:
+    async def run_socket() -> list:
         sent, events = [], iter([{"type": "websocket.connect"}])
 
         async def receive():
@@ -165,13 +165,13 @@ def test_a_socket_that_says_nothing_is_closed():
         checked._deadline = time.monotonic() + 0.05
         return [(await checked.receive())["type"], (await checked.receive())["type"], sent]
 
-    connected, ended, sent = awaited(tried())
+    connected, ended, sent = run_in_thread(run_socket())
     assert (connected, ended) == ("websocket.connect", "websocket.disconnect")
     assert sent == [{"type": "websocket.close", "code": NOT_ALLOWED}]
 
 
 def test_one_address_has_some_of_the_places_and_opens_them_no_faster(app):
-    async def tried() -> tuple[int, int]:
+    async def connect_many() -> tuple[int, int]:
         held, refused = [], []
         try:
             for _ in range(30):
@@ -187,7 +187,7 @@ def test_one_address_has_some_of_the_places_and_opens_them_no_faster(app):
                 await one.close()
         return len(held), len(refused), set(refused)
 
-    assert awaited(tried()) == (20, 10, {503})
+    assert run_in_thread(connect_many()) == (20, 10, {503})
 
 
 def test_messages_of_one_socket_are_read_at_a_pace():
@@ -251,7 +251,7 @@ def test_a_rebound_name_opens_no_websocket(app):
 def test_a_refused_run_takes_one_line_of_the_log(app):
     before = app.log()
 
-    async def tried() -> list[str]:
+    async def open_crowd() -> list[str]:
         crowd = [concurrent.Visitor(app.address, **at("203.0.113.5")) for _ in range(14)]
         answers = await asyncio.gather(*(one.open(f"?model=nanogpt&text={words()}") for one in crowd))
         refused = [one for one in crowd if one.says("runs from your address are in progress")]
@@ -260,7 +260,7 @@ def test_a_refused_run_takes_one_line_of_the_log(app):
         assert not any("Error" in problem for answer in answers for problem in answer.problems)
         return refused
 
-    refused = awaited(tried())
+    refused = run_in_thread(open_crowd())
     assert refused
     written = app.log()[len(before) :]
     assert len(written) <= 300 * len(refused)
@@ -283,12 +283,12 @@ TEXTS = {
 def test_a_text_is_run_or_refused_in_a_sentence(app, model, name):
     visitor = concurrent.Visitor(app.address, **at("192.0.2.44"))
 
-    async def tried():
+    async def open_text():
         answer = await visitor.open(f"?model={model}&text={TEXTS[name]}")
         await visitor.close()
         return answer.problems
 
-    problems = awaited(tried())
+    problems = run_in_thread(open_text())
     assert len(problems) <= 1 and not any("Error" in problem or "Traceback" in problem for problem in problems)
     assert visitor.elements and "evil.example)" not in app.log()
 
@@ -296,7 +296,7 @@ def test_a_text_is_run_or_refused_in_a_sentence(app, model, name):
 def test_a_text_that_is_longer_than_a_message_closes_the_socket(app):
     message = BackMsg()
     message.rerun_script.widget_states.widgets.add(id="text", string_value="a" * 10**6)
-    assert closed(app, message.SerializeToString(), first=rerun_message()) == 1009
+    assert close_code(app, message.SerializeToString(), first=rerun_message()) == 1009
 
 
 @pytest.mark.parametrize("seconds", cases((86_400, -86_400), ()))
@@ -309,7 +309,7 @@ def test_a_wall_clock_that_jumps_costs_nobody_anything(app, seconds):
         assert visitor.give("mine.png", picture("PNG", (40, 30), seconds % 97)) and visitor.says("Your photo: mine.png")
         clock.write_text(str(seconds))
         time.sleep(1.5)  # answers are dated anew each second
-        assert abs(dated(app) - time.time() - seconds) < 60
+        assert abs(server_time(app) - time.time() - seconds) < 60
         assert visitor.rerun().problems == [] and visitor.says("Your photo: mine.png")
         visitor.close()
         time.sleep(2 * app_factory.SWEEP)  # sessions whose visitors left long ago have ended by then
@@ -352,7 +352,7 @@ def test_a_server_that_is_killed_leaves_nothing_and_starts_again(tmp_path, momen
                 connection.sendall("\r\n".join([*lines, "", "half"]).encode())
                 app.end(signal.SIGKILL)
         else:
-            awaited(_sent(visitor, rerun_message(f"model=nanogpt&text={words()}")))
+            run_in_thread(_send(visitor, rerun_message(f"model=nanogpt&text={words()}")))
             app.end(signal.SIGKILL)
         assert list(home.iterdir()) == []
         app.start()
@@ -360,7 +360,7 @@ def test_a_server_that_is_killed_leaves_nothing_and_starts_again(tmp_path, momen
     assert "Traceback" not in app.log()
 
 
-async def _sent(visitor: Visitor, message: bytes) -> None:
+async def _send(visitor: Visitor, message: bytes) -> None:
     await asyncio.to_thread(visitor.send, message)
 
 
@@ -380,7 +380,7 @@ def test_an_honest_visitor_gets_a_run_beside_sixty_attackers(tmp_path):
             except (TimeoutError, OSError, websockets.WebSocketException):
                 await asyncio.sleep(0.2)
 
-    async def tried() -> list[float]:
+    async def measure_beside() -> list[float]:
         alone = await open_one()
         attackers = [asyncio.create_task(attack()) for _ in range(60)]
         await asyncio.sleep(6)
@@ -398,4 +398,4 @@ def test_an_honest_visitor_gets_a_run_beside_sixty_attackers(tmp_path):
         return answer.seconds
 
     with App(tmp_path / "log.txt", health="/healthz", TRACER_HOSTED="1") as app:
-        assert max(awaited(tried())) < 10  # far above what is printed: the machine may be busy
+        assert max(run_in_thread(measure_beside())) < 10  # far above what is printed: the machine may be busy

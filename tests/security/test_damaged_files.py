@@ -10,7 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.record.test_serialization import refused, rewritten
+from tests.record.test_serialization import refusal, rewritten
 from tests.support.handmade import sample
 from tracer.record import serialization
 
@@ -22,14 +22,14 @@ def data() -> bytes:
 
 @pytest.mark.parametrize("share", [0, 0.0001, 0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.9999])
 def test_truncated_files(data, share):
-    refused(data[: int(len(data) * share)])
-    refused(data[:-1])
+    refusal(data[: int(len(data) * share)])
+    refusal(data[:-1])
     with pytest.raises(ValueError, match="it is cut off"):
         serialization.open(data[:-1])
 
 
 def test_appended_bytes(data):
-    refused(data + b"\0")
+    refusal(data + b"\0")
 
 
 def test_flipped_bytes_never_crash(data):
@@ -44,7 +44,7 @@ def test_flipped_bytes_never_crash(data):
             assert "\n" not in str(error) and "'upload.safetensors'" in str(error)
 
 
-def zipped() -> bytes:
+def make_zip() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("data.pkl", "x" * 100)
@@ -77,7 +77,7 @@ class Touch:
         (4).to_bytes(8, "little") + b"null",
         (3).to_bytes(8, "little") + b"\xff\xfe\xfd",
         (100_000).to_bytes(8, "little") + b"[" * 100_000,
-        zipped(),
+        make_zip(),
         saved_by_torch(),
         pickle.dumps(Touch()),
         safetensors.torch.save({"weight": torch.ones(3)}),
@@ -91,19 +91,19 @@ class Touch:
     ],
 )
 def test_foreign_files(foreign):
-    refused(foreign)
+    refusal(foreign)
     assert not os.path.exists("/tmp/executed-by-a-pickle")
 
 
 def test_a_declared_tensor_larger_than_the_file():
     header = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40, 1 << 20], "data_offsets": [0, 1 << 62]}}).encode()
-    refused(len(header).to_bytes(8, "little") + header)
+    refusal(len(header).to_bytes(8, "little") + header)
     metadata = {"trace": json.dumps({"version": 1, "model": "x", "ops": [], "values": {"a": "a"}})}
     for shape, end in (([1 << 40, 1 << 20], 1 << 62), ([1 << 62, 4], 16), ([2], 16), ([-1], 4)):
         header = json.dumps(
             {"__metadata__": metadata, "a": {"dtype": "F32", "shape": shape, "data_offsets": [0, end]}}
         ).encode()
-        refused(len(header).to_bytes(8, "little") + header + b"\0" * 16)
+        refusal(len(header).to_bytes(8, "little") + header + b"\0" * 16)
 
 
 def test_rewriting_alone_is_accepted(data):

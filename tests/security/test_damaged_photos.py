@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.inputs.test_photos import MODES, encoded, two_tone
+from tests.inputs.test_photos import MODES, encode, two_tone
 from tests.support.sweeping import cases
 from tracer.inputs import images, png
 from tracer.inputs.images import open_photo
@@ -40,7 +40,7 @@ def refusal(data) -> str:
         (b"\0\xff" * 100, "(it starts with the bytes 00 ff 00 ff 00 ff 00 ff 00 ff 00 ff)"),
         (b'<?xml version="1.0"?>\n<svg xmlns="x" width="4"/>', "an SVG drawing"),
         (b"%PDF-1.7 ...", "a PDF document"),
-        (encoded(Image.new("RGB", (4, 4)), "TIFF"), "a TIFF picture"),
+        (encode(Image.new("RGB", (4, 4)), "TIFF"), "a TIFF picture"),
         (b"\0\0\0\x18ftypheic" + b"\0" * 40, "HEIC file is cut off"),
         (b"\0\0\0\x18ftypavif" + b"\0" * 40, "AVIF file is cut off"),
         (b"\0\0\0\x18ftypmif1" + b"\0" * 40, "a HEIF picture"),
@@ -59,7 +59,7 @@ def test_refusals_quote_what_was_given(data, quoted):
 
 
 def test_ten_megabytes_are_the_most():
-    data = encoded(two_tone("RGB"), "PNG")
+    data = encode(two_tone("RGB"), "PNG")
     assert open_photo(data + b"\0" * (images.MAX_BYTES - len(data))).size == (16, 8)
     assert "10,485,761 bytes" in refusal(data + b"\0" * (images.MAX_BYTES - len(data) + 1))
 
@@ -68,7 +68,7 @@ def test_ten_megabytes_are_the_most():
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 def test_a_truncated_file_is_refused(name, share):
     noise = np.random.default_rng(0).integers(0, 255, (61, 83, 3), dtype=np.uint8)
-    data = encoded(Image.fromarray(noise), name)
+    data = encode(Image.fromarray(noise), name)
     assert name.replace("HEIF", "HEIC") in refusal(data[: int(len(data) * share)])
 
 
@@ -77,7 +77,7 @@ def test_a_truncated_file_is_refused(name, share):
 @given(st.data())
 def test_damaged_bytes_open_or_are_refused_in_words(data):
     whole = bytearray(
-        encoded(two_tone("P" if (name := data.draw(st.sampled_from(list(MODES)))) == "GIF" else "RGB"), name)
+        encode(two_tone("P" if (name := data.draw(st.sampled_from(list(MODES)))) == "GIF" else "RGB"), name)
     )
     for _ in range(data.draw(st.integers(1, 5))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
@@ -90,25 +90,25 @@ def test_damaged_bytes_open_or_are_refused_in_words(data):
 def bombs() -> dict[str, bytes]:
     """Small files whose headers declare 20,000 × 10,000 pixels or more."""
     wide, tall = 20_000, 10_000
-    png = bytearray(encoded(two_tone("L"), "PNG"))
+    png = bytearray(encode(two_tone("L"), "PNG"))
     png[16:24] = struct.pack(">II", wide, tall)
-    jpeg = bytearray(encoded(two_tone("L"), "JPEG"))
+    jpeg = bytearray(encode(two_tone("L"), "JPEG"))
     frame = jpeg.index(b"\xff\xc0")
     jpeg[frame + 5 : frame + 9] = struct.pack(">HH", tall, wide)
-    screen = bytearray(encoded(two_tone("P"), "GIF"))
+    screen = bytearray(encode(two_tone("P"), "GIF"))
     screen[6:10] = struct.pack("<HH", wide, tall)
-    gif_frame = bytearray(encoded(two_tone("P"), "GIF"))
+    gif_frame = bytearray(encode(two_tone("P"), "GIF"))
     descriptor = gif_frame.index(b"\x2c", 13 + (3 << (gif_frame[10] & 7) + 1))
     gif_frame[descriptor + 5 : descriptor + 9] = struct.pack("<HH", wide, tall)
-    bmp = bytearray(encoded(two_tone("L"), "BMP"))
+    bmp = bytearray(encode(two_tone("L"), "BMP"))
     bmp[18:26] = struct.pack("<ii", wide, -tall)
-    lossless = bytearray(encoded(two_tone("RGB"), "WebP"))
+    lossless = bytearray(encode(two_tone("RGB"), "WebP"))
     lossless[21:25] = struct.pack("<I", (16_383) | (16_383 << 14))
     lossy = bytearray(b"RIFF\0\0\0\0WEBPVP8 \x40\0\0\0\x30\0\0\x9d\x01\x2a" + struct.pack("<HH", 16_383, 16_383))
     extended = (
         b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0" + (wide - 1).to_bytes(3, "little") + (tall - 1).to_bytes(3, "little")
     )
-    phones = {name: bytearray(encoded(two_tone("RGB"), name)) for name in ("AVIF", "HEIF")}
+    phones = {name: bytearray(encode(two_tone("RGB"), name)) for name in ("AVIF", "HEIF")}
     for file in phones.values():
         extent = file.index(b"ispe") + 8
         file[extent : extent + 8] = struct.pack(">II", wide, tall)
@@ -161,7 +161,7 @@ except ValueError as error:
 @pytest.mark.parametrize(("width", "height"), [(0, 5), (5, 0), (0, 0)])
 @pytest.mark.parametrize("name", ["PNG", "GIF", "BMP"])
 def test_a_picture_without_pixels_is_refused(name, width, height):
-    data = bytearray(encoded(two_tone("P"), name))
+    data = bytearray(encode(two_tone("P"), name))
     if name == "PNG":
         data[16:24] = struct.pack(">II", width, height)
     elif name == "BMP":
@@ -175,7 +175,7 @@ def test_a_picture_without_pixels_is_refused(name, width, height):
 
 def test_pillow_is_left_as_it_was_by_many_threads():
     limit, filters = Image.MAX_IMAGE_PIXELS, list(warnings.filters)
-    good, bad, results = encoded(two_tone("RGB"), "PNG"), bytes(bombs()["PNG"]), []
+    good, bad, results = encode(two_tone("RGB"), "PNG"), bytes(bombs()["PNG"]), []
 
     def work():
         for _ in range(20):
@@ -213,18 +213,18 @@ HUGE = {  # the largest of each kind that is opened, and what says why the other
     "PNG, clear": (lambda: rows_of_zeros(10_000, 5000, 6, 4), "(960, 480)"),
     "PNG, colours": (lambda: rows_of_zeros(1600, 31_000, 2, 3), "(50, 960)"),
     "PNG, one pixel wide": (lambda: rows_of_zeros(1, 50_000_000, 0, 1), "expected at most 32,768 on a side"),
-    "WebP": (lambda: encoded(Image.new("RGB", (4000, 4000)), "WebP", method=0), "(960, 960)"),
-    "WebP, too large": (lambda: encoded(Image.new("RGB", (16_383, 3050)), "WebP", method=0), "at most 16,000,000"),
-    "HEIC": (lambda: encoded(Image.new("RGB", (5000, 5000)), "HEIF", quality=1, **FAST), "(960, 960)"),
-    "AVIF": (lambda: encoded(Image.new("RGB", (5000, 4000)), "AVIF", quality=10, speed=10), "(960, 768)"),
-    "GIF, clear": (lambda: encoded(Image.new("P", (10_000, 5000)), "GIF", transparency=0), "(960, 480)"),
-    "JPEG": (lambda: encoded(Image.new("RGB", (10_000, 5000)), "JPEG"), "(960, 480)"),
+    "WebP": (lambda: encode(Image.new("RGB", (4000, 4000)), "WebP", method=0), "(960, 960)"),
+    "WebP, too large": (lambda: encode(Image.new("RGB", (16_383, 3050)), "WebP", method=0), "at most 16,000,000"),
+    "HEIC": (lambda: encode(Image.new("RGB", (5000, 5000)), "HEIF", quality=1, **FAST), "(960, 960)"),
+    "AVIF": (lambda: encode(Image.new("RGB", (5000, 4000)), "AVIF", quality=10, speed=10), "(960, 768)"),
+    "GIF, clear": (lambda: encode(Image.new("P", (10_000, 5000)), "GIF", transparency=0), "(960, 480)"),
+    "JPEG": (lambda: encode(Image.new("RGB", (10_000, 5000)), "JPEG"), "(960, 480)"),
     "JPEG, progressive": (
-        lambda: encoded(Image.new("RGB", (10_000, 5000)), "JPEG", progressive=True, subsampling=2),
+        lambda: encode(Image.new("RGB", (10_000, 5000)), "JPEG", progressive=True, subsampling=2),
         "(960, 480)",
     ),
     "JPEG, progressive, all colours": (
-        lambda: encoded(Image.new("RGB", (10_000, 5000)), "JPEG", progressive=True, subsampling=0),
+        lambda: encode(Image.new("RGB", (10_000, 5000)), "JPEG", progressive=True, subsampling=0),
         "takes 300 MB to decode",
     ),
 }
@@ -253,13 +253,13 @@ print(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1],
 
 def test_a_shrunk_photo_is_the_mean_of_its_pixels():
     columns = np.arange(3840) % 2 * 200 + 20
-    photo = open_photo(encoded(Image.fromarray(np.tile(columns, (9, 1)).astype(np.uint8)), "PNG"))
+    photo = open_photo(encode(Image.fromarray(np.tile(columns, (9, 1)).astype(np.uint8)), "PNG"))
     assert photo.size == (960, 3) and set(np.unique(photo)) == {120}
 
 
 @pytest.mark.parametrize(("size", "expected"), [((1500, 1000), (960, 640)), ((800, 960), (800, 960))])
 def test_a_photo_is_shrunk_no_further_than_a_screen_needs(size, expected):
-    assert open_photo(encoded(Image.new("RGB", size), "PNG")).size == expected
+    assert open_photo(encode(Image.new("RGB", size), "PNG")).size == expected
 
 
 def short(width: int, height: int, rows: int, colour: int = 2, depth: int = 8, interlaced: int = 0) -> bytes:
@@ -285,7 +285,7 @@ def test_a_png_whose_rows_end_early_is_refused(rows):
 def test_every_kind_of_png_is_whole(mode):
     for size in ((1, 1), (3, 5), (17, 9), (640, 480)):
         picture = Image.new(mode, size)
-        assert png.is_whole(encoded(picture, "PNG"))
+        assert png.is_whole(encode(picture, "PNG"))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (17, 9), (8, 8)])

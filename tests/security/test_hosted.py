@@ -21,7 +21,7 @@ TYPED_TEXT, FILE, ADDRESS_QUERY = "zebra quagga", "okapi-4711.png", "giraffe"
 
 
 @pytest.fixture(scope="module")
-def hosted(tmp_path_factory):
+def hosted_app(tmp_path_factory):
     """Address of a hosted app with room for two visitors, and the file of what it writes."""
     log = tmp_path_factory.mktemp("hosted") / "log.txt"
     bounds = {"TRACER_HOSTED": "1", "TRACER_VISITORS": "2", "TRACER_UPLOAD_MB": "1", "TRACER_PHOTO_MB": "1"}
@@ -29,8 +29,8 @@ def hosted(tmp_path_factory):
         yield app.address, log
 
 
-def test_health_is_a_few_facts_as_json(hosted):
-    status, headers, body = Visitor(hosted[0]).get("/healthz")
+def test_health_is_a_few_facts_as_json(hosted_app):
+    status, headers, body = Visitor(hosted_app[0]).get("/healthz")
     found = json.loads(body)
     assert status == 200 and found["ready"] is True and found["runs"] == 0 and found["memory_mb"] > 0
     assert "no-store" in headers
@@ -39,8 +39,8 @@ def test_health_is_a_few_facts_as_json(hosted):
 @pytest.mark.parametrize(
     "path", ["/", "/trace?text=x", "/static/none.js", "/_stcore/health", "/healthz", "/media/none"]
 )
-def test_every_answer_carries_the_headers(hosted, path):
-    _, headers, _ = Visitor(hosted[0]).get(path)
+def test_every_answer_carries_the_headers(hosted_app, path):
+    _, headers, _ = Visitor(hosted_app[0]).get(path)
     for header in (
         "content-security-policy: default-src 'self'; script-src 'self' blob: 'wasm-unsafe-eval' 'sha256-",
         "frame-ancestors 'none'",
@@ -53,8 +53,8 @@ def test_every_answer_carries_the_headers(hosted, path):
 
 
 @pytest.mark.parametrize("path", ["/_stcore/metrics", "/_stcore/agent/openapi.json"])
-def test_what_tells_of_the_server_is_closed(hosted, path):
-    assert Visitor(hosted[0]).get(path)[0] == 404
+def test_what_tells_of_the_server_is_closed(hosted_app, path):
+    assert Visitor(hosted_app[0]).get(path)[0] == 404
 
 
 def test_a_policy_allows_the_scripts_of_its_document_alone():
@@ -62,22 +62,22 @@ def test_a_policy_allows_the_scripts_of_its_document_alone():
     assert one != other and "'unsafe-inline'" not in one.split("style-src")[0] and " 'unsafe-eval'" not in one
 
 
-def test_visitors_beyond_the_bound_read_why_and_the_others_stay(hosted):
-    visitors = [Visitor(hosted[0]).open() for _ in range(2)]
-    status, headers, body = Visitor(hosted[0]).get("/trace")
+def test_visitors_beyond_the_bound_read_why_and_the_others_stay(hosted_app):
+    visitors = [Visitor(hosted_app[0]).open() for _ in range(2)]
+    status, headers, body = Visitor(hosted_app[0]).get("/trace")
     assert status == 503 and "retry-after" in headers
     assert b"2 pages are open here, the most that this server serves at once." in body
     visitors[0].rerun()
     assert visitors[0].elements
     visitors[0].close()
     deadline = time.monotonic() + 30
-    while Visitor(hosted[0]).get("/trace")[0] != 200:
+    while Visitor(hosted_app[0]).get("/trace")[0] != 200:
         assert time.monotonic() < deadline
     visitors[1].close()
 
 
-def test_files_are_taken_from_visitors_who_are_here_and_a_few_at_a_time(hosted):
-    visitor = Visitor(hosted[0]).open()
+def test_files_are_taken_from_visitors_who_are_here_and_a_few_at_a_time(hosted_app):
+    visitor = Visitor(hosted_app[0]).open()
     assert visitor.put("/_stcore/upload_file/nobody/1", FILE, b"x") == 404
     address = f"/_stcore/upload_file/{visitor.session}/"
     found = [visitor.put(f"{address}{number}", FILE, bytes(700_000)) for number in range(4)]
@@ -85,9 +85,9 @@ def test_files_are_taken_from_visitors_who_are_here_and_a_few_at_a_time(hosted):
     visitor.close()
 
 
-def test_a_file_that_is_too_large_is_refused_before_it_is_sent(hosted):
-    visitor = Visitor(hosted[0]).open()
-    connection = HTTPConnection(hosted[0].removeprefix("http://"), timeout=60)
+def test_a_file_that_is_too_large_is_refused_before_it_is_sent(hosted_app):
+    visitor = Visitor(hosted_app[0]).open()
+    connection = HTTPConnection(hosted_app[0].removeprefix("http://"), timeout=60)
     connection.putrequest("PUT", f"/_stcore/upload_file/{visitor.session}/large")
     for name, value in (("Content-Length", str(3 * 2**20)), ("X-Xsrftoken", visitor.cookies["_streamlit_xsrf"])):
         connection.putheader(name, value)
@@ -98,17 +98,17 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_sent(hosted):
     visitor.close()
 
 
-def test_a_page_of_another_host_opens_no_websocket(hosted):
+def test_a_page_of_another_host_opens_no_websocket(hosted_app):
     """And asking costs no request to the internet, which takes Streamlit's own refusal seconds."""
-    where = hosted[0].replace("http", "ws") + "/_stcore/stream"
+    where = hosted_app[0].replace("http", "ws") + "/_stcore/stream"
     with pytest.raises(InvalidStatus) as refused:
         connect(where, subprotocols=["streamlit"], origin=f"https://{ADDRESS_QUERY}.example", legacy=True)
     assert refused.value.response.status_code == 403
 
 
-def test_nothing_that_a_visitor_gives_is_logged(hosted):
+def test_nothing_that_a_visitor_gives_is_logged(hosted_app):
     """Also not where the server complains: of a run that fails, a frame that is none, a host that is another one."""
-    address, log = hosted
+    address, log = hosted_app
     visitor = Visitor(address).open(f"attention?model=nanogpt&text={TYPED_TEXT.replace(' ', '+')}")
     assert visitor.says("zebra")
     visitor.get(f"/trace?text={ADDRESS_QUERY}")

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pages.ui import texts
-from tests.record.test_serialization import refused, rewritten
+from tests.record.test_serialization import refusal, rewritten
 from tests.support.handmade import sample
 from tracer import export
 from tracer.models.shared import load_weights
@@ -132,7 +132,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_fields(data, name):
-    refused(rewritten(data, HOSTILE[name]))
+    refusal(rewritten(data, HOSTILE[name]))
 
 
 def empty_and_vast(data: bytes) -> bytes:
@@ -145,7 +145,7 @@ def empty_and_vast(data: bytes) -> bytes:
 
 
 def test_an_empty_tensor_of_vast_sizes(data):
-    refused(empty_and_vast(data))
+    refusal(empty_and_vast(data))
     with pytest.raises(ValueError, match="the file has a tensor whose shape PyTorch refuses"):
         load_weights.read(empty_and_vast(data))
 

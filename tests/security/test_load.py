@@ -8,7 +8,7 @@ import pytest
 from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from tests.load.__main__ import quantile, report, thinned
+from tests.load.__main__ import quantile, report, thin_out
 from tests.load.lesson import SHARES, Act, Student
 from tests.load.visitor import Answer, Visitor
 
@@ -26,7 +26,7 @@ async def lesson(address: str, students: int, acts: int) -> list[Act]:
     return [act for done in each for act in done]
 
 
-def finished(work):
+def run_coroutine(work):
     """What a coroutine gives, in a thread of its own: a browser that other tests opened has the loop of this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
@@ -34,7 +34,7 @@ def finished(work):
 
 @pytest.mark.sweep
 def test_three_students_meet_no_error(app_server):
-    acts = finished(lesson(app_server, 3, 12))
+    acts = run_coroutine(lesson(app_server, 3, 12))
     assert [problem for act in acts for problem in act.answer.problems] == []
     assert {act.kind for act in acts} == {"open", *SHARES}
     assert all(act.answer.bytes > 1000 and act.answer.seconds > 0 for act in acts)
@@ -43,14 +43,14 @@ def test_three_students_meet_no_error(app_server):
 
 @pytest.mark.sweep
 def test_what_a_page_refuses_is_counted(app_server):
-    async def refused() -> Answer:
+    async def refused_answer() -> Answer:
         visitor = Visitor(app_server)
         await visitor.open("?model=nanogpt")
         answer = await visitor.set(visitor.find("text_area", "Your text"), string_value="^^")
         await visitor.close()
         return answer
 
-    answer = finished(refused())
+    answer = run_coroutine(refused_answer())
     assert len(answer.problems) == 1 and "'^^' contains '^'" in answer.problems[0]
     lines = report([Act("text", True, answer)], 1.0, [])
     assert "errors: 1" in lines and lines[-1].endswith(answer.problems[0])
@@ -93,7 +93,7 @@ def alert(kind: int) -> ForwardMsg:
 def test_every_error_on_a_page_is_counted(message, problems):
     visitor = Visitor("http://127.0.0.1:1")
     visitor._socket = Told(message, ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY))
-    assert finished(visitor.rerun()).problems == problems
+    assert run_coroutine(visitor.rerun()).problems == problems
 
 
 def test_a_large_message_that_is_only_named_is_the_one_of_before():
@@ -103,16 +103,16 @@ def test_a_large_message_that_is_only_named_is_the_one_of_before():
     over = ForwardMsg(script_finished=ForwardMsg.FINISHED_SUCCESSFULLY)
     visitor = Visitor("http://127.0.0.1:1")
     visitor._socket = Told(first, over, again, over)
-    finished(visitor.rerun())
-    finished(visitor.rerun())
+    run_coroutine(visitor.rerun())
+    run_coroutine(visitor.rerun())
     assert visitor.elements[0, 3].markdown.body == "long"
 
 
 def test_twenty_acts_have_the_shares_of_a_lesson():
-    twenty = Counter(Student(0, "http://127.0.0.1:1")._shuffled())
+    twenty = Counter(Student(0, "http://127.0.0.1:1")._shuffle_deck())
     assert {kind: 5 * count for kind, count in twenty.items()} == SHARES
 
 
 def test_figures_over_acts():
     assert quantile([1, 2, 3, 4], 0.5) == 3 and quantile([1], 0.95) == 1
-    assert thinned(list(range(100)), 4)[-1] == 99 and len(thinned(list(range(100)), 4)) == 4
+    assert thin_out(list(range(100)), 4)[-1] == 99 and len(thin_out(list(range(100)), 4)) == 4

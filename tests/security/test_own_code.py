@@ -17,9 +17,9 @@ from pages.server import own_code
 from pages.state import page_registry
 from pages.state.visitor import KEY
 from tests.app.test_app import ROOT, SECONDS, text
-from tests.cli.test_cli import refused
+from tests.cli.test_cli import refusal
 from tests.load import visitor as concurrent
-from tests.support.serving import App, awaited
+from tests.support.serving import App, run_in_thread
 from tracer.cli import own_code as switch
 
 SIGNAL = "ran-in-the-test"
@@ -27,7 +27,7 @@ EXAMPLE_CODE = own_code_editor.EXAMPLE
 
 
 @pytest.fixture
-def enabled(monkeypatch):
+def server_key(monkeypatch):
     """Key of a server that runs its owner's code, in this process."""
     monkeypatch.setattr(switch, "_key", "")
     monkeypatch.setattr(own_code, "_wrong", [])
@@ -56,10 +56,10 @@ def unlock(at: AppTest, key: str) -> AppTest:
 
 
 def test_it_is_refused_where_others_could_reach_it(monkeypatch, capsys):
-    assert "--address 127.0.0.1" in refused(capsys, "app", "--own-code", "--address", "0.0.0.0")
-    assert "--address 127.0.0.1" in refused(capsys, "app", "--own-code", "--address", "192.168.1.7")
+    assert "--address 127.0.0.1" in refusal(capsys, "app", "--own-code", "--address", "0.0.0.0")
+    assert "--address 127.0.0.1" in refusal(capsys, "app", "--own-code", "--address", "192.168.1.7")
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    assert "TRACER_HOSTED" in refused(capsys, "app", "--own-code")
+    assert "TRACER_HOSTED" in refusal(capsys, "app", "--own-code")
 
 
 def test_without_the_option_there_is_no_such_page(monkeypatch):
@@ -73,14 +73,14 @@ def test_without_the_option_there_is_no_such_page(monkeypatch):
     assert not at.text_area and not [box for box in at.text_input if box.label == "Key"]
 
 
-def test_a_hosted_server_never_has_it(enabled, monkeypatch):
+def test_a_hosted_server_never_has_it(server_key, monkeypatch):
     assert own_code.is_on() and "My code" in [each.title for each in page_registry.find_pages()]
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    assert not own_code.is_on() and not own_code.unlocks(enabled)
+    assert not own_code.is_on() and not own_code.unlocks(server_key)
     assert "My code" not in [each.title for each in page_registry.find_pages()]
 
 
-def test_another_address_turns_it_off(enabled, monkeypatch):
+def test_another_address_turns_it_off(server_key, monkeypatch):
     monkeypatch.setattr(own_code, "_address", lambda: "0.0.0.0")
     assert not own_code.is_on()
 
@@ -168,18 +168,18 @@ def test_a_link_runs_nothing(server, tmp_path):
     target = tmp_path / SIGNAL
     code = f"open({str(target)!r},'w')"
 
-    async def tried() -> bool:
+    async def is_locked() -> bool:
         visitor = concurrent.Visitor(app.address)
         await visitor.open(f"my_code?code={code}&key={key}&own+code={code}&run=1&factory=model")
         locked = visitor.says("shows the key")
         await visitor.close()
         return locked
 
-    assert awaited(tried())
+    assert run_in_thread(is_locked())
     assert not target.exists()
 
 
-def test_nothing_runs_before_the_key(enabled, monkeypatch):
+def test_nothing_runs_before_the_key(server_key, monkeypatch):
     ran = []
     monkeypatch.setattr(own_run, "run", lambda *given: ran.append(given))
     at = page()
@@ -192,15 +192,15 @@ def test_nothing_runs_before_the_key(enabled, monkeypatch):
     assert "not the key" in text(at) and not at.text_area and not ran
 
 
-def test_keys_cannot_be_tried_out(enabled):
+def test_keys_cannot_be_tried_out(server_key):
     for _ in range(own_code.TRIES):
         assert not own_code.unlocks("0000-0000-0000")
     with pytest.raises(ValueError, match="Too many"):
-        own_code.unlocks(enabled)
+        own_code.unlocks(server_key)
 
 
-def test_a_failure_is_explained_repaired_and_then_on_screen(enabled):
-    at = unlock(page(), enabled)
+def test_a_failure_is_explained_repaired_and_then_on_screen(server_key):
+    at = unlock(page(), server_key)
     next(button for button in at.button if button.label == "Run").click().run()
     assert not at.exception
     shown = "".join(each.proto.body for each in at.get("html"))
@@ -213,7 +213,7 @@ def test_a_failure_is_explained_repaired_and_then_on_screen(enabled):
     assert trace.model == "my_code:model" and trace.steps[-1].symbolic == ("B", "T", "D")
 
 
-def test_a_run_without_an_end_is_ended(enabled, monkeypatch, tmp_path):
+def test_a_run_without_an_end_is_ended(server_key, monkeypatch, tmp_path):
     alive = tmp_path / SIGNAL
     body = f"import time\nwhile True:\n    open({str(alive)!r}, 'a').write('.')\n    time.sleep(.05)\n"
     start = time.monotonic()
@@ -229,13 +229,13 @@ def test_a_run_without_an_end_is_ended(enabled, monkeypatch, tmp_path):
     assert alive.stat().st_size == size
 
 
-def test_what_the_code_does_to_python_stays_in_its_process(enabled):
+def test_what_the_code_does_to_python_stays_in_its_process(server_key):
     result = own_run.run("import os\nprint('hello')\ndef model():\n    os._exit(7)\n", "model")
     assert result.refusal == "Its process ended with status 7." and result.output.strip() == "hello"
     assert "my_code" not in sys.modules
 
 
-def test_what_the_code_says_is_text(enabled):
+def test_what_the_code_says_is_text(server_key):
     markup = "<img src=x onerror=alert(1)>"
     result = own_run.run(f"def model():\n    raise ValueError({markup!r})\n", "model")
     shown = own_code_editor.code(result.why["message"]) + own_code_editor.excerpt(
@@ -244,9 +244,9 @@ def test_what_the_code_says_is_text(enabled):
     assert markup not in shown and "&lt;img" in shown
 
 
-def test_what_is_no_file_that_can_run_is_refused(enabled):
+def test_what_is_no_file_that_can_run_is_refused(server_key):
     assert own_run.factories("def f(x): ...\ndef _g(): ...\ndef h(B=1): ...\nasync def k(): ...") == ["h"]
-    at = unlock(page(), enabled)
+    at = unlock(page(), server_key)
     at.text_area[0].set_value("def f(:").run()
     assert "Line 1" in text(at)
     at.text_area[0].set_value("x = 1").run()

@@ -16,11 +16,11 @@ PHOTO = {"photo": "a.jpg", "row": "photo"}
 HEAD = {"photo": "a.jpg", "row": "head", "layer": 0, "head": 0, "change": 1.0}
 
 
-def written(*rows, **facts) -> bytes:
+def encode_survey(*rows, **facts) -> bytes:
     return survey.encode(rows, json.dumps({"model": "vit", "weights": "w", **facts}))
 
 
-def repeated(count: int, **columns) -> bytes:
+def repeat_rows(count: int, **columns) -> bytes:
     """File of a few kilobytes with a photo, and that many equal rows."""
     rows = {"photo": "a.jpg", "row": ["photo", "head"], "layer": 0, "head": 0, "change": 1.0, **columns}
     numbers = np.ones(count, np.int32)
@@ -46,36 +46,39 @@ def plain(**columns) -> bytes:
 FILES = {
     "a text": (b"hello", "is neither a Parquet nor an Arrow file"),
     "nothing": (b"", "is neither a Parquet nor an Arrow file"),
-    "a file that is cut off": (lambda: written(PHOTO, HEAD)[:-40], ""),
+    "a file that is cut off": (lambda: encode_survey(PHOTO, HEAD)[:-40], ""),
     "a damaged file": (
-        lambda: bytes(b ^ 255 if 100 < at < 400 else b for at, b in enumerate(written(PHOTO, HEAD))),
+        lambda: bytes(b ^ 255 if 100 < at < 400 else b for at, b in enumerate(encode_survey(PHOTO, HEAD))),
         "",
     ),
     "another table": (lambda: plain(x=[1]), "it lacks the columns 'change', 'head', 'layer', 'photo', 'row'"),
-    "no model": (lambda: written(PHOTO, HEAD, model=3), "it does not say of which model it is"),
-    "no rows": (lambda: written(), "no rows of photos and heads"),
-    "photos alone": (lambda: written(PHOTO), "no rows of photos and heads"),
-    "a head twice": (lambda: written(PHOTO, HEAD, HEAD), "a head of a photo twice"),
-    "a photo twice": (lambda: written(PHOTO, PHOTO, HEAD), "a photo twice"),
-    "a head of no photo": (lambda: written(PHOTO, HEAD, HEAD | {"photo": "b.jpg"}), "a photo that it lacks"),
-    "a head of a billion": (lambda: written(PHOTO, HEAD | {"head": 2**30}), "expected numbers from 0 to 1,023"),
-    "a head below 0": (lambda: written(PHOTO, HEAD | {"layer": -1}), "a row with no layer"),
+    "no model": (lambda: encode_survey(PHOTO, HEAD, model=3), "it does not say of which model it is"),
+    "no rows": (lambda: encode_survey(), "no rows of photos and heads"),
+    "photos alone": (lambda: encode_survey(PHOTO), "no rows of photos and heads"),
+    "a head twice": (lambda: encode_survey(PHOTO, HEAD, HEAD), "a head of a photo twice"),
+    "a photo twice": (lambda: encode_survey(PHOTO, PHOTO, HEAD), "a photo twice"),
+    "a head of no photo": (lambda: encode_survey(PHOTO, HEAD, HEAD | {"photo": "b.jpg"}), "a photo that it lacks"),
+    "a head of a billion": (lambda: encode_survey(PHOTO, HEAD | {"head": 2**30}), "expected numbers from 0 to 1,023"),
+    "a head below 0": (lambda: encode_survey(PHOTO, HEAD | {"layer": -1}), "a row with no layer"),
     "more heads than a page can show": (
-        lambda: written(PHOTO, *({**HEAD, "layer": i, "head": 1023} for i in range(5))),
+        lambda: encode_survey(PHOTO, *({**HEAD, "layer": i, "head": 1023} for i in range(5))),
         "5 blocks of 1,024 heads, expected at most 4,096 heads in all",
     ),
     "photos of heads without end": (
-        lambda: written(
+        lambda: encode_survey(
             *({"photo": f"{i}", "row": "photo"} for i in range(50)),
             *({**HEAD, "photo": "1", "layer": i, "head": 1023} for i in range(4)),
         ),
         "MB as arrays, expected at most 4 MB",
     ),
-    "a name of a million letters": (lambda: written(PHOTO | {"photo": "x" * 10**6}, HEAD | {"photo": "x" * 10**6}), ""),
-    "a model of a million letters": (lambda: written(PHOTO, HEAD, model="x" * 10**6), "1,000,000 letters"),
-    "millions of rows": (lambda: repeated(5 * 10**6), "it has 5,000,000 rows"),
-    "a picture a hundred thousand times": (lambda: repeated(10**5, picture=b"x" * 30_000), ""),
-    "a label a hundred thousand times": (lambda: repeated(10**5, label="x" * 30_000), ""),
+    "a name of a million letters": (
+        lambda: encode_survey(PHOTO | {"photo": "x" * 10**6}, HEAD | {"photo": "x" * 10**6}),
+        "",
+    ),
+    "a model of a million letters": (lambda: encode_survey(PHOTO, HEAD, model="x" * 10**6), "1,000,000 letters"),
+    "millions of rows": (lambda: repeat_rows(5 * 10**6), "it has 5,000,000 rows"),
+    "a picture a hundred thousand times": (lambda: repeat_rows(10**5, picture=b"x" * 30_000), ""),
+    "a label a hundred thousand times": (lambda: repeat_rows(10**5, label="x" * 30_000), ""),
 }
 
 

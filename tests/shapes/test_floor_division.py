@@ -69,7 +69,7 @@ def _read() -> Iterator[str]:
             yield f"{formula} is written {to_ceilings(parse(formula))}, expected {expected}"
 
 
-def _divided() -> Iterator[str]:
+def _divisions() -> Iterator[str]:
     """Check ⌊(size + offset)/by⌋ by Python's whole numbers, of a size, an offset of one, and one that was rounded
     before."""
     inner = {"T": lambda t: t, "T + 3": lambda t: t + 3, "floor(T/2)": lambda t: t // 2}
@@ -83,7 +83,7 @@ def _divided() -> Iterator[str]:
                 yield f"({size} + {offset})/{by} rounded, {said}, is not {expected} at T = {wrong}"
 
 
-CHECKS = [_forms, _read, _divided]
+CHECKS = [_forms, _read, _divisions]
 
 
 @pytest.mark.parametrize("problems", CHECKS, ids=check_name)

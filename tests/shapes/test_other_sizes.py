@@ -30,7 +30,7 @@ def scan():
     return import_transformers().MambaModel(config)
 
 
-def upsampled():
+def upsampling_net():
     return nn.Sequential(nn.Conv2d(3, 8, 5, 2, 1), nn.MaxPool2d(3, 2, ceil_mode=True), nn.ConvTranspose2d(8, 4, 4, 3))
 
 
@@ -38,7 +38,7 @@ IMAGES, TEXT = {"B": 0, "H": 2, "W": 3}, {"B": 0, "T": 1}
 NETS = {
     "resnet18": (resnet, (2, 3, 64, 64), (5, 3, 46, 71), IMAGES, 0),
     "pvt": (pyramid, (2, 3, 64, 64), (3, 3, 75, 58), IMAGES, None),
-    "upsampled": (upsampled, (2, 3, 64, 64), (5, 3, 46, 71), IMAGES, 0),
+    "upsampled": (upsampling_net, (2, 3, 64, 64), (5, 3, 46, 71), IMAGES, 0),
     "mamba": (scan, (2, 24), (3, 29), TEXT, None),
 }
 

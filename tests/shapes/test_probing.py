@@ -146,7 +146,7 @@ class _Differs(nn.Module):
         return y.exp()
 
 
-def _aligned() -> Iterator[str]:
+def _alignment() -> Iterator[str]:
     """Check the alignment of the ops of two runs, by hand."""
     runs = {size: record(_Differs(), (torch.ones(size, 5),), attention=False).ops for size in (1, 2, 3, 4)}
     names = {size: [op.name for op in ops] for size, ops in runs.items()}
@@ -240,7 +240,7 @@ def _missing() -> Iterator[str]:
                 yield f"primitives of {trace.ops[opened.op].op} have the shapes {shapes}"
 
 
-def _settled() -> Iterator[str]:
+def _unseen_sizes() -> Iterator[str]:
     """Check that every dimension of a module with windows, sums and rounded sizes is right at sizes that no probe
     had."""
     net = _Rounds()
@@ -294,7 +294,7 @@ class _Rounds(nn.Module):
         return tuple(part + 0 for part in parts)
 
 
-CHECKS = [_sizes, _ways, _work, _laid_out, _aligned, _copies, _missing, _settled, _axes]
+CHECKS = [_sizes, _ways, _work, _laid_out, _alignment, _copies, _missing, _unseen_sizes, _axes]
 
 
 @pytest.mark.parametrize("problems", CHECKS, ids=check_name)

@@ -61,7 +61,7 @@ SEVERAL: tuple[Size, ...] = (
 """Sizes of several axes."""
 
 
-def _solved(names: tuple[str, ...], runs: list[dict[str, int]], size: Size) -> str:
+def _solve(names: tuple[str, ...], runs: list[dict[str, int]], size: Size) -> str:
     *used, fresh = runs
     return Solver(names, {}, used, fresh).solve(tuple(size(*(at[name] for name in names)) for at in runs))
 
@@ -76,7 +76,7 @@ def _right() -> Iterator[str]:
         cases.append((("T",), runs, lambda t, k=k, c=offset: (t + c) // k))
         cases.append((("T", "B"), runs, lambda t, b, k=k, c=offset: b * ((t + c) // k)))
     for names, runs, size in cases:
-        said = _solved(names, runs, size)
+        said = _solve(names, runs, size)
         for sizes in (*runs, *ELSEWHERE):
             own = {name: sizes[name] for name in names}
             if said == "?" or at(said, own) != size(*own.values()):
@@ -101,13 +101,13 @@ def _quotients() -> Iterator[str]:
         "H*W*D": lambda H, W, P, D, h: H * W * D,
     }
     for expected, size in cases.items():
-        said = _solved(names, runs, size)
+        said = _solve(names, runs, size)
         other = {"H": 36, "W": 48, "P": 6, "D": 77, "h": 7}
         if said == "?" or at(said, other) != size(**other):
             yield f"{said} is solved from sizes that are {expected}"
 
 
-def _declared() -> Iterator[str]:
+def _declared_sizes() -> Iterator[str]:
     """Check that with a model's declared sizes an identity is one formula, in the order of its vocabulary; few runs are
     enough for packed tensors."""
     derived, names = {"d_k": "D/h", "N": "H*W/P**2"}, ("D", "h", "d_k", "N", "N + 1", "H", "W", "P")
@@ -226,7 +226,7 @@ def _own() -> Iterator[str]:
         yield f"⌊T/4⌋ and ⌊(T + 1)/4⌋ agree where 4 divides T, and {solver.solve(quarters)} is shown, expected T/4"
 
 
-CHECKS = [_right, _quotients, _declared, _unknown, _own, _least]
+CHECKS = [_right, _quotients, _declared_sizes, _unknown, _own, _least]
 
 
 @pytest.mark.parametrize("problems", CHECKS, ids=check_name)

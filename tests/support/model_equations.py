@@ -18,7 +18,7 @@ def choices(spec: Spec) -> Iterator[dict]:
 
 
 @lru_cache(maxsize=1)
-def printed() -> dict[str, str]:
+def printed_equations() -> dict[str, str]:
     """All lines of models of one block, small, each with the name of a model and of a step that prints it."""
     found = {}
     for name in models.names():

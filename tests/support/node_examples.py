@@ -285,7 +285,7 @@ def _places():
     yield _example(kernel, real(2, 3), exact=False)
 
 
-def _made():
+def _constants():
     for node in (
         e.CausalMask(4),
         e.CausalMaskBetween(3, 5),
@@ -306,7 +306,7 @@ def _made():
 def examples() -> dict[str, Example]:
     """All of them, by the names of their classes; a class with several has them numbered."""
     found: dict[str, Example] = {}
-    for group in (_elementwise, _layouts, _sums, _rows, _losses, _places, _made):
+    for group in (_elementwise, _layouts, _sums, _rows, _losses, _places, _constants):
         for example in group():
             name, number = type(example.node).__name__, 1
             while (key := name if number == 1 else f"{name} {number}") in found:

@@ -10,7 +10,7 @@ from tracer.lessons.notes.torchvision_block_counts import block
 from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
 
 
-def _made(name):
+def _provide_run(name):
     """Model by its own name runs as it is shipped where the notes have no run of it."""
     if name in RUNS:
         return small(name)
@@ -18,7 +18,7 @@ def _made(name):
     return model, model.trace()
 
 
-run = provider(_made)
+run = provider(_provide_run)
 
 
 @cache

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import tracer
-from tests.app.browser.test_browser import settled
+from tests.app.browser.test_browser import wait_until_settled
 
 CELLS = 20
 """Cells of a picture that are read back."""
@@ -57,11 +57,11 @@ def value(trace, step: str) -> torch.Tensor:
     return torch.as_tensor(trace.value(trace.step(step))).double()
 
 
-def opened(page, address: str, ready: str) -> None:
+def open_address(page, address: str, ready: str) -> None:
     """Open an address and wait until what it shows is there."""
     page.goto(f"/{address}")
     page.locator(ready).first.wait_for()
-    settled(page)
+    wait_until_settled(page)
 
 
 def draw(count: int, size: Sequence[int], seed: int = 0) -> list[tuple[int, ...]]:

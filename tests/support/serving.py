@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def awaited(coroutine: Coroutine):
+def run_in_thread(coroutine: Coroutine):
     """Return what it gives, from a loop of its own: a browser that tests drive may have one in this thread."""
     with ThreadPoolExecutor(1) as own:
         return own.submit(asyncio.run, coroutine).result()

@@ -84,7 +84,7 @@ MODULES = {
 
 
 @pytest.fixture(scope="module", params=MODULES)
-def derived(request):
+def derived_run(request):
     make, given = MODULES[request.param]
     torch.manual_seed(0)
     net = make().eval()
@@ -93,8 +93,8 @@ def derived(request):
         return net, given, tracer.trace(net, *given, symbols={"B": 0})
 
 
-def test_every_op_that_computes_is_in_a_step_that_is_proven(derived):
-    _, _, run = derived
+def test_every_op_that_computes_is_in_a_step_that_is_proven(derived_run):
+    _, _, run = derived_run
     assert run.steps and all(op.step for op in run.ops if not is_layout(op.op))
     shown = [step for step in run.steps if not step.recomputed]
     assert {step.verdict for step in shown} == {"proven"}
@@ -102,15 +102,15 @@ def test_every_op_that_computes_is_in_a_step_that_is_proven(derived):
     assert not [note for note in run.notes if "equation" in note]
 
 
-def test_what_is_printed_is_what_ran(derived):
-    net, given, run = derived
+def test_what_is_printed_is_what_ran(derived_run):
+    net, given, run = derived_run
 
     given = Inputs(given)
     assert dict(printed_equations.differences(run, net, given)) == {}
 
 
-def test_no_two_letters_are_alike(derived):
-    _, _, run = derived
+def test_no_two_letters_are_alike(derived_run):
+    _, _, run = derived_run
     for name, things in names(run.steps).items():
         assert len(things) == 1, (name, things)
     assert len({step.id for step in run.steps}) == len(run.steps)

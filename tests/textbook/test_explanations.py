@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tracer
-from tests.attention.test_attention_of_libraries import timm, traced
+from tests.attention.test_attention_of_libraries import timm, trace_net
 from tests.support.sweeping import cases
 from tests.textbook.test_books import model as book_of
 from tracer import zoo
@@ -261,7 +261,7 @@ def lines() -> list[Context]:
     models = (*RUNS, *tiny)
     runs = [lambda name=name, sizes=sizes: tracer.load(name, **sizes).trace(prove=False) for name, sizes in models]
     channels = timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)
-    runs += [lambda: traced(channels), lambda: traced(lambda: (Pooled(), torch.randn(2, 5, 6)))]
+    runs += [lambda: trace_net(channels), lambda: trace_net(lambda: (Pooled(), torch.randn(2, 5, 6)))]
     runs += [lambda: book_of("hf:bert BertModel").trace(prove=False)]
     return [context for run in runs for context in contexts(run)]
 
@@ -331,7 +331,7 @@ def partial(request):
         return model, model.inputs(), model.trace()
 
 
-def refuted(run, id: str, change: Callable) -> set[str]:
+def refuted_claims(run, id: str, change: Callable) -> set[str]:
     """What does not hold of a line once its tensor is another one."""
     model, inputs, trace = run
     key = trace.step(id).value
@@ -349,13 +349,13 @@ def test_what_is_said_of_heads_that_are_turned_in_part_holds(partial):
 def test_heads_that_are_rotated_in_part_are_neither_stretched_nor_those_of_others(partial, what):
     steps = [step.id for step in partial[2].steps if step.layer == 0]
     rotated, *own = [id for role in (f"rotated {what}", what) for id in steps if id.endswith(f"attention.{role}")]
-    assert "Each pair" in refuted(partial, rotated, lambda value: 1.1 * value)
-    assert "Each pair" in refuted(partial, rotated, lambda value: value.flip(-2))
+    assert "Each pair" in refuted_claims(partial, rotated, lambda value: 1.1 * value)
+    assert "Each pair" in refuted_claims(partial, rotated, lambda value: value.flip(-2))
     for id in own:  # all that is not rotated stands in the product, too
         said = "This is"
-        assert said not in refuted(partial, id, lambda value: value.clone())
-        assert said in refuted(partial, rotated, lambda value: value + 0.1 * value.roll(1, -1))
-        assert said in refuted(partial, id, lambda value: torch.cat([value[..., :-1], 2 + value[..., -1:]], -1))
+        assert said not in refuted_claims(partial, id, lambda value: value.clone())
+        assert said in refuted_claims(partial, rotated, lambda value: value + 0.1 * value.roll(1, -1))
+        assert said in refuted_claims(partial, id, lambda value: torch.cat([value[..., :-1], 2 + value[..., -1:]], -1))
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def place(x) -> int:
     return int(x[0].sum(-1).argmax())
 
 
-def written(x):
+def write_column(x):
     y = x * 2
     y[:, place(x)] = 0
     return y + 1
@@ -139,7 +139,7 @@ OF_INPUT = {
     "as many as are positive": lambda x: x.topk(int((x[0, 0] > 0).sum()) + 1, -1).values,
     "classes of the input": lambda x: F.one_hot((x[0, :, 0] > 0).long().cumsum(0)),
     "a way that values choose": lambda x: x * 2 if x.sum() > 0 else x * 3,
-    "a write to a place": written,
+    "a write to a place": write_column,
 }
 SYMBOLS = {"with symbols": {"B": 0, "T": 1}, "without": None}
 
@@ -281,7 +281,7 @@ def test_heads_are_repeated_so_many_times_at_a_batch_of_their_number_too():
     assert len(lines) == 1 and r"(2\,2')" in lines.pop()
 
 
-def masked(mask, longest=1, otherwise=lambda scores: scores):
+def mask_beyond(mask, longest=1, otherwise=lambda scores: scores):
     """Attention whose mask is left out where there are no more than so many tokens."""
 
     def attend(x):
@@ -296,7 +296,7 @@ def hide(scores, rows, columns):
     return scores.masked_fill(columns > rows, -1e9)
 
 
-def fused(longest):
+def fused_beyond(longest):
     """Fused attention that is causal where there are more than so many tokens."""
 
     def attend(x):
@@ -309,26 +309,30 @@ def fused(longest):
 def compare_twice(x):
     """Attention whose mask is left out for two tokens, too, after another comparison that one token decides."""
     assert x.shape[1] > 1 or x.shape[1] == 1
-    return masked(hide, longest=2)(x)
+    return mask_beyond(hide, longest=2)(x)
 
 
 HIDES_NOTHING = {
-    "a causal mask for all heads": masked(
+    "a causal mask for all heads": mask_beyond(
         lambda scores, rows, columns: torch.where((rows >= columns)[None], scores, -1e9)
     ),
-    "a causal mask of a fused attention": fused(1),
-    "a causal mask": masked(lambda scores, rows, columns: torch.where(rows >= columns, scores, -1e9)),
-    "a mask of what comes later": masked(hide),
-    "what comes later, the other way": masked(lambda scores, rows, columns: torch.where(rows < columns, -1e9, scores)),
+    "a causal mask of a fused attention": fused_beyond(1),
+    "a causal mask": mask_beyond(lambda scores, rows, columns: torch.where(rows >= columns, scores, -1e9)),
+    "a mask of what comes later": mask_beyond(hide),
+    "what comes later, the other way": mask_beyond(
+        lambda scores, rows, columns: torch.where(rows < columns, -1e9, scores)
+    ),
 }
 HIDES = {
-    "a token's own place": masked(lambda scores, rows, columns: torch.where(rows > columns, scores, -1e9)),
-    "its own place, the other way": masked(lambda scores, rows, columns: scores.masked_fill(columns == rows, -1e9)),
-    "a second token": masked(hide, longest=2),
+    "a token's own place": mask_beyond(lambda scores, rows, columns: torch.where(rows > columns, scores, -1e9)),
+    "its own place, the other way": mask_beyond(
+        lambda scores, rows, columns: scores.masked_fill(columns == rows, -1e9)
+    ),
+    "a second token": mask_beyond(hide, longest=2),
     "a second token, after the first": compare_twice,
-    "a second token of a fused attention": fused(2),
-    "other scores of a single token": masked(hide, otherwise=lambda scores: 2 * scores),
-    "places that count from the end": masked(
+    "a second token of a fused attention": fused_beyond(2),
+    "other scores of a single token": mask_beyond(hide, otherwise=lambda scores: 2 * scores),
+    "places that count from the end": mask_beyond(
         lambda scores, rows, columns: torch.where(rows - len(rows) + 5 >= columns, scores, -1e9)
     ),
 }

@@ -50,7 +50,7 @@ class Scaled(nn.Module):
         return self.change(self.q(x))
 
 
-def traced(module, *args, **options):
+def trace_module(module, *args, **options):
     torch.manual_seed(0)
     with torch.no_grad():
         return tracer.trace(module.eval(), *args, **options)
@@ -59,7 +59,7 @@ def traced(module, *args, **options):
 def test_the_lines_of_any_module_hold_on_three_other_runs():
     module = Blocks()
     before = copy.deepcopy(module.state_dict())
-    run = traced(module, torch.randn(2, 5, 6), symbols=SYMBOLS)
+    run = trace_module(module, torch.randn(2, 5, 6), symbols=SYMBOLS)
     checked = run.check()
     assert {(step.verdict, step.checked, step.replayed) for step in checked.steps} == {("proven", 3, "")}
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
@@ -67,7 +67,7 @@ def test_the_lines_of_any_module_hold_on_three_other_runs():
 
 
 def test_without_symbols_the_runs_are_at_the_same_sizes():
-    assert {step.checked for step in traced(Blocks(), torch.randn(2, 5, 6)).check().steps} == {3}
+    assert {step.checked for step in trace_module(Blocks(), torch.randn(2, 5, 6)).check().steps} == {3}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_without_symbols_the_runs_are_at_the_same_sizes():
     [(r" \odot \boldsymbol{\gamma}_{1}^{(1)}", ""), (r" + \boldsymbol{\beta}_{1}^{(1)}", ""), ("10^{-5}", "10^{-6}")],
 )
 def test_what_the_run_itself_hides_is_found(right, wrong):
-    run = traced(Blocks(), torch.randn(2, 5, 6), symbols=SYMBOLS)
+    run = trace_module(Blocks(), torch.randn(2, 5, 6), symbols=SYMBOLS)
     line = run.steps[0]
     assert right in line.latex
     steps = (replace(line, latex=line.latex.replace(right, wrong)), *run.steps[1:])
@@ -85,7 +85,7 @@ def test_what_the_run_itself_hides_is_found(right, wrong):
 
 
 def test_a_number_that_is_a_result_of_the_input_is_no_law():
-    run = traced(Scaled(lambda y: y / y.abs().max().item()), torch.randn(1, 5, 8), symbols=SYMBOLS)
+    run = trace_module(Scaled(lambda y: y / y.abs().max().item()), torch.randn(1, 5, 8), symbols=SYMBOLS)
     last = run.check().steps[-1]
     assert not (last.verdict == "proven" and last.checked), last
 
@@ -100,7 +100,7 @@ def test_a_model_that_does_not_run_with_other_numbers_says_so():
     with torch.no_grad():
         total = float(module(x).sum())
     module.change = picky
-    steps = traced(module, x).check().steps
+    steps = trace_module(module, x).check().steps
     assert {step.checked for step in steps} == {0} and {step.verdict for step in steps} == {"proven"}
     assert {step.replayed for step in steps} == {
         "It was not checked on other runs: the model does not run there (only this very input will do)."
@@ -113,7 +113,7 @@ def test_a_run_in_another_precision_says_so():
             raise RuntimeError("only in single precision")
         return y * 2
 
-    checked = traced(Scaled(single), torch.randn(1, 5, 8)).check()
+    checked = trace_module(Scaled(single), torch.randn(1, 5, 8)).check()
     assert {step.checked for step in checked.steps} == {3}
     assert [note.split(",")[0] for note in checked.notes] == ["With other inputs", "With other weights and inputs"]
     assert all("in float64 it does not run (only in single precision)" in note for note in checked.notes)
@@ -133,7 +133,7 @@ class Picky(nn.Linear):
 def test_a_line_that_was_checked_on_fewer_runs_says_why():
     module = Picky(8, 8)
     Picky.known = module.weight.detach().clone()
-    checked = traced(module, torch.randn(1, 5, 8)).check()
+    checked = trace_module(module, torch.randn(1, 5, 8)).check()
     said = "With other weights, no line was checked: the model does not run there (these weights alone)."
     assert {(step.checked, step.replayed) for step in checked.steps} == {(1, said)} and said in checked.notes
     assert texts.proof(checked.steps[-1]).endswith(f"As printed, it also holds on 1 other run. {said}")
@@ -141,7 +141,7 @@ def test_a_line_that_was_checked_on_fewer_runs_says_why():
 
 def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):
     monkeypatch.setattr(counterfactual, "LARGE_BYTES", 100)
-    steps = traced(Blocks(), torch.randn(2, 5, 6)).check().steps
+    steps = trace_module(Blocks(), torch.randn(2, 5, 6)).check().steps
     by_layer = {layer: {(s.checked, s.replayed) for s in steps if s.layer == layer} for layer in (0, 1, 2, None)}
     assert by_layer[0] == by_layer[None] == {(3, "")}
     assert by_layer[1] == by_layer[2] == {(0, counterfactual.BLOCKS_NOTE)}
@@ -149,7 +149,7 @@ def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):
 
 
 def test_a_model_that_is_too_large_as_a_whole_is_checked_on_one_block_of_each_kind(monkeypatch):
-    run = traced(Blocks(6), torch.randn(2, 5, 6))
+    run = trace_module(Blocks(6), torch.randn(2, 5, 6))
     whole = counterfactual_budget.check(run)
     assert {step.checked for step in whole.steps} == {3}
     flops, size = run.flops, counterfactual_budget._cost(run, ())[0]
@@ -177,7 +177,7 @@ def traced_function():
 
 
 def test_without_its_model_nothing_is_checked(tmp_path):
-    run = traced(Blocks(1), torch.randn(2, 5, 6))
+    run = trace_module(Blocks(1), torch.randn(2, 5, 6))
     with pytest.raises(ValueError, match="can't be checked on other runs: its model is no longer there"):
         replace(run, replay=None).check()
     assert copy.deepcopy(run).replay is None

@@ -39,14 +39,14 @@ def descent(net, x):
     return x - slope
 
 
-def attended(net, x):
+def attend(net, x):
     q, k = net.q(x[:, :3]).view(1, 3, 2, 4), net.q(x).view(1, 5, 2, 4)
     q, k = q.transpose(1, 2), k.transpose(1, 2)
     return F.scaled_dot_product_attention(q, k, k, is_causal=True)
 
 
 PROVEN = {
-    "fewer queries than keys": attended,
+    "fewer queries than keys": attend,
     "a complex factor": lambda net, x: net.q(x) * (0.5 + 2j),
     "a complex summand": lambda net, x: (torch.complex(x, x) * 1j - 2j).real,
     "vmap": lambda net, x: torch.func.vmap(lambda row: net.q(row).tanh())(x),
@@ -80,7 +80,7 @@ def test_what_cannot_be_proven_is_marked_and_all_else_is_there(rule, why):
 
 
 def test_a_causal_mask_of_fewer_queries_than_keys_has_the_shape_of_the_scores():
-    trace = run(attended)
+    trace = run(attend)
     mask = trace.step("mask")
     assert mask.shape == (3, 5) and r"j \le i" in mask.latex
     assert trace.steps[-1].verdict == "proven"

@@ -13,7 +13,7 @@ from tracer.graph.value_shapes import THIS_RUN_NOTE
 LENGTHS = 1, 2, 3, 5, 8, 12, 16, 17, 20, 31, 70, 128
 
 
-def written(entry, change):
+def write_entry(entry, change):
     def forward(x):
         y = x.clone()
         change(y[:, entry(x.shape[1])])
@@ -22,14 +22,14 @@ def written(entry, change):
     return forward
 
 
-def summed(x):
+def sum_columns(x):
     total = 0
     for i in range(x.shape[1] // 3):
         total = total + x[:, 3 * i] * (i + 1)
     return total
 
 
-def widened(x):
+def widen(x):
     doubled = x * 2
     more = doubled + 1
     return more if x.shape[1] > 10 else doubled
@@ -49,21 +49,24 @@ LAWS = {
     "of a list": (lambda x: x.unbind(1)[x.shape[1] // 2] * 2, r"\left\lfloor \frac{T}{2} \right\rfloor\,]"),
     "last of a list": (lambda x: x.unbind(1)[-1] * 2, r"[\,T - 1\,]"),
     "next to last of a list": (lambda x: x.unbind(1)[-2] * 2, r"[\,T - 2\,]"),
-    "last": (written(lambda n: -1, lambda part: part.add_(1)), r"T - 1,\,:] \gets"),
-    "before the last": (written(lambda n: slice(-3, -1), lambda part: part.mul_(2)), r"T - 3:T - 1,\,:] \gets"),
+    "last": (write_entry(lambda n: -1, lambda part: part.add_(1)), r"T - 1,\,:] \gets"),
+    "before the last": (write_entry(lambda n: slice(-3, -1), lambda part: part.mul_(2)), r"T - 3:T - 1,\,:] \gets"),
     "half": (
-        written(lambda n: n // 2, lambda part: part.add_(1)),
+        write_entry(lambda n: n // 2, lambda part: part.add_(1)),
         r"\left\lfloor \frac{T}{2} \right\rfloor,\,:] \gets",
     ),
-    "second half": (written(lambda n: slice(n // 2, None), lambda part: part.zero_()), r"\right\rfloor:T,\,:] \gets"),
-    "every other": (written(lambda n: slice(1, None, 2), lambda part: part.add_(1)), r"1::2,\,:] \gets"),
+    "second half": (
+        write_entry(lambda n: slice(n // 2, None), lambda part: part.zero_()),
+        r"\right\rfloor:T,\,:] \gets",
+    ),
+    "every other": (write_entry(lambda n: slice(1, None, 2), lambda part: part.add_(1)), r"1::2,\,:] \gets"),
     "every other from the middle": (lambda x: x[:, x.shape[1] // 2 :: 2].sum(1), r"\right\rfloor::2"),
 }
 HELD_CASES = {
     "a comparison of the batch": lambda x: x + (x.shape[0] == 4),
-    "terms": summed,
+    "terms": sum_columns,
     "joined": lambda x: torch.cat([x[:, 3 * i] for i in range(x.shape[1] // 3)], -1),
-    "returned": widened,
+    "returned": widen,
     "a word": lambda x: functional.gelu(x, approximate="tanh" if x.shape[1] > 10 else "none"),
     "three quarters": lambda x: x[:, : x.shape[1] * 3 // 4],
     "strides": lambda x: x.flatten(1)[:, :: x.shape[1]],

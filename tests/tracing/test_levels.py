@@ -44,7 +44,7 @@ def causal():
         return tracer.trace(Causal().eval(), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
 
 
-def recorded():
+def record_modules():
     """Recording of one module in another, and its ops."""
     with torch.no_grad():
         found = record(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (torch.randn(2, 3),), calls=True)
@@ -66,8 +66,8 @@ def test_modules_are_what_hooks_saw_and_cost_what_their_ops_cost(vit):
 
 @pytest.mark.parametrize("wrong", ["input", "output", "shape", "op"])
 def test_hooks_that_saw_another_run_than_the_ops_are_disproven(wrong):
-    assert all(module.verdict == "proven" for module in levels(*recorded())[0])
-    calls, ops = recorded()
+    assert all(module.verdict == "proven" for module in levels(*record_modules())[0])
+    calls, ops = record_modules()
     linear, relu = calls.modules[1:]
     if wrong == "input":
         linear.inputs = linear.outputs
@@ -149,7 +149,7 @@ def test_a_module_traced_by_its_factory_has_steps_and_modules(monkeypatch, tmp_p
         assert word in capsys.readouterr().out
 
 
-def masked(x):
+def mask_scores(x):
     """With tensors that the code makes itself, a view, a write and an op that PyTorch takes apart."""
     scores = x @ x.mT * torch.tensor(2.0) + torch.full((3, 3), 1.0).triu(1)
     scores[..., 0] = 0
@@ -160,6 +160,6 @@ def test_a_call_that_is_one_op_is_seen_as_where_gradients_have_it_looked_into():
     x, seen = torch.randn(2, 3, 4), []
     for gradients in (True, False):
         with torch.set_grad_enabled(gradients):
-            seen.append(record(as_module(masked), (x,), cap=2**20, calls=True))
+            seen.append(record(as_module(mask_scores), (x,), cap=2**20, calls=True))
     assert seen[0].ops == seen[1].ops and seen[0].calls.signature == seen[1].calls.signature
     assert seen[0].calls.entries == seen[1].calls.entries

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from pages.sections.trace import step_payload
-from tests.app.test_stepping import sent
+from tests.app.test_stepping import page_payload
 from tracer import verify
 from tracer.export import render
 from tracer.tracing.trim import lighten
@@ -139,7 +139,9 @@ RUN, REQUESTED_CELL = [], {"run": "this one", "step": SCORES, "index": [], "prov
 
 def test_the_page_proves_a_block_when_it_is_shown(trace, monkeypatch):
     monkeypatch.setattr("tests.tracing.test_pending.RUN", [trace])
-    found = {id: detail["verdict"] for id, detail in sent(AppTest.from_function(page).run())[1]["details"].items()}
+    found = {
+        id: detail["verdict"] for id, detail in page_payload(AppTest.from_function(page).run())[1]["details"].items()
+    }
     within = {step.id for step in trace.steps if step.layer == 0}
     assert {id for id, verdict in found.items() if verdict == "proven"} == within
     assert set(found.values()) == {"proven", "pending"}

@@ -21,25 +21,25 @@ class Residual(nn.Module):
         return self.norm(x) + self.gamma * self.map(x)
 
 
-def traced(module):
+def trace_module(module):
     torch.manual_seed(0)
     with torch.no_grad():
         return tracer.trace(module, torch.randn(2, 5, 6), symbols={"B": 0, "T": 1}, prove=True)
 
 
 def test_the_run_alone_hides_what_it_scales_to_nothing():
-    trace = traced(Residual())
+    trace = trace_module(Residual())
     found = unseen_in_run(trace.later, trace.steps)
     keys = {key for keys in found.values() for key in keys}
     assert {"parameter gamma", "parameter norm.weight", "parameter norm.bias"} <= keys
     seen = Residual()
     seen.gamma.data = torch.linspace(0.5, 1, 6)
-    trace = traced(seen)
+    trace = trace_module(seen)
     assert not any(unseen_in_run(trace.later, trace.steps[-1:]).values())
 
 
 def test_runs_with_other_weights_show_it():
-    trace = traced(Residual())
+    trace = trace_module(Residual())
     assert all(step.unseen == () for step in trace.steps), "nothing has been looked for"
     steps = trace.check().steps
     assert {step.verdict for step in steps} == {"proven"} and all(step.unseen == () for step in steps)
@@ -54,7 +54,7 @@ def test_what_no_run_shows_is_named():
             del self.gamma
             self.register_buffer("gamma", torch.full((6,), 1e-25))
 
-    steps = traced(Fixed()).check().steps
+    steps = trace_module(Fixed()).check().steps
     last = steps[-1]
     assert last.verdict == "proven" and len(last.unseen) == 2
     assert not any(step.unseen for step in steps[:-1])
@@ -74,7 +74,7 @@ def test_a_factor_that_can_be_left_out_is_not_seen():
         def forward(self, x):
             return self.map(x) * self.scale.float()
 
-    last = traced(Near()).check().steps[-1]
+    last = trace_module(Near()).check().steps[-1]
     assert last.verdict == "proven" and len(last.unseen) == 1
 
 
@@ -91,7 +91,7 @@ class Upcast(nn.Module):
 
 
 def test_a_run_in_float64_shows_a_gain_of_a_norm_that_computes_in_float32():
-    step = traced(Upcast()).check().steps[-1]
+    step = trace_module(Upcast()).check().steps[-1]
     assert (step.verdict, step.checked, step.unseen) == ("proven", 3, ())
 
 
@@ -105,5 +105,5 @@ def test_a_zero_of_the_code_is_seen_and_one_that_weights_may_change_is_not(fixed
         def forward(self, x):
             return x.exp() + (torch.tensor([0.0] * 6) if fixed else self.shift)
 
-    step = traced(Added()).check().steps[-1]
+    step = trace_module(Added()).check().steps[-1]
     assert step.verdict == "proven" and len(step.unseen) == (not fixed)

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from pages.state import page_registry
-from tests.app.test_stepping import sent
+from tests.app.test_stepping import page_payload
 from tracer import tracing, verify
 from tracer.capture.tensors.tensor_store import TensorStore
 from tracer.export import render
@@ -93,7 +93,7 @@ def test_pages_show_it_in_red(trace, tmp_path):
     assert proven.value == f"{len(trace.steps) - 1} of {len(trace.steps)}"
     at.query_params["step"] = SCORES
     at.switch_page("pages/trace.py").run()
-    facts, header, _ = sent(at)
+    facts, header, _ = page_payload(at)
     shown = header["details"][SCORES]
     assert facts["step"] == SCORES and shown["verdict"] == "disproven" and shown["proof"][0] == ["bold", "Disproven."]
     assert "The first wrong cell is [0, 0, 0, 0]." in shown["proof"][1][1]

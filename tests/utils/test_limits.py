@@ -9,8 +9,8 @@ from streamlit.testing.v1 import AppTest
 import tracer
 from pages.jobs import rate_limit, run_cache, single_flight
 from pages.state.visitor import FIRST_MODEL
-from tests.app.test_app import opened, picture, text, upload
-from tests.app.test_libraries_in_app import typed
+from tests.app.test_app import open_page, picture, text, upload
+from tests.app.test_libraries_in_app import type_name
 from tracer import models, zoo
 from tracer.utils.job_queue import JobQueue
 from tracer.utils.limits import BOUNDS, limits
@@ -50,7 +50,7 @@ def test_a_variable_that_can_not_be_read_is_quoted(monkeypatch, variable, value,
 def test_a_hosted_server_offers_its_own_models_and_what_the_operator_adds(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     monkeypatch.setenv("TRACER_MODELS", "hf:bert, hf:gpt2")
-    assert opened().sidebar.selectbox[0].options == [*models.names(), "hf:bert", "hf:gpt2"]
+    assert open_page().sidebar.selectbox[0].options == [*models.names(), "hf:bert", "hf:gpt2"]
 
 
 @pytest.mark.parametrize("name", ["hf:bert", "torchvision:vit_b_16", "hf:/etc", "hf:.", "hf:" + "x" * 5000, "nolib:x"])
@@ -58,7 +58,7 @@ def test_any_other_model_is_refused_before_anything_is_looked_up(monkeypatch, na
     monkeypatch.setenv("TRACER_HOSTED", "1")
     for touched in ("takes", "_load"):
         monkeypatch.setattr(f"pages.state.library_models.{touched}", pytest.fail, raising=False)
-    at = typed(opened(), name)
+    at = type_name(open_page(), name)
     assert len(at.error) == 1 and "is not on this server" in at.error[0].value and len(at.error[0].value) < 400
     assert at.sidebar.selectbox[0].value == "vit"
     with pytest.raises(ValueError, match="is not on this server"):
@@ -66,7 +66,7 @@ def test_any_other_model_is_refused_before_anything_is_looked_up(monkeypatch, na
 
 
 def test_a_text_that_is_too_long_leaves_what_was_there(monkeypatch):
-    at = opened()
+    at = open_page()
     at.sidebar.selectbox[0].set_value("nanogpt").run()
     monkeypatch.setenv("TRACER_TEXT", "20")
     at.sidebar.text_area[0].set_value("To be, or not to be, that").run()
@@ -83,7 +83,7 @@ def test_a_text_of_too_many_tokens_is_refused(monkeypatch):
 @pytest.mark.parametrize(("name", "variable"), [("a.png", "TRACER_PHOTO_MB"), ("a.safetensors", "TRACER_UPLOAD_MB")])
 def test_a_file_that_is_too_large_is_refused(monkeypatch, name, variable):
     monkeypatch.setenv(variable, "1")
-    at = upload(opened(), picture("PNG", (900, 500)), name)
+    at = upload(open_page(), picture("PNG", (900, 500)), name)
     assert "of 1 MB at most" in at.error[0].value and name in at.error[0].value
 
 
@@ -159,7 +159,7 @@ def test_a_run_is_counted_while_it_goes_on(monkeypatch):
 
 def test_the_default_sample_still_opens(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    assert "10 classes" in text(opened()) and FIRST_MODEL in limits().models(models.names())
+    assert "10 classes" in text(open_page()) and FIRST_MODEL in limits().models(models.names())
 
 
 def test_addresses_are_served_in_turn_and_in_each_its_sessions():

@@ -148,11 +148,11 @@ def test_a_crop_that_is_one_pixel_off(model, trace, monkeypatch):
         "patch_positions", find_problems(model, replace(trace, picture=replace(trace.picture, crop=(left + 1, *rest))))
     )
     monkeypatch.setattr(Crop, "box", property(lambda crop: (crop.left, crop.top, crop.right, crop.bottom)))
-    monkeypatch.setattr("tracer.verify.checks.outputs.patch_positions.patch_boxes", shifted)
+    monkeypatch.setattr("tracer.verify.checks.outputs.patch_positions.patch_boxes", shift_boxes)
     assert any("pixels off their place" in problem for problem in find_problems(model, trace))
 
 
-def shifted(crop, rows, columns):
+def shift_boxes(crop, rows, columns):
     from tracer.inputs.images import patch_boxes
 
     return [(left + 1, top, right + 1, bottom) for left, top, right, bottom in patch_boxes(crop, rows, columns)]
@@ -163,12 +163,12 @@ def test_tokens_that_are_the_wrong_patch(model, trace):
 
 
 def test_a_mask_that_is_not_the_one_that_ran(model, trace, monkeypatch):
-    def closed(trace, layer=0, *, head=0, part=None):
+    def closed_mask(trace, layer=0, *, head=0, part=None):
         cells = torch.ones(7, 7, dtype=torch.bool)
         cells[2, 3] = False
         return cells
 
-    monkeypatch.setattr(mask_by_perturbation, "visible", closed)
+    monkeypatch.setattr(mask_by_perturbation, "visible", closed_mask)
     problems = find_problems(model, trace)
     assert only("mask_by_perturbation", problems)
     assert "mask_by_perturbation: layer 0 lets query 2 see token 3: False, but its output moves: True" in problems

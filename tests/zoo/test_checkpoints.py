@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 import tracer
-from tests.cli.test_cli import refused
+from tests.cli.test_cli import refusal
 from tests.support.sweeping import cases
 from tracer import cli, zoo
 from tracer.attention import parts
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, capsys):
     config.save_pretrained(tmp_path)
     torch.save(net.state_dict(), tmp_path / "pytorch_model.bin")
     capsys.readouterr()
-    line = refused(capsys, "trace", f"hf:{tmp_path}")
+    line = refusal(capsys, "trace", f"hf:{tmp_path}")
     assert str(tmp_path) in line and "expected safetensors" in line
 
 
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_is_not_safetensors_is_refused(tmp_path, capsys):
 def test_sizes_on_a_card_that_no_machine_can_hold_are_refused(tmp_path, capsys, size):
     save_file({"a": torch.zeros(1)}, tmp_path / "own.safetensors")
     (tmp_path / "own.json").write_text(json.dumps({"sizes": {"D": size, "h": 1, "d_ff": size}}))
-    line = refused(capsys, "trace", "nanogpt", "--weights", tmp_path / "own.safetensors")
+    line = refusal(capsys, "trace", "nanogpt", "--weights", tmp_path / "own.safetensors")
     assert "more parameters than can be counted" in line
 
 
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_pytorch_with_a_damaged_pickle_is_refused(tmp_path, caps
         for entry in whole.namelist():
             changed.writestr(entry, content if entry.endswith("data.pkl") else whole.read(entry))
     file.write_bytes(damaged.getvalue())
-    assert "own.pt" in refused(capsys, "trace", "vit", "--weights", file)
+    assert "own.pt" in refusal(capsys, "trace", "vit", "--weights", file)
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
@@ -116,9 +116,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, capsys):
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:100])
     capsys.readouterr()  # the progress bar of saving
-    assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
+    assert str(tmp_path) in refusal(capsys, "trace", f"hf:{tmp_path}")
     (tmp_path / "config.json").write_text("{")
-    assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
+    assert str(tmp_path) in refusal(capsys, "trace", f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_what_the_library_raises_on_a_damaged_folder_is_said_in_one_line(tmp_pat
     architecture(config).save_pretrained(tmp_path)
     (tmp_path / file).write_text(content)
     capsys.readouterr()
-    assert str(tmp_path) in refused(capsys, "trace", f"hf:{tmp_path}")
+    assert str(tmp_path) in refusal(capsys, "trace", f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize("name", ["torchvision:vit_b_16", "timm:vit_tiny_patch16_224"])
@@ -199,7 +199,7 @@ def _unit(vectors: torch.Tensor) -> torch.Tensor:
 
 def test_a_vocabulary_that_no_machine_can_hold_is_refused(tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 9223372036854775807}')
-    assert "more parameters than can be counted" in refused(capsys, "trace", f"hf:{tmp_path}")
+    assert "more parameters than can be counted" in refusal(capsys, "trace", f"hf:{tmp_path}")
 
 
 def test_code_that_a_checkpoint_brings_is_not_run(tmp_path, capsys):
@@ -222,7 +222,7 @@ def test_a_link_to_a_file_of_the_machine_tells_nothing_of_it(tmp_path, capsys, f
     (tmp_path / file).unlink(missing_ok=True)
     (tmp_path / file).symlink_to(secret)
     capsys.readouterr()
-    assert not any(word in refused(capsys, "trace", f"hf:{tmp_path}") for word in ("zebra", "quagga", "okapi"))
+    assert not any(word in refusal(capsys, "trace", f"hf:{tmp_path}") for word in ("zebra", "quagga", "okapi"))
 
 
 def test_shards_outside_of_a_checkpoint_are_refused(tmp_path, capsys):
@@ -234,4 +234,4 @@ def test_shards_outside_of_a_checkpoint_are_refused(tmp_path, capsys):
     shards = {"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(net.state_dict(), "../other.safetensors")}
     (folder / "model.safetensors.index.json").write_text(json.dumps(shards))
     capsys.readouterr()
-    assert "names the file '../other.safetensors', expected one beside it" in refused(capsys, "trace", f"hf:{folder}")
+    assert "names the file '../other.safetensors', expected one beside it" in refusal(capsys, "trace", f"hf:{folder}")

@@ -56,7 +56,7 @@ def reference(tensors, tokens, gelu):
     return norm(x, "ln_f") @ p["lm_head.weight"].T
 
 
-def turned(tensors):
+def to_gpt2_layout(tensors):
     """Same file as transformers writes it: `Conv1D` matrices [in, out], mask buffers, a tied head left out."""
     matrices = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
     made = {name: tensor.T.contiguous() if name.endswith(matrices) else tensor for name, tensor in tensors.items()}
@@ -73,7 +73,7 @@ def test_checkpoints_of_both_orientations_give_the_reference_logits(tmp_path, bi
     tensors = checkpoint(bias=bias, tied=tied)
     tokens = torch.arange(2 * T).view(2, T) % V
     expected = reference(tensors, tokens, "tanh" if gelu == "tanh" else "none")
-    for name, made in (("linear", tensors), ("conv1d", turned(tensors))):
+    for name, made in (("linear", tensors), ("conv1d", to_gpt2_layout(tensors))):
         save_file(made, tmp_path / f"{name}.safetensors")
         loaded = tracer.load("nanogpt", weights=tmp_path / f"{name}.safetensors", h=H, gelu=gelu)
         assert loaded.sizes == {"V": V, "T_max": T, "D": D, "h": H, "d_ff": D_FF, "L": L}
@@ -84,7 +84,7 @@ def test_checkpoints_of_both_orientations_give_the_reference_logits(tmp_path, bi
 
 
 def test_a_loaded_checkpoint_is_proven(tmp_path):
-    save_file(turned(checkpoint()), tmp_path / "my.safetensors")
+    save_file(to_gpt2_layout(checkpoint()), tmp_path / "my.safetensors")
     assert_proven(tracer.load("nanogpt", weights=tmp_path / "my.safetensors", h=H, gelu="tanh"))
 
 

@@ -41,7 +41,7 @@ def offline(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def saved(name, folder):
+def save_checkpoint(name, folder):
     """Tiny checkpoint of a class, in the hub's own format, and the net that was saved."""
     config, sizes, _ = CLASSES[name]
     torch.manual_seed(0)
@@ -55,7 +55,7 @@ def saved(name, folder):
 
 @pytest.mark.parametrize("name", cases(CLASSES, ("BertForMaskedLM",)))
 def test_each_class_is_run_and_answers_with_its_own_head(name, tmp_path):
-    net = saved(name, tmp_path)
+    net = save_checkpoint(name, tmp_path)
     model = tracer.load(f"hf:{tmp_path}")
     inputs = model.inputs()
     trace = model.trace()
@@ -80,7 +80,7 @@ def test_each_class_is_run_and_answers_with_its_own_head(name, tmp_path):
     ("name", "head"), [("ViTForImageClassification", "classifier"), ("BertForSequenceClassification", "classifier")]
 )
 def test_a_head_that_the_file_lacks_is_named_and_gives_no_answer(name, head, tmp_path):
-    saved(name, tmp_path)
+    save_checkpoint(name, tmp_path)
     file = tmp_path / "model.safetensors"
     save_file(
         {key: value for key, value in load_file(file).items() if not key.startswith(head)}, file, {"format": "pt"}
@@ -97,7 +97,7 @@ def test_a_head_that_the_file_lacks_is_named_and_gives_no_answer(name, head, tmp
 
 
 def test_a_pooler_that_the_file_lacks_is_named_and_changes_no_vector_of_a_token(tmp_path):
-    saved("ViTModel", tmp_path)
+    save_checkpoint("ViTModel", tmp_path)
     file = tmp_path / "model.safetensors"
     save_file({key: value for key, value in load_file(file).items() if "pooler" not in key}, file, {"format": "pt"})
     model = tracer.load(f"hf:{tmp_path}")
@@ -115,7 +115,7 @@ def test_a_class_whose_answer_has_no_form_of_its_own_gives_its_tensors_by_name(t
 
 
 def test_a_checkpoint_that_names_no_class_is_the_familys_first(tmp_path):
-    saved("ViTForImageClassification", tmp_path)
+    save_checkpoint("ViTForImageClassification", tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["architectures"]
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_names_no_class_is_the_familys_first(tmp_path):
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_head_that_is_wider_than_its_share_has_a_size_of_its_own(attention, tmp_path):
-    saved("LlamaForCausalLM", tmp_path)
+    save_checkpoint("LlamaForCausalLM", tmp_path)
     model = tracer.load(f"hf:{tmp_path}", attention=attention)
     trace = model.trace()
     assert model.sizes["d_k"] == 20 and {size.name: size.value for size in trace.symbols}["d_k"] == 20

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tracer
-from tests.cli.test_cli import refused
+from tests.cli.test_cli import refusal
 from tests.support.loaded_models import load_tiny, run_tiny
 from tests.support.sweeping import cases
 from tracer import cli, models, verify, zoo
@@ -175,13 +175,13 @@ def test_where_weights_come_from_is_said():
     ],
 )
 def test_an_unknown_name_is_refused_in_one_line(capsys, name, parts):
-    line = refused(capsys, "trace", name)
+    line = refusal(capsys, "trace", name)
     assert all(part in line for part in parts), line
 
 
 def test_a_model_too_large_is_refused_before_it_is_built(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TRACER_MODEL_GB", "0.2")
-    line = refused(capsys, "trace", "torchvision:vit_b_16")
+    line = refusal(capsys, "trace", "torchvision:vit_b_16")
     assert "86,567,656 parameters" in line and "at most 0.2 GB" in line
 
 
@@ -199,12 +199,12 @@ def test_a_configuration_too_large_for_weights_runs_without_values(capsys, monke
 
 def test_a_library_that_is_not_installed_is_named(capsys, monkeypatch):
     monkeypatch.setattr(zoo, "available", lambda prefix: False)
-    assert "pip install timm" in refused(capsys, "trace", "timm:vit_tiny_patch16_224")
+    assert "pip install timm" in refusal(capsys, "trace", "timm:vit_tiny_patch16_224")
 
 
 def test_a_family_that_nobody_knows_is_told_apart(capsys, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "no_such_family"}))
-    assert "no_such_family" in refused(capsys, "trace", f"hf:{tmp_path}")
+    assert "no_such_family" in refusal(capsys, "trace", f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_a_model_without_attention_says_so_and_still_traces():
 
 def test_sizes_that_do_not_fit_are_refused_in_the_librarys_words(capsys):
     for name in ("torchvision:vit_b_16", "hf:bert", "timm:vit_tiny_patch16_224"):
-        line = refused(capsys, "trace", name, "--set", "D=65")
+        line = refusal(capsys, "trace", name, "--set", "D=65")
         assert "D=65" in line or "65" in line, line
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tracer
-from tests.cli.test_cli import refused, run
+from tests.cli.test_cli import refusal, run
 from tests.support.sweeping import cases
 from tracer.shapes import UNKNOWN
 from tracer.shapes.shadow_module import on_meta
@@ -138,7 +138,7 @@ def test_a_video_is_the_photo_moved():
 )
 def test_what_does_not_open_is_refused_in_one_line(capsys, name, given, parts):
     sizes = [word for symbol, value in given.items() for word in ("--set", f"{symbol}={value}")]
-    line = refused(capsys, "trace", name, *sizes)
+    line = refusal(capsys, "trace", name, *sizes)
     assert all(part in line for part in parts), line
 
 
@@ -153,11 +153,11 @@ def test_a_net_that_reads_its_widths_off_a_sequence_opens():
 
 
 def test_a_net_that_reads_numbers_as_it_is_built_has_its_shapes_on_meta():
-    def made():
+    def build_linear():
         widths = torch.linspace(4, 8, 2).int().tolist()
         return torch.nn.Linear(*widths)
 
-    net = on_meta(made)
+    net = on_meta(build_linear)
     assert net.weight.is_meta and net.weight.shape == (8, 4)
     with pytest.raises(RuntimeError, match="meta"):
         on_meta(lambda: torch.nn.Linear(int(torch.empty(()).item()), 2))

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 import tracer
 from pages.jobs import run_cache
 from pages.state import library_models
-from tests.app.test_app import opened
-from tests.cli.test_cli import refused
+from tests.app.test_app import open_page
+from tests.cli.test_cli import refusal
 from tests.faults.hub import Hub
 from tracer import zoo
 from tracer.cli import main
@@ -32,7 +32,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
-def kept(cache, repository: str):
+def cached_snapshot(cache, repository: str):
     """Folder of a repository's one snapshot, as the hub's client lays it."""
     folder = cache / repo_folder_name(repo_id=repository, repo_type="model")
     (folder / "refs").mkdir(parents=True)
@@ -62,7 +62,7 @@ def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
     assert not recommendations.is_downloaded(offer) and "no network (HF_HUB_OFFLINE)" in recommendations.problem(offer)
     source, id = zoo.source_of(offer.name)
     net = source._create(id)
-    save_file(net.state_dict(), kept(cache, offer.place) / offer.file)
+    save_file(net.state_dict(), cached_snapshot(cache, offer.place) / offer.file)
     assert (
         recommendations.is_downloaded(offer)
         and source.here(id)
@@ -78,7 +78,7 @@ def test_deit_tiny_out_of_the_cache_names_its_classes(cache):
 def test_dinov2_out_of_the_cache_takes_photos_as_its_preprocessor_cuts_them(cache):
     transformers = zoo.source_of("hf:bert")[0].import_transformers()
     config = transformers.Dinov2Config(hidden_size=12, num_hidden_layers=2, num_attention_heads=2, image_size=70)
-    net, folder = transformers.Dinov2Model(config).eval(), kept(cache, recommendations.OFFERS[1].place)
+    net, folder = transformers.Dinov2Model(config).eval(), cached_snapshot(cache, recommendations.OFFERS[1].place)
     net.save_pretrained(folder)
     cut = {"do_center_crop": True, "crop_size": {"height": 42, "width": 42}, "size": {"shortest_edge": 48}}
     (folder / "preprocessor_config.json").write_text(json.dumps(cut))
@@ -94,7 +94,7 @@ def test_dinov2_out_of_the_cache_takes_photos_as_its_preprocessor_cuts_them(cach
 
 
 def test_the_front_page_offers_them_and_says_at_once_that_there_is_no_network(cache):
-    at = opened()
+    at = open_page()
     button = next(one for one in at.button if one.label.startswith("DeiT-tiny"))
     assert button.label == "DeiT-tiny · download 22.9 MB" and "Apache 2.0" in button.help
     began = time.monotonic()
@@ -107,7 +107,7 @@ def test_the_front_page_offers_them_and_says_at_once_that_there_is_no_network(ca
 
 def test_a_hosted_server_offers_none(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    assert recommendations.offers() == () and not any("DeiT" in one.label for one in opened().button)
+    assert recommendations.offers() == () and not any("DeiT" in one.label for one in open_page().button)
 
 
 def test_fetch_without_names_says_what_is_here(cache, capsys):
@@ -117,8 +117,8 @@ def test_fetch_without_names_says_what_is_here(cache, capsys):
     lines = capsys.readouterr().out.splitlines()
     here = {line.split()[0]: line.split()[1] for line in lines[1:] if ":" in line}
     assert here == {"timm:deit_tiny_patch16_224": "no", "hf:facebook/dinov2-small": "no", "torchvision:vit_b_16": "yes"}
-    assert "offline" in refused(capsys, "fetch", "timm:deit_tiny_patch16_224")
-    assert "no library" in refused(capsys, "fetch", "nolib:x")
+    assert "offline" in refusal(capsys, "fetch", "timm:deit_tiny_patch16_224")
+    assert "no library" in refusal(capsys, "fetch", "nolib:x")
 
 
 @pytest.mark.sweep

@@ -115,7 +115,7 @@ def test_what_the_code_misses_in_a_configuration_is_said(code, found):
     code(config)
 
 
-def joined(config):
+def join_sizes(config):
     return [1] + config.sizes  # noqa: RUF005
 
 
@@ -123,7 +123,7 @@ def got(config):
     return config.inner.deepstack_map.get("key")
 
 
-@pytest.mark.parametrize("code", [joined, got])
+@pytest.mark.parametrize("code", [join_sizes, got])
 def test_what_a_file_would_hold_is_a_list_and_a_table(code):
     config = HandConfig(sizes=(2, 3), inner=InnerConfig(deepstack_map=None))
     with pytest.raises((AttributeError, TypeError)) as met:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tracer
-from tests.cli.test_cli import refused
+from tests.cli.test_cli import refusal
 from tracer import cli
 from tracer.zoo import user_factory
 
@@ -109,7 +109,7 @@ def test_the_command_line_shows_it(here, capsys):
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(here, capsys, given, parts):
-    line = refused(capsys, "trace", "--module", *given)
+    line = refusal(capsys, "trace", "--module", *given)
     assert all(part in line for part in parts), line
 
 
@@ -144,7 +144,7 @@ def test_a_repaired_file_runs(here, capsys):
 
 
 def test_both_a_name_and_a_module_are_refused(here, capsys):
-    assert "two models" in refused(capsys, "trace", "vit", "--module", "users_own:small")
+    assert "two models" in refusal(capsys, "trace", "vit", "--module", "users_own:small")
 
 
 def test_an_axis_of_a_parameter_is_a_symbol_where_the_module_can_be_built():

@@ -114,13 +114,13 @@ class _SwitchHeads(Change):
     def apply(self, line: TargetLine) -> Any:
         if (axis := line.head_axis) is None:
             raise ValueError(f"{quote(line.id)} has no axis of heads, so none can be switched off")
-        return partial(_switched, layer=self.layer, switch=self.switch, axis=axis)
+        return partial(_switch_heads, layer=self.layer, switch=self.switch, axis=axis)
 
     def __str__(self) -> str:
         return self.name
 
 
-def _switched(x: Tensor, layer: int, switch: _Switch, axis: int) -> Tensor:
+def _switch_heads(x: Tensor, layer: int, switch: _Switch, axis: int) -> Tensor:
     off, heads = switch.off, x.shape[axis]
     if switch.observes:
         first = x[:1] if len(off) > 1 else x

@@ -119,15 +119,15 @@ class CallLog:
                 return before.get(value.key, value)
             return tuple(map(restore, value)) if type(value) is tuple else value
 
-        def restored(call: Call) -> Call:
+        def restore_call(call: Call) -> Call:
             arguments = {name: restore(value) for name, value in call.arguments.items()}
-            return call._replace(arguments=arguments, inner=tuple(map(restored, call.inner)))
+            return call._replace(arguments=arguments, inner=tuple(map(restore_call, call.inner)))
 
         modules = [
             replace(module, inputs=restore(module.inputs), outputs=restore(module.outputs), named=restore(module.named))
             for module in self.modules
         ]
-        restored_calls = [restored(call) for index, call in enumerate(self.entries) if index not in gone]
+        restored_calls = [restore_call(call) for index, call in enumerate(self.entries) if index not in gone]
         return CallLog(restored_calls, modules, self.inputs, restore(self.outputs), self.places, self.weights)
 
     @cached_property

@@ -83,7 +83,7 @@ def summary(comparison: Comparison) -> Iterator[str]:
     ]
     phrases = [f"{number:,} {'is' if number == 1 else 'are'} {what}" for number, what in parts if number]
     summary = f"{count:,} step{'s' * (count != 1)} of both runs {'is' if count == 1 else 'are'} aligned"
-    yield f"{summary}: {_listed(phrases)}." if phrases else f"{summary}."
+    yield f"{summary}: {_enumerate_parts(phrases)}." if phrases else f"{summary}."
     spelled = sum(row.equations is EquationRelation.RESPELLED for row in pairs)
     different = sum(row.equations is EquationRelation.DIFFERENT for row in pairs)
     if not different:
@@ -97,7 +97,7 @@ def summary(comparison: Comparison) -> Iterator[str]:
             yield f"{alone:,} step{'s are' if alone > 1 else ' is'} on the {side} only."
 
 
-def _listed(parts: list[str]) -> str:
+def _enumerate_parts(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 

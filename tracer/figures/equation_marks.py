@@ -29,7 +29,7 @@ def mark_differences(a: str, b: str, names: Collection[str]) -> tuple[str, str]:
     first, second = _units(a, names), _units(b, names)
     codes = SequenceMatcher(a=first, b=second, autojunk=False).get_opcodes()
     parts = [(code[1:3], code[3:5]) for code in codes if code[0] != "equal"]
-    return _marked(first, [part[0] for part in parts]), _marked(second, [part[1] for part in parts])
+    return _mark_parts(first, [part[0] for part in parts]), _mark_parts(second, [part[1] for part in parts])
 
 
 def _units(latex: str, names: Collection[str]) -> list[str]:
@@ -44,16 +44,16 @@ def _units(latex: str, names: Collection[str]) -> list[str]:
     return spans
 
 
-def _marked(units: Sequence[str], parts: Sequence[tuple[int, int]]) -> str:
+def _mark_parts(units: Sequence[str], parts: Sequence[tuple[int, int]]) -> str:
     """Return a line with a colour around these parts of it, widened to what a colour can go around."""
     ends: dict[int, int] = {}
     for start, stop in parts:
-        if start < stop and (span := _widened(units, start, stop)):
+        if start < stop and (span := _widen(units, start, stop)):
             ends[span[0]] = max(span[1], ends.get(span[0], 0))
     return "".join(_colour(units, ends))
 
 
-def _widened(units: Sequence[str], start: int, stop: int) -> tuple[int, int] | None:
+def _widen(units: Sequence[str], start: int, stop: int) -> tuple[int, int] | None:
     """Return the nearest part around this one whose brackets are closed in it; None where there is none."""
     for wide in range(len(units)):
         for before in range(wide + 1):

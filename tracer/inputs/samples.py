@@ -33,8 +33,8 @@ def _scenes() -> dict[str, Callable[[], Image.Image]]:
 def _surfaces() -> dict[str, Callable[[], Image.Image]]:
     from tracer.inputs.synthetic.textures import damage, sample, surface  # draws where such a sample is asked for
 
-    def marred(name: str, defect: str) -> Image.Image:
+    def damaged_surface(name: str, defect: str) -> Image.Image:
         return Image.fromarray(damage(surface(name, 7), 3, defect)[0])
 
-    surfaces = {name: lambda of=of: marred(*of) for name, of in SURFACES.items()}
+    surfaces = {name: lambda of=of: damaged_surface(*of) for name, of in SURFACES.items()}
     return {"scratch": sample, **surfaces, "no defect": lambda: Image.fromarray(surface("weave", 5))}

@@ -134,11 +134,11 @@ def at_any(latex: str, number: str) -> str:
     r"""Return LaTeX with numbers of blocks in the same stage counted from this one: `\mathbf{X}^{(\ell-1)}`."""
     around, point, own = number.rpartition(".")
 
-    def counted(match: re.Match) -> str:
+    def relative_block(match: re.Match) -> str:
         before, _, last = match[1].rpartition(".")
         if before != around:
             return match[0]
         offset = int(last) - int(own)
         return rf"({around}{point}\ell{f'{offset:+d}' if offset else ''})}}"
 
-    return BLOCK_NUMBER.sub(counted, latex)
+    return BLOCK_NUMBER.sub(relative_block, latex)

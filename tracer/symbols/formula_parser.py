@@ -84,18 +84,18 @@ class _Reader:
         return terms[0] if len(terms) == 1 else ("+", *terms)
 
     def product(self) -> Tree:
-        factors = [self.signed()]
+        factors = [self.unary()]
         while sign := self.take("*", "/"):
-            factor = self.signed()
+            factor = self.unary()
             factors.append(factor if sign == "*" else ("**", factor, -1))
         return factors[0] if len(factors) == 1 else ("*", *factors)
 
-    def signed(self) -> Tree:
+    def unary(self) -> Tree:
         if self.take("-"):
             self.depth += 1
             if self.depth > DEPTH:
                 raise ValueError
-            tree = ("-", self.signed())
+            tree = ("-", self.unary())
             self.depth -= 1
             return tree
         return self.power()

@@ -11,7 +11,7 @@ from tracer.expr.nn.attention_masks import CausalMask
 from tracer.expr.nn.layer_norm import LayerNorm, RMSNorm
 from tracer.expr.nn.rope import RepeatKV
 from tracer.textbook.claims import Context, Why
-from tracer.textbook.claims.predicates import is_fused, tied
+from tracer.textbook.claims.predicates import is_fused, is_tied
 from tracer.textbook.explanations import WHY
 
 OF_PARTS = {
@@ -77,7 +77,7 @@ def why(context: Context) -> Why:
         case "causal M" if any(len(mask.args) > 1 for mask in equation.atoms(CausalMask)):
             name = "mask"
         case "vocabulary":
-            name = "tied" if tied(context) else "head"
+            name = "tied" if is_tied(context) else "head"
     return WHY.get(name, ())
 
 

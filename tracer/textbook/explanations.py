@@ -318,8 +318,8 @@ WHY: dict[str, Why] = {
     ),
     "tied": (
         Claim("Every token of the vocabulary gets a score: how well its row of the embedding table fits the model's "
-              "output at that position.", so.tied),
-        Claim("The model uses the same table at both ends, which saves the parameters of a second one.", so.tied),
+              "output at that position.", so.is_tied),
+        Claim("The model uses the same table at both ends, which saves the parameters of a second one.", so.is_tied),
     ),
     "first": (
         Claim("The first token stands for the whole text.", so.part("first", "cls")),
@@ -425,11 +425,11 @@ WHY: dict[str, Why] = {
     "tied logits": (
         Claim("The score of each entry of the vocabulary is the dot product of the token with that entry's row of the "
               "embedding matrix: its direction counts, and so does its length. Using E twice saves a matrix of V × D "
-              "numbers.", so.tied),
+              "numbers.", so.is_tied),
     ),
     "own logits": (
         Claim("A separate matrix turns each token into a score for every entry of the vocabulary.",
-              so.both(so.linear, so.ends_in("V"), so.without(so.tied))),
+              so.both(so.linear, so.ends_in("V"), so.without(so.is_tied))),
     ),
     "probable next": (
         (

@@ -287,7 +287,7 @@ class ExpressionBuilder:
             if isinstance(value, Ref)
         }
         weight = arguments.get("weight")
-        if isinstance(weight, Tensor) and self.names.tied(weight.key):
+        if isinstance(weight, Tensor) and self.names.is_tied(weight.key):
             bound.tied = frozenset((weight,))
         return bound
 

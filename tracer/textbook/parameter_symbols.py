@@ -173,7 +173,7 @@ class ParameterSymbols(StepSymbols):
             self._graph.depends[call.arguments["indices"].key] == "x" for call in calls if "indices" in call.arguments
         )
 
-    def tied(self, key: str) -> bool:
+    def is_tied(self, key: str) -> bool:
         """Return whether a parameter is both an embedding table and the matrix of a linear map."""
         calls = {call for _, call in self._users.get(key, ())}
         return "embedding" in calls and "linear" in calls

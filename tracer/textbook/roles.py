@@ -369,7 +369,7 @@ class Roles:
         operands = self.call_inputs(key) if call else ()
         return bool(operands) and self.graph.root(operands[0].key).startswith("parameter ")
 
-    def tied(self, key: str) -> bool:
+    def is_tied(self, key: str) -> bool:
         """Return whether the matrix of a line is an embedding table, too."""
         raw = self.plan.raw(key)
         operands = self.graph.inputs[self.graph.producer[raw]] if raw is not None else ()

@@ -125,7 +125,7 @@ def resolve(changes: Mapping[str, Change], lines: Mapping[str, LineSite]) -> tup
     wanted = {id: several[0] if len(several) == 1 else Several(tuple(several)) for id, several in by_line.items()}
     for id, change in wanted.items():
         for read in change.reads(lines[id].line):
-            if list(lines).index(_known(read, lines)) >= list(lines).index(id):
+            if list(lines).index(_check_id(read, lines)) >= list(lines).index(id):
                 raise ValueError(f"{quote(read)} is computed after {quote(id)}, expected a line before it")
     needed = [lines[name] for id, change in wanted.items() for name in (id, *change.reads(lines[id].line))]
     if around := {split_id(entry.line.id)[0] for entry in needed if entry.fused and entry.site is not None}:
@@ -148,7 +148,7 @@ def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
     """Return the lines that a pattern such as `*.attention.scores` matches, or the parameters, for one such as
     `parameter *.bias`; an id matches itself."""
     matching = fnmatch.filter(_alike(pattern, lines), pattern) if "*" in pattern else []
-    return matching or [_known(pattern, lines)]
+    return matching or [_check_id(pattern, lines)]
 
 
 def _alike(name: str, lines: Iterable[str]) -> list[str]:
@@ -156,7 +156,7 @@ def _alike(name: str, lines: Iterable[str]) -> list[str]:
     return [line for line in lines if line.startswith(PARAMETER) == str(name).startswith(PARAMETER)]
 
 
-def _known(id: str, lines: Iterable[str]) -> str:
+def _check_id(id: str, lines: Iterable[str]) -> str:
     """Return the id of a line or parameter. Raise ValueError for an unknown one, with the nearest."""
     known = list(lines)
     if id in known:

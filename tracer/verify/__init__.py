@@ -190,7 +190,7 @@ def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
     everything = sum(parameter.numel() for parameter in model.net.parameters())
     counted = {"params": everything, "flops": _count_flops(model.net, inputs)}
     if not model.spec.whole:  # models of libraries have parameters that a run passes by
-        least = sum(parameter.numel() for parameter in _used(model.net, inputs))
+        least = sum(parameter.numel() for parameter in _parameters_with_gradient(model.net, inputs))
         counted["params"] = min(max(trace.params, least), everything)
     for what, expected in counted.items():
         formula, number = getattr(trace, f"{what}_symbolic"), getattr(trace, what)
@@ -200,7 +200,7 @@ def _cost(trace: Trace, model: Model, inputs: Inputs) -> Iterator[str]:
             yield f"the formula of {what}, {formula}, gives {_value(formula, sizes)}, expected {expected}"
 
 
-def _used(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
+def _parameters_with_gradient(net: torch.nn.Module, inputs: Inputs) -> list[torch.nn.Parameter]:
     """Return the parameters that the output depends on, by its gradient; the run read these at least."""
     net = copy.deepcopy(net).requires_grad_()
     parameters = list(net.parameters())

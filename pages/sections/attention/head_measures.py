@@ -48,14 +48,14 @@ def measure(name: str, values: np.ndarray, unit: MeasureUnit) -> Measure:
 def spread(of: Measure, values: np.ndarray, count: int) -> Measure:
     """Return the spread of a measure over photos, which has no sign."""
 
-    def unsigned(text: str) -> str:
+    def drop_plus(text: str) -> str:
         return text.removeprefix("+")
 
     return Measure(
         f"{of.name}: standard deviation over {count:,} photos",
         values,
-        lambda value: unsigned(of.short(value)),
-        lambda value: unsigned(of.full(value)),
+        lambda value: drop_plus(of.short(value)),
+        lambda value: drop_plus(of.full(value)),
     )
 
 

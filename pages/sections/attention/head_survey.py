@@ -167,7 +167,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     unit = MeasureUnit(True, table == "change")
     mean = of(result, (table, "mean"), partial(result.mean, table))
     spread = of(result, (table, "spread"), partial(result.spread, table))
-    of_mean = head_measures.measure(name, mean, unit)._replace(name=_titled(name, unit, mean, len(result)))
+    of_mean = head_measures.measure(name, mean, unit)._replace(name=_survey_title(name, unit, mean, len(result)))
     measure = (
         head_measures.spread(head_measures.measure(name, spread, unit), spread, len(result))
         if statistic == "spread"
@@ -224,7 +224,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     _hiding(result)
 
 
-def _titled(name: str, unit: MeasureUnit, mean: np.ndarray, count: int) -> str:
+def _survey_title(name: str, unit: MeasureUnit, mean: np.ndarray, count: int) -> str:
     return f"{head_measures.measure(name, mean, unit).name}: mean over {count:,} photos"
 
 

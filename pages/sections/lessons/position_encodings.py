@@ -20,7 +20,7 @@ from tracer.figures.attention import position_curves as drawn
 from tracer.figures.matrix_panels import Panel, edge
 from tracer.figures.predictions.class_bars import percent
 from tracer.inputs.samples import samples
-from tracer.lessons.positions import NO_POSITIONS, PositionKind, used
+from tracer.lessons.positions import NO_POSITIONS, PositionKind, position_kind
 from tracer.record import tolerance
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def kind_of_run(known: Collection[str]) -> str | None:
             run = run_cache.of_sample(name, (), run_cache.first_sample(name))
     except ValueError:  # its weights are damaged, as is said where they are shown
         return None
-    return used(run.steps) if run else None
+    return position_kind(run.steps) if run else None
 
 
 def choices_text(kind: PositionKind, sizes: PositionSizes) -> str:

@@ -60,7 +60,7 @@ def show(name: str) -> None:
     now = _sizes(run)
     cost_figures.show_costs(run.scaling, now, memory)
     any_model_sizes.show_crossing(run.scaling, now)
-    _published(entry, run)
+    _compare_parameters(entry, run)
     cost_figures.show_formulas(run.scaling)
     _shapes(run, now)
 
@@ -81,7 +81,7 @@ def _sizes(run: PublishedRun) -> dict[str, int]:
     return run.scaling.complete(sizes)
 
 
-def _published(entry: PublishedModel, run: PublishedRun) -> None:
+def _compare_parameters(entry: PublishedModel, run: PublishedRun) -> None:
     """Compare the number of parameters with the published one."""
     same = "which is the published number" if entry.agrees(run.params) else "which is **not** the published number"
     st.markdown(

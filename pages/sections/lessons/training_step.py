@@ -95,8 +95,10 @@ def _four_parts(run: NextTokenRun, step: TrainingStep, descent: Descent) -> None
         st.caption(f"equations: {proven} of {total} proven")
     with update:
         _part("4. Update", r"\boldsymbol{\theta} \leftarrow \boldsymbol{\theta} - \eta\,\nabla\mathcal{L}")
-        st.metric("loss after", _number(descent.after), _signed(descent.after - step.before), delta_color="inverse")
-        st.caption(f"by the slope: {_signed(descent.prediction - step.before).replace('-', '−')}")
+        st.metric(
+            "loss after", _number(descent.after), _format_change(descent.after - step.before), delta_color="inverse"
+        )
+        st.caption(f"by the slope: {_format_change(descent.prediction - step.before).replace('-', '−')}")
 
 
 def _part(name: str, equation: str) -> None:
@@ -179,6 +181,6 @@ def _number(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= MIN_DECIMAL or not value else scientific(value).replace(" ", "\u00a0")
 
 
-def _signed(value: float) -> str:
+def _format_change(value: float) -> str:
     """Return a change with its sign; `st.metric` reads a hyphen as a fall."""
     return f"{'-' if value < 0 else '+'}{_number(abs(value))}"

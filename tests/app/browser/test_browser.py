@@ -48,7 +48,7 @@ def give(page, data: bytes, name: str) -> None:
     page.set_input_files("input[type=file]", {"name": name, "mimeType": "application/octet-stream", "buffer": data})
 
 
-def settled(page) -> None:
+def wait_until_settled(page) -> None:
     page.locator(".stApp[data-test-script-state=notRunning]").wait_for()
 
 
@@ -78,13 +78,13 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
     assert class_of(first) in CLASSES
     page.get_by_role("tab", name="What the model sees").click()
     page.locator("svg.patches text").nth(63).wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.locator(".photo-grid").wait_for()
     expect(page.locator(".photo-grid")).to_have_count(1)
     expect(page.locator("svg.patches text")).to_have_count(64)
     give(page, jpeg(), "noise.jpg")
     page.get_by_text("Your photo: noise.jpg").wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert page.locator(".photo-grid").get_attribute("viewBox") == "0 0 90 60"
     assert class_of(answer.inner_text()) in CLASSES
 
@@ -97,7 +97,7 @@ def test_a_photo_goes_in_and_a_class_comes_out(page):
 
     page.get_by_role("button", name="Back to the sample").click()
     refusal.wait_for(state="detached")
-    settled(page)
+    wait_until_settled(page)
     assert answer.inner_text() == first
     quiet(page)
 
@@ -121,7 +121,7 @@ def to_scores(page) -> None:
 def test_a_text_that_is_being_typed_is_taken_and_the_link_that_is_clicked_is_followed(page):
     page.goto("/?model=nanogpt")
     page.get_by_text("What this run proves").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("textbox", name="Your text").fill("To be")
     page.get_by_role("link", name="Mask").click()  # at once, as a tap does
     page.wait_for_url("**/mask?model=nanogpt&text=To+be")
@@ -134,7 +134,7 @@ BY_ADDRESS = ("trace", "mask?model=nanogpt", "attention", "operations")
 def test_a_page_opens_by_its_address_without_a_request_that_fails(page, address):
     page.goto(f"/{address}")
     page.get_by_role("button", name="Save this run").wait_for()
-    settled(page)
+    wait_until_settled(page)
     quiet(page)
 
 
@@ -143,7 +143,7 @@ def test_a_step_that_is_opened_from_the_overview_is_not_in_its_address(page):
     go(page)
     to_scores(page)
     page.wait_for_url("**/trace?step=block1.attention.scores")
-    settled(page)
+    wait_until_settled(page)
     page.evaluate("history.back()")
     page.get_by_text("What this run proves").wait_for()
     assert "step" not in page.url
@@ -156,7 +156,7 @@ def test_next_leads_from_step_to_step_and_stops_at_the_last(page):
         page.goto(f"/trace?step={start}")
         for number in range(steps):
             page.locator(".stepper .equation .katex").first.wait_for()
-            settled(page)
+            wait_until_settled(page)
             expect(page.locator("[data-testid=stMain] .katex-error")).to_have_count(0)
             if number < steps - 1:
                 before = page.url
@@ -202,7 +202,7 @@ def test_a_saved_run_comes_back(page, tmp_path):
     download.value.save_as(path := tmp_path / "cat.safetensors")
     give(page, path.read_bytes(), "cat.safetensors")
     page.get_by_text("Saved run: cat.safetensors").wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert page.get_by_role("heading", name=answer).is_visible()
     quiet(page)
 
@@ -220,6 +220,6 @@ def test_nothing_sticks_out_of_a_phone(page, name):
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto("/" if name == "Overview" else f"/{name.lower()}")
     page.get_by_role("heading", level=1).wait_for()
-    settled(page)
+    wait_until_settled(page)
     until(page, FIT, 8)
     quiet(page)

@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import tracer
-from tests.app.browser.test_browser import SLOW, quiet, settled
+from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
 from tests.app.browser.test_browser_models import choose as choose_model
 from tests.app.browser.test_browser_models import go
 
@@ -47,7 +47,7 @@ def test_nothing_of_a_tower_is_left_when_the_other_is_drawn(page):
 def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
     page.goto("/attention?model=transformer")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("radio", name="linear").focus()
     page.keyboard.press("Tab")
     assert page.locator(".equations button").evaluate("button => button.matches(':focus-visible')")
@@ -67,7 +67,7 @@ def test_the_matrix_is_used_with_keys_and_its_focus_is_seen(page):
 def test_a_row_of_the_matrix_is_pinned_by_a_click_and_its_axes_are_named(page):
     page.goto("/attention?model=transformer")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert page.locator(".axis").all_inner_texts() == ["query (row)", "key (column)"]
     grid, lead = page.locator(".grid"), page.locator(".lead")
 
@@ -94,7 +94,7 @@ def test_a_row_of_the_matrix_is_pinned_by_a_click_and_its_axes_are_named(page):
 def test_numbers_of_a_colour_bar_stand_at_their_places(page):
     page.goto("/attention?model=transformer")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("radio", name="linear").check()
     bar = page.locator(".tokens .gradient").bounding_box()
     for place, tick in list(enumerate(page.locator(".tokens .ticks span").all()))[1:-1]:
@@ -106,7 +106,7 @@ def test_numbers_of_a_colour_bar_stand_at_their_places(page):
 def test_rollout_is_named_and_uses_all_blocks(page):
     page.goto("/attention?model=nanogpt")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     blocks, share = page.get_by_role("group", name="Block"), page.locator(".tokens .share")
     assert share.inner_text().startswith("Attention weight")
     page.get_by_role("radio", name="rollout").check()
@@ -140,7 +140,7 @@ def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(pag
     page.goto("/attention?model=mae")
     lead, legend = page.locator(".lead"), page.locator(".covered span")
     lead.wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.mouse.move(0, 0)
     heat = np.array(page.locator("canvas.heat").evaluate(PIXELS)).reshape(64, 4)
     cover = np.array(page.locator("canvas.cover").evaluate(PIXELS)).reshape(64, 4)
@@ -182,7 +182,7 @@ def test_keys_and_numbers_skip_hidden_patches(page):
     page.goto("/attention?model=mae")
     lead, column = page.locator(".lead"), page.get_by_role("spinbutton", name="Column")
     lead.wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.mouse.move(0, 0)
     row = next(r for r in range(8) if {8 * r + c in visible for c in range(8)} == {True, False})
     seen = [c for c in range(8) if 8 * row + c in visible]
@@ -208,7 +208,7 @@ def test_the_decoder_marks_its_mask_tokens(page):
     page.goto("/attention?model=mae")
     page.get_by_role("radio", name="decoder").click()
     page.get_by_text("a mask token, one learned vector, stands for each").wait_for()
-    settled(page)
+    wait_until_settled(page)
     token, lead = page.get_by_role("spinbutton", name="Token"), page.locator(".lead")
     assert page.locator(".photo .stroke").count() == 64 - len(visible)
     for patch in (min(visible), min(set(range(64)) - visible)):
@@ -222,7 +222,7 @@ def test_the_decoder_marks_its_mask_tokens(page):
 def test_rollout_over_one_block_says_so(page):
     page.goto("/attention?model=transformer")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("radio", name="rollout").check()
     assert (
         page.locator(".lead").inner_text() == "By rollout over the one block: what arrives at 16: 'e' comes most from:"
@@ -235,7 +235,7 @@ def test_the_bars_under_the_weights_are_seen_in_both_themes(page, scheme):
     page.emulate_media(color_scheme=scheme)
     page.goto("/attention?model=nanogpt")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     item = np.asarray(Image.open(BytesIO(page.locator(".top li").last.screenshot())).convert("RGB"))
     bar, track = item[-3, 20], item[-3, -20]
     lighter, darker = sorted((luminance(bar), luminance(track)), reverse=True)
@@ -256,7 +256,7 @@ def test_the_rule_from_patch_to_pixels_is_that_of_the_patch_that_was_cut(page):
     page.goto("/attention?model=vit&query=38")
     rule, pixels = page.locator(".rule"), page.locator(".pixels")
     rule.wait_for()
-    settled(page)
+    wait_until_settled(page)
     for key in ("", "ArrowDown", "ArrowRight"):
         if key:
             page.locator(".photo").press(key)

@@ -3,7 +3,7 @@
 import pytest
 
 import tracer
-from tests.app.browser.test_browser import SLOW, quiet, settled, until
+from tests.app.browser.test_browser import SLOW, quiet, until, wait_until_settled
 
 pytestmark = pytest.mark.browser
 LINE = "block3.attention.weights"
@@ -24,7 +24,7 @@ def test_the_first_difference_is_open_and_the_steps_follow_the_keys(page, vit):
     page.set_default_timeout(SLOW)
     page.goto(f"/compare?beside=change&line={LINE}&other=drop_heads(1)")
     page.locator(".comparison .equation .katex").first.wait_for()
-    settled(page)
+    wait_until_settled(page)
     model = vit
     comparison = tracer.compare(model.trace(), model.trace(change={LINE: "drop_heads(1)"}))
     rows = list(comparison.rows)

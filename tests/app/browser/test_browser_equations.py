@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import streamlit
 
-from tests.support.model_equations import printed
+from tests.support.model_equations import printed_equations
 
 pytestmark = pytest.mark.browser
 SCRIPTS = Path(streamlit.__file__).parent / "static" / "static" / "js"
@@ -26,7 +26,7 @@ RENDER = """async ([script, equations]) => {
 
 
 @pytest.fixture
-def refused(browser):
+def find_refused(browser):
     """Function of equations: those that KaTeX refuses."""
     context = browser.new_context()
     page = context.new_page()
@@ -45,10 +45,10 @@ def refused(browser):
     context.close()
 
 
-def test_every_equation_is_drawn(refused):
-    assert [f"{printed()[latex]}: {latex}" for latex in refused(printed())] == []
+def test_every_equation_is_drawn(find_refused):
+    assert [f"{printed_equations()[latex]}: {latex}" for latex in find_refused(printed_equations())] == []
 
 
-def test_what_is_no_latex_is_refused(refused):
+def test_what_is_no_latex_is_refused(find_refused):
     wrong = [r"\mathbf{X}^{(0)}^2", r"\frac{a}{b", r"\unheard{x}"]
-    assert refused([*wrong, r"\mathbf{X}^{(0)}"]) == wrong
+    assert find_refused([*wrong, r"\mathbf{X}^{(0)}"]) == wrong

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import FILM, SLOW, quiet, settled, until
+from tests.app.browser.test_browser import FILM, SLOW, quiet, until, wait_until_settled
 
 pytestmark = pytest.mark.browser
 MOST = 1_800_000
@@ -30,7 +30,7 @@ def test_the_first_load_is_small_and_asks_for_no_chart(fresh):
     before = early.bounding_box()
     fresh.locator(".film[data-beat='12']").wait_for()
     early.wait_for(state="detached")
-    settled(fresh)
+    wait_until_settled(fresh)
     stage = fresh.locator(".film .stage").bounding_box()
     photo = fresh.evaluate(f"{FILM}.film.place().photo")
     after = {"x": stage["x"] + photo["x"], "y": stage["y"] + photo["y"], "width": photo["w"], "height": photo["h"]}

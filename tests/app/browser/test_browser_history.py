@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import SLOW, give, go, jpeg, quiet, settled
+from tests.app.browser.test_browser import SLOW, give, go, jpeg, quiet, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +19,7 @@ def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
     place = f"?{given}" if given else ""
     page.goto(f"/{place}")
     page.get_by_text("What this run proves").wait_for()
-    settled(page)
+    wait_until_settled(page)
     moves = {
         ("link", "Trace"): f"/trace{place}",
         ("button", "Next"): f"/trace{place}{'&' if given else '?'}step=embedding",
@@ -29,37 +29,37 @@ def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
     for (role, name), address in moves.items():
         page.get_by_role(role, name=name, exact=role == "link").click()
         page.wait_for_url(f"**{address}")
-        settled(page)
+        wait_until_settled(page)
         seen.append(page.url)
     assert page.evaluate("history.length") == before + len(moves)
     for address in reversed(seen[:-1]):
         page.evaluate("history.back()")
         page.wait_for_url(address)
-        settled(page)
+        wait_until_settled(page)
     page.get_by_text("What this run proves").wait_for()
     quiet(page)
 
 
 def test_back_and_forward_bring_model_text_and_photo_back(page):
     go(page, "Attention")
-    settled(page)
+    wait_until_settled(page)
     model, text = page.get_by_role("combobox", name="Model"), page.get_by_role("textbox", name="Your text")
     give(page, jpeg(), "mine.jpg")
     page.wait_for_url("**/attention?file=mine.jpg")
-    settled(page)
+    wait_until_settled(page)
     model.fill("nanogpt")
     page.keyboard.press("Enter")
     page.wait_for_url("**/attention?model=nanogpt")
-    settled(page)
+    wait_until_settled(page)
     text.fill("To be")
     page.keyboard.press("Control+Enter")
     page.wait_for_url("**text=To+be")
-    settled(page)
+    wait_until_settled(page)
 
     def went(direction: str, address: str) -> None:
         page.evaluate(f"history.{direction}()")
         page.wait_for_url(f"**/attention{address}")
-        settled(page)
+        wait_until_settled(page)
 
     went("back", "?model=nanogpt")
     expect(text).to_have_value("")
@@ -76,7 +76,7 @@ def test_back_and_forward_bring_model_text_and_photo_back(page):
     model.fill("torchvision:vit_b_16")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Load it").wait_for()
-    settled(page)
+    wait_until_settled(page)
     went("back", "?model=nanogpt&text=To+be")
     expect(page.get_by_role("button", name="Load it")).to_have_count(0)
     expect(text).to_have_value("To be")
@@ -87,17 +87,17 @@ def test_back_and_forward_bring_model_text_and_photo_back(page):
 def test_another_model_on_the_page_of_steps_makes_one_entry(page):
     page.goto("/trace?step=position")
     page.get_by_role("heading", name="Add positions").wait_for()
-    settled(page)
+    wait_until_settled(page)
     before = page.evaluate("history.length")
     page.get_by_role("combobox", name="Model", exact=True).fill("segmenter")
     page.keyboard.press("Enter")
     page.wait_for_url("**/trace?model=segmenter")
     page.get_by_role("link", name="Mask").click()
     page.wait_for_url("**/mask?model=segmenter")
-    settled(page)
+    wait_until_settled(page)
     assert page.evaluate("history.length") == before + 2
     for address in ("**/trace?model=segmenter", "**/trace?step=position"):
         page.evaluate("history.back()")
         page.wait_for_url(address)
-        settled(page)
+        wait_until_settled(page)
     page.get_by_role("heading", name="Add positions").wait_for()

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from pages.state import page_registry
-from tests.app.browser.test_browser import FILM, SLOW, give, jpeg, quiet, settled, until
+from tests.app.browser.test_browser import FILM, SLOW, give, jpeg, quiet, until, wait_until_settled
 from tests.support.sweeping import cases
 
 pytestmark = pytest.mark.browser
@@ -25,10 +25,10 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
-def opened(page, address: str) -> None:
+def open_address(page, address: str) -> None:
     page.goto(f"/{address}")
     page.locator("[data-testid=stMain] h1").wait_for()
-    settled(page)
+    wait_until_settled(page)
 
 
 def walk(page, key: str) -> list[int]:
@@ -45,7 +45,7 @@ def walk(page, key: str) -> list[int]:
 
 @pytest.mark.parametrize("address", cases([*ADDRESSES, "?model=nanogpt"], ("",)))
 def test_tab_goes_through_a_page_and_back(page, address):
-    opened(page, address)
+    open_address(page, address)
     forward = walk(page, "Tab")
     deadline = time.monotonic() + SLOW / 1000
     while len(forward) <= 20 and time.monotonic() < deadline:  # parts of the page were still to be drawn
@@ -74,7 +74,7 @@ def place(page, patch: int) -> tuple[float, float]:
 
 
 def test_keys_of_the_browser_and_the_page_work_after_a_click_on_the_photo(page):
-    opened(page, "")
+    open_address(page, "")
     point = page.locator(".film .point")
     point.wait_for()
     page.evaluate("addEventListener('keydown', (event) => (window.prevented = event.defaultPrevented))")
@@ -98,7 +98,7 @@ def test_keys_of_the_browser_and_the_page_work_after_a_click_on_the_photo(page):
 
 @pytest.mark.sweep
 def test_pointing_at_the_film_changes_the_query_for_as_long_as_one_points(page):
-    opened(page, "")
+    open_address(page, "")
     point, before = page.locator(".film .point"), page.url
     point.wait_for()
     first = point.inner_text()
@@ -118,7 +118,7 @@ def test_pointing_at_the_film_changes_the_query_for_as_long_as_one_points(page):
 
 
 def test_pointing_at_the_photo_changes_the_query_for_as_long_as_one_points(page):
-    opened(page, "attention")
+    open_address(page, "attention")
     photo, lead, before = page.locator(".photo"), page.locator(".lead"), page.url
     photo.wait_for()
     first = lead.inner_text()
@@ -148,13 +148,13 @@ def test_pointing_at_the_photo_changes_the_query_for_as_long_as_one_points(page)
 
 @pytest.mark.sweep
 def test_a_pin_is_of_its_input(page):
-    opened(page, "?query=20")
+    open_address(page, "?query=20")
     page.locator(".film .point", has_text="Row 3, column 4 looks").wait_for()
     give(page, jpeg(), "mine.jpg")
     page.wait_for_url("**/?file=mine.jpg")
     page.get_by_text("Your photo: mine.jpg").wait_for()
     page.locator(".film .point", has_text="CLS looks most at").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("link", name="Attention").click()
     page.wait_for_url("**/attention**")  # the Overview has the same words
     page.locator(".lead", has_text="CLS attends most to").wait_for()

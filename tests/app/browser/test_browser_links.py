@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import SLOW, give, jpeg, quiet, settled
+from tests.app.browser.test_browser import SLOW, give, jpeg, quiet, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +18,7 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     page.goto("/attention")
     lead = page.locator(".lead")
     lead.wait_for()
-    settled(page)
+    wait_until_settled(page)
     seen = [lead.inner_text()]
     for name, number in (("Block", "2"), ("Head", "3")):
         page.get_by_role("group", name=name, exact=True).get_by_role("radio", name=number, exact=True).check()
@@ -34,7 +34,7 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     page.get_by_role("link", name="Attention").click()
     page.wait_for_url(address)
     lead.wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert lead.inner_text() == seen[3]
     page.evaluate("history.go(-2)")
     page.wait_for_url(address)
@@ -42,7 +42,7 @@ def test_block_head_and_query_are_in_the_address_and_back_walks_through_them(pag
     for said in reversed(seen[:3]):
         page.evaluate("history.back()")
         page.locator(".lead", has_text=said).wait_for()
-        settled(page)
+        wait_until_settled(page)
     assert page.url.endswith("/attention")
     page.goto(address)
     page.locator(".lead", has_text=seen[3]).wait_for()
@@ -54,7 +54,7 @@ def test_a_query_that_is_told_after_the_next_page_was_asked_for_is_there_on_the_
     page.goto("/attention")
     lead = page.locator(".lead")
     lead.wait_for()
-    settled(page)
+    wait_until_settled(page)
     late = []
     page.route("**/position", lambda route: late.append(route))
     page.locator(".photo").press("ArrowRight")
@@ -62,7 +62,7 @@ def test_a_query_that_is_told_after_the_next_page_was_asked_for_is_there_on_the_
     said, address = lead.inner_text(), page.url
     page.get_by_role("link", name="Trace").click()  # at once
     page.get_by_role("heading", name="Step by step").wait_for()
-    settled(page)
+    wait_until_settled(page)
     with page.expect_response("**/position"):
         for request in late:
             request.continue_()
@@ -76,21 +76,21 @@ def test_a_query_that_is_told_after_the_next_page_was_asked_for_is_there_on_the_
 def test_mask_query_and_zoom_are_in_the_address_and_back_undoes_them(page):
     page.goto("/mask?model=nanogpt&mask=bidirectional&query=3")
     page.get_by_text("The mask is bidirectional").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("heading", name="The row of 4:").wait_for()
     page.locator(".cells").press("ArrowDown")
     page.wait_for_url("**query=4*")
     page.get_by_role("heading", name="The row of 5:").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.evaluate("history.back()")
     page.get_by_role("heading", name="The row of 4:").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("link", name="Operations").click()
     page.wait_for_url("**/operations?model=nanogpt&mask=bidirectional")
     page.get_by_role("radio", name="steps").click()
     page.wait_for_url("**zoom=steps")
     page.get_by_role("button", name="Open it on the page Trace").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.evaluate("history.back()")
     page.get_by_role("heading", name="the model itself").wait_for()
     quiet(page)
@@ -102,7 +102,7 @@ def test_a_link_is_copied_with_its_code_and_a_private_photo_is_not_in_it(page, b
     page.locator(".stepper .equation .katex").first.wait_for()
     give(page, jpeg(), "mine.jpg")
     page.wait_for_url("**file=mine.jpg*")
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Link").click()
     page.get_by_role("img", name="QR code of this link").wait_for()
     page.get_by_text("does not contain your photo").wait_for()
@@ -122,7 +122,7 @@ def test_a_link_is_copied_with_its_code_and_a_private_photo_is_not_in_it(page, b
 def test_what_is_on_a_page_is_saved_as_pictures_tables_and_equations(page):
     page.goto("/trace?step=block1.attention.scores")
     page.locator(".stepper .equation .katex").first.wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Save", exact=True).click()
     for name, begins in (
         ("SVG: The tensor", b"<svg "),
@@ -153,7 +153,7 @@ def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     page.goto("/operations?zoom=ops")
     status, flop = page.locator(".operations [role=status]"), page.get_by_role("columnheader", name="FLOP")
     status.filter(has_text="333 ops").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="block2", exact=True).click()
     page.wait_for_url("**open=ops*")
     page.get_by_role("searchbox", name="Filter").press_sequentially("softmax")
@@ -172,7 +172,7 @@ def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     expect(rows).to_have_count(6)
     page.goto(address)  # as whoever is handed the link
     flop.and_(page.locator("[aria-sort=descending]")).wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert status.inner_text().startswith("6 of 333 ops")
     page.get_by_role("searchbox", name="Filter").fill("")
     status.filter(has_text="333 ops").wait_for()
@@ -189,12 +189,12 @@ def test_filter_folds_and_order_are_in_the_address_and_back_undoes_them(page):
     page.get_by_text("This page has no sort 'ops_77', expected one from ops_0 to ops_-").wait_for()
     page.goto("/operations")
     page.locator(".operations tbody").wait_for()
-    settled(page)
+    wait_until_settled(page)
     before = rows.count()
     page.get_by_role("button", name="block2", exact=True).click()
     page.wait_for_url("**/operations?module=*&open=modules_*")
     page.get_by_role("heading", name="block2: Block").wait_for()
-    settled(page)
+    wait_until_settled(page)
     unfolded = rows.count()
     page.get_by_role("button", name="block2", exact=True).click()
     page.wait_for_url(lambda url: "open=" not in url)
@@ -215,7 +215,7 @@ def test_the_tab_of_the_overview_is_in_its_address_and_back_undoes_it(page):
     tab.click()
     page.wait_for_url("**tab=What+the+model+sees")
     page.locator("svg.patches").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.evaluate("history.back()")
     page.get_by_role("tab", name="The full path", selected=True).wait_for()
     page.goto("/?query=99&tab=What+the+model+sees")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 import tracer
-from tests.app.browser.test_browser import FIT, SLOW, quiet, settled
+from tests.app.browser.test_browser import FIT, SLOW, quiet, wait_until_settled
 from tracer.lessons.writing import sampling
 
 pytestmark = pytest.mark.browser
@@ -27,7 +27,7 @@ def test_the_text_is_coloured_and_the_gradient_drawn(page):
     page.goto("/loss?model=nanogpt&text=To be")
     letters = page.locator(".loss-text span")
     letters.first.wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert letters.all_inner_texts() == ["T", "o", " ", "b", "e"] and letters.first.get_attribute("class") == "unasked"
     assert "−log p = " in letters.nth(1).get_attribute("title")
     expect(letters.nth(1)).to_have_css("background-color", re.compile(r"rgba\(201, 116, 29, "))
@@ -48,7 +48,7 @@ def test_settings_reshape_the_bars_as_python_does_and_a_token_drops_into_the_tex
     page.goto("/writing?model=nanogpt&text=To be")
     shares = page.locator(".next-token .share")
     expect(shares).to_have_count(12)
-    settled(page)
+    wait_until_settled(page)
     logits = tracer.load("nanogpt").trace(text="To be", prove=False).output[0, -1].numpy()
     order = np.argsort(-logits, kind="stable")[:12]
     for temperature, k, p in ((1, 65, 1), (0.5, 65, 1), (1.5, 7, 1), (0.8, 40, 0.6), (0, 65, 1)):
@@ -67,7 +67,7 @@ def test_settings_reshape_the_bars_as_python_does_and_a_token_drops_into_the_tex
     mark = page.locator(".text-so-far mark")
     expect(mark).to_have_text(likeliest)
     page.get_by_text("6 tokens. The next one").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Take the last token back").click()
     page.get_by_text("5 tokens. The next one").wait_for()
     assert page.evaluate(FIT)

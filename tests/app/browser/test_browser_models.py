@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import FIT, SLOW, go, quiet, settled, until
+from tests.app.browser.test_browser import FIT, SLOW, go, quiet, until, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -20,7 +20,7 @@ def choose(page, model: str) -> None:
     box = page.get_by_test_id("stSelectbox").get_by_role("combobox")
     box.fill(model)
     page.get_by_role("option", name=model, exact=True).click()
-    settled(page)
+    wait_until_settled(page)
 
 
 def test_a_text_goes_in_and_the_next_character_comes_out(page):
@@ -49,7 +49,7 @@ def test_a_scene_goes_in_and_its_caption_comes_out(page):
     before = lit.locator("rect[stroke]").bounding_box()
     page.get_by_role("radio", name="blue₉").click()
     page.get_by_text("In the row that predicts “blue”").wait_for()
-    settled(page)
+    wait_until_settled(page)
     after, picture = lit.locator("rect[stroke]").bounding_box(), lit.bounding_box()
     assert after["x"] > before["x"] + picture["width"] / 8  # from the circle on the left to the square on the right
     quiet(page)
@@ -63,7 +63,7 @@ def test_what_it_wrote_leads_to_the_step_that_wrote_it(page):
     third = page.get_by_role("radio", name="₃", exact=False).first
     third.click()
     page.get_by_text("character 3 of 24").wait_for()
-    settled(page)
+    wait_until_settled(page)
     text = page.get_by_role("textbox", name="Your text").input_value()
     assert text.startswith("ROMEO:\nMy heart is full of l") and len(text) == 30
     page.get_by_role("link", name="Mask").click()
@@ -94,7 +94,7 @@ def test_the_mask_is_drawn_and_both_proofs_agree(page):
     page.get_by_text("No output that the mask closes off changed").or_(
         page.get_by_text("The mask predicts exactly these positions.")
     ).first.wait_for()
-    settled(page)
+    wait_until_settled(page)
     row = page.get_by_role("heading", name="The row of").inner_text()
     query = page.get_by_role("slider", name="Query")
     query.focus()
@@ -159,7 +159,7 @@ def test_the_matrix_of_a_text_is_readable_and_says_what_is_closed(page):
 def test_no_block_or_head_is_out_of_sight(page):
     page.goto("/attention?model=nanogpt")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     for width in (1400, 390):
         page.set_viewport_size({"width": width, "height": 900})
         until(page, f"window.innerWidth === {width} && {FIT}")
@@ -173,7 +173,7 @@ def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto("/mask?model=vit-text")
     page.get_by_role("heading", name="A second proof").wait_for()
-    settled(page)
+    wait_until_settled(page)
     picture = page.locator(".mask .cells").bounding_box()
     assert abs(picture["width"] - picture["height"]) < 2 and picture["width"] > 200
     title = page.get_by_text("key: who is attended to").bounding_box()

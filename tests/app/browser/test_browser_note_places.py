@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from pages.state import page_registry
-from tests.app.browser.test_browser import SLOW, quiet, settled
+from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
 from tracer.lessons.notes.lookup import BOTH_PATHS, LEGEND
 from tracer.lessons.notes.statements import rows, sections
 from tracer.utils.note_titles import TITLES
@@ -98,7 +98,7 @@ class Seen(NamedTuple):
     model: str
 
 
-def visited(page, place: Place) -> Seen:
+def visit(page, place: Place) -> Seen:
     page.goto(f"/{place.link.removeprefix('./')}")
     model = place.of.get("model", "")
     if ":" in model:
@@ -107,7 +107,7 @@ def visited(page, place: Place) -> Seen:
         load.wait_for(state="detached")
     page.get_by_test_id("stMain").get_by_role("heading").first.wait_for()
     page.locator(READY[place.page]).first.wait_for()
-    settled(page)
+    wait_until_settled(page)
     return read(page, place)
 
 
@@ -118,13 +118,13 @@ def read(page, place: Place) -> Seen:
         found = page.evaluate(STEPS)
     if place.primitives:
         page.get_by_role("heading", name="Its primitives").wait_for()
-        settled(page)
+        wait_until_settled(page)
         found = dict(enumerate(page.locator(".operations tbody tr.row").all_inner_texts()))
     elif place.page == "operations":
         for level in dict.fromkeys((place.at["zoom"], *(("modules", "primitives") if ":" in model else ()))):
             page.get_by_test_id("stButtonGroup").get_by_text(level, exact=True).click()
             page.locator(".operations [role=status]").filter(has_text=level).wait_for()
-            settled(page)
+            wait_until_settled(page)
             page.get_by_role("checkbox", name="Fold by module").set_checked(False)
             found |= page.locator(".operations tbody tr.row").evaluate_all(ROWS)
         if ":" in model:
@@ -204,7 +204,7 @@ def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
     page.set_default_timeout(SLOW)
     page.goto(f"/notes?note={note}")
     page.locator(".st-key-statements blockquote").nth(len(rows(note)) - 1).wait_for()
-    settled(page)
+    wait_until_settled(page)
     cards = page.evaluate(READ_STATEMENTS)
     assert len(cards) == len(rows(note))
     lines = [(number, line) for number, (_, *told) in enumerate(cards, 1) for line in told]
@@ -214,7 +214,7 @@ def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
         if few and first.setdefault(place.page, place.visit) != place.visit:
             continue
         if place.visit not in READINGS:
-            READINGS[place.visit] = visited(page, place)
+            READINGS[place.visit] = visit(page, place)
         if not is_seen(line, place, READINGS[place.visit]):
             missing.append(f"{number}: {' '.join(line['text'].split())} ({line['link']})")
     assert not missing, "\n".join(missing)
@@ -230,7 +230,7 @@ def test_a_note_keeps_its_place_while_a_model_loads(page):
     page.get_by_role("button", name="Load it").click()
     own = [row for row in rows("003") if row.section == sections("003")[2]]
     page.locator(".st-key-statements blockquote").nth(len(own) - 1).wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert {"note=003", "section=3", "model=torchvision:squeezenet1_1"} <= set(page.url.partition("?")[2].split("&"))
     assert page.locator(".st-key-statements h2").all_inner_texts() == [own[0].section]
     lines = [

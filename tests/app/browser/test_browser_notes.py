@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.app.browser.test_browser import SLOW, quiet, settled, until
+from tests.app.browser.test_browser import SLOW, quiet, until, wait_until_settled
 from tracer.lessons.notes.statements import rows, sections
 
 pytestmark = pytest.mark.browser
@@ -38,7 +38,7 @@ def test_every_statement_of_a_note_is_on_the_page_with_a_verdict_and_a_link(page
     last.click()
     page.wait_for_url(f"**/{address.removeprefix('./')}*")
     page.get_by_test_id("stMain").locator("h1").filter(has_not_text="Fact-checking").wait_for()
-    settled(page)
+    wait_until_settled(page)
     model = address.partition("model=")[2].partition("&")[0]
     assert page.get_by_test_id("stSidebar").get_by_role("combobox").first.input_value() == model
     page.evaluate("history.back()")
@@ -46,7 +46,7 @@ def test_every_statement_of_a_note_is_on_the_page_with_a_verdict_and_a_link(page
     folded.nth(len(sections("004")) - 2).wait_for()
     assert folded.count() == len(sections("004")) - 1
     until(page, "document.querySelector('[data-testid=stMain]').scrollTop > 1000")
-    settled(page)
+    wait_until_settled(page)
     assert abs(last.bounding_box()["y"] - top) < 3
     assert page.evaluate("window.own") and len(page.context.pages) == tabs and page.url.endswith("/notes?note=004")
     page.locator(".verdicts a").first.click()

@@ -7,7 +7,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the server inherits it
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import FIT, SLOW, quiet, settled, until
+from tests.app.browser.test_browser import FIT, SLOW, quiet, until, wait_until_settled
 from tests.support.sweeping import cases
 
 pytestmark = pytest.mark.browser
@@ -24,13 +24,13 @@ def operations(page) -> None:
     page.get_by_role("link", name="Operations").click()
     page.get_by_role("heading", name="Every operation that ran").wait_for()
     page.locator(".operations table").wait_for()
-    settled(page)
+    wait_until_settled(page)
 
 
 def zoom(page, level: str) -> None:
     page.get_by_test_id("stButtonGroup").get_by_text(level, exact=True).click()
     page.locator(".operations [role=status]").filter(has_text=level).wait_for()
-    settled(page)
+    wait_until_settled(page)
 
 
 def rows(page) -> int:
@@ -47,7 +47,7 @@ def test_modules_unfold_down_to_their_calls(page):
     page.get_by_role("button", name="attention", exact=True).click()
     page.get_by_role("heading", name="block1.attention: Attention").wait_for()
     page.get_by_text("The forward hooks and the recorded operations agree").wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert rows(page) == 18 and page.locator(".operations tr.chosen").count() == 1
     page.get_by_role("searchbox", name="Filter").fill("block2")
     page.get_by_text("of 76 modules; the one below is not among them").wait_for()
@@ -90,7 +90,7 @@ def test_a_row_opens_below_and_leads_to_its_step(page):
     page.get_by_role("searchbox", name="Filter").fill("block1 softmax")
     page.locator(".operations tbody tr.row button").press("Enter")
     page.get_by_role("heading", name="_softmax").wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert "op=" in page.url
     expect(page.locator(".operations tr.chosen")).to_have_count(1)
     assert page.locator(".operations [role=status]").inner_text() == "1 of 333 ops"

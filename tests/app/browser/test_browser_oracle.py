@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import SLOW, quiet, until
 from tests.support import oracle
-from tests.support.oracle import CELLS, close, draw, number, numbers, opened, read, run, says, unpack, value
+from tests.support.oracle import CELLS, close, draw, number, numbers, open_address, read, run, says, unpack, value
 from tracer.inputs.samples import samples
 
 pytestmark = pytest.mark.browser
@@ -99,13 +99,13 @@ def check_heat(canvas, matrix: np.ndarray, seed: int) -> None:
 
 def test_trace_says_and_draws_each_step_of_a_block(page):
     trace = run("vit")
-    opened(page, "trace?step=block2.norm1", ".stepper .equation .katex")
+    open_address(page, "trace?step=block2.norm1", ".stepper .equation .katex")
     first = next(i for i, step in enumerate(trace.steps) if step.id == "block2.norm1")
     for step in trace.steps[first : first + 14]:
         until(page, f"location.search.includes('step={step.id}')")
         check_step(page, trace, step, ())
         page.keyboard.press("ArrowRight")
-    opened(page, "trace?step=block1.attention.weights&index=0.2", ".stepper .equation .katex")
+    open_address(page, "trace?step=block1.attention.weights&index=0.2", ".stepper .equation .katex")
     check_step(page, trace, trace.step("block1.attention.weights"), (2,))
     quiet(page)
 
@@ -113,7 +113,7 @@ def test_trace_says_and_draws_each_step_of_a_block(page):
 @pytest.mark.sweep
 def test_terms_of_scores_add_up_on_the_scale_that_is_said(page):
     trace = run("transformer")
-    opened(page, "trace?model=transformer&step=block1.attention.scores&index=0.1", ".stepper .maps canvas")
+    open_address(page, "trace?model=transformer&step=block1.attention.scores&index=0.1", ".stepper .maps canvas")
     scores = value(trace, "block1.attention.scores")[0, 1].numpy()
     said = page.locator(".terms .status").inner_text()
     low, high = re.search(r"from (\S+) to (\S+)\.", said).groups()
@@ -196,7 +196,7 @@ def check_photo(screenshot: bytes, photo: Image.Image) -> None:
 
 def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
     weights = value(run("vit"), "block2.attention.weights")[0].numpy()
-    opened(page, "attention?block=2&head=3", ".lead")
+    open_address(page, "attention?block=2&head=3", ".lead")
     photo, heat = page.locator(".photo"), page.locator("canvas.heat")
     page.locator(".numbers summary").click()
     page.locator(".numbers tbody tr").nth(64).wait_for()
@@ -244,7 +244,7 @@ def test_the_matrix_from_token_to_token_is_that_of_the_head(page):
     trace = run("nanogpt")
     weights = value(trace, "block2.attention.weights")[0, 1].numpy()
     is_open = np.isfinite(value(trace, "mask").numpy())
-    opened(page, "attention?model=nanogpt&block=2&head=1&scale=linear", ".lead")
+    open_address(page, "attention?model=nanogpt&block=2&head=1&scale=linear", ".lead")
     picture = read(
         page.locator(".grid canvas"), draw(CELLS, weights.shape, 2), [".cell", ".lead"], ".gradient", ".bar .ticks"
     )
@@ -298,7 +298,7 @@ def test_the_mask_and_the_row_of_each_head_are_those_that_ran(page):
     before = (queries @ keys.transpose(-1, -2) / queries.shape[-1] ** 0.5).numpy()
     mask = value(trace, "mask").numpy()
     is_open, words = np.isfinite(mask), names(trace)
-    opened(page, "mask?model=nanogpt&query=14&head=2", ".mask .row-of svg path")
+    open_address(page, "mask?model=nanogpt&query=14&head=2", ".mask .row-of svg path")
     picture = read(page.locator(".cells canvas"), draw(CELLS, mask.shape, 3), [".cell"])
     blue = picture.pixels[0, 0]
     assert ((picture.pixels == blue).all(-1) == is_open).all()
@@ -366,7 +366,7 @@ def test_overview_shows_the_answer_the_steps_and_the_map_of_the_run(page):
     shares = torch.as_tensor(trace.output).double().softmax(-1)[0].numpy()
     weights = value(trace, "block6.attention.weights")[0].mean(0).numpy()
     page.emulate_media(reduced_motion="reduce")
-    opened(page, "", ".film .bar.first")
+    open_address(page, "", ".film .bar.first")
     page.locator(".pipeline [data-step=logits]").wait_for(state="attached")
     bars = page.locator(".film .bar").evaluate_all(
         """all => all.map((bar) => {
@@ -409,7 +409,7 @@ def test_overview_colours_a_text_by_what_its_tokens_get(page):
     """The words on the stage and the line below it, for tokens chosen with the keyboard."""
     weights = value(run("nanogpt"), "block4.attention.weights")[0].mean(0).numpy()
     page.emulate_media(reduced_motion="reduce")
-    opened(page, "?model=nanogpt", ".film .token")
+    open_address(page, "?model=nanogpt", ".film .token")
     for query in (27, 9, 14):
         page.locator(".film .token").select_option(str(query))
         row = page.locator(".film").evaluate("film => [...film.film.eye.rowAt(0)]")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import tracer
-from tests.app.browser.test_browser import SLOW, quiet, settled
+from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
 from tests.support import oracle
-from tests.support.oracle import CELLS, close, draw, number, numbers, opened, plots, read, run, says, value
+from tests.support.oracle import CELLS, close, draw, number, numbers, open_address, plots, read, run, says, value
 from tracer.lessons.loss.training_step import training_step
 
 pytestmark = pytest.mark.browser
@@ -29,7 +29,7 @@ def test_learned_positions_are_as_alike_as_is_said(page):
     )
     patches = torch.nn.functional.normalize(table.reshape(65, 128)[1:], dim=-1)
     cosines = (patches @ patches.T).numpy()
-    opened(page, "positions?kind=sinusoidal&patch=9", ".likeness .status")
+    open_address(page, "positions?kind=sinusoidal&patch=9", ".likeness .status")
     said = page.locator(".likeness .status")
     for patch in (9, 36, 63):
         page.locator(".likeness .every canvas").click(position=spot(page.locator(".likeness .every canvas"), patch))
@@ -64,9 +64,9 @@ def spot(canvas, patch: int) -> dict[str, float]:
 
 @pytest.mark.sweep
 def test_panels_of_positions_hold_what_their_titles_say(page):
-    opened(page, "positions?kind=sinusoidal", ".panels figure canvas")
+    open_address(page, "positions?kind=sinusoidal", ".panels figure canvas")
     page.locator(".panels figure", has_text="How much each token").wait_for()
-    settled(page)
+    wait_until_settled(page)
     drawn, read_out = {}, {}
     for number_of, figure in enumerate(page.locator(".panels figure").all()):
         canvas, title = figure.locator("canvas"), figure.locator("figcaption").inner_text()
@@ -111,7 +111,7 @@ def check_penalty(page) -> None:
     """Check the curves of ALiBi: each head takes its own slope times the distance off one score, wherever a pair is."""
     page.get_by_test_id("stButtonGroup").get_by_text("ALiBi", exact=True).click()
     page.get_by_text("A penalty grows with the distance").wait_for()
-    settled(page)
+    wait_until_settled(page)
     (band, *lines), *_ = plots(page)
     assert [line["name"] for line in lines] == [f"head {head}" for head in range(1, 5)]
     for head, place in draw(CELLS, (4, 31), 7):
@@ -130,7 +130,7 @@ def test_the_loss_of_each_token_is_its_colour_its_title_and_in_the_mean(page):
     (ids,) = model.inputs()
     logits = torch.as_tensor(trace.output).double()
     losses = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none").numpy()
-    opened(page, "loss?model=nanogpt", ".loss-text span")
+    open_address(page, "loss?model=nanogpt", ".loss-text span")
     letters = page.locator(".loss-text span").evaluate_all(
         "all => all.map((one) => [one.textContent, one.title, getComputedStyle(one).backgroundColor])"
     )
@@ -202,7 +202,7 @@ def shapes(text: str, sizes: dict[str, int]) -> list[list[int]]:
 @pytest.mark.sweep
 def test_every_operation_stands_in_the_table_with_its_shapes_and_its_cost(page):
     trace = run("vit")
-    opened(page, "operations?zoom=ops&fold=off", ".operations tbody tr")
+    open_address(page, "operations?zoom=ops&fold=off", ".operations tbody tr")
     heads = page.locator(".operations thead th").all_inner_texts()
     rows = page.locator(".operations tbody tr").evaluate_all(
         "rows => rows.map((row) => [...row.cells].map((cell) => cell.innerText.trim().split(/\\n+/)))"
@@ -222,7 +222,7 @@ def test_every_operation_stands_in_the_table_with_its_shapes_and_its_cost(page):
 @pytest.mark.sweep
 def test_the_curves_of_sizes_go_through_the_run(page):
     trace = run("vit")
-    opened(page, "sizes", ".js-plotly-plot .legend, .js-plotly-plot .scatterlayer")
+    open_address(page, "sizes", ".js-plotly-plot .legend, .js-plotly-plot .scatterlayer")
     parts = {
         "Q, K, V and output projections": r"attention\.(query|key|value|output|projection)",
         "QKᵀ": r"attention\.scores", "Weighted sum of values": r"attention\.context",
@@ -295,7 +295,7 @@ def check_tooltips(page, sizes: dict[str, int]) -> None:
 @pytest.mark.sweep
 def test_pieces_and_ids_of_tokens_spell_the_sentence(page):
     sentence = "My lord, the naïve 🍕 ate."
-    opened(page, f"tokens?sentence={sentence}", ".cut .pieces")
+    open_address(page, f"tokens?sentence={sentence}", ".cut .pieces")
     cuts = page.locator(".cut").evaluate_all(
         """cuts => cuts.map((cut) => [cut.querySelector("strong").textContent,
           [...cut.querySelectorAll(".facts span")].map((one) => one.textContent),
@@ -320,7 +320,7 @@ def test_pieces_and_ids_of_tokens_spell_the_sentence(page):
 
 @pytest.mark.sweep
 def test_the_marks_of_the_notes_are_those_of_their_cards(page):
-    opened(page, "notes", ".verdicts i")
+    open_address(page, "notes", ".verdicts i")
     counts = {
         name: page.locator(f".verdicts li.{name} b").all_inner_texts()
         for name in ("holds", "sense", "not", "elsewhere")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.app.browser.test_browser import SLOW, quiet, settled
-from tests.support.oracle import CELLS, draw, number, opened, plots, run, value
+from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
+from tests.support.oracle import CELLS, draw, number, open_address, plots, run, value
 from tracer.lessons.tokenization import video
 
 pytestmark = pytest.mark.browser
@@ -48,7 +48,7 @@ def drawing(page, selector: str) -> dict:
 
 @pytest.mark.sweep
 def test_the_spectrogram_and_the_codes_are_those_of_the_sound_that_is_heard(page):
-    opened(page, "tokens?kind=sound&token=21", "audio")
+    open_address(page, "tokens?kind=sound&token=21", "audio")
     page.locator(".js-plotly-plot .hm").nth(2).wait_for(state="attached")
     with wave.open(BytesIO(page.request.get(page.locator("audio").get_attribute("src")).body())) as file:
         rate, samples = file.getframerate(), np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768
@@ -84,8 +84,8 @@ def test_the_spectrogram_and_the_codes_are_those_of_the_sound_that_is_heard(page
 
 @pytest.mark.sweep
 def test_the_video_is_cut_to_the_tokens_that_ran(page):
-    opened(page, "tokens?kind=video&token=41&tau=2", "svg[aria-label*='patch 42 is framed']")
-    settled(page)
+    open_address(page, "tokens?kind=video&token=41&tau=2", "svg[aria-label*='patch 42 is framed']")
+    wait_until_settled(page)
     sheets = {"patch": (1, video.frames()), "tubelet": (2, video.tubelets(2))}
     for what, (depth, trace) in sheets.items():
         tokens = value(trace, "tokens.layout")[0].numpy().reshape(-1, depth, 16, 16, 3)
@@ -122,7 +122,7 @@ def middle(frame: np.ndarray, channel: int) -> float:
 
 
 def test_what_the_model_sees_is_what_entered_it(page):
-    opened(page, "?tab=What+the+model+sees", "svg.patches text >> nth=63")
+    open_address(page, "?tab=What+the+model+sees", "svg.patches text >> nth=63")
     patches = value(run("vit"), "patches")[0].numpy().reshape(64, 4, 4, 3)
     shown, over = drawing(page, "svg.patches"), drawing(page, "svg.photo-grid")
     sheet, photo = picture(shown["images"][0]), picture(over["images"][0])

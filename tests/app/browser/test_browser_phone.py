@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.browser.test_browser import FILM, FIT, SLOW, jpeg, settled, until
+from tests.app.browser.test_browser import FILM, FIT, SLOW, jpeg, until, wait_until_settled
 from tests.support.sweeping import cases
 from tracer import models
 
@@ -20,7 +20,7 @@ def phone(page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/")
     page.get_by_text("What this run proves").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="More").click()
     page.locator(f"{SIDEBAR}[data-collapsed=false]").wait_for()
     page.locator("body[data-phone=ready]").wait_for(state="attached")
@@ -28,7 +28,7 @@ def phone(page):
     return page
 
 
-def folded(page) -> None:
+def wait_for_folded_sidebar(page) -> None:
     page.locator(f"{SIDEBAR}[data-collapsed=true]").wait_for(state="attached")
 
 
@@ -55,7 +55,7 @@ def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/" if model == "vit" else f"/?model={model}")
     page.get_by_text("What this run proves").wait_for()
-    settled(page)
+    wait_until_settled(page)
     bar = page.get_by_role("navigation", name="Pages and input")
     bar.get_by_role("link").first.wait_for()
     page.locator(".film[data-beat]").wait_for()
@@ -84,7 +84,7 @@ def test_ones_own_photo_is_two_taps_away(page):
         name = f"{'own' if place.get_by_role('link').count() else 'mine'}.jpg"
         asked.value.set_files({"name": name, "mimeType": "image/jpeg", "buffer": jpeg()})
         page.get_by_text(f"Your photo: {name}").wait_for(state="attached")
-        settled(page)
+        wait_until_settled(page)
     wide, high = page.evaluate(f"{FILM}.film.film.photo.whole")
     assert abs(wide / high - 1.5) < 0.02
 
@@ -93,7 +93,7 @@ def test_ones_own_photo_is_two_taps_away(page):
 def test_a_question_folds_the_sidebar_and_stands_above_the_page(phone):
     name_model(phone, "hf:bert")
     phone.get_by_role("button", name="Load it").wait_for()
-    folded(phone)
+    wait_for_folded_sidebar(phone)
     assert phone.get_by_role("button", name="Load it").bounding_box()["y"] < 844
     assert "model=hf" in phone.url and "bert" in phone.url
 
@@ -103,7 +103,7 @@ def test_a_refusal_folds_the_sidebar_and_stands_above_the_page(phone):
     name_model(phone, "vitt")
     said = phone.get_by_role("alert").filter(has_text="did you mean 'vit'")
     said.wait_for()
-    folded(phone)
+    wait_for_folded_sidebar(phone)
     assert said.bounding_box()["y"] < 300
     assert clear(phone, said)
 
@@ -121,7 +121,7 @@ def test_what_is_said_above_a_page_lies_clear_of_the_bar(page, width):
     refusal = page.get_by_role("alert").filter(has_text="contains '^'")
     refusal.wait_for()
     page.get_by_role("heading", name="Step by step").wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert clear(page, refusal)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.app.browser.test_browser import SLOW, give, go, quiet, settled
+from tests.app.browser.test_browser import SLOW, give, go, quiet, wait_until_settled
 from tracer.figures.attention.lit_photo import AMBER, GREY, STRENGTH
 from tracer.inputs.images import centre_crop
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, Trace
@@ -27,7 +27,7 @@ def test_pointing_at_a_patch_redraws_without_the_server(page):
     go(page, "Attention")
     heat = page.locator("canvas.heat")
     heat.wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.wait_for_timeout(500)
     box = heat.bounding_box()
     sent.clear()
@@ -50,7 +50,7 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
         page.get_by_role("button", name="Pin this query"),
     )
     heat.wait_for()
-    settled(page)
+    wait_until_settled(page)
     box = heat.bounding_box()
 
     def at(row: int, column: int) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def test_a_patch_is_lit_by_its_weight_over_a_sketch_and_the_photo_is_one_choice_
     largest weights."""
     page.goto("/attention?model=vit-text")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.mouse.move(0, 0)
     token = page.get_by_role("spinbutton", name="Token")
     token.fill("37")
@@ -225,7 +225,7 @@ def test_the_overlay_lies_on_its_pixels(page, tmp_path):
     go(page, "Attention")
     give(page, path.read_bytes(), "hand.safetensors")
     page.get_by_text("Saved run: hand.safetensors").wait_for()
-    settled(page)
+    wait_until_settled(page)
     photo, heat = page.locator(".photo").bounding_box(), page.locator("canvas.heat").bounding_box()
     scale = photo["width"] / 200
     assert photo["height"] == pytest.approx(80 * scale, abs=1)

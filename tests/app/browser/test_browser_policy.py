@@ -3,7 +3,7 @@
 import pytest
 
 from pages.state import page_registry
-from tests.app.browser.test_browser import SLOW, quiet, settled, until
+from tests.app.browser.test_browser import SLOW, quiet, until, wait_until_settled
 
 pytestmark = pytest.mark.browser
 _FOUND = page_registry.find_pages()
@@ -21,7 +21,7 @@ def test_no_page_violates_the_policy_or_asks_another_host(page, names):
     for name in names:
         page.goto(f"/{name}")
         page.get_by_test_id("stHeading").first.wait_for()
-        settled(page)
+        wait_until_settled(page)
         page.wait_for_load_state("networkidle")
         assert page.evaluate("violations") == []
         quiet(page)
@@ -31,7 +31,7 @@ def test_a_script_that_was_smuggled_in_does_not_run(page):
     page.set_default_timeout(SLOW)
     page.add_init_script(WATCH)
     page.goto("/")
-    settled(page)
+    wait_until_settled(page)
     page.evaluate("""() => {
         const script = document.createElement('script');
         script.textContent = 'window.smuggled = true';

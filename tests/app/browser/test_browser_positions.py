@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.browser.test_browser import FIT, SLOW, quiet, settled, until
+from tests.app.browser.test_browser import FIT, SLOW, quiet, until, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -13,7 +13,7 @@ def test_cells_are_read_and_a_patch_is_chosen_in_the_browser(page):
     page.goto("/positions?kind=rotary&patch=9")
     said = page.locator(".likeness .status")
     said.wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert said.inner_text().startswith("The patch in row 2, column 2 is most like the one in ")
     assert page.evaluate(FIT)
     point = page.get_by_text("The score, with the same token at every position, depends on").bounding_box()

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from pages.state import page_registry
-from tests.app.browser.test_browser import FIT, SLOW, quiet, settled, until
+from tests.app.browser.test_browser import FIT, SLOW, quiet, until, wait_until_settled
 from tests.support.sweeping import cases
 from tracer import models
 
@@ -54,16 +54,16 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
-def opened(page, address: str) -> None:
+def open_address(page, address: str) -> None:
     page.goto(f"/{address}")
     page.get_by_role("button", name="Save this run").wait_for(state="attached")
-    settled(page)
+    wait_until_settled(page)
 
 
 @pytest.mark.sweep
 def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
     page.set_viewport_size({"width": 1024, "height": 768})
-    opened(page, "trace?step=block1.attention.scores")
+    open_address(page, "trace?step=block1.attention.scores")
     title = page.locator(".stepper .title")
     page.keyboard.press("p")
     page.get_by_test_id("stSidebar").wait_for(state="hidden")
@@ -114,7 +114,7 @@ def test_a_step_is_presented_on_one_screen_and_next_stands_still(page):
 )
 def test_equation_shape_and_picture_are_presented_on_one_screen(page, address, parts):
     page.set_viewport_size({"width": 1024, "height": 768})
-    opened(page, address)
+    open_address(page, address)
     page.keyboard.press("p")
     page.get_by_test_id("stSidebar").wait_for(state="hidden")
     until(page, "!document.querySelector('#first')")
@@ -144,7 +144,7 @@ def test_equation_shape_and_picture_are_presented_on_one_screen(page, address, p
 @pytest.mark.parametrize("address", cases(PAGES, ("attention",)))
 def test_paper_has_no_controls_and_cuts_nothing(page, address):
     page.emulate_media(color_scheme="dark")
-    opened(page, address)
+    open_address(page, address)
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     for name in CONTROLS:
@@ -166,7 +166,7 @@ def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(pag
     page.get_by_text("The same data as a table").click()
     grid, rows = page.get_by_test_id("stDataFrame"), page.locator("[class*=st-key-paper] tbody tr")
     grid.wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert rows.count() == 60 and not rows.first.is_visible()
     page.emulate_media(media="print")
     assert rows.first.is_visible() and rows.last.is_visible() and not grid.is_visible()
@@ -176,7 +176,7 @@ def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(pag
     folded = (page.get_by_role("heading", name="Its primitives"), page.get_by_text("The same data as tables"))
     for one in folded:
         one.wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.emulate_media(media="print")
     for one in folded:
         one.wait_for(state="hidden")
@@ -218,7 +218,7 @@ FIND_CHOSEN_CONTROLS = """() => {
 def test_forced_colours_leave_bars_swatches_and_what_is_chosen(page, address, marks):
     page.goto(f"/{address}")
     page.locator("[data-testid=stMain] h1").wait_for()
-    settled(page)
+    wait_until_settled(page)
     if marks:
         page.locator(marks).first.wait_for()
     before = page.evaluate(MARKS)
@@ -254,7 +254,7 @@ def test_axe_finds_nothing_serious(page, scheme, model, addresses):
     for address in addresses:
         page.goto(f"/{address}{'&' if '?' in address else '?'}model={model}")
         page.locator("[data-testid=stMain] h1").wait_for()
-        settled(page)
+        wait_until_settled(page)
         for look in range(8):  # widgets get their names
             if not (found := axe(page) + page.evaluate(FIND_SMALL_TARGETS)):
                 break
@@ -264,7 +264,7 @@ def test_axe_finds_nothing_serious(page, scheme, model, addresses):
 
 @pytest.mark.sweep
 def test_another_run_and_another_page_are_said_to_who_sees_neither(page):
-    opened(page, "")
+    open_address(page, "")
     assert page.title() == "Tensor tracer"
     said = page.locator(".st-key-spoken [role=status]")
     said.filter(has_text="vit has run on horse. The answer: horse, ").wait_for(state="attached")

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import FIT, SLOW, quiet, settled
+from tests.app.browser.test_browser import FIT, SLOW, quiet, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -15,7 +15,7 @@ def test_pieces_join_as_merges_go_on_and_the_address_has_it(page):
     page.goto("/tokens?sentence=My lord 🍕&merges=1&way=bytes")
     chosen = page.locator(".cut.chosen")
     chosen.get_by_text("n = 12", exact=True).wait_for()
-    settled(page)
+    wait_until_settled(page)
     pairs = page.locator(".cut", has_text="Byte-level BPE")
     pairs.get_by_text("n = 12", exact=True).wait_for()
     page.get_by_role("slider", name="Merges").press("Home")
@@ -27,7 +27,7 @@ def test_pieces_join_as_merges_go_on_and_the_address_has_it(page):
     page.get_by_label("Your sentence").fill("lord lord")
     page.get_by_label("Your sentence").press("Enter")
     pairs.get_by_text("n = 3", exact=True).wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert "sentence=lord+lord" in page.url and "merges=744" in page.url and "way=bytes" in page.url
     assert page.evaluate(FIT)
     quiet(page)
@@ -40,6 +40,6 @@ def test_video_sound_and_points_are_drawn_on_a_phone(page):
     for kind, picture in {"video": "svg .strip", "sound": "audio", "points": ".js-plotly-plot canvas"}.items():
         page.goto(f"/tokens?kind={kind}")
         page.locator(picture).first.wait_for()
-        settled(page)
+        wait_until_settled(page)
         assert page.evaluate(FIT)
     quiet(page)

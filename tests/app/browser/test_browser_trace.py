@@ -10,8 +10,8 @@ import torch
 from playwright.sync_api import expect
 
 import tracer
-from tests.app.browser.test_browser import FIT, SLOW, give, jpeg, quiet, settled, until
-from tests.security.test_bounded_files import written
+from tests.app.browser.test_browser import FIT, SLOW, give, jpeg, quiet, until, wait_until_settled
+from tests.security.test_bounded_files import encode_trace
 from tests.support.handmade import sample
 from tests.support.sweeping import cases
 
@@ -36,10 +36,10 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
-def opened(page, address: str = "/trace") -> None:
+def open_trace(page, address: str = "/trace") -> None:
     page.goto(address)
     page.locator(".stepper .equation .katex").first.wait_for()
-    settled(page)
+    wait_until_settled(page)
 
 
 def test_stepping_shows_the_record_and_sends_no_message(page, plain):
@@ -47,7 +47,7 @@ def test_stepping_shows_the_record_and_sends_no_message(page, plain):
     frames = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda _: frames.append("sent")))
     page.on("websocket", lambda socket: socket.on("framereceived", lambda _: frames.append("received")))
-    opened(page, "/trace?step=patches")
+    open_trace(page, "/trace?step=patches")
     until(page, PROOF_DONE)  # nothing else comes by itself
     trace = plain
     buttons = [page.get_by_role("button", name=name).bounding_box() for name in ("Previous", "Next")]
@@ -87,7 +87,7 @@ def test_stepping_shows_the_record_and_sends_no_message(page, plain):
 
 @pytest.mark.sweep
 def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
-    opened(page)
+    open_trace(page)
     for name in ("Embed", "CLS in front", "Add positions"):
         page.keyboard.press("ArrowRight")
         page.get_by_role("heading", name=name).wait_for()
@@ -97,18 +97,18 @@ def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
     page.wait_for_url("**/trace?step=position")
     title = page.get_by_role("heading", name="Add positions")
     title.wait_for()
-    settled(page)
+    wait_until_settled(page)
     before = page.evaluate("history.length")
     give(page, jpeg(), "mine.jpg")
     page.wait_for_url("**/trace?file=mine.jpg&step=position")
-    settled(page)
+    wait_until_settled(page)
     assert title.is_visible() and page.evaluate("history.length") == before + 1
     page.keyboard.press("ArrowLeft")
     page.wait_for_url("**/trace?file=mine.jpg&step=*sequence*")
     page.get_by_role("combobox", name="Model", exact=True).fill("segmenter")
     page.keyboard.press("Enter")
     page.wait_for_url("**/trace?model=segmenter*")
-    settled(page)
+    wait_until_settled(page)
     expect(page.locator(".stepper .count")).not_to_have_text(re.compile(f"of {len(tracer.load('vit').trace().steps)}$"))
     expect(page.locator("[data-stale=true]")).to_have_count(0)
     quiet(page)
@@ -117,7 +117,7 @@ def test_the_place_is_kept_on_the_way_to_other_pages_photos_and_models(page):
 @pytest.mark.parametrize(("width", "height"), cases(((1024, 768), (390, 844)), ((390, 844),)))
 def test_equation_shape_and_picture_fit_without_scrolling(page, width, height):
     page.set_viewport_size({"width": width, "height": height})
-    opened(page, "/trace?step=block1.attention.scores")
+    open_trace(page, "/trace?step=block1.attention.scores")
     for part in (".equation", ".sizes", ".cells", ".ticks.columns"):
         box = page.locator(f".stepper {part}").bounding_box()
         assert box["y"] >= 60 and box["y"] + box["height"] <= height, part
@@ -129,7 +129,7 @@ def test_equation_shape_and_picture_fit_without_scrolling(page, width, height):
 @pytest.mark.parametrize("width", cases((1400, 1024, 390), (1024,)))
 def test_a_long_equation_fits_its_line_or_shows_that_it_goes_on(page, width):
     page.set_viewport_size({"width": width, "height": 800})
-    opened(page, "/trace?model=llama")
+    open_trace(page, "/trace?model=llama")
     line = page.locator(".stepper .equation > div")
     until(page, "document.fonts.status === 'loaded'")
     page.wait_for_timeout(200)
@@ -147,7 +147,7 @@ def test_a_long_equation_fits_its_line_or_shows_that_it_goes_on(page, width):
 @pytest.mark.sweep
 def test_the_list_of_steps_ends_above_the_operations(page):
     page.set_viewport_size({"width": 1280, "height": 800})
-    opened(page, "/trace?step=block1.attention.weights")
+    open_trace(page, "/trace?step=block1.attention.weights")
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, main.scrollHeight)")
     page.wait_for_timeout(100)
     heading, side = page.locator(".stepper .covered").bounding_box(), page.locator(".stepper .listing").bounding_box()
@@ -163,10 +163,10 @@ def test_what_does_not_fit_is_fetched_when_it_is_looked_at(page):
         replace(step, id=f"s{i}", title=f"Number {i}", symbol=f"b_{{{i}}}", layer=i // 8, ops=()) for i in range(24)
     )
     ops = tuple(replace(op, step=None) for op in sample().ops)
-    opened(page)
-    give(page, written(sample(steps=steps, ops=ops, values={**sample().values, "big": big})), "large.safetensors")
+    open_trace(page)
+    give(page, encode_trace(sample(steps=steps, ops=ops, values={**sample().values, "big": big})), "large.safetensors")
     page.get_by_text("Saved run: large.safetensors").wait_for()
-    settled(page)
+    wait_until_settled(page)
     search = page.get_by_role("searchbox", name="Find a step")
     search.fill("Number 22")
     page.locator(".stepper .list button").click()
@@ -187,16 +187,16 @@ def test_formulas_and_drawings_of_a_strangers_run_are_no_markup(page):
     step = replace(
         step, latex=bad, symbol=r"\mathrm{<i>}", title="<b>no</b>", why="![x](/none.png) <u>x</u>", product=operands
     )
-    opened(page)
-    give(page, written(sample(steps=(step, sample().steps[1]))), "bad.safetensors")
+    open_trace(page)
+    give(page, encode_trace(sample(steps=(step, sample().steps[1]))), "bad.safetensors")
     page.get_by_role("heading", name="<b>no</b>").wait_for()
-    settled(page)
+    wait_until_settled(page)
     expect(page.locator(":is(.stepper, svg.product) :is(a, b, u, img, image, script, foreignObject)")).to_have_count(0)
     assert "<u>x</u>" in page.locator(".stepper .why").inner_text()
     quiet(page)
 
 
-def pointed(page, down: float, across: float) -> str:
+def point_at_cell(page, down: float, across: float) -> str:
     """What is said of the cell at these shares of the heatmap, which is drawn anew once its line was checked."""
     cells, read = page.locator("canvas.cells").first, page.locator(".stepper .read")
     deadline = time.monotonic() + SLOW / 1000
@@ -211,11 +211,11 @@ def pointed(page, down: float, across: float) -> str:
 
 
 def test_a_cell_that_is_the_mean_of_a_box_says_so(page):
-    opened(page, "/trace?model=vit-note&step=embedding")
+    open_trace(page, "/trace?model=vit-note&step=embedding")
     trace = tracer.load("vit-note").trace()
     patches = trace.value(trace.step("embedding"))[0].double()  # 196 × 768, of which 2 features are a cell
     for down, across in ((0.3, 0.4), (0.61, 0.2), (0.75, 0.77), (0.1, 0.95)):
-        said = pointed(page, down, across)
+        said = point_at_cell(page, down, across)
         found = re.fullmatch(r"mean of patch (\d+), feature (\d+) to (\d+): about (−?[\d.]+)", said)
         assert found, said
         row, first, last = (int(found[group]) - 1 for group in (1, 2, 3))  # on screen they count from 1
@@ -228,7 +228,7 @@ def test_a_cell_that_is_the_mean_of_a_box_says_so(page):
 @pytest.mark.sweep
 def test_an_open_page_shows_on_how_many_other_runs_a_line_holds(page):
     """The check goes on in the background: it comes to the page by itself, without a message of the visitor's."""
-    opened(page, "/trace?step=block1.attention.scores")
+    open_trace(page, "/trace?step=block1.attention.scores")
     verdict = page.locator(".stepper .verdict")
     until(page, PROOF_DONE)
     assert verdict.get_attribute("data-verdict") == "proven"

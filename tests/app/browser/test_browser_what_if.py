@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.app.browser.test_browser import SLOW, quiet, settled
+from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
 
 pytestmark = pytest.mark.browser
 
@@ -19,19 +19,19 @@ def patience(page) -> None:
 def test_the_head_that_is_on_screen_is_switched_off_and_on_again(page):
     page.goto("/attention")
     page.locator(".lead").wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("group", name="Block").get_by_role("radio", name="3").check()
     page.get_by_role("group", name="Head").get_by_role("radio", name="2").check()
     top = page.locator(".photo").bounding_box()["y"]
     page.get_by_role("button", name="What if?").click()
     head = page.get_by_role("button", name="Head 2 off")
     head.wait_for()
-    settled(page)
+    wait_until_settled(page)
     assert page.locator(".photo").bounding_box()["y"] == top  # the panel lies over the page and moves nothing
     head.click()
     chip = page.get_by_role("button", name="Block 3: head 2 off")
     chip.wait_for()
-    settled(page)
+    wait_until_settled(page)
     page.locator(".lead", has_text="attends to nothing: every weight of this row is 0").wait_for()
     address = parse_qs(urlsplit(page.url).query)
     assert address["change"] == ["block3.attention.weights=drop_heads(1)"]
@@ -39,7 +39,7 @@ def test_the_head_that_is_on_screen_is_switched_off_and_on_again(page):
     page.keyboard.press("Escape")
     chip.click()
     chip.wait_for(state="detached")
-    settled(page)
+    wait_until_settled(page)
     page.locator(".lead", has_text="attends most to:").wait_for()
     assert "change" not in parse_qs(urlsplit(page.url).query)
     quiet(page)
@@ -49,7 +49,7 @@ def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
     page.goto("/")
     begin = page.get_by_role("button", name="Hide patches")
     begin.wait_for()
-    settled(page)
+    wait_until_settled(page)
     begin.click()
     layer, told = page.locator(".targets"), page.locator(".painted")
     box = layer.bounding_box()
@@ -57,17 +57,17 @@ def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
     def move(row: int, column: int) -> None:
         page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8)
 
-    def hidden(change: str | None) -> None:
+    def wait_for_change(change: str | None) -> None:
         """Wait until the run of that change is on screen, and said."""
         told.filter(has_text="The answer" if change else "Drag over the photo").wait_for()
-        settled(page)
+        wait_until_settled(page)
         assert parse_qs(urlsplit(page.url).query).get("change") == (change and [change])
 
     move(2, 2)
     page.mouse.down()
     move(2, 5)  # at once: the patches between are hidden, too
     page.mouse.up()
-    hidden("image=hide(18,19,20,21,mean)")
+    wait_for_change("image=hide(18,19,20,21,mean)")
     assert layer.bounding_box() == box  # what is painted on stays where it is
     assert page.get_by_text(re.compile("[↑↓]")).count()
     first = page.get_by_role("button", name="patch 1, row 1, column 1")
@@ -77,12 +77,12 @@ def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
     page.keyboard.press("Space")
     assert page.get_by_role("button", name="patch 10, row 2, column 2", pressed=True).count() == 1
     told.filter(has_text="5 of 64 patches are hidden").wait_for()
-    hidden("image=hide(9,18,19,20,21,mean)")
+    wait_for_change("image=hide(9,18,19,20,21,mean)")
     page.go_back()
     told.filter(has_text="4 of 64 patches are hidden").wait_for()
-    hidden("image=hide(18,19,20,21,mean)")
+    wait_for_change("image=hide(18,19,20,21,mean)")
     page.get_by_role("button", name="Show all").click()
-    hidden(None)
+    wait_for_change(None)
     page.get_by_role("button", name="Undo", exact=True).click()
-    hidden("image=hide(18,19,20,21,mean)")
+    wait_for_change("image=hide(18,19,20,21,mean)")
     quiet(page)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tracer
-from tests.app.test_models_in_app import chosen
+from tests.app.test_models_in_app import open_model
 from tracer.attention.head_effects import head_effects
 from tracer.figures.attention.head_grid import Measure, grid, with_sign
 from tracer.models.shared.lens_answers import lens_answers
@@ -19,7 +19,7 @@ def markup(at, name: str) -> str:
 
 
 def test_every_head_has_a_cell_with_its_effect():
-    at = chosen("vit", "pages/attention.py")
+    at = open_model("vit", "pages/attention.py")
     model = tracer.load("vit")
     effects = head_effects(model, model.inputs(), model.trace(prove=False))
     cells = re.findall(r"Block (\d), head (\d): ([^ ]+) points", markup(at, "heads"))
@@ -33,7 +33,7 @@ def test_every_head_has_a_cell_with_its_effect():
 
 @pytest.mark.parametrize("measure", ["entropy", "distance", "special"])
 def test_other_measures_are_a_choice(measure):
-    at = chosen("vit", "pages/attention.py")
+    at = open_model("vit", "pages/attention.py")
     at.segmented_control(key="place measure").set_value(measure).run()
     assert not at.exception and at.query_params["measure"] == measure
     unit = {"entropy": "nats", "distance": "patch widths", "special": "%"}[measure]
@@ -53,7 +53,7 @@ def test_the_answer_forms_as_the_lens_reads_it(name):
     model = tracer.load(name)
     trace = model.trace()
     found = lens_answers(model, model.inputs(), trace)
-    at = chosen(name)
+    at = open_model(name)
     last = found.answers[-1]
     assert last.probability == pytest.approx(max(trace.result["probabilities"]), rel=1e-4)
     (said,) = [text.value for text in at.markdown if text.value.startswith("The run’s answer, ")]

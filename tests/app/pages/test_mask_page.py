@@ -9,8 +9,8 @@ from streamlit.testing.v1 import AppTest
 import tracer.attention.masks
 from pages.jobs import run_cache
 from pages.sections.attention import mask_controls
-from tests.app.test_app import text, visited
-from tests.app.test_models_in_app import chosen
+from tests.app.test_app import text, visit
+from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import masks
@@ -24,7 +24,7 @@ def verdicts(at: AppTest) -> list[str]:
     return [element.value for element in at.success]
 
 
-def packed(at: AppTest) -> dict:
+def mask_header(at: AppTest) -> dict:
     """Header of what the page sent of its mask."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "mask"]
     data = data[4 + int.from_bytes(data[:4], "little") :]  # below the facts of the visitor
@@ -40,7 +40,7 @@ def subheaders(at: AppTest) -> list[str]:
     [("nanogpt", "causal", CLOSED_SENTENCE), ("vit-text", "causal", CLOSED_SENTENCE), ("vit", "none", OPEN_SENTENCE)],
 )
 def test_the_mask_page_names_the_mask_and_both_proofs_agree(model, kind, said):
-    at = chosen(model, "pages/mask.py")
+    at = open_model(model, "pages/mask.py")
     assert subheaders(at)[0] == f"The mask of this run: {kind}"
     assert verdicts(at) == [said]
 
@@ -50,7 +50,7 @@ TOWERS = ("clip", "image", "none"), ("clip", "text", "causal"), ("mae", "encoder
 
 @pytest.mark.parametrize(("model", "tower", "kind"), cases(TOWERS, (TOWERS[1], TOWERS[3])))
 def test_both_proofs_agree_on_each_tower(model, tower, kind):
-    at = chosen(model, "pages/mask.py")
+    at = open_model(model, "pages/mask.py")
     at.segmented_control[0].set_value(tower).run()
     assert not at.exception and subheaders(at)[0] == f"The mask of this run: {kind}"
     assert verdicts(at) == [CLOSED_SENTENCE if kind == "causal" else OPEN_SENTENCE]
@@ -58,7 +58,7 @@ def test_both_proofs_agree_on_each_tower(model, tower, kind):
 
 
 def test_a_patch_that_the_encoder_never_saw_moves_nothing():
-    at = chosen("mae", "pages/mask.py")
+    at = open_model("mae", "pages/mask.py")
     at.segmented_control[0].set_value("decoder").run()
     seen = set(at.session_state["visitor"].run().result["visible"])
     at.main.select_slider[0].set_value(next(patch for patch in range(64) if patch not in seen)).run()
@@ -67,12 +67,14 @@ def test_a_patch_that_the_encoder_never_saw_moves_nothing():
 
 
 def test_no_verdict_speaks_of_a_mask_where_no_pair_is_closed():
-    (said,) = verdicts(chosen("transformer", "pages/mask.py"))  # its weights are so sharp that some tokens stand still
+    (said,) = verdicts(
+        open_model("transformer", "pages/mask.py")
+    )  # its weights are so sharp that some tokens stand still
     assert "the mask" not in said and said.startswith("Nothing is masked. Tokens 4 to 5")
 
 
 def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
-    at = chosen("transformer", "pages/mask.py")
+    at = open_model("transformer", "pages/mask.py")
     trace, token = at.session_state["visitor"].run(), at.main.select_slider[0].value
     model, (said,) = models.load("transformer"), verdicts(at)
     still = sorted(set(range(16)) - set(masks.influence(model, model.inputs(), token).leaving))
@@ -80,7 +82,7 @@ def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
     assert f"at most {scientific(float(weights[:, still, token].max()))} of their attention" in said
     assert said.endswith("In float32, 1 plus that number is 1.")
     monkeypatch.setattr(tracer.attention.masks, "largest_share", lambda *a, **k: 1e-6)  # enough to be seen
-    (said,) = verdicts(chosen("transformer", "pages/mask.py"))
+    (said,) = verdicts(open_model("transformer", "pages/mask.py"))
     assert said.endswith("could change too, but did not.")
 
 
@@ -104,7 +106,7 @@ def test_why_tokens_stood_still_is_measured_in_the_run(monkeypatch):
     ],
 )
 def test_what_tokens_see_beside_training_is_counted(model, mask, given, said):
-    at = chosen(model, "pages/mask.py")
+    at = open_model(model, "pages/mask.py")
     if given:
         at.text_area[0].set_value(given).run()
     if mask:
@@ -122,7 +124,7 @@ def test_masks_are_compared_on_the_tokens_that_both_have():
 
 
 def test_the_notice_claims_no_other_answer():
-    at = chosen("transformer", "pages/mask.py")
+    at = open_model("transformer", "pages/mask.py")
     at.text_area[0].set_value("a" * 16).run()
     before = at.session_state["visitor"].run().result["tokens"]
     at.segmented_control[0].set_value("causal").run()
@@ -134,18 +136,18 @@ def test_the_notice_claims_no_other_answer():
 
 
 def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
-    at = chosen("nanogpt", "pages/mask.py")
+    at = open_model("nanogpt", "pages/mask.py")
     off = masks.rows(at.session_state["visitor"].run()).off
     said = f"the sum of a row differs from 1 by at most {scientific(off)}, and"
-    assert 0 < off < 1e-6 and said in packed(at)["kept"]["0"]
+    assert 0 < off < 1e-6 and said in mask_header(at)["kept"]["0"]
     monkeypatch.setattr(masks, "rows", lambda *a, **k: masks.RowSums(0.25, 0.5))
     at.text_area[0].set_value("A text that no other test draws").run()  # what is drawn stays in the cache
-    said = packed(at)["kept"]["0"]
+    said = mask_header(at)["kept"]["0"]
     assert "differs from 1 by at most 2.5 × 10⁻¹, and the largest weight of a closed key is 5.0 × 10⁻¹." in said
 
 
 def test_another_mask_is_chosen_and_proven_too():
-    at = chosen("vit-text", "pages/mask.py")
+    at = open_model("vit-text", "pages/mask.py")
     at.segmented_control[0].set_value("prefix").run()
     assert not at.exception
     assert subheaders(at)[0] == "The mask of this run: prefix"
@@ -156,7 +158,7 @@ def test_another_mask_is_chosen_and_proven_too():
 
 @pytest.mark.parametrize("model", cases(("nanogpt", "transformer", "vit-text"), ("transformer", "vit-text")))
 def test_what_each_mask_changes_is_said_of_this_input(model):
-    at = chosen(model, "pages/mask.py")
+    at = open_model(model, "pages/mask.py")
     table = next(frame.value for frame in at.table if "what the model answers" in frame.value)
     masks = list(models.spec_of(model).options["mask"])
     assert list(table["mask"]) == masks == at.segmented_control[0].options
@@ -168,12 +170,12 @@ def test_what_each_mask_changes_is_said_of_this_input(model):
 
 
 def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
-    at = chosen("vit", "pages/mask.py")
+    at = open_model("vit", "pages/mask.py")
     assert "every token may attend to every token" in at.info[0].value and "closed key" not in text(at)
     assert "By segment" not in subheaders(at)
-    closed = chosen("nanogpt", "pages/mask.py")
-    assert not closed.info and packed(closed)["kept"]["0"].endswith("the largest weight of a closed key is 0.")
-    assert packed(closed)["alt"].startswith("Mask (causal) of ") and not packed(at)["always"]
+    closed = open_model("nanogpt", "pages/mask.py")
+    assert not closed.info and mask_header(closed)["kept"]["0"].endswith("the largest weight of a closed key is 0.")
+    assert mask_header(closed)["alt"].startswith("Mask (causal) of ") and not mask_header(at)["always"]
 
 
 @pytest.mark.parametrize(
@@ -186,18 +188,18 @@ def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
 )
 def test_a_causal_mask_that_leaves_cls_only_itself_is_told(change, said):
     assert f"CLS is the first token, so this mask leaves it only {said}" in text(
-        visited("mask", model="vit", change=change)
+        visit("mask", model="vit", change=change)
     )
 
 
 def test_what_text_needs_a_mask_for_is_told_of_patches_without_one_and_of_nothing_else():
-    at = visited("mask", model="vit")
+    at = visit("mask", model="vit")
     assert "must not see the word that it predicts" in text(at) and "leaves it only itself" not in text(at)
-    assert "must not see the word that it predicts" not in text(visited("mask", model="nanogpt"))
+    assert "must not see the word that it predicts" not in text(visit("mask", model="nanogpt"))
 
 
 def test_a_mask_that_a_change_does_not_fit_says_so_in_its_row():
-    at = visited("mask", model="nanogpt", change="block1.attention.scores=bidirectional()")
+    at = visit("mask", model="nanogpt", change="block1.attention.scores=bidirectional()")
     assert subheaders(at)[0] == "The mask of this run: bidirectional"
     table = next(table.value for table in at.table if "mask" in table.value.columns)
     causal, bidirectional = table.to_dict("records")
@@ -207,7 +209,7 @@ def test_a_mask_that_a_change_does_not_fit_says_so_in_its_row():
 
 
 def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
-    at = chosen("clip", "pages/mask.py")
+    at = open_model("clip", "pages/mask.py")
     assert at.info[0].value == "This tower has no mask: every token may attend to every token."
     at.segmented_control[0].set_value("text").run()
     assert not at.info
@@ -215,7 +217,7 @@ def test_a_tower_without_a_mask_is_not_taken_for_the_whole_model():
 
 
 def test_a_model_without_a_mask_leads_to_one_that_has_one():
-    at = chosen("vit", "pages/mask.py")
+    at = open_model("vit", "pages/mask.py")
     assert at.info[0].value.startswith("This model has no mask")
     next(button for button in at.main.button if button.label == "See a causal mask: choose nanogpt").click().run()
     assert not at.info and not at.exception and subheaders(at)[0] == "The mask of this run: causal"
@@ -223,26 +225,26 @@ def test_a_model_without_a_mask_leads_to_one_that_has_one():
 
 @pytest.mark.parametrize("mask", ["causal", "bidirectional"])
 def test_the_mask_of_one_token_is_not_given_a_kind(mask):
-    at = chosen("nanogpt", "pages/mask.py")
+    at = open_model("nanogpt", "pages/mask.py")
     at.text_area[0].set_value("a").run()
     at.segmented_control[0].set_value(mask).run()
     assert not at.exception and subheaders(at)[0] == "The mask of this run: one open cell"
     assert "only one token, so a causal mask and no mask are the same" in at.info[0].value
-    assert (packed(at)["queries"], packed(at)["keys"]) == (1, 1)
+    assert (mask_header(at)["queries"], mask_header(at)["keys"]) == (1, 1)
     at.text_area[0].set_value("ab").run()
     assert not at.info and subheaders(at)[0] == f"The mask of this run: {mask}"
 
 
 def test_what_parts_segments_is_there_only_where_there_are_several():
-    one, two = chosen("nanogpt", "pages/mask.py"), chosen("vit-text", "pages/mask.py")
-    assert "By segment" not in subheaders(one) and len(packed(one)["segments"]) == 1
-    assert "By segment" in subheaders(two) and len(packed(two)["segments"]) == 2
+    one, two = open_model("nanogpt", "pages/mask.py"), open_model("vit-text", "pages/mask.py")
+    assert "By segment" not in subheaders(one) and len(mask_header(one)["segments"]) == 1
+    assert "By segment" in subheaders(two) and len(mask_header(two)["segments"]) == 2
 
 
 @pytest.mark.parametrize("model", ["vit", "clip", "nanogpt", "vit-text"])
 def test_both_sliders_begin_with_the_same_token_under_one_name(model):
-    at = chosen(model, "pages/mask.py")
-    (change,), sent = at.main.select_slider, packed(at)
+    at = open_model(model, "pages/mask.py")
+    (change,), sent = at.main.select_slider, mask_header(at)
     assert sent["start"] == change.value
     name = sent["names"][change.value]
     assert name.startswith(f"{change.value + 1}: ") or name.endswith(f" (token {change.value + 1})")
@@ -259,10 +261,10 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
         monkeypatch.setattr(
             tracer.attention.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
         )
-    at = chosen("nanogpt", "pages/mask.py")
+    at = open_model("nanogpt", "pages/mask.py")
     assert sorted(ran) == ["influence", "predict_under_mask"]
     ran.clear()
-    chosen("nanogpt", "pages/mask.py")  # another visitor
+    open_model("nanogpt", "pages/mask.py")  # another visitor
     assert ran == []
     at.main.select_slider[0].set_value(3).run()  # another token is changed: only the changed input runs
     assert not at.exception and ran == ["influence"] and "tokens 4 to 28" in text(at)
@@ -274,10 +276,10 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
 def test_a_visitors_own_text_is_run_once_and_kept_from_others(monkeypatch):
     ran, real = [], tracer.attention.masks.predict_under_mask
     monkeypatch.setattr(tracer.attention.masks, "predict_under_mask", lambda *a: ran.append(1) or real(*a))
-    at = chosen("nanogpt", "pages/mask.py")
+    at = open_model("nanogpt", "pages/mask.py")
     ran.clear()
     at.text_area[0].set_value("To be, or not").run()
     assert not at.exception and ran == [1]
-    other = chosen("nanogpt", "pages/mask.py")
+    other = open_model("nanogpt", "pages/mask.py")
     other.text_area[0].set_value("To be, or not").run()
     assert not other.exception and ran == [1, 1]

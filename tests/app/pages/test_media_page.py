@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.app.pages.test_tokens_page import visited
+from tests.app.pages.test_tokens_page import visit
 from tests.app.test_app import text
 from tests.inputs.test_sounds import BAD, TONE, pcm
 from tracer.inputs.audio import SYNTHETIC_SOUNDS, lesson
@@ -24,7 +24,7 @@ def own(at: AppTest, data: bytes) -> AppTest:
 
 @pytest.mark.parametrize(("kind", "way"), [("video", "tubelets"), ("series", "patches"), ("points", "codes")])
 def test_each_kind_is_shown_with_what_texts_say_otherwise(kind, way):
-    at = visited(kind=kind, way=way, token="7")
+    at = visit(kind=kind, way=way, token="7")
     said = text(at)
     assert not at.warning and not at.error and "disproven" not in said and "not executed" not in said
     assert "token 8" in said or "value 8" in said
@@ -37,13 +37,13 @@ def test_the_facts_of_the_slips_are_those_of_the_run():
 
 
 def test_a_tubelet_holds_the_place_of_the_patch():
-    said = text(visited(kind="video", token="66", tau="4"))
+    said = text(visit(kind="video", token="66", tau="4"))
     assert "token 67 of n = 96 is one place of frame 6." in said
     assert "token 19 of n = 24 is that place in frames 5 to 8." in said
 
 
 def test_a_sound_of_ones_own_is_heard_and_goes_into_no_address():
-    at = visited(kind="sound", way="codes")
+    at = visit(kind="sound", way="codes")
     chirp = sound.codes(SYNTHETIC_SOUNDS["chirp"](), 32)
     assert at.code[0].value == " ".join(map(str, chirp))
     own(at, pcm(np.tile(TONE, 2)))
@@ -56,13 +56,13 @@ def test_a_sound_of_ones_own_is_heard_and_goes_into_no_address():
 
 
 def test_what_bins_lose_is_said():
-    said = text(visited(kind="series", series="one outlier", V="32"))
+    said = text(visit(kind="series", series="one outlier", V="32"))
     found = series.loss(SERIES["one outlier"](), 32)
     assert f"off by up to {found.within:.2g}; half a bin is {found.half:.2g}." in said
     assert f"1 value lies beyond the last bin, off by up to {found.largest:.2g}." in said
 
 
 def test_what_an_address_has_wrong_is_quoted():
-    at = visited(kind="points", cloud="donut", token="999")
+    at = visit(kind="points", cloud="donut", token="999")
     assert "'donut', expected one from torus to cube" in at.warning[0].value
     assert "'999', expected one from 0 to 31" in at.warning[1].value

@@ -7,7 +7,7 @@ import pytest
 
 from pages.jobs import background_checks
 from pages.sections.lessons import note_statements
-from tests.app.test_app import text, visited
+from tests.app.test_app import text, visit
 from tests.support.note_runs import run
 from tracer.lessons.notes import claim_cards, reference_runs
 from tracer.lessons.notes.finding import Finding
@@ -15,7 +15,7 @@ from tracer.lessons.notes.reference_runs import at_hand
 
 
 def test_claims_are_cards_on_any_model():
-    at = visited("notes", note="claims", of="transformer")
+    at = visit("notes", note="claims", of="transformer")
     assert [header.value for header in at.header] == [card.title for card in claim_cards.CARDS]
     said = text(at)
     assert "does not hold" in said and "does not apply to this model" in said and "note 00" not in said
@@ -30,19 +30,19 @@ def test_claims_are_cards_on_any_model():
 
 
 def test_what_attention_is_set_against_runs_beside_it():
-    said = text(visited("notes", note="contrasts", of="segmenter"))
+    said = text(visit("notes", note="contrasts", of="segmenter"))
     assert "depends on 9, 25, 49, 64 of 64 places" in said and "change by 0 in layer norm" in said
 
 
 def test_without_the_library_of_a_note_one_sentence_says_so(monkeypatch):
     monkeypatch.setattr("tracer.zoo.available", lambda prefix: False)
     monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(4)})
-    at = visited("notes", note="003")
+    at = visit("notes", note="003")
     assert "needs the package torchvision, which is not installed: pip install torchvision" in at.info[0].value
 
 
 def test_an_unknown_model_of_the_claims_is_quoted():
-    at = visited("notes", note="claims", of="<b>")
+    at = visit("notes", note="claims", of="<b>")
     assert "This page has no of '\\<b>'" in at.warning[0].value
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_is_not_offered_has_no_link(monkeypatch):
 
 
 def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
-    at = visited("notes", note="claims", of="vit", claim="misspelt")
+    at = visit("notes", note="claims", of="vit", claim="misspelt")
     assert at.query_params == {"note": "claims", "of": "vit", "claim": "misspelt"}
     at.main.selectbox[0].set_value("contrasts").run()
     assert not at.exception and "claim" not in at.query_params and at.query_params["note"] == "contrasts"

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from pages.sections.lessons import position_encodings
-from tests.app.test_app import text, visited
+from tests.app.test_app import text, visit
 from tests.lessons.test_positions import KINDS
 from tests.support.sweeping import cases
 from tracer.figures.matrix_panels import Panel, pack
@@ -23,7 +23,7 @@ def panels(at: AppTest) -> list[list[dict]]:
 
 @pytest.mark.parametrize("kind", cases(KINDS, ("sinusoidal", "alibi")))
 def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
-    at = visited("positions", kind=kind, causal="on", length="8", width="16", heads="2", head="1")
+    at = visit("positions", kind=kind, causal="on", length="8", width="16", heads="2", head="1")
     table, terms, order = panels(at)
     added = kind in ("sinusoidal", "learned")
     assert len(table) == (1 if kind == "alibi" else 2) and len(terms) == (6 if added else 4)
@@ -52,28 +52,28 @@ def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
 )
 def test_it_begins_with_the_positions_of_the_model_that_is_chosen(address, kind, monkeypatch):
     monkeypatch.setattr(position_encodings, "lesson", lambda kind, sizes, head: None)
-    assert visited("positions", **address).main.button_group[0].value == kind
+    assert visit("positions", **address).main.button_group[0].value == kind
 
 
 def test_slips_are_told_where_they_matter():
     assert "adds all kinds of positions to X; relative ones are not added there" in text(
-        visited("positions", kind="relative")
+        visit("positions", kind="relative")
     )
-    said = text(visited("positions", kind="sinusoidal"))
+    said = text(visit("positions", kind="sinusoidal"))
     assert "multiplies embeddings by √D before this sum" in said and "list of 65 rows" in said
 
 
 @pytest.mark.sweep
 def test_the_table_on_the_grid_is_that_of_the_model_on_screen():
-    at = visited("positions", model="vit-text")
+    at = visit("positions", model="vit-text")
     assert "the positions of vit-text" in "".join(header.value for header in at.header) and "list of 64 rows" in text(
         at
     )
-    assert "the positions of vit" in "".join(header.value for header in visited("positions", model="nanogpt").header)
+    assert "the positions of vit" in "".join(header.value for header in visit("positions", model="nanogpt").header)
 
 
 def test_a_place_that_is_none_is_quoted_and_another_number_of_heads_begins_with_the_first():
-    at = visited("positions", kind="waves", length="7", head="3")
+    at = visit("positions", kind="waves", length="7", head="3")
     assert ["'waves'" in at.warning[0].value, "'7'" in at.warning[1].value] == [True, True]
     heads = next(slider for slider in at.select_slider if slider.label == "Heads h")
     heads.set_value(2).run()
@@ -82,7 +82,7 @@ def test_a_place_that_is_none_is_quoted_and_another_number_of_heads_begins_with_
 
 
 def test_what_is_drawn_is_kept_for_all():
-    at = visited("positions", kind="rotary")
+    at = visit("positions", kind="rotary")
     began = time.process_time()
     at.run()
     assert time.process_time() - began < 1  # of a second, the test's own reading of the page included

@@ -4,7 +4,7 @@ import pytest
 
 from pages.jobs import run_cache
 from pages.state import model_options
-from tests.app.test_app import text, visited
+from tests.app.test_app import text, visit
 from tracer.zoo.hf import presets
 from tracer.zoo.hf.published_models import published_models
 
@@ -15,7 +15,7 @@ def metrics(at) -> dict[str, str]:
 
 
 def test_a_published_model_is_chosen_and_the_address_names_it():
-    at = visited("sizes", model="nanogpt")
+    at = visit("sizes", model="nanogpt")
     at.selectbox(key="place published").set_value("llama-3.1-8b").run()
     assert not at.exception and at.query_params["published"] == "llama-3.1-8b"
     page, values = text(at), metrics(at)
@@ -38,19 +38,19 @@ def test_a_published_model_is_chosen_and_the_address_names_it():
     ("length", "expected"), [("5000", "from 1 to 1,024"), ("x", "from 1 to 1,024"), ("0", "from 1 to 1,024")]
 )
 def test_a_length_that_the_model_has_no_position_for_is_refused(length, expected):
-    at = visited("sizes", published="gpt2", length=length)
+    at = visit("sizes", published="gpt2", length=length)
     assert f"This page has no length '{length}', expected one {expected}." in text(at)
     assert at.number_input(key="place length").value == 1024
 
 
 def test_an_unknown_published_model_is_refused():
-    page = text(visited("sizes", published="gpt-9"))
+    page = text(visit("sizes", published="gpt-9"))
     assert "This page has no published 'gpt-9', expected one from gpt2 to vit-gigantic-14." in page
 
 
 def test_a_server_of_listed_models_offers_no_published_one(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
-    at = visited("sizes", model="nanogpt", published="gpt2")
+    at = visit("sizes", model="nanogpt", published="gpt2")
     assert metrics(at)["Parameters"] == "818 k" and "A published model" not in [box.label for box in at.selectbox]
 
 
@@ -88,7 +88,7 @@ def test_formulas_stay_for_all_visitors_when_their_run_has_left_the_cache(monkey
 
 def test_a_widget_is_another_one_after_something_else_moved_its_position():
     """The browser may still send the value that the widget had; nobody must take it for a choice."""
-    at = visited("sizes", published="gpt2")
+    at = visit("sizes", published="gpt2")
     at.selectbox(key="place published").set_value("llama-3.1-8b").run()
     assert at.selectbox(key="place published").value == "llama-3.1-8b"  # its own choice leaves it as it is
     at.query_params["published"] = "gpt2"

@@ -9,7 +9,7 @@ import pytest
 import tracer
 from pages.state import session
 from tests.app.pages.test_all_heads_in_app import markup
-from tests.app.test_app import opened, text, upload, visited
+from tests.app.test_app import open_page, text, upload, visit
 from tracer.attention import survey
 from tracer.attention.head_effects import head_effects
 from tracer.attention.survey.photo_rows import PhotoRows
@@ -38,7 +38,7 @@ def numbers(at) -> dict[tuple[int, int], str]:
 
 
 def with_survey(data: bytes, name: str = "rows.parquet", model: str = "vit"):
-    at = visited("attention", over="survey", model=model)
+    at = visit("attention", over="survey", model=model)
     next(each for each in at.file_uploader if each.label == "A survey").set_value((name, data, "")).run()
     assert not at.exception
     return at
@@ -51,7 +51,7 @@ def press_first(at):
 
 
 def test_the_sample_photos_have_the_mean_of_their_effects():
-    at = visited("attention", model="segmenter", over="samples", cell="3.1")
+    at = visit("attention", model="segmenter", over="samples", cell="3.1")
     model, photos = tracer.load("segmenter"), [photo() for photo in samples("scenes").values()]
     changes = [head_effects(model, model.inputs(photo), model.trace(photo, prove=False)).change for photo in photos]
     mean = np.mean(changes, axis=0)
@@ -94,7 +94,7 @@ def test_a_survey_that_says_otherwise_than_the_run_is_named(rows):
 
 
 def test_a_survey_is_opened_from_any_page(rows):
-    at = upload(opened(), file(rows[0]), "mine.parquet")
+    at = upload(open_page(), file(rows[0]), "mine.parquet")
     assert at.title[0].value == "What does a patch attend to?" and r"mine\.parquet: 2 photos" in text(at)
     at = with_survey(b"hello", "words.parquet")
     reason = "'words.parquet' is not a survey: it is neither a Parquet nor an Arrow file"

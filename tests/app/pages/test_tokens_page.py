@@ -14,7 +14,7 @@ from pages.sections import tokenization
 from pages.sections.tokenization.text import SENTENCE
 from pages.state import url_state
 from tests.app.test_app import ROOT, SECONDS, text
-from tests.app.test_models_in_app import chosen
+from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.figures.predictions import token_pieces
@@ -24,7 +24,7 @@ from tracer.lessons.tokenization import text_tokenizers
 from tracer.record import serialization
 
 
-def visited(**address: str) -> AppTest:
+def visit(**address: str) -> AppTest:
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page("pages/tokens.py")
     for name, value in address.items():
         at.query_params[name] = value
@@ -41,7 +41,7 @@ def cuts(at: AppTest) -> dict[str, list[int]]:
 
 
 def test_a_sentence_is_cut_in_every_way():
-    at = visited()
+    at = visit()
     drawn = cuts(at)
     for name, title in tokenization.kinds()["text"].ways.items():
         speller = text_tokenizers.shipped_tokenizers()[name]
@@ -56,7 +56,7 @@ def test_a_sentence_is_cut_in_every_way():
 
 @pytest.mark.parametrize("sentence", [" ", "<b>&\u202e</b> 你好 🍕 שלום", "e\u0301 " * 40])
 def test_any_sentence_is_shown(sentence):
-    at = visited(sentence=sentence, way="words")
+    at = visit(sentence=sentence, way="words")
     assert not at.error
     if not sentence.strip():
         assert "This tokenizer finds no token" in at.info[0].value
@@ -65,19 +65,19 @@ def test_any_sentence_is_shown(sentence):
 
 
 def test_an_empty_sentence_has_no_tokens():
-    at = visited()
+    at = visit()
     at.text_input[0].set_value("").run()
     assert not at.exception and not cuts(at)
     assert at.info[0].value == "An empty text has no tokens, so n = 0 and there is nothing to look up."
 
 
 def test_what_an_address_has_wrong_is_quoted():
-    assert "'codex', expected one from text" in visited(kind="codex").warning[0].value
-    assert "expected one from 0 to 744" in visited(merges="-1").warning[0].value
+    assert "'codex', expected one from text" in visit(kind="codex").warning[0].value
+    assert "expected one from 0 to 744" in visit(merges="-1").warning[0].value
 
 
 def test_vocabularies_are_learned_on_a_text_of_the_visitors():
-    at = visited(sentence="aa ab")
+    at = visit(sentence="aa ab")
     at.text_area(key="tokens corpus").set_value("too short").run()
     at.button[0].click().run()
     assert "has 9 characters, expected 100 to 20,000" in at.error[0].value
@@ -90,16 +90,16 @@ def test_vocabularies_are_learned_on_a_text_of_the_visitors():
 
 
 def test_a_photo_is_spelled_in_codes():
-    at = visited(kind="pictures", way="codes", codes="16", sample="cat")
+    at = visit(kind="pictures", way="codes", codes="16", sample="cat")
     assert "256 ids of 4 bits: 128 bytes." in text(at) and "another draws the picture" in text(at)
     assert "n = 256 tokens" in text(at) and "disproven" not in text(at)
-    at = visited(kind="pictures", patch="32", model="nanogpt")
+    at = visit(kind="pictures", patch="32", model="nanogpt")
     assert "4 × 4 = 16 patches of 32 × 32 pixels" in text(at) and not at.error
 
 
 @pytest.mark.parametrize("model", cases(("nanogpt", "transformer", "vit-text"), ("transformer",)))
 def test_the_way_of_a_text_begins_with_its_ids(model):
-    at = chosen(model, "pages/trace.py")
+    at = open_model(model, "pages/trace.py")
     trace = at.session_state["visitor"].run()
     vocabulary = models.spec_of(model).vocabulary
     assert cuts(at) == {"From text to ids t": [vocabulary.index(word) for word in trace.words]}

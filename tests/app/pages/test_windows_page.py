@@ -2,23 +2,23 @@
 
 import pytest
 
-from tests.app.test_app import film_of, opened, text, upload
-from tests.attention.test_attention_followed import dropped, with_sinks
-from tests.attention.test_attention_followed import traced as spelled
-from tests.attention.test_attention_of_libraries import swin, timm, traced
+from tests.app.test_app import film_of, open_page, text, upload
+from tests.attention.test_attention_followed import drop_weights, with_sinks
+from tests.attention.test_attention_followed import trace_attention as spelled
+from tests.attention.test_attention_of_libraries import swin, timm, trace_net
 from tests.support import handmade
 
 
-def shown(trace, page, tmp_path):
+def open_trace_on(trace, page, tmp_path):
     trace.save(path := tmp_path / "run.safetensors")
-    at = upload(opened(), path.read_bytes(), "run.safetensors")
+    at = upload(open_page(), path.read_bytes(), "run.safetensors")
     at.switch_page(f"pages/{page}.py").run()
     assert not at.exception and [error.value for error in at.error] == []
     return at
 
 
 def test_the_mask_of_shifted_windows_is_shown_window_by_window(tmp_path):
-    at = shown(traced(swin), "mask", tmp_path)
+    at = open_trace_on(trace_net(swin), "mask", tmp_path)
     assert at.main.header[0].value == "The mask of this run: none"  # of the first block
     assert at.main.info[0].value.startswith("This block has no mask: ")
     assert at.main.selectbox[0].options[:2] == ["block 1: no mask", "block 2: windows"]
@@ -35,24 +35,27 @@ def test_the_mask_of_shifted_windows_is_shown_window_by_window(tmp_path):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: spelled(dropped)[0], "In block 1, the model changed the weights between the softmax and the product"),
+        (
+            lambda: spelled(drop_weights)[0],
+            "In block 1, the model changed the weights between the softmax and the product",
+        ),
         (lambda: spelled(with_sinks)[0], "In block 1, a part of each row goes to no key (a sink)"),
         (
-            lambda: traced(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)),
+            lambda: trace_net(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)),
             "In block 1, queries and keys are channels and not tokens.",
         ),
     ],
     ids=["dropout", "sinks", "channels"],
 )
 def test_what_is_special_about_the_attention_is_said_above_its_map(made, said, tmp_path):
-    at = shown(made(), "attention", tmp_path)
+    at = open_trace_on(made(), "attention", tmp_path)
     assert any(note.value.startswith(said) for note in at.info)
 
 
 def test_channels_are_named_as_channels(tmp_path):
     from tracer.figures.attention import attention_payload
 
-    trace = traced(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4))
+    trace = trace_net(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4))
     assert b'"names": ["channel 1", "channel 2", "channel 3", "channel 4"]' in attention_payload.pack(trace, [0])
     assert b"channel" not in attention_payload.pack(trace, [1]).split(b"jpeg")[0]
     with pytest.raises(ValueError, match="from channel to channel"):
@@ -63,14 +66,14 @@ def test_channels_are_named_as_channels(tmp_path):
 
 def test_a_head_whose_weights_a_file_lacks_gives_no_answer_on_the_page(tmp_path):
     trace = handmade.sample(result={"kind": "none", "lacks": ["classifier.weight", "classifier.bias"]})
-    at = shown(trace, "overview", tmp_path)
+    at = open_trace_on(trace, "overview", tmp_path)
     assert "No answer" in [element.value for element in at.header]
     assert "lack classifier.weight, classifier.bias" in text(at)
 
 
 def test_classes_of_words_are_shown_word_by_word(tmp_path):
     result = {"kind": "tokens", "unit": "class", "text": ["a", "cat"], "tokens": ["other", "animal"]}
-    at = shown(handmade.sample(result={**result, "probabilities": [0.5, 0.75]}), "overview", tmp_path)
+    at = open_trace_on(handmade.sample(result={**result, "probabilities": [0.5, 0.75]}), "overview", tmp_path)
     assert film_of(at)["answer"]["tokens"] == ["other", "animal"]
     assert "The answer is the most probable class at each position. The least certain, “other” at position 1," in text(
         at

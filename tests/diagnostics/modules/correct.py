@@ -37,7 +37,7 @@ class Hidden(nn.Module):
         return x + self.down(torch.relu(self.up(x)))
 
 
-def hidden(B=2, T=5, D=8):
+def hidden_layers(B=2, T=5, D=8):
     return Hidden(D), torch.randn(B, T, D)
 
 
@@ -118,7 +118,7 @@ class Joined(nn.Module):
         return torch.cat([self.wide(x), self.narrow(x)], dim=-1)
 
 
-def joined(B=2, T=5, D=8):
+def axis_join(B=2, T=5, D=8):
     return Joined(D), torch.randn(B, T, D)
 
 
@@ -129,7 +129,7 @@ class Stacked(nn.Module):
         return torch.cat([x, y], dim=1)
 
 
-def stacked(B=2, T=5, S=3, D=8):
+def sequence_stack(B=2, T=5, S=3, D=8):
     return Stacked(), (torch.randn(B, T, D), torch.randn(B, S, D))
 
 
@@ -155,7 +155,7 @@ class Scaled(nn.Module):
         return x * weight[:, None, None]
 
 
-def scaled(B=2, T=5, D=8):
+def sample_weight(B=2, T=5, D=8):
     return Scaled(), (torch.randn(B, T, D), torch.randn(B, 1))
 
 
@@ -172,7 +172,7 @@ class Merged(nn.Module):
         return heads.transpose(1, 2).reshape(B, T, D)
 
 
-def merged(B=2, T=5, D=8, h=2):
+def head_merge(B=2, T=5, D=8, h=2):
     return Merged(h), torch.randn(B, T, D)
 
 
@@ -188,7 +188,7 @@ class Flattened(nn.Module):
         return x.view(x.size(0), -1)
 
 
-def flattened(B=2, H=9, W=7):
+def flat_picture(B=2, H=9, W=7):
     return Flattened(), torch.randn(B, 3, H, W)
 
 
@@ -221,7 +221,7 @@ class Masked(nn.Module):
         return y.transpose(1, 2).reshape(B, T, D)
 
 
-def masked(B=2, T=5, D=8, h=2):
+def padding_mask(B=2, T=5, D=8, h=2):
     return Masked(D, h), (torch.randn(B, T, D), torch.ones(B, T, dtype=torch.bool))
 
 
@@ -367,7 +367,7 @@ class Misspelled(nn.Module):
         return self.projection(x)
 
 
-def misspelled(B=2, D=8):
+def attribute_typo(B=2, D=8):
     return Misspelled(D), torch.randn(B, D)
 
 
@@ -394,7 +394,7 @@ class Returned(nn.Module):
         return self.two(y).mean(-1)
 
 
-def returned(B=2, T=5, D=8):
+def return_value(B=2, T=5, D=8):
     return Returned(D), torch.randn(B, T, D)
 
 
@@ -430,5 +430,5 @@ class Placed(nn.Module):
         return x + closed
 
 
-def placed(B=2, T=5):
+def device_choice(B=2, T=5):
     return Placed(), torch.randn(B, T, T)

@@ -96,10 +96,11 @@ class PhotoRows:
         for at, (layer, head) in enumerate(probe.heads, start=1):
             cell = head_effects.layers.index(layer), head
             numbers = {
-                name: _known(float(getattr(head_effects, name)[cell])) for name in ("distance", "entropy", "special")
+                name: _none_for_nan(float(getattr(head_effects, name)[cell]))
+                for name in ("distance", "entropy", "special")
             }
             row = {**common, "row": "head", "layer": layer, "head": head, **numbers}
-            row["change" if head_effects.points else "output_change"] = _known(float(head_effects.change[cell]))
+            row["change" if head_effects.points else "output_change"] = _none_for_nan(float(head_effects.change[cell]))
             if head_effects.points:
                 row["flips"] = bool(head_effects.flips[cell])
             if label is not None and probe.probabilities is not None and common.get("loss") is not None:
@@ -161,5 +162,5 @@ def _loss(probabilities: Tensor, label: int | None) -> float | None:
     return None if label is None else -float(probabilities[label].clamp_min(1e-300).log())
 
 
-def _known(value: float) -> float | None:
+def _none_for_nan(value: float) -> float | None:
     return None if np.isnan(value) else float(value)

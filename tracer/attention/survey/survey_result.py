@@ -170,16 +170,16 @@ def arrange(
         return np.where(np.isfinite(full), full, np.float32(np.nan)).reshape(shape)
 
     def text(name: str, at: int) -> str | None:
-        return _checked(columns[name][at], name)
+        return _check_length(columns[name][at], name)
 
     tests = {name: np.full(len(order), np.nan, np.float32) for name in HIDING_COLUMNS}
     tested = of_photo[photo[hiding]]
     for name, values in tests.items():
         values[tested[tested >= 0]] = columns[name][hiding][tested >= 0]
     return SurveyResult(
-        str(_checked(model, "model")),
-        str(_checked(weights, "text of the weights")),
-        tuple(str(_checked(names[photo[at]], "name of a photo")) for at in order),
+        str(_check_length(model, "model")),
+        str(_check_length(weights, "text of the weights")),
+        tuple(str(_check_length(names[photo[at]], "name of a photo")) for at in order),
         tuple(text("label", at) for at in places),
         tuple(text("answer", at) for at in places),
         {name: columns[name][order].astype(np.float32) for name in PHOTO},
@@ -189,7 +189,10 @@ def arrange(
         tests,
         tuple(columns["picture"][at] or b"" for at in order),
         tuple(
-            (str(_checked(names[photo[at]], "name of a photo")), str(_checked(columns["problem"][at], "problem")))
+            (
+                str(_check_length(names[photo[at]], "name of a photo")),
+                str(_check_length(columns["problem"][at], "problem")),
+            )
             for at in np.flatnonzero(unreadable)
         ),
     )
@@ -203,7 +206,7 @@ def _over_photos(statistic: Any, table: np.ndarray) -> np.ndarray:
     return means
 
 
-def _checked(text: str | None, name: str) -> str | None:
+def _check_length(text: str | None, name: str) -> str | None:
     if text is not None and len(text) > LETTERS:
         raise ValueError(f"it has a {name} of {len(text):,} letters, {quote(text)}, expected at most {LETTERS}")
     return text

@@ -265,12 +265,12 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
 def _answer(trace: Trace) -> dict[str, Any] | None:
     """Return what the model answered, for drawing: bars, tokens or a picture; None where it has none of these."""
     try:
-        return _drawn(trace.result)
+        return _drawable_result(trace.result)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
         return None
 
 
-def _drawn(result: Mapping[str, Any]) -> dict[str, Any] | None:
+def _drawable_result(result: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = result.get("kind")
     if kind == "tokens":
         tokens = [visible_token(str(token)) for token in result["tokens"]]

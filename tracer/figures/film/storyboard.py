@@ -89,7 +89,7 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
         trace = trace.prove(waiting)
         sequence = chapters(trace)
         shown = [_shown_step(chapter) for chapter in sequence]
-    kept, trace = trace, with_tensors(trace, _drawn(sequence))
+    kept, trace = trace, with_tensors(trace, _drawn_steps(sequence))
     all_streams = streams(trace, sequence)
     find_read(trace, sequence, all_streams)
     widths, blocks = _widths(sequence), _counts(sequence)
@@ -151,7 +151,7 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
     return Storyboard(kept, tuple(beats), tuple(all_streams))
 
 
-def _drawn(sequence: Sequence[Chapter]) -> set[str]:
+def _drawn_steps(sequence: Sequence[Chapter]) -> set[str]:
     """Return the steps whose tensors a film reads: what each chapter and a block's attention leave, and all from which
     the answer is read."""
     whole = ("read", "project", "answer")

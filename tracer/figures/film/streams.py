@@ -242,10 +242,10 @@ def _find_vector(trace: Trace, stream: Stream, slots: Sequence[int], before: Ste
     if equal.size:
         stream.read = slots[int(equal[0])]
     elif stream.read is None:
-        stream.mean_of = _pooled(stream, slots, rows, array) or stream.mean_of
+        stream.mean_of = _pooled_count(stream, slots, rows, array) or stream.mean_of
 
 
-def _pooled(stream: Stream, slots: Sequence[int], rows: np.ndarray, mean: np.ndarray) -> int:
+def _pooled_count(stream: Stream, slots: Sequence[int], rows: np.ndarray, mean: np.ndarray) -> int:
     """Return of how many rows a vector is the mean: of all, or of those of the patches alone; 0 where it is of
     neither."""
     patches = [token for token, slot in enumerate(slots) if stream.lanes[slot].patch is not None]

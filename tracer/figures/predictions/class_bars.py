@@ -91,11 +91,11 @@ def arrow(before: float | None, after: float) -> str:
 def points(before: float, after: float) -> float:
     """Return the change of a probability in percentage points: the difference of both as `percent` prints them, so that
     it adds up on screen."""
-    first, second = (_printed(share) for share in (before, after))
+    first, second = (_printed_percent(share) for share in (before, after))
     return 100 * (after - before) if first is None or second is None else round(second - first, 2)
 
 
-def _printed(share: float) -> float | None:
+def _printed_percent(share: float) -> float | None:
     """Return the number that `percent` prints; None for a bound, as in `> 99.9 %`."""
     number = percent(share).split("\N{NO-BREAK SPACE}")[0]
     return None if number in "<>" else float(number)

@@ -172,7 +172,7 @@ def _head(trace: Trace, step: Step | None, id: str, index: Sequence[int]) -> dic
         "step": step.id if step else "",
         "title": step.title if step else _kind(id),
         "symbol": step.symbol if step else _letter(trace, id),
-        "place": _place(_printed(trace, id, index)),
+        "place": _place(_printed_index(trace, id, index)),
         "where": where(trace, id, index),
     }
 
@@ -192,13 +192,13 @@ def _plain(id: str) -> str:
     return re.sub(r"[^\w .]", " ", id).replace("_", r"\_")
 
 
-def _printed(trace: Trace, id: str, index: Sequence[int]) -> Sequence[int]:
+def _printed_index(trace: Trace, id: str, index: Sequence[int]) -> Sequence[int]:
     """Return an index as equations have it: they print the weight of a linear layer `[in, out]`, and PyTorch keeps it
     the other way round."""
-    return (*index[:-2], index[-1], index[-2]) if len(index) > 1 and _transposed(trace, id) else index
+    return (*index[:-2], index[-1], index[-2]) if len(index) > 1 and _is_transposed(trace, id) else index
 
 
-def _transposed(trace: Trace, id: str) -> bool:
+def _is_transposed(trace: Trace, id: str) -> bool:
     uses = [name.transposed for step in trace.steps for name in step.names if name.of == id]
     return bool(uses) and all(uses)
 
@@ -330,7 +330,7 @@ def _operand(trace: Trace, steps: Mapping[str, Step], cell: Cell, key: str, numb
         "id": key,
         "index": list(number.index),
         "symbol": cell.symbols.get(key) or (steps[key].symbol if key in steps else ""),
-        "place": _place(_printed(trace, key, number.index)),
+        "place": _place(_printed_index(trace, key, number.index)),
         "where": where(trace, key, number.index) if not key.startswith("number ") else "",
         "value": short(number.value),
         "ends": key.startswith("number "),
@@ -364,7 +364,7 @@ def _picture(trace: Trace, steps, cell: Cell, key: str, tensor, indices) -> dict
     here = [index for index in indices if index[:-2] == lead]
     matrix = as_array(tensor[lead] if lead else tensor)
     matrix = matrix[None] if matrix.ndim == 1 else matrix
-    if _transposed(trace, key) and len(here[0]) > 1:
+    if _is_transposed(trace, key) and len(here[0]) > 1:
         matrix, here = matrix.T, [(*index[:-2], index[-1], index[-2]) for index in here]
     if matrix.size > 1 << 22:  # the rows around what was read say enough
         matrix = matrix[: max(1, (1 << 22) // matrix.shape[1])]

@@ -157,11 +157,11 @@ def _norms(run: Provider) -> BlockCount:
 
 
 def _sum_parameters(prefix: str, fits: Callable[[int], bool]) -> Callable[[Provider], BlockCount]:
-    def counted(run: Provider) -> BlockCount:
+    def count(run: Provider) -> BlockCount:
         counts = parameters(prefix)
         return BlockCount(f"{counts:,} parameters", fits(counts))
 
-    return counted
+    return count
 
 
 def _products(run: Provider) -> BlockCount:

@@ -40,7 +40,7 @@ def all_kinds() -> tuple[PositionKind, ...]:
     )
 
 
-def used(steps: Iterable[Step]) -> str | None:
+def position_kind(steps: Iterable[Step]) -> str | None:
     """Return the kind of positions that the lines of a run show, or None."""
     equations = {step.id: step.latex for step in steps if step.stage == "position"}
     lines = " ".join(equations.values())

@@ -290,7 +290,7 @@ def _with_notes(trace: Trace, verdicts: dict[tuple, str], blocks: str, problem: 
     for step in trace.steps:
         verdict = verdicts.get(_key(step, trace), "")
         proven += verdict == "proven"
-        own = " ".join(filter(None, (step.note.replace(UNPROVEN, "").replace(_fused(trace, step), "").strip(),)))
+        own = " ".join(filter(None, (step.note.replace(UNPROVEN, "").replace(_fusion_note(trace, step), "").strip(),)))
         says = PROVEN_ON.format(blocks) if verdict == "proven" else RECOMPUTED if verdict == "recomputed" else ELSEWHERE
         steps.append(replace(step, recomputed=False, note=" ".join(filter(None, (own, says)))))
     if not steps:
@@ -300,7 +300,7 @@ def _with_notes(trace: Trace, verdicts: dict[tuple, str], blocks: str, problem: 
     return replace(trace, steps=tuple(steps), notes=(*trace.notes, note))
 
 
-def _fused(trace: Trace, step: Step) -> str:
+def _fusion_note(trace: Trace, step: Step) -> str:
     """Return the note of a line that a fused op never holds, "" for any other."""
     return FUSED_NOTE.format(op=trace.ops[step.inside].op) if step.inside is not None else ""
 

@@ -53,7 +53,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
     def row(left: Step | None, right: Step | None) -> LinePair:
         if left and right:
             return LinePair(left, right, _values(left, right, first, second), equations.relation(left, right))
-        base = _unchanged(right, partner) or _unchanged(left, partner_in_b)
+        base = _original_line(right, partner) or _original_line(left, partner_in_b)
         if base is None:
             return LinePair(left, right, TensorRelation(Relation.ALONE, note=f"only in {'a' if left else 'b'}"), None)
         values = _values(left or base, right or base, first, second)
@@ -62,7 +62,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
     return Comparison(a, b, tuple(row(*pair) for pair in pairs), compare_outputs(a.output, b.output))
 
 
-def _unchanged(step: Step | None, partner: dict[str, Step]) -> Step | None:
+def _original_line(step: Step | None, partner: dict[str, Step]) -> Step | None:
     """Return the line of the other run that a changed line stands for; None for any other line."""
     return partner.get(step.id.removesuffix(CHANGED_SUFFIX)) if step and step.id.endswith(CHANGED_SUFFIX) else None
 

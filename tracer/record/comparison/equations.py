@@ -170,13 +170,13 @@ def _canonical(tree):
         terms = [term for part in parts for term in (part[1:] if part[0] == "+" else (part,))]
         return ("+", *terms)
     if kind == "-":
-        return _scaled(-1.0, parts[0])
+        return _scale(-1.0, parts[0])
     if kind == "over" and _is_number(parts[1]) and parts[1][1]:
-        return _scaled(1 / parts[1][1], parts[0])
+        return _scale(1 / parts[1][1], parts[0])
     if kind in ("product", "times"):
         return _product(kind, parts)
     if kind == "transposed":
-        return _transposed(parts[0])
+        return _transpose(parts[0])
     return (kind, *parts)
 
 
@@ -190,20 +190,20 @@ def _product(kind: str, parts: list[Tree]) -> Tree:
             factor *= part[1]
         else:
             factors += part[1:] if part[0] == kind else (part,)
-    return _scaled(factor, factors[0] if len(factors) == 1 else (kind, *factors))
+    return _scale(factor, factors[0] if len(factors) == 1 else (kind, *factors))
 
 
-def _transposed(tree: Tree) -> Tree:
+def _transpose(tree: Tree) -> Tree:
     if tree[0] == "transposed":
         return tree[1]
     if tree[0] == "scaled":
-        return _scaled(tree[1], _transposed(tree[2]))
+        return _scale(tree[1], _transpose(tree[2]))
     if tree[0] == "product":
-        return ("product", *(_transposed(factor) for factor in reversed(tree[1:])))
+        return ("product", *(_transpose(factor) for factor in reversed(tree[1:])))
     return "transposed", tree
 
 
-def _scaled(factor: float, tree: Tree) -> Tree:
+def _scale(factor: float, tree: Tree) -> Tree:
     if tree[0] == "scaled":
         factor, tree = factor * tree[1], tree[2]
     factor = _round(factor)

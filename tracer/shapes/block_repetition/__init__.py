@@ -77,7 +77,7 @@ def extend(solution: Solution, deep: Recording, matches: Sequence[int], sizes: M
     for i, j in enumerate(matches):
         places.setdefault(j, []).append(i)
 
-    def moved(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    def translate(pairs: Iterable[tuple[int, int]]) -> frozenset[tuple[int, int]]:
         return frozenset((i, operand) for op, operand in pairs for i in places.get(op, ()))
 
     scalars = {}
@@ -95,9 +95,9 @@ def extend(solution: Solution, deep: Recording, matches: Sequence[int], sizes: M
         parts=(),
         scalars=scalars,
         edges={i: edge for op, edge in solution.edges.items() for i in places.get(op, ())},
-        brought=moved(solution.brought),
-        diverging=moved(solution.diverging),
-        moved=moved(solution.moved),
+        brought=translate(solution.brought),
+        diverging=translate(solution.diverging),
+        moved=translate(solution.moved),
         positions={(i, at): text for (op, at), text in solution.positions.items() for i in places.get(op, ())},
     )
     return extended if extended.predicts(deep, dict(sizes)) else None

@@ -400,9 +400,9 @@ def multiplies(*roles: str) -> Holds:
     return lambda context: isinstance(context.equation, Times) and context.operand_roles == {*roles}
 
 
-def tied(context: Context) -> bool:
+def is_tied(context: Context) -> bool:
     """Return whether the matrix of its product is an embedding table, too."""
-    return context.run.roles.tied(context.key)
+    return context.run.roles.is_tied(context.key)
 
 
 def first_rows(context: Context) -> bool:

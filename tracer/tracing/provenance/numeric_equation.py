@@ -113,7 +113,7 @@ class _Filling:
         if isinstance(node, Times):
             return r" \cdot ".join(map(_factor, operands))
         if isinstance(node, Plus):
-            return _joined([operand.args[0].name for operand in operands])
+            return _join_terms([operand.args[0].name for operand in operands])
         following = iter(operands)
         return latex(node.func(*(next(following) if isinstance(a, Node) else self._value(a) for a in node.args)))
 
@@ -141,7 +141,7 @@ class _Filling:
         epsilon = f" + {number_latex(float(node.args[0]))}" if node.args[0] else ""
         at = self.node(x, index)
         if isinstance(node, LayerNorm):
-            mean = _signed(number_latex(float(row.mean())))
+            mean = _bracket_negative(number_latex(float(row.mean())))
             above, square = f"{at} - {mean}", float(row.var(correction=0))
         else:
             above, square = at, float((row * row).mean())
@@ -149,8 +149,8 @@ class _Filling:
         tensors = map(self.walk.tensor, vectors)
         numbers = [number_latex(plain(vector[index[len(index) - vector.ndim :]])) for vector in tensors]
         if numbers:
-            text += rf" \cdot {_signed(numbers[0])}"
-        return _joined([text, *numbers[1:]])
+            text += rf" \cdot {_bracket_negative(numbers[0])}"
+        return _join_terms([text, *numbers[1:]])
 
 
 def _factor(operand: Numerals) -> str:
@@ -158,7 +158,7 @@ def _factor(operand: Numerals) -> str:
     return rf"\left({text}\right)" if operand.needs_parens else text
 
 
-def _signed(text: str) -> str:
+def _bracket_negative(text: str) -> str:
     """Return a number behind a sign: in brackets where it is negative."""
     return rf"\left({text}\right)" if text.startswith("-") else text
 
@@ -167,7 +167,7 @@ def _product(value, factor) -> str:
     """Return `a · b`, or the number alone where it is not multiplied."""
     if factor == 1:
         return number_latex(value)
-    return rf"{number_latex(value)} \cdot {_signed(number_latex(factor))}"
+    return rf"{number_latex(value)} \cdot {_bracket_negative(number_latex(factor))}"
 
 
 def _is_sum(text: str) -> bool:
@@ -183,14 +183,14 @@ def _is_sum(text: str) -> bool:
 def _sum(terms: list[tuple], first: int = 0) -> str:
     """Return the sum of terms, (number, text) each: the `first` ones, the largest, and all others as one number."""
     if len(terms) <= PRINTED_TERMS + 1:
-        return _joined([text for _, text in terms])
+        return _join_terms([text for _, text in terms])
     order = [*range(first), *sorted(range(first, len(terms)), key=lambda place: -abs(terms[place][0]))]
     rest = sum(terms[place][0] for place in order[PRINTED_TERMS:])
     others = rf"\underbrace{{{number_latex(rest)}}}_{{{len(terms) - PRINTED_TERMS}\text{{ more}}}}"
-    return _joined([*(terms[place][1] for place in order[:PRINTED_TERMS]), others])
+    return _join_terms([*(terms[place][1] for place in order[:PRINTED_TERMS]), others])
 
 
-def _joined(texts: list[str]) -> str:
+def _join_terms(texts: list[str]) -> str:
     text = texts[0] if texts else "0"
     for term in texts[1:]:
         text += f" - {term[1:]}" if term.startswith("-") else f" + {term}"

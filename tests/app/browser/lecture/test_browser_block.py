@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import FILM, FIT, SLOW, quiet, settled, until
+from tests.app.browser.test_browser import FILM, FIT, SLOW, quiet, until, wait_until_settled
 from tracer.figures.palette import DIVERGING_SCALE, table
 
 pytestmark = pytest.mark.browser
@@ -32,7 +32,7 @@ def patience(page) -> None:
 
 def test_a_block_opens_into_its_steps_and_its_pictures_are_those_of_the_run(page, plain):
     page.goto("/?beat=block3")
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Open block").or_(page.get_by_role("button", name="Open this block")).click()
     until(page, STILL)
     beats = page.locator(".film .scrubber button")
@@ -73,7 +73,7 @@ def test_a_block_opens_into_its_steps_and_its_pictures_are_those_of_the_run(page
 def test_an_address_names_a_step_inside_a_block_and_the_way_to_trace_leads_to_it(page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto("/?model=nanogpt&inside=block2.mlp.hidden")
-    settled(page)
+    wait_until_settled(page)
     until(page, STILL)
     expect(page.locator(".film .title")).to_have_text("Expand")
     assert page.evaluate(FIT)

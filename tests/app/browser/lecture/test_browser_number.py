@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 import tracer
-from tests.app.browser.test_browser import SLOW, quiet, settled, until
+from tests.app.browser.test_browser import SLOW, quiet, until, wait_until_settled
 from tests.support.sweeping import cases
 
 pytestmark = pytest.mark.browser
@@ -18,13 +18,13 @@ def patience(page) -> None:
     page.set_default_timeout(SLOW)
 
 
-def opened(page, address: str) -> None:
+def open_address(page, address: str) -> None:
     page.goto(address)
     page.locator(".stepper .equation .katex").first.wait_for()
-    settled(page)
+    wait_until_settled(page)
 
 
-def followed(page, place: str) -> None:
+def wait_for_cell(page, place: str) -> None:
     """Wait until the panel shows this cell."""
     id, _, index = place.partition(":")
     code = f"trace.cell('{id}', ({', '.join(index.split('.'))}{',' if '.' not in index else ''}))"
@@ -36,11 +36,11 @@ def value(page) -> float:
 
 
 def test_a_click_on_a_cell_leads_back_to_a_pixel_and_the_trail_returns(page, plain):
-    opened(page, f"/trace?step={SCORES}")
+    open_address(page, f"/trace?step={SCORES}")
     cells = page.locator(".stepper .cells")
     box = cells.bounding_box()
     cells.click(position={"x": box["width"] * 2.5 / 65, "y": box["height"] * 5.5 / 65})
-    followed(page, f"{SCORES}:0.0.5.2")
+    wait_for_cell(page, f"{SCORES}:0.0.5.2")
     assert value(page) == pytest.approx(plain.value(SCORES)[0, 0, 5, 2].item(), rel=1e-6)
     page.wait_for_url(f"**cell={SCORES}%3A0.0.5.2*")
     way, cell = [], plain.cell(SCORES, (0, 0, 5, 2))
@@ -48,17 +48,17 @@ def test_a_click_on_a_cell_leads_back_to_a_pixel_and_the_trail_returns(page, pla
         key = next(key for key in cell.terms if not key.startswith("parameter"))
         cell = cell.back(key)
         place = f"{cell.id}:{'.'.join(map(str, cell.index))}"
-        page.locator(".follow .back button.term").filter(has_text=_printed(cell.index)).first.click()
-        followed(page, place)
+        page.locator(".follow .back button.term").filter(has_text=_printed_index(cell.index)).first.click()
+        wait_for_cell(page, place)
         assert value(page) == pytest.approx(cell.value, rel=1e-6)
         way.append(place)
     assert way[-1].startswith("input image") and "a number of the photo" in page.locator(".follow .ends").inner_text()
     expect(page.locator(".follow .trail li")).to_have_count(len(way) + 1)
     page.go_back()
-    followed(page, way[-2])
+    wait_for_cell(page, way[-2])
     expect(page.locator(".follow .trail li")).to_have_count(len(way))
     page.locator(".follow .trail button").first.click()
-    followed(page, f"{SCORES}:0.0.5.2")
+    wait_for_cell(page, f"{SCORES}:0.0.5.2")
     expect(page.locator(".follow .trail li")).to_have_count(1)
     expect(page.locator(".stepper .title")).to_have_text("Scores")
     page.get_by_role("button", name="Close").click()
@@ -67,48 +67,48 @@ def test_a_click_on_a_cell_leads_back_to_a_pixel_and_the_trail_returns(page, pla
     quiet(page)
 
 
-def _printed(index: tuple[int, ...]) -> str:
+def _printed_index(index: tuple[int, ...]) -> str:
     """Return an index as it is read on screen."""
     return f"[{', '.join(str(at + 1) for at in index)}]"
 
 
 @pytest.mark.sweep
 def test_a_click_on_a_term_goes_on_and_the_step_follows(page, plain):
-    opened(page, f"/trace?step={SCORES}&cell={SCORES}:0.1.5.2")
-    followed(page, f"{SCORES}:0.1.5.2")
+    open_address(page, f"/trace?step={SCORES}&cell={SCORES}:0.1.5.2")
+    wait_for_cell(page, f"{SCORES}:0.1.5.2")
     numbers = plain.cell(SCORES, (0, 1, 5, 2)).terms["block1.attention.query"]
     largest = max(numbers, key=lambda number: abs(number.share))
     page.locator(".follow .back button.term").first.click()
-    followed(page, "block1.attention.query:" + ".".join(map(str, largest.index)))
+    wait_for_cell(page, "block1.attention.query:" + ".".join(map(str, largest.index)))
     expect(page.locator(".stepper .title")).to_have_text("Queries")
     expect(page.locator(".stepper .lead output")).to_have_text("2")
     expect(page.locator(".stepper .cell-mark")).to_be_visible()
     page.wait_for_url("**step=block1.attention.query*")
     page.go_back()
-    followed(page, f"{SCORES}:0.1.5.2")
+    wait_for_cell(page, f"{SCORES}:0.1.5.2")
     expect(page.locator(".stepper .title")).to_have_text("Scores")
     page.locator(".follow .users button").first.click()  # forward: the weights of its row
-    followed(page, "block1.attention.weights:0.1.5.0")
+    wait_for_cell(page, "block1.attention.weights:0.1.5.0")
     page.reload()
-    followed(page, "block1.attention.weights:0.1.5.0")
+    wait_for_cell(page, "block1.attention.weights:0.1.5.0")
     quiet(page)
 
 
 def test_the_keyboard_alone_points_follows_and_returns(page, plain):
-    opened(page, "/trace?step=block1.mlp.hidden")
+    open_address(page, "/trace?step=block1.mlp.hidden")
     cells = page.locator(".stepper .cells")
     cells.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
         page.keyboard.press(key)
     page.keyboard.press("Enter")
-    followed(page, "block1.mlp.hidden:0.2.1")
+    wait_for_cell(page, "block1.mlp.hidden:0.2.1")
     expect(page.locator(".follow h2")).to_be_focused()
     page.locator(".follow .back button.term").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     expect(page.locator(".follow .trail li")).to_have_count(2)
     page.keyboard.press("Backspace")
-    followed(page, "block1.mlp.hidden:0.2.1")
+    wait_for_cell(page, "block1.mlp.hidden:0.2.1")
     expect(page.locator(".stepper .title")).to_have_text("Expand")
     page.keyboard.press("Escape")
     expect(page.locator(".follow")).not_to_be_visible()
@@ -118,7 +118,7 @@ def test_the_keyboard_alone_points_follows_and_returns(page, plain):
 
 
 def test_the_cell_that_is_pointed_at_has_its_exact_value(page, plain):
-    opened(page, f"/trace?step={SCORES}")
+    open_address(page, f"/trace?step={SCORES}")
     cells = page.locator(".stepper .cells")
     box = cells.bounding_box()
     cells.hover(position={"x": box["width"] * 20.5 / 65, "y": box["height"] * 26.5 / 65})
@@ -132,11 +132,11 @@ def test_the_cell_that_is_pointed_at_has_its_exact_value(page, plain):
 def test_the_matrix_on_attention_leads_to_the_weights_and_a_mean_says_so(page):
     trace = tracer.load("nanogpt").trace()
     page.goto("/attention?model=nanogpt&block=2&head=1&scale=log")
-    settled(page)
+    wait_until_settled(page)
     grid = page.locator(".grid")
     box, size = grid.bounding_box(), trace.attentions[0].keys
     grid.click(position={"x": box["width"] * 3.5 / size, "y": box["height"] * 9.5 / size})
-    followed(page, "block2.attention.weights:0.1.9.3")
+    wait_for_cell(page, "block2.attention.weights:0.1.9.3")
     weight = trace.attention(layer=1, head=1)[0, 9, 3].item()
     assert value(page) == pytest.approx(weight, rel=1e-5)
     page.get_by_role("button", name="Close").click()
@@ -151,8 +151,8 @@ def test_the_matrix_on_attention_leads_to_the_weights_and_a_mean_says_so(page):
 @pytest.mark.parametrize("width", cases((1400, 1024, 390), (390,)))
 def test_the_panel_fits_and_leaves_the_framed_cell_in_view(page, width):
     page.set_viewport_size({"width": width, "height": 768})
-    opened(page, f"/trace?step={SCORES}&cell={SCORES}:0.1.5.2")
-    followed(page, f"{SCORES}:0.1.5.2")
+    open_address(page, f"/trace?step={SCORES}&cell={SCORES}:0.1.5.2")
+    wait_for_cell(page, f"{SCORES}:0.1.5.2")
     panel, mark = page.locator(".follow").bounding_box(), page.locator(".stepper .cell-mark").bounding_box()
     assert panel["x"] >= 0 and panel["x"] + panel["width"] <= width and panel["y"] + panel["height"] <= 768.5
     covers = mark["x"] + mark["width"] > panel["x"] and mark["y"] + mark["height"] > panel["y"]
@@ -164,5 +164,5 @@ def test_the_panel_fits_and_leaves_the_framed_cell_in_view(page, width):
 
 @pytest.mark.sweep
 def test_an_address_that_names_no_cell_is_answered_in_a_sentence(page):
-    opened(page, f"/trace?step={SCORES}&cell=block9.nothing:0.1")
+    open_address(page, f"/trace?step={SCORES}&cell=block9.nothing:0.1")
     expect(page.locator(".follow .problem")).to_contain_text("No step 'block9.nothing' in this trace")

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import SLOW, give, jpeg, quiet, settled, until
+from tests.app.browser.test_browser import SLOW, give, jpeg, quiet, until, wait_until_settled
 
 pytestmark = pytest.mark.browser
 TOP = "document.querySelector('[data-testid=stMain]').scrollTop"
@@ -25,7 +25,7 @@ def on_screen(page, selector: str) -> None:
 @pytest.mark.parametrize("model", ["vit", pytest.param("nanogpt", marks=pytest.mark.sweep)])
 def test_map_scale_block_and_head_are_on_one_screen(page, model):
     page.goto(f"/attention?model={model}")
-    settled(page)
+    wait_until_settled(page)
     assert page.locator("[data-testid=stMain] h1").first.bounding_box()["y"] >= 60  # below the bar at the top
     picture = ".photo" if model == "vit" else ".grid"
     for selector in (picture, "[data-group=layer]", "[data-group=view]", ".lead", *([".over .bar"] * (model == "vit"))):
@@ -39,7 +39,7 @@ def test_map_scale_block_and_head_are_on_one_screen(page, model):
 
 def test_rollout_has_its_equation_and_its_proof(page):
     page.goto("/attention?head=rollout")
-    settled(page)
+    wait_until_settled(page)
     expect(page.locator(".equations .proof.proven")).to_have_text("Rollout: ✓ proven")
     assert "∏" in page.locator(".equations math").first.text_content()
     quiet(page)
@@ -47,7 +47,7 @@ def test_rollout_has_its_equation_and_its_proof(page):
 
 def test_a_key_a_button_and_the_clicker_lead_from_page_to_page(page):
     page.goto("/attention")
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Present").click()
     until(page, "document.body.hasAttribute('data-present')")
     for _ in range(12):  # screens of this page, then the next one
@@ -60,13 +60,13 @@ def test_a_key_a_button_and_the_clicker_lead_from_page_to_page(page):
     page.wait_for_url("**/mask*")
     heading = page.get_by_role("heading", name="Which token may attend to which?", include_hidden=True)
     heading.wait_for(state="attached")  # what is presented has no heading on screen
-    settled(page)
+    wait_until_settled(page)
     page.keyboard.press("n")
     page.wait_for_url("**/operations*")
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Previous page").click()
     page.wait_for_url("**/mask*")
-    settled(page)
+    wait_until_settled(page)
     assert page.evaluate("document.body.hasAttribute('data-present')")
     page.keyboard.press("Escape")
     until(page, "!document.body.hasAttribute('data-present')")
@@ -76,7 +76,7 @@ def test_a_key_a_button_and_the_clicker_lead_from_page_to_page(page):
 @pytest.mark.sweep
 def test_one_click_shows_what_a_mask_would_do_to_this_run(page):
     page.goto("/mask")
-    settled(page)
+    wait_until_settled(page)
     page.get_by_role("button", name="Try a causal mask on this run").click()
     page.get_by_role("heading", name="The mask of this run: causal").wait_for()
     page.get_by_role("heading", name="Before and after the changes").wait_for()
@@ -96,7 +96,7 @@ class Lecture:
         locator.click()
 
     def stage(self, *shown: str) -> None:
-        settled(self.page)
+        wait_until_settled(self.page)
         for selector in shown:
             on_screen(self.page, selector)
         assert self.count <= 5 and self.page.evaluate(TOP) == 0
@@ -107,7 +107,7 @@ def test_a_lecture_from_a_photo_to_one_equation_takes_few_clicks_and_no_scroll(p
     lecture = Lecture(page)
     page.goto("/")
     page.locator(".film .scrubber button").last.wait_for()
-    settled(page)
+    wait_until_settled(page)
     give(page, jpeg((120, 90)), "student.jpg")  # the photo of a student: one drop
     page.get_by_text("Your photo: student.jpg").wait_for()
     lecture.count += 1
@@ -117,7 +117,7 @@ def test_a_lecture_from_a_photo_to_one_equation_takes_few_clicks_and_no_scroll(p
     lecture.stage(".film .stage", ".film .scrubber")
     lecture.click(page.get_by_role("link", name="Attention", exact=True))
     page.locator("[data-group=view]").wait_for()
-    settled(page)
+    wait_until_settled(page)
     lecture.click(page.locator("[data-group=view] label").nth(1))
     expect(page.locator(".lead")).to_contain_text("head 2")
     lecture.stage(".photo", ".over .bar", ".lead")

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import expect
 
-from tests.app.browser.test_browser import SLOW, quiet, settled
+from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
 
 pytestmark = pytest.mark.browser
 PRESSES = 5000
@@ -47,7 +47,7 @@ def search(page, words: str) -> None:
 )
 def test_words_of_a_learner_lead_to_the_place_by_keyboard_alone(page, start, words, address, heading):
     page.goto(start)
-    settled(page)
+    wait_until_settled(page)
     search(page, words)
     page.keyboard.press("Enter")
     page.wait_for_url(address)

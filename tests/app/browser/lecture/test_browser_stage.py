@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.app.browser.test_browser import FILM, SLOW, quiet, settled, until
+from tests.app.browser.test_browser import FILM, SLOW, quiet, until, wait_until_settled
 
 pytestmark = pytest.mark.browser
 STOPS = 8
@@ -31,7 +31,7 @@ def test_the_stage_is_near_swipes_turn_it_and_less_motion_cuts(page):
     page.set_default_timeout(SLOW)
     page.set_viewport_size({"width": 1024, "height": 768})
     page.goto("/?beat=block2")
-    settled(page)
+    wait_until_settled(page)
     until(page, f"{FILM}?.film?.state.part === 1")
     start = page.evaluate(STATE)["at"]
     bar, own = page.get_by_test_id("stHeader").bounding_box(), page.locator(".give").first.bounding_box()

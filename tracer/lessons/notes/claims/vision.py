@@ -109,12 +109,12 @@ def embedding_space(model: Model, trace: Trace) -> Measurement:
     pixels, embedded = tensor_of(trace, "patches")[0], tensor_of(trace, "embedding")[0]
     before = _nearest(pixels)
 
-    def moved(rows: torch.Tensor) -> list[float]:
+    def changed_shares(rows: torch.Tensor) -> list[float]:
         return [float((a != b).float().mean()) for a, b in zip(before, _nearest(rows), strict=True)]
 
-    cosine, distance = moved(embedded)
+    cosine, distance = changed_shares(embedded)
     random, shape = torch.Generator().manual_seed(0), (pixels.shape[-1], embedded.shape[-1])
-    chance = sum(moved(pixels @ torch.randn(shape, generator=random))[0] for _ in range(DRAWS)) / DRAWS
+    chance = sum(changed_shares(pixels @ torch.randn(shape, generator=random))[0] for _ in range(DRAWS)) / DRAWS
     return Measurement(
         f"{len(pixels)} patches of one photo, which patch is nearest to each",
         f"{percent(cosine)} have another nearest patch after the embedding than by their pixels, measured by the "

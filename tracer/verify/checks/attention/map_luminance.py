@@ -32,12 +32,12 @@ def problems(run: PlainRun) -> Iterator[str]:
             shares = np.zeros(picture.rows * picture.columns)
             shares[[patches[token] for token in tokens]] = weights[tokens]
             shares = (shares / max(shares.max(), 1e-12)).reshape(picture.rows, picture.columns)
-            if exchanged := _exchanged(lit_photo.light(greys, picture.crop, shares), picture.crop, shares):
+            if exchanged := _swapped_patches(lit_photo.light(greys, picture.crop, shares), picture.crop, shares):
                 first, second = exchanged
                 yield f"layer {layer}: patch {first} has more weight than patch {second} and is not brighter"
 
 
-def _exchanged(colours: np.ndarray, crop, shares: np.ndarray) -> tuple[int, int] | None:
+def _swapped_patches(colours: np.ndarray, crop, shares: np.ndarray) -> tuple[int, int] | None:
     """Return two patches of which the first has clearly more weight and is not lighter, if there are any."""
     left, top, right, bottom = crop
     rows, columns = shares.shape

@@ -48,7 +48,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
         map(line.trainable, line.parameters)
     ),
     r"Each token is normalised by itself": by.tokenwise,
-    r"It has its own γ and β": lambda line, *_: not by.tied(line),
+    r"It has its own γ and β": lambda line, *_: not by.shares_parameters(line),
     r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
         by.one_user_kind("mlp")(line) and all(len(MeasuredLine(line.book, source).users) > 1 for source in line.sources)
     ),
@@ -231,8 +231,8 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"At every position, each token of the vocabulary gets a score: how well it fits": by.size("V"),
     r"Every token of the vocabulary gets a score|The model uses the same table at|The score of each entry of "
-    r"the": by.tied,
-    r"A separate matrix turns each token into a score": lambda line, *_: not by.tied(line),
+    r"the": by.shares_parameters,
+    r"A separate matrix turns each token into a score": lambda line, *_: not by.shares_parameters(line),
     r"The softmax of a row is the probability of each next token": by.causal,
     r"(?:Before the words are scored|One more matrix product turns the first token)": by.is_trained,
     rf"Each number is squashed to between {NUMBER} and {NUMBER}": lambda line, least, most: (
@@ -248,7 +248,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
         line.step.shape[-2:] != line.sources[0].shape[-2:]
     ),
     r"The causal mask lets it see every word before it|The text tower is causal": by.causal,
-    r"The other tower has its own matrix": lambda line, *_: not by.tied(line),
+    r"The other tower has its own matrix": lambda line, *_: not by.shares_parameters(line),
     r"One matrix maps the output of the tower into the space": by.is_trained,
     r"Only the direction matters|This vector is divided by its own|The product of two such vectors": by.unit_rows,
     r"Every photo is compared with every sentence: 1 where": by.unit_products,

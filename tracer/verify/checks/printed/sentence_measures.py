@@ -592,7 +592,7 @@ def table_rows(line: MeasuredLine, *_) -> bool:
     return any((rows[:, None] == table).all(-1).any(-1).all() for table in tables if table.shape[-1] == rows.shape[-1])
 
 
-def tied(line: MeasuredLine, *_) -> bool:
+def shares_parameters(line: MeasuredLine, *_) -> bool:
     others = [step for step in line.book.trace.steps if step.id != line.step.id]
     return any({*line.parameters} & {*MeasuredLine(line.book, step).parameters} for step in others)
 

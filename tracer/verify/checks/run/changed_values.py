@@ -43,13 +43,15 @@ def problems(run: PlainRun) -> Iterator[str]:
         others = set(range(heads)) - {0}
         yield from compare(run, {id: "keep_heads(0)"}, without_heads(run, parameter, heads, others))
         matrix = run.model.net.get_parameter(parameter)
-        yield from compare(run, {f"parameter {parameter}": "scale(-0.5)"}, _edited(run, parameter, -matrix / 2))
+        yield from compare(
+            run, {f"parameter {parameter}": "scale(-0.5)"}, _outputs_with_parameter(run, parameter, -matrix / 2)
+        )
     if (table := _positions(run)) is not None:
         id, parameter, tokens = table
         values = run.model.net.get_parameter(parameter).detach().clone()
         order = torch.from_numpy(np.random.default_rng(2).permutation(tokens))
         values[..., :tokens, :] = values[..., order, :]
-        yield from compare(run, {id: "shuffle_positions(2)"}, _edited(run, parameter, values))
+        yield from compare(run, {id: "shuffle_positions(2)"}, _outputs_with_parameter(run, parameter, values))
     yield from _inputs(run)
 
 
@@ -156,10 +158,10 @@ def without_heads(run: PlainRun, parameter: str, heads: int, off: set[int]) -> l
     width = rows.shape[0] // heads
     for head in off:
         rows[head * width : (head + 1) * width] = 0
-    return _edited(run, parameter, matrix)
+    return _outputs_with_parameter(run, parameter, matrix)
 
 
-def _edited(run: PlainRun, parameter: str, value: Tensor) -> list[Tensor]:
+def _outputs_with_parameter(run: PlainRun, parameter: str, value: Tensor) -> list[Tensor]:
     """Return the outputs of a run with another value of a parameter."""
     return forward(run, partial(functional_call, run.model.net, {parameter: value}), functional=True)
 
@@ -173,14 +175,14 @@ def _inputs(run: PlainRun) -> Iterator[str]:
         for photo in filter(lambda tensor: _is_photo(tensor, sizes), photos):
             photo[:, :, : sizes["P"], sizes["P"] : 2 * sizes["P"]] = torch.tensor(grey)[: photo.shape[1], None, None]
         if not named:
-            yield from compare(run, {"image": "hide(1,grey)"}, _given(run, photos))
+            yield from compare(run, {"image": "hide(1,grey)"}, _outputs_for_inputs(run, photos))
     tokens = [tensor for tensor in run.inputs if isinstance(tensor, Tensor) and _is_text(run, tensor)]
     if tokens and not named:
         masked = [
             torch.cat([torch.zeros_like(tensor[:, :1]), tensor[:, 1:]], 1) if _is_text(run, tensor) else tensor
             for tensor in run.inputs
         ]
-        yield from compare(run, {"text": "mask_words(0;0)"}, _given(run, masked))
+        yield from compare(run, {"text": "mask_words(0;0)"}, _outputs_for_inputs(run, masked))
     net = run.model.net
     permuted = dict(run.model.with_changes({"weights": "permute(1)"}, run.inputs).net.named_parameters())
     for name, parameter in net.named_parameters():
@@ -208,7 +210,7 @@ def _pixels(run: PlainRun) -> tuple[Sequence[float], Sequence[float]]:
     return card.get("mean", (0.5, 0.5, 0.5)), card.get("std", (0.5, 0.5, 0.5))
 
 
-def _given(run: PlainRun, inputs: Sequence[Any]) -> list[Tensor]:
+def _outputs_for_inputs(run: PlainRun, inputs: Sequence[Any]) -> list[Tensor]:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return [tensor for _, tensor in output_tensors(run.model.net(*inputs))]
