@@ -29,8 +29,7 @@ CAUSAL = "nanogpt"
 
 
 def _layer(records) -> int:
-    """Return the layer whose mask is shown; let the visitor choose one where the layers have different kinds of
-    mask."""
+    """Return the displayed layer's mask; let the visitor choose a layer where they have different kinds of mask."""
     kinds = [record.mask for record in records]
     if len(set(kinds)) < 2:
         url_state.check(block=range(1, len(kinds) + 1))
@@ -43,7 +42,7 @@ def _layer(records) -> int:
 
 
 def _window(trace, layer: int, part: str) -> int:
-    """Return the index of the shown window in the batch: a choice that starts at the first window with a masked
+    """Return the index of the displayed window in the batch: a choice that starts at the first window with a masked
     pair."""
     if layers(trace, part)[layer].mask != "windows":
         return 0
@@ -65,7 +64,7 @@ def _unmasked_part() -> str:
 
 def describe_lonely_cls(trace, part: str) -> str:
     """Return a sentence on a mask that leaves CLS, the first token, only itself: in the block on screen, or in all, and
-    then what of the input reaches the answer."""
+    then on the part of the input that reaches the answer."""
     start = "CLS is the first token, so this mask leaves it only itself"
     records = layers(trace, part)
     rows = [masks.visible(trace, at, part=part)[0] for at, record in enumerate(records) if not record.problem]

@@ -43,7 +43,7 @@ def photo(view: View, key: str) -> None:
 
 
 def cut(view: View) -> None:
-    """Draw the photo with its grid, and the patches that it is cut into."""
+    """Draw the photo with its grid, and its patches."""
     with st.container(key="way"):
         left, right = st.columns(2, gap="medium")
     with left:

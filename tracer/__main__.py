@@ -13,7 +13,7 @@ def main() -> int:
 
 
 def raise_exit(number: int, frame) -> None:
-    """Leaves by the way of an exception, so that a file that is half written is taken away."""
+    """Exit by an exception, so that half-written files are removed."""
     print("tracer: ended before it was done", file=sys.stderr)
     sys.exit(128 + number)
 

@@ -64,7 +64,7 @@ def _text(name: str) -> str:
 
 
 def _markup(name: str) -> str:
-    """Return the markup of a component, each file that a comment of it names in the comment's place."""
+    """Return the markup of a component, with each comment that names a file replaced by that file."""
     return re.sub(r"<!-- (\w+\.html) -->\n", lambda match: _text(match[1]), _text(f"{name}.html"))
 
 
@@ -160,8 +160,8 @@ def _weights_steps(trace: Trace, records: Sequence[AttentionRecord], shown: Sequ
 
 def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> str | None:
     """Draw the mask bool `[S_q, S_k]` of a layer and its effect on the row of a query that is chosen in the browser.
-    Where the rows do not all fit in one message, the browser asks for others. `more` goes to `masks.pack`. Return the
-    id of a step whose equation was chosen."""
+    Where the rows do not all fit in one message, the browser requests others. `more` is passed to `masks.pack`. Return
+    the id of a step whose equation was chosen."""
     state = st.session_state.get(Key.MASK_MAP) or {}
     wanted = None if mask_payload.fits(trace, layer, part) else state.get("wanted")
 
@@ -186,14 +186,14 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
 @cache
 def _katex() -> str:
     """Return the path of Streamlit's own KaTeX, relative to the page; empty where this Streamlit has another one, and
-    LaTeX is then shown as text."""
+    LaTeX is then displayed as text."""
     static = Path(st.__file__).parent / "static"
     return next((file.relative_to(static).as_posix() for file in static.glob("static/js/rehype-katex.*.js")), "")
 
 
 def _under(facts: dict, packed: bytes) -> bytes:
-    """Return packed data behind a header of facts on the visitor: the length of their JSON in four bytes, little
-    endian, the JSON, then the data, aligned to four bytes."""
+    """Prepend to packed data a header of facts on the visitor: the length of their JSON in four bytes, little endian,
+    the JSON, then the data, aligned to four bytes."""
     text = json.dumps(facts).encode()
     text += b" " * (-len(text) % 4)
     return len(text).to_bytes(4, "little") + text + packed
@@ -212,15 +212,15 @@ NUMBER = ("place", "headed", "maths", "stepper/heat", "number")
 
 def number(facts: dict) -> None:
     """Draw the panel that follows one number: `facts` hold the run's identity, the visitor's position, and the answer
-    to what the browser asked for."""
+    to the browser's request."""
     data = _under(facts | {"katex": _katex()}, tables())
     component = _component("number", scripts=NUMBER, styles=("number",), isolated=False)
     component(key=Key.NUMBER, data=data, on_wanted_change=lambda: None)
 
 
 def comparison(packed: bytes, run: str, summary: str) -> None:
-    """Draw two runs step by step from `comparison_payload.pack`; `run` names the pair, and `summary` says what it comes
-    to."""
+    """Draw two runs step by step from `comparison_payload.pack`; `run` names the pair, and `summary` is the outcome in
+    sentences."""
     facts = {"key": run, "summary": summary, "katex": _katex(), "scale": SCALE}
     data = _under(facts | browser_position.facts(visitor()), packed)
     component = _component("comparison", scripts=COMPARISON, styles=("buttons", "comparison"), isolated=False)
@@ -229,7 +229,7 @@ def comparison(packed: bytes, run: str, summary: str) -> None:
 
 @cache
 def _film_component():
-    """Return the film's component: the player of saved films, with what a page adds to it."""
+    """Return the film's component: the player of saved films, with the additions of a page."""
     markup = page.markup()
     for place, added in {"photo": "buttons_of_photo", "stage": "hiding", "proof": "open"}.items():
         markup = markup.replace(f"<!-- {place} -->", _markup(added))
@@ -360,8 +360,8 @@ def operations_table(data: dict) -> tuple[str, str | None] | None:
 
 
 def tools(lacks: str, search: dict) -> None:
-    """Draw the toolbar: the search, the link to what is on screen (`lacks` names what it misses), what can be saved,
-    and the button to present. `search` has the name of what can be found, and its entries once they were asked for."""
+    """Draw the toolbar: the search, the link to the current screen (`lacks` names what it misses), the downloads, and
+    the button to present. `search` has the name of the searched run, and its entries once they were requested."""
     scripts = ("keys", "copying", "saving/figure", "saving/tables", "saving/found", "search", "tools")
     component = _component("tools", scripts=scripts, styles=("tools", "search"))
     component(key=Key.TOOLS, data={"lacks": lacks, "code": qr.PATH, "search": search}, on_wanted_change=lambda: None)

@@ -71,13 +71,13 @@ def _of_lines(key: Key) -> Key:
 
 
 def is_pending(key: Key, trace: Trace) -> bool:
-    """Return whether the check of a model with its options is still to come for this run."""
+    """Return whether the check of a model with its options is pending for this run."""
     return bool(trace.steps) and not _too_large(trace) and find(key) is None
 
 
 def apply(key: Key, trace: Trace) -> Trace:
     """Return a run with the checks of its lines on other runs, the same object each time; the run itself while its
-    check is still to come."""
+    check is pending."""
     checks = (_too_large(trace) or find(key)) if trace.steps else None
     if checks is None:
         return trace
@@ -143,7 +143,7 @@ def end(seconds: float) -> None:
 
 
 def _check(key: Key) -> None:
-    """Check the lines of a model; where the server has no room, the check runs when it is next asked for."""
+    """Check the lines of a model; where the server has no room, the check runs at the next request for it."""
     if stopped.is_set() or limits().memory_full():
         return
     try:

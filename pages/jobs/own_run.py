@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class OwnRun(NamedTuple):
-    """Outcome of a text that was run: the `file` of the run, or why it fails as plain data, or a sentence that
-    refuses it; and the `output` that the code printed."""
+    """Outcome of running a text: the `file` of the run, or why it fails as plain data, or a sentence that refuses it;
+    and the `output` that the code printed."""
 
     text: str
     file: bytes | None = None
@@ -37,8 +37,8 @@ class OwnRun(NamedTuple):
 
 
 def factories(text: str) -> list[str]:
-    """Return the functions of a file that can be called without arguments, the last first. SyntaxError for no
-    Python."""
+    """Return the functions of a file that can be called without arguments, the last first. Raise SyntaxError if it is
+    not Python."""
     functions = [node for node in parse(text).body if isinstance(node, ast.FunctionDef)]
     return [f.name for f in reversed(functions) if _needs_nothing(f) and not f.name.startswith("_")]
 

@@ -1,5 +1,5 @@
-"""Background work of an idle server: the runs of all samples before anybody asks, the checks of their lines on other
-runs, the notes, and garbage collection.
+"""Background work of an idle server: the runs of all samples before any visitor asks, the checks of their lines on
+other runs, the notes, and garbage collection.
 
 Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
 which stays for long. Here all objects that exist once all samples were run are frozen, and newer ones are collected on
@@ -99,8 +99,8 @@ def log_errors(name: str) -> Iterator[None]:
 
 
 def ahead() -> Iterator[tuple[str, str]]:
-    """Yield (model, sample) of all that is run ahead, in the order of a lesson: first each model's first sample, then
-    the others of those whose runs are not large."""
+    """Yield (model, sample) of all prewarmed runs, in the order of a lesson: first each model's first sample, then the
+    others of those whose runs are not large."""
     samples_of = {name: list(samples(models.samples(name))) or [run_cache.OWN_SAMPLE] for name in models.names()}
     yield from ((name, names[0]) for name, names in samples_of.items())
     for place in range(1, max(map(len, samples_of.values()))):

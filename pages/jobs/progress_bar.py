@@ -31,7 +31,7 @@ _slots: ContextVar[list[DeltaGenerator]] = ContextVar("slots", default=[])  # no
 
 @contextmanager
 def keep_page(keeps: bool = True) -> Iterator[None]:
-    """Leave what is on screen where it is during the block: bars lie over the page, and come late."""
+    """Keep the screen unchanged during the block: bars lie over the page, and appear late."""
     token = _keeps_page.set(keeps)
     try:
         yield
@@ -40,13 +40,14 @@ def keep_page(keeps: bool = True) -> Iterator[None]:
 
 
 def reserve() -> list[DeltaGenerator]:
-    """Make the places of a bar that may come: a page that always has them does not move when one comes or goes."""
+    """Reserve containers for a bar that may appear: a page that always has them does not move when one comes or
+    goes."""
     return [st.empty(), st.empty()]
 
 
 @contextmanager
 def show_bars(slots: list[DeltaGenerator]) -> Iterator[None]:
-    """Show bars in reserved places during the block."""
+    """Show bars in reserved containers during the block."""
     token = _slots.set(slots)
     try:
         yield
@@ -60,8 +61,8 @@ def delay() -> float:
 
 
 class ProgressBar:
-    """A progress bar, in the container of the result or over the page; `instead` where the result replaces what was on
-    screen, which is hidden then. `cancel()` is called when the visitor presses the button."""
+    """A progress bar, in the container of the result or over the page; `instead` where the result replaces the previous
+    content, which is hidden then. `cancel()` is called when the visitor presses the button."""
 
     def __init__(self, doing: str, key: str, cancel: Callable[[], object], instead: bool):
         self.doing, self.shown = doing, (0.0, doing)
@@ -107,7 +108,7 @@ def begin() -> None:
 
 
 def lay_overlay() -> None:
-    """Make the place of bars that lie over the page, before the page is drawn."""
+    """Create the container of bars that lie over the page, before the page is drawn."""
     st.session_state[OVERLAY] = st.empty()
 
 

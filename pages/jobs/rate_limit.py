@@ -97,5 +97,5 @@ def show_refusal(error: Exception) -> bool:
 
 
 def count() -> int:
-    """Return the number of runs that go on or wait now."""
+    """Return the number of runs that are in progress or waiting now."""
     return _runs.total()

@@ -28,7 +28,7 @@ OBJECTS = 5
 
 
 class RenderedFigure(BaseFigure):
-    """A figure that was checked once, as plain data: `st.plotly_chart` asks a figure for nothing else.
+    """A figure that was validated once, as plain data: `st.plotly_chart` needs nothing else of a figure.
 
     Its traces are JSON text, written once, which takes little memory; its `plan`, the layout, can be read.
     """
@@ -54,12 +54,12 @@ class RenderedFigure(BaseFigure):
         return {"data": self._traces, "layout": self._plan}
 
     def weight(self) -> int:
-        """Return its size in bytes, about."""
+        """Return the approximate size of the figure in bytes."""
         return self._size + LAYOUT
 
 
 def _as_json(value):
-    """Return a value that JSON can hold: names are in arrays, which plotly checks faster than lists."""
+    """Return a value that JSON can hold: names are in arrays, which plotly validates faster than lists."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -105,5 +105,5 @@ def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> Rende
 
 
 def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
-    """Draw a figure of an `owner` on the page, without buttons; `more` goes to `st.plotly_chart`."""
+    """Draw a figure of an `owner` on the page, without buttons; `more` is passed to `st.plotly_chart`."""
     st.plotly_chart(figure(owner, key, make), **{"config": PLAIN_CONFIG} | more)

@@ -105,7 +105,7 @@ def without_changes(options: Options) -> Options:
 
 
 def of_lines(options: Options) -> Options:
-    """Return the options that decide the lines of a run: not what its photo shows, or which words its text has."""
+    """Return the options that determine the lines of a run: not the content of its photo, or the words of its text."""
     remaining = [
         text for text in changes(options) if not text.startswith(("image=", "text=")) or text.endswith(",removed)")
     ]
@@ -222,8 +222,8 @@ def _with_sample(name: str, options: Options, sample: str) -> tuple:
 
 
 class Content:
-    """Digest of a visitor's input, one object for all who uploaded the very same. With its last holder every run
-    that was computed from it is dropped."""
+    """Digest of a visitor's input, one object for all who uploaded the same bytes. With its last holder every run that
+    was computed from it is dropped."""
 
     def __init__(self, digest: Hashable):
         self.digest = digest
@@ -251,7 +251,7 @@ def content(digest: Hashable) -> Content:
 
 
 def _forget(digest: Hashable) -> None:
-    """Drop all that was computed from a content, and the texts that models wrote for pictures, whosever they are."""
+    """Drop everything that was computed from a content, and the texts that models wrote for pictures, of any owner."""
     _user_runs.forget(lambda key: key[2] == digest)
     for model in _models.values():
         model.forget_captions()
@@ -275,7 +275,7 @@ def prove(model, image=None, **user_input) -> Trace:
 
 def _prove(model, image=None, **user_input) -> Trace:
     """Return a run of a loaded model with every step proven. Models of libraries are too large to keep the tensors of
-    all steps: they are there while the steps are proven, one model at a time, and then only the first are kept."""
+    all steps: they are held while the steps are proven, one model at a time, and then only the first are kept."""
     user_input |= {} if image is None else {"image": image}
     if not zoo.is_foreign(model.name):
         return model.trace(**user_input)
@@ -309,7 +309,7 @@ def of_sample_too(
     what: str, key: Hashable, make: Callable[[], Result], doing: str, known: Result | None = None, rank: int = VISITOR
 ) -> Result:
     """Return a further result on a sample, computed once for all visitors; `what` names its kind, such as "moved". A
-    value that is `known` already is stored as it is."""
+    value that is `known` already is stored unchanged."""
     store = _too[what]
     if known is not None:
         store.put((what, key), known)

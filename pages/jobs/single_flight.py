@@ -32,8 +32,8 @@ line = JobQueue(min(2, os.cpu_count() or 1), PATIENCE)
 
 
 def in_turn(make: Callable[[], Result], doing: str) -> Result:
-    """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, and not wait
-    for a slot itself."""
+    """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, or wait for a
+    slot itself."""
     with rate_limit.count_run() as owner:
         task = line.join(make, owner=owner)
         task.waiting = 1
@@ -50,8 +50,8 @@ def once(
     where: JobQueue | None = None,
     instead: bool = False,
 ) -> Result:
-    """Return the value kept under a key, else compute it in a queue, once for all who ask for it meanwhile; `instead`
-    where it replaces what is on screen."""
+    """Return the value cached under a key, else compute it in a queue, once for all who request it meanwhile; `instead`
+    where it replaces the previous content."""
     full, where = (doing, key), where or line
 
     def makes():
@@ -78,8 +78,8 @@ def once(
 
 
 def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instead: bool = False):
-    """Wait for work in a queue, and show its position in the queue and its progress; a visitor who leaves, leaves the
-    queue."""
+    """Wait for work in a queue, and show its position in the queue and its progress; a visitor who leaves also leaves
+    the queue."""
     try:
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
         shown_from = monotonic() + progress_bar.delay()
@@ -107,8 +107,8 @@ def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instea
 
 
 def cancel(where: JobQueue, task: Callable[[], Task | None]) -> None:
-    """Cancel a piece of work for a visitor whose script has stopped waiting: where nobody else waits, it is not begun,
-    or ends. Leaving a page alone does not end work that has begun: a visitor who comes back finds it done."""
+    """Cancel a piece of work for a visitor whose script has stopped waiting: where nobody else waits, it does not
+    begin, or ends. Leaving a page alone does not end work that has begun: a visitor who comes back finds it done."""
     st.session_state[CANCELLATION_KEY] = True
     if (wanted := task()) is None:
         return

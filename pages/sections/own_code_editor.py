@@ -1,4 +1,4 @@
-"""Editor of the owner's file, what became of its last run, and the repairs that a click applies."""
+"""Editor of the owner's file, the outcome of its last run, and the repairs that a click applies."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def show() -> None:
 
 
 def _take_file() -> None:
-    """Put a file that was chosen into the editor."""
+    """Put a chosen file into the editor."""
     picked = st.session_state.get(EXAMPLE_CHOICE)
     if picked is None:
         return
@@ -108,7 +108,7 @@ def _take_file() -> None:
 
 
 def _run(text: str, factory: str) -> None:
-    """Run the file; a run that goes to its end is on screen from then on, on all pages."""
+    """Run the file; a complete run is on screen from then on, on all pages."""
     try:
         result = single_flight.in_turn(lambda: own_run.run(text, factory), "Running your code")
     except ValueError as error:
@@ -199,12 +199,13 @@ def apply(edits: list[dict[str, Any]], text: str) -> str:
 
 
 def code(sentence: str) -> str:
-    """Return a sentence as markup, with what stands between backquotes as code."""
+    """Return a sentence as markup, with the text between backquotes as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(sentence))
 
 
 def excerpt(text: str, source: dict[str, Any], span: list[int] | None) -> str:
-    """Return the lines around the failed one as markup, that one lit and its failed expression underlined."""
+    """Return the lines around the failed one as markup, with that one highlighted and its failed expression
+    underlined."""
     lines = text.splitlines() if source["file"].endswith(NAME) else []
     number = source["line"]
     if not 0 < number <= len(lines):

@@ -1,4 +1,4 @@
-"""Probabilities of an answer's choices, from the output of a batch: the same for models of every kind."""
+"""Probabilities of an answer's choices, from the output of a batch, for models of every kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def choice_probabilities(kind: str, output: Any) -> Tensor | None:
 
 
 def as_probabilities(scores: Tensor) -> Tensor:
-    """Return the softmax over the last axis; scores that are probabilities already, as some models return, stay."""
+    """Return the softmax over the last axis, or the scores themselves where a model returns probabilities already."""
     if bool((scores >= 0).all()) and bool((scores.sum(dim=-1) - 1).abs().max() < 1e-4):
         return scores
     return scores.softmax(dim=-1)
@@ -48,8 +48,8 @@ def answer_probability(probabilities: Tensor, answer: Tensor) -> Tensor:
 
 
 def floating_output(output: Any) -> Tensor:
-    """Return the first tensor of floating point that forward returned, `[B, …]`; a loss, which is one number for the
-    batch, is left out. ValueError where there is none."""
+    """Return the first floating-point tensor that forward returned, `[B, …]`, except a loss, which is one number for
+    the batch. Raise ValueError where there is none."""
     values = (
         output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else (output,)
     )

@@ -1,4 +1,4 @@
-"""Effects of heads: what the answer becomes as each head is switched off, and what each head attends to.
+"""Effects of heads: the answer with each head switched off, and what each head attends to.
 
 Source: heads switched off one at a time, Michel et al. 2019; attention distance, Dosovitskiy et al. 2021, figure 7.
 """
@@ -90,12 +90,12 @@ class HeadProbe(NamedTuple):
 
 
 class _NotOneRowEach(Exception):
-    """Weights with another first axis than the batch, such as windows."""
+    """Weights whose first axis is not the batch, but windows, for example."""
 
 
 @dataclass
 class _Switch:
-    """Heads that are off now: for each row of the batch a head, None for none. `weights` has those of the first row, by
+    """Heads that are off now: for each row of the batch a head, or None. `weights` has those of the first row, by
     layer, where `observes` is True."""
 
     off: list[Head | None] = field(default_factory=lambda: [None])
@@ -105,7 +105,7 @@ class _Switch:
 
 @dataclass(frozen=True, eq=False)
 class _SwitchHeads(Change):
-    """Weights of the heads that are off in a row become 0."""
+    """A mode that sets the weights of switched-off heads to 0 in their rows."""
 
     name: ClassVar[str] = "switch_heads"
     layer: int
@@ -197,8 +197,8 @@ class HeadSwitchboard:
         )
 
     def _run(self, inputs: Inputs, off: Sequence[Head], alone: Any) -> Any:
-        """Return the output with each of these heads off, a row for each: of one batch, whose first row has to be the
-        run as it is; else of a run for each."""
+        """Return the output with each of these heads off, one row each, from one batch whose first row has to equal the
+        unchanged run; else from one run each."""
         if self._rows > 2:
             self._switch.off = [None, *off]
             many = _repeat(inputs, 1 + len(off))
@@ -218,7 +218,7 @@ class HeadSwitchboard:
 
 
 def head_effects(model: Model, inputs: Inputs, trace: Trace, part: str | None = None) -> HeadEffects:
-    """Switch every head of a tower off, one at a time, and measure what becomes of this input's answer.
+    """Switch off every head of a tower, one at a time, and measure the effect on this input's answer.
 
     `trace` is a run of the model on an input of the same sizes.
     """
@@ -250,7 +250,7 @@ def effects(probe: HeadProbe) -> HeadEffects:
 
 
 class _Layout:
-    """Where the tokens of a tower lie: the distances between them, and which come from no input."""
+    """Layout of a tower's tokens: the distances between them, and which come from no input."""
 
     def __init__(self, trace: Trace, part: str | None):
         named, patches = segments(trace, part), places(trace, part)
@@ -266,7 +266,7 @@ class _Layout:
         self.stop = stop
 
     def describe(self, weights: Tensor) -> AttentionSummary:
-        """Return what heads attend to, from weights `[h, …, S_q, S_k]`."""
+        """Summarize what heads attend to, from weights `[h, …, S_q, S_k]`."""
         weights = weights.double().cpu()
         heads, (queries, keys) = weights.shape[0], weights.shape[-2:]
         weights = weights.reshape(heads, -1, queries, keys)
@@ -304,7 +304,7 @@ def _concatenate(outputs: Sequence[Any]) -> Any:
 
 
 def _repeat(inputs: Inputs, count: int) -> Inputs:
-    """Return inputs of one as a batch of `count` of the same."""
+    """Return the inputs of one run as a batch of `count` equal rows."""
 
     def repeat(tensor: Tensor) -> Tensor:
         return tensor.expand(count, *tensor.shape[1:]) if tensor.dim() and tensor.shape[0] == 1 else tensor
@@ -313,7 +313,7 @@ def _repeat(inputs: Inputs, count: int) -> Inputs:
 
 
 def _first_is(batch_output: Any, alone: Any, rows: int) -> bool:
-    """Return whether a batch has an output for each of its rows, the first of which is that of a run alone."""
+    """Return whether a batch has one output per row, the first of which equals that of a single run."""
     batch, single = _plain(batch_output), _plain(alone)
     if batch.shape[0] != rows or single.shape[0] != 1 or batch.shape[1:] != single.shape[1:]:
         return False

@@ -1,4 +1,4 @@
-"""Test whether an answer depends on the patches that were attended to: they are hidden, and others instead of them.
+"""Test whether an answer depends on the patches that were attended to: hide them, and others for comparison.
 
 Source: Samek et al. 2017, section III; the baselines are as many patches at random, and those in the centre.
 """
@@ -22,8 +22,8 @@ SEEDS = 20
 
 
 class HidingTest(NamedTuple):
-    """Probability of an answer with no patch hidden, and with as many hidden: the most attended, those nearest to
-    the centre, and several random ones."""
+    """Probability of an answer with no patch hidden, and with equally many hidden: the most attended, the most central,
+    and several random choices."""
 
     answer: str
     plain: float
@@ -56,7 +56,7 @@ def nearest_to_centre(rows: int, columns: int) -> tuple[int, ...]:
 
 
 def hide_attended(model: Model, trace: Trace, count: int, fill: str = "mean", **user_input: Any) -> HidingTest:
-    """Return what hiding that many patches does to the answer of a run; `user_input` are its arguments.
+    """Hide that many patches and return the effect on the answer of a run; `user_input` are its arguments.
 
     Raise ValueError for a run that has no classes, no photo in patches, or not as many patches.
     """

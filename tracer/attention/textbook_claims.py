@@ -1,4 +1,4 @@
-"""Claims of texts on attention, as numbers that anybody can compute again."""
+"""Claims of texts on attention, as numbers that anybody can compute."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Benchmarks: what tracing costs, and what a visitor waits for."""
+"""Benchmarks: the cost of tracing, and the time that a visitor waits."""

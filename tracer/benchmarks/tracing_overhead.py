@@ -132,7 +132,7 @@ def _overhead() -> Iterator[dict]:
 
 def _library() -> Iterator[dict]:
     """Measure torchvision's own ViT-B/16, if it is installed: over its fused fast path, and over the same ops
-    opened."""
+    unfused."""
     if not zoo.available("torchvision"):
         return
     spec, image = zoo.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
@@ -186,7 +186,7 @@ def _memory() -> Iterator[dict]:
 
 
 def measure_proof_memory(blocks: int) -> int:
-    """Return the bytes by which a trace that is proven, and keeps nothing, raises this process' peak memory."""
+    """Return the bytes by which a proven trace that keeps nothing raises this process' peak memory."""
     from tracer.models.vit import ViT  # loads torch
 
     with torch.no_grad():
@@ -213,7 +213,7 @@ def measure_trace_memory() -> int:
 
 def measure_long_derivation() -> int:
     """Return the bytes by which deriving masked attention of the longest sequence raises this process' peak memory
-    above that of a quarter of it, on the device `meta`, where only the derivation takes any."""
+    above that of a quarter of it, on the device `meta`, where only the derivation allocates any."""
     with torch.device("meta"):
         net = nn.Sequential(*(FusedBlock(D=64, h=4, longest=MAX_LENGTH + 1) for _ in range(2))).eval()
     with torch.no_grad():
@@ -273,7 +273,7 @@ def measure_long_trace(length: int) -> tuple[float, int]:
 
 
 def _solving() -> Iterator[dict]:
-    """Measure solving in processes of their own, since a solution is remembered."""
+    """Measure solving in processes of their own, since solutions are cached."""
     yield _row("solving the symbolic shapes of vit", _three_times(measure_solution), "s", 0.5)
 
 
@@ -288,7 +288,7 @@ def measure_solution() -> float:
 
 
 def _deriving() -> Iterator[dict]:
-    """Measure deriving in processes of their own, since a solution and a book are remembered."""
+    """Measure deriving in processes of their own, since solutions and books are cached."""
     name = "deriving and proving vit from its run, 6 blocks of 65 tokens, beyond the trace"
     yield _row(name, _three_times(measure_derivation), "s", 0.5)
     if zoo.available("torchvision"):
@@ -297,7 +297,7 @@ def _deriving() -> Iterator[dict]:
 
 
 def _changing() -> Iterator[dict]:
-    """Measure runs with a changed line: the first of its kind in a new process, and one whose outline is known."""
+    """Measure runs with a changed line: the first of its kind in a new process, and one whose outline is cached."""
     first = _three_times(measure_first_change)
     yield _row("the first changed run of vit of its kind", first, "s", 0.8)
     model, change = tracer.load("vit"), {"block3.attention.weights": "drop_heads(1)"}
@@ -341,7 +341,7 @@ def measure_library_derivation() -> float:
 
 
 def _threads() -> Iterator[dict]:
-    """Measure runs in threads, all at once, and through the app's queue. With one thread inside each op, as in the
+    """Measure runs in threads, all at once, and through the app's queue, with one thread inside each op, as in the
     app."""
     model, line = tracer.load("vit"), JobQueue(2, PATIENCE)
 
@@ -410,8 +410,8 @@ def _torchlens() -> Iterator[dict]:
 
 
 class FusedBlock(nn.Module):
-    """A module of residual self-attention by PyTorch's fused kernel; `[B, S, D]` in and out. With `longest`, no token
-    sees a later one, by a table for so many."""
+    """Residual self-attention by PyTorch's fused kernel, `[B, S, D]` in and out. With `longest`, no token sees a later
+    one, by a table of that length."""
 
     def __init__(self, D: int, h: int, longest: int = 0):
         super().__init__()
@@ -435,6 +435,6 @@ def _growth() -> Iterator[dict]:
 
 
 def _bytes(trace: Trace) -> int:
-    """Return the bytes of the storages that a trace holds, each once."""
+    """Return the bytes of the storages that a trace holds, each counted once."""
     tensors = [*trace.values.values(), trace.output]
     return sum({storage_id(tensor.untyped_storage()): tensor.untyped_storage().nbytes() for tensor in tensors}.values())

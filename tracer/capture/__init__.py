@@ -58,14 +58,14 @@ class OpEvent(NamedTuple):
 class Recording:
     """Record of one run: ops as seen, attentions, kept tensors, named inputs, output; with primitives, `opened` has
     those of each op, None for one that was not asked for, and with calls, `calls` has those. `notes` are sentences on
-    what of the run is not in it; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
-    `numbers` says where each op stood in the run, `scalars` are the numbers that its calls were given, and `constants`
-    has a digest of each tensor that nothing of the run made, by the op that took it and its place. `positions` has, by
-    op and place, the position of an operand in the list that another op returned; what the run returned has `RETURN_OP`
-    for an op, and `comparisons` are those of sizes that code read. `arguments` is what forward was called with, and
-    `grad` whether gradients were on; `returned` has the producer of each tensor that it returned. Of a run that
-    failed, `failed_call` is the call of PyTorch that raised, None where code around it did, and `makers` knows the
-    producers of its tensors."""
+    what the record leaves out; `opened_error` is the relative difference to a fast path that was opened. Of a probe,
+    `numbers` has the position of each op in the run, `scalars` are the numbers that its calls received, and `constants`
+    has a digest of each tensor that no op of the run computed, by the op that read it and its operand position.
+    `positions` has, by op and operand, the position of an operand in the list that another op returned; what the run
+    returned has `RETURN_OP` for an op, and `comparisons` are those of sizes that code read. `arguments` is what forward
+    was called with, and `grad` whether gradients were on; `returned` has the producer of each tensor that it returned.
+    Of a run that failed, `failed_call` is the call of PyTorch that raised, None where code around it did, and `makers`
+    knows the producers of its tensors."""
 
     ops: list[OpEvent] = field(default_factory=list)
     store: TensorStore = field(default_factory=lambda: TensorStore(0))

@@ -30,7 +30,7 @@ SCALAR_TYPES = frozenset((int, float, bool, str, type(None), torch.dtype))
 
 class Call(NamedTuple):
     """One composite op: its arguments by the names of its schema, with a `Ref` for each tensor, also in lists; the ops
-    that it ran are `ops[first]` to `ops[last - 1]`, and `inner` has their calls.
+    that it ran are `ops[first]` to `ops[last - 1]`, and `inner` has the calls inside it.
 
     A write into a part of a tensor's memory is a call of its own, `overwrite`, which gives the tensor's new value from
     `old`, `new` and their places in the memory, `into` and `part`.
@@ -132,14 +132,13 @@ class CallLog:
 
     @cached_property
     def signature(self) -> int:
-        """A hash that is equal for runs of the same calls, whatever the values; read it once all is recorded."""
+        """Hash that is equal for runs of the same calls, whatever the values; read it once all is recorded."""
         outlines = tuple([_outline(call) for call in self.entries])
         modules = tuple([tuple(vars(module).values()) for module in self.modules])
         return hash((outlines, modules, self.inputs, self.outputs, self.places, tuple(self.changes)))
 
     def plan(self) -> int:
-        """Return a hash that is equal for runs of the same calls but for sizes: shapes and whole numbers are left
-        out."""
+        """Return a hash that is equal for runs of the same calls up to sizes: shapes and whole numbers are left out."""
         outline: list[object] = []
         for call in self.entries:
             keys = map(_keys, call.arguments.values())
@@ -182,7 +181,7 @@ def _within(output) -> list[Tensor]:
 
 
 class CallRunner:
-    """Base of observers of calls: it runs an op or a call, so that autograd is passed once."""
+    """Base of observers of calls: runs an op or a call, so that autograd is passed once."""
 
     _alone = False
     """True while an op that is a call by itself runs, which has not been through autograd yet."""
@@ -346,7 +345,7 @@ class CallRecorder(CallRunner):
         self.calls.modules.append(ModuleCall(path, kind, call, around, len(self._ops), inputs=inputs))
 
     def leave(self, named: dict, output) -> None:
-        """Record that the module called last is done; its named arguments are known only now."""
+        """Record the return of the module called last; its named arguments are known only now."""
         if self._open:
             module_call = self.calls.modules[self._open.pop()]
             with torch.DisableTorchFunction():

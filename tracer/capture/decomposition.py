@@ -21,8 +21,9 @@ RANDOM = "its results are random, so it is not run a second time"
 
 
 class PrimitiveEvent(NamedTuple):
-    """One primitive as it ran: tensors by (shape, dtype, maker). The maker is the number of the primitive that made the
-    tensor, or says which of the op's inputs it is: `"input 0"`. `within` names the ops that were opened to get here."""
+    """One primitive as it ran: tensors by (shape, dtype, maker). The maker is the number of the primitive that computed
+    the tensor, or says which of the op's inputs it is: `"input 0"`. `within` names the ops that were opened to reach
+    it."""
 
     name: str
     within: str
@@ -39,8 +40,8 @@ class DownToPrims(Exception):
 
 
 def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[PrimitiveEvent, ...], object]:
-    """Return the primitives of `func(*args, **kwargs)`, and their result. Raise `NoDecomposition` if it has no others.
-    `NoDecomposition` where it has no others.
+    """Return the primitives of `func(*args, **kwargs)`, and their result. Raise `NoDecomposition` if the op has no
+    others.
 
     Draws no random numbers, and writes into its arguments where the op does.
     """

@@ -14,8 +14,8 @@ from tracer.utils.internals.torch_internals import DispatchMode, pop_dispatch_mo
 
 
 class FailedCall(NamedTuple):
-    """Python-level call of PyTorch that raised `error`: the function, what it was given, and the path of the module
-    that was running."""
+    """Python-level call of PyTorch that raised `error`: the function, its arguments, and the path of the module that
+    was running."""
 
     error: Exception
     function: Any

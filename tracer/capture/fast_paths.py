@@ -59,7 +59,7 @@ def compare_fast_path(
 
 
 def watched_notes(ops: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return notes on ops, each by its name and its call, that run otherwise while they are observed."""
+    """Return notes on ops, each by its name and its call, that run differently while they are observed."""
     others = (call for op, call in ops if op in FACTORIZATION_CALLS and call not in FACTORIZATION_CALLS[op])
     return tuple(VECTORS.format(f"'{call}'") for call in dict.fromkeys(others))
 
@@ -105,8 +105,8 @@ def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Fast
 
 
 def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> FastPathDifference:
-    """Return the difference of two outputs, in one sentence. Rows in which the fast path gives 0 are counted on their
-    own: it leaves padding out."""
+    """Return the difference of two outputs, in one sentence. Rows in which the fast path gives 0 are counted
+    separately: it leaves padding out."""
     pairs = [(to_cpu(traced[name]).double(), to_cpu(plain[name]).double()) for name in traced if name in plain]
     differing = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
     if differing:

@@ -1,5 +1,5 @@
 """Process-wide settings while some trace runs, undone after the last: global hooks of modules, a watch on the threads
-that a forward starts, and that `flex_attention` is not to compile itself, which no mode sees into."""
+that a forward starts, and a switch that keeps `flex_attention` from compiling itself, which no mode sees into."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def watch_process(enter: Callable, leave: Callable, on_start: Callable[[], None]
 
 
 def _before(kind: type, name: str, call: Callable[[], None]) -> Callable[[], None]:
-    """Have a method call that first; return the undo function."""
+    """Make a method call a function first; return the undo function."""
     method = getattr(kind, name)
 
     def calling(self, *args, **kwargs):

@@ -48,8 +48,8 @@ def active() -> ModuleStack | None:
 
 
 class ModuleStack:
-    """Modules that run now, the innermost last: (module, path, number of earlier calls); `threads` says that the
-    forward started one, or handed work to one. `call_recorder` hears of each call, where there is one."""
+    """Modules that run now, the innermost last: (module, path, number of earlier calls); `threads` is True once the
+    forward started one, or handed work to one. `call_recorder` is notified of each call, where there is one."""
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}

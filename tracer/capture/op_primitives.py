@@ -1,4 +1,4 @@
-"""Primitives of every op of a run: each is opened right after it has run, on its very arguments."""
+"""Primitives of every op of a run: each is opened right after it has run, on its own arguments."""
 
 from __future__ import annotations
 

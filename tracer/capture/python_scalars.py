@@ -1,4 +1,4 @@
-"""Python numbers in the arguments of a run's calls, besides the shapes that runs at other sizes are compared by.
+"""Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.
 
 A recording of all calls holds arguments, references and values; to solve numbers, none but the numbers are wanted.
 """
@@ -113,7 +113,7 @@ class ScalarRecorder(CallRunner):
 
 
 def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> None:
-    """Put an argument among the numbers if it is one, or among the flags."""
+    """Put an argument among the numbers if it is one, else among the flags."""
     if (type(value) is int or type(value) is float) and value != NO_LABEL:
         values[name] = value
     elif type(value) in FLAGS:
@@ -123,8 +123,8 @@ def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> Non
 
 
 def digesting(observe: Callable, recording) -> Callable:
-    """Return `observe`, with a digest of each tensor that an op takes and no op of the run produced: inputs from
-    computations outside PyTorch differ with the input, and no op says so."""
+    """Return `observe`, with a digest of each tensor that an op reads and no op of the run produced: inputs from
+    computations outside PyTorch differ with the input, and no op shows it."""
     ops, constants = recording.ops, recording.constants
     known: dict[int, tuple[Tensor, bytes]] = {}
 

@@ -43,7 +43,7 @@ def locate(stop) -> tuple[str, int] | None:
 
 @lru_cache(maxsize=8192)
 def source(file: str, line: int) -> Source:
-    """Return the line itself; the file is named relative to Python's import path."""
+    """Return the text of the line; the file is named relative to Python's import path."""
     return Source(_short(file), line, linecache.getline(file, line).strip())
 
 

@@ -1,4 +1,4 @@
-"""Changes: what is done to the value of a line of the textbook in a run, to see what depends on it.
+"""Changes: edits of the value of a line of the textbook in a run, to see what depends on it.
 
 `model.trace(change={"block3.attention.weights": tracer.changes.drop_heads([1])})` names the line by its id. The changed
 run is a trace like any other. Source: causal interventions (Vig et al. 2020), activation patching (Meng et al. 2022),

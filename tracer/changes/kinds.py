@@ -23,7 +23,7 @@ SEEDS = 2**32
 
 
 class ScoreEquation(Protocol):
-    """Scores that are computed again in another way: called with the scores, and the values of what it `reads`."""
+    """Scores that are recomputed in another way: called with the scores, and the values of what it `reads`."""
 
     @property
     def reads(self) -> tuple[str, ...]: ...
@@ -94,7 +94,7 @@ class Change:
 
     @property
     def outline(self) -> str:
-        """Key that decides the ops of the change and their sizes: two changes of one outline differ in numbers
+        """Key that determines the ops of the change and their sizes: two changes of one outline differ in numbers
         alone."""
         return str(self)
 
@@ -307,7 +307,7 @@ class Unscale(Change):
 
 
 def _rewritten(change: Change, line: TargetLine, source: ScoreEquation | str) -> ScoreEquation:
-    """Return how scores are computed again. Raise ValueError if they can't be."""
+    """Return the recomputation of the scores. Raise ValueError if they can't be."""
     _check_scores(change, line)
     if isinstance(source, str):
         raise ValueError(f"{quote(line.id)} can't be changed by {change.name}: {source}")
@@ -459,7 +459,7 @@ def _open(
 
 
 def _cells(scores: Tensor, keys: tuple[int, ...], queries: tuple[int, ...]) -> Tensor:
-    """Return where some keys meet some queries; cells that there are not at other sizes are left out."""
+    """Return the cells where some keys meet some queries; cells that do not exist at other sizes are left out."""
     rows, columns = scores.shape[-2:]
     cells = np.zeros((rows, columns), dtype=bool)
     cells[np.ix_([at for at in queries if at < rows], [at for at in keys if at < columns])] = True
@@ -505,7 +505,7 @@ class Replace(Change):
 
 
 def _replace(x: Tensor, value: Tensor) -> Tensor:
-    """Return the value; at other sizes, at which a model is only run to solve its sizes, as much of it as fits."""
+    """Return the value; at other sizes, at which a model only runs to solve its sizes, as much of it as fits."""
     if value.shape == x.shape:
         return value.to(x.device, x.dtype)
     return _constant(np.resize(value.to("cpu", torch.float64).numpy(), tuple(x.shape)), x)
@@ -612,7 +612,7 @@ def _constant(values: np.ndarray, like: Tensor) -> Tensor:
 
 
 def split(arguments: str) -> list[str]:
-    """Return the arguments in a text, which commas divide."""
+    """Split the arguments in a text at its commas."""
     return [part.strip() for part in arguments.split(",") if part.strip()]
 
 
@@ -625,7 +625,7 @@ def whole_numbers(name: str, values: Iterable[int]) -> tuple[int, ...]:
 
 
 def check_seed(seed: Any) -> None:
-    """Raise ValueError for what is not a seed."""
+    """Raise ValueError for anything but a seed."""
     whole_numbers("seed", [seed])
     if seed >= SEEDS:
         raise ValueError(f"seed={shorten(str(seed))}, expected a whole number below {SEEDS}")

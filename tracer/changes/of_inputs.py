@@ -1,4 +1,4 @@
-"""Changes of what goes into a run: patches of the photo, tokens of the text, and the weights."""
+"""Changes of the inputs of a run: patches of the photo, tokens of the text, and the weights."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ REMOVED_FILL = "removed"
 
 @dataclass(frozen=True)
 class InputChange(Change):
-    """Base class of changes of inputs: `key` is what stands for the input in the place of a line."""
+    """Base class of changes of inputs: `key` stands for the input in place of a line."""
 
     key: ClassVar[str] = ""
 
     def change(self, inputs: Inputs, sizes: dict[str, int], card: Mapping[str, Any]) -> Inputs:
         """Return the changed inputs of a run with these sizes; `card` has the mean and the standard deviation of the
-        pixels. Raise ValueError if they do not have what is to be changed."""
+        pixels. Raise ValueError if they lack what is to be changed."""
         return inputs
 
     def apply(self, line: TargetLine) -> Applied:
@@ -62,7 +62,7 @@ class Hide(InputChange):
         return cls(map(int, words), fill)
 
     def change(self, inputs: Inputs, sizes: dict[str, int], card: Mapping[str, Any]) -> Inputs:
-        """Return inputs with the patches hidden, in the photo that is shown, too.
+        """Return inputs with the patches hidden, in the displayed photo, too.
 
         Raise ValueError for inputs without a photo in patches, or with fewer.
         """

@@ -203,8 +203,8 @@ def describe(trace: Trace, line: str, change: Change) -> str:
 
 
 def _place(trace: Trace, line: str) -> tuple[str, str]:
-    """Return the block and the title of a line; of a pattern all that it matches, if they have one title. Any other
-    line is named as it is."""
+    """Return the block and the title of a line; for a pattern, of all that it matches, if they share one title. Any
+    other line is named by its id."""
     if step := next((step for step in trace.steps if step.id == line), None):
         return block_title(trace, step), step.title
     steps = [step for step in trace.steps if fnmatchcase(step.id, line)]

@@ -90,7 +90,7 @@ def divide(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[Input
 
 
 def moves_tokens(changes: Mapping[str, Change]) -> bool:
-    """Return whether a token may be in the row of another one after these changes; rows of a parameter are none."""
+    """Return whether, after these changes, a token may be in the row of another one; rows of a parameter are none."""
     return any(change.moves_tokens for line, change in divide(changes)[0].items() if not line.startswith("parameter "))
 
 

@@ -1,4 +1,4 @@
-"""The switch of the app's page that runs its owner's code: on only where the command line turned it on in this process.
+"""Switch of the app's page that runs its owner's code: on only where the command line turned it on in this process.
 
 Nothing in the environment, in a file or in an address turns it on.
 """
@@ -15,8 +15,8 @@ _key = ""
 
 
 def enable(address: str) -> str:
-    """Turn it on and return the key that unlocks the page. Raise ValueError in one sentence where it may not be on:
-    hosted, or listening to others."""
+    """Turn the switch on and return the key that unlocks the page. Raise ValueError with one sentence where it may not
+    be on: hosted, or listening to others."""
     global _key
     if limits().hosted:
         raise ValueError("--own-code runs code of visitors with your rights, so it can't be used with TRACER_HOSTED=1")

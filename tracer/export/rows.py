@@ -123,7 +123,7 @@ def between(record: ModuleRecord | CallRecord) -> str:
 
 
 def sum_flops(ops: Sequence[Op]) -> int | str:
-    """Return the FLOPs of ops together, or a note that those that multiply matrices are not counted."""
+    """Return the FLOPs of several ops, or a note that their matrix products are not counted."""
     total = sum(op.flops or 0 for op in ops)
     return NOT_COUNTED if not total and any(op.flops is None for op in ops) else total
 
@@ -249,7 +249,7 @@ def flops(op: Op) -> str:
 
 
 def count(flops: int | str) -> str:
-    """Return a number with its thousands apart, and a note on one as it is."""
+    """Return a number with thousands separators, and a note as it is."""
     return flops if isinstance(flops, str) else f"{flops:,}"
 
 

@@ -1,4 +1,4 @@
-"""Running error analysis: the value of an expression in float64, with a bound of what rounding may do to each cell.
+"""Running error analysis: the value of an expression in float64, with a bound on the rounding error of each cell.
 
 While the nodes of an expression run, every function of PyTorch that they call adds to the bound of its result what the
 bounds of its operands amount to, to first order, and one rounding of its own: u·|result|, or u·Σ|terms| where it adds
@@ -32,21 +32,21 @@ HALVES = torch.float16, torch.bfloat16
 
 
 class BoundedValue(NamedTuple):
-    """Value of an expression, the bound of each cell's error (None where it is exact), and the dtype in which the
-    model had it; None where no operand says one."""
+    """Value of an expression, the bound of each cell's error (None where it is exact), and the dtype in which the model
+    had it; None where no operand determines one."""
 
     value: torch.Tensor
     bound: torch.Tensor | None = None
     dtype: torch.dtype | None = None
 
     def convert(self, dtype: torch.dtype | None, careful: bool) -> BoundedValue:
-        """With what a Python number, or a tensor without axes, loses as it becomes one of `dtype`."""
+        """Add the loss of a Python number, or of a tensor without axes, as it is converted to `dtype`."""
         if dtype is None or dtype == self.dtype or not fractional(self.value):
             return self
         return self._replace(bound=total(self.bound, conversion(self.value, dtype, precision(careful))))
 
     def rounded_to(self, dtype: torch.dtype, careful: bool) -> BoundedValue:
-        """With one more rounding where the run holds the value in a narrower dtype than its operands have."""
+        """Add one more rounding where the run holds the value in a narrower dtype than its operands have."""
         if self.dtype is None and self.bound is None:
             return self.convert(dtype, careful)
         if not fractional(self.value) or limits(dtype).eps <= limits(self.dtype).eps:
@@ -96,7 +96,7 @@ def count(node: Node) -> int:
 
 
 def common(operands) -> torch.dtype | None:
-    """Return the dtype that PyTorch promotes operands to; one without axes does not change that of the others."""
+    """Return the dtype to which PyTorch promotes operands; one without axes does not change that of the others."""
     for wide in (True, False):
         dtypes = [
             operand.dtype for operand in operands if operand.dtype is not None and bool(operand.value.dim()) is wide
@@ -131,7 +131,8 @@ def unit(within: torch.finfo) -> float:
 
 
 class Rounding(TorchFunctionMode):
-    """Within it the functions of PyTorch attach to each result, as `bound`, a bound of its error in units of 1."""
+    """A mode in which the functions of PyTorch attach to each result, as `bound`, a bound of its error in units of
+    1."""
 
     def __init__(self, dtype: torch.dtype | None, coarse: bool = False, careful: bool = False):
         super().__init__()
@@ -210,8 +211,8 @@ class Rounding(TorchFunctionMode):
         return bound
 
     def contributions(self, output: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
-        """u·Σ|terms| of a sum of products. With care twice that, and what roundings may do that all go one way, as they
-        do where many of n terms are the same: u·n/2 of the sum."""
+        """u·Σ|terms| of a sum of products. In careful mode twice that, and the effect of roundings in one direction, as
+        they happen where many of n terms are equal: u·n/2 of the sum."""
         bound = func(*sizes) * self.unit
         if not self.careful:
             return bound
@@ -220,7 +221,7 @@ class Rounding(TorchFunctionMode):
 
     @property
     def least(self) -> float:
-        """Smallest number above 0 of the dtype in which is computed."""
+        """Smallest positive number of the dtype of the computation."""
         return self.within.smallest_normal * self.within.eps
 
     def size(self, x) -> torch.Tensor:
@@ -230,7 +231,7 @@ class Rounding(TorchFunctionMode):
         return x.abs().to(self.kind) if x.is_complex() or x.dtype == self.kind else x.to(self.kind).abs_()
 
     def rounding(self, output: torch.Tensor, times: float = 1) -> torch.Tensor | None:
-        """u times a result: what one rounding of it may change; `times` for functions that are not rounded rightly."""
+        """u times a result: the effect of one rounding on it; `times` for functions that are not correctly rounded."""
         if not fractional(output):
             return None
         size = self.size(output)
@@ -246,7 +247,7 @@ class Rounding(TorchFunctionMode):
         return bound_of(x)
 
     def bounds(self, arguments) -> Any:
-        """Arguments of a function with the bounds of tensors in their places; places and sizes stay."""
+        """Arguments of a function with the bounds of tensors in their places; indices and sizes stay."""
         if isinstance(arguments, (tuple, list)):
             return type(arguments)(self.bounds(argument) for argument in arguments)
         if not isinstance(arguments, torch.Tensor):
@@ -257,8 +258,8 @@ class Rounding(TorchFunctionMode):
         return torch.zeros(arguments.shape, dtype=self.kind) if fractional(arguments) else arguments
 
     def unknown(self, output: torch.Tensor, *operands: torch.Tensor) -> torch.Tensor:
-        """For a function without a rule: the largest share by which an operand may be off, and `FACTOR` roundings, of
-        the largest value."""
+        """Bound for a function without a rule: the largest relative error of an operand, and `FACTOR` roundings, of the
+        largest value."""
         share = self.unit * FACTOR
         for operand in operands:
             if (bound := bound_of(operand)) is not None and bound.numel():
@@ -324,7 +325,7 @@ WRITES: dict[str, Callable[..., None]] = {}
 
 
 def of(*names: str, table: dict[str, Any] = RULES) -> Callable[[Rule], Rule]:
-    """Register the rule of functions by their names."""
+    """Register a function as the rule of PyTorch functions, by their names."""
 
     def declare(rule):
         table.update(dict.fromkeys(names, rule))
@@ -410,7 +411,7 @@ def reversed_power_bound(r: Rounding, func, output, exponent, base) -> torch.Ten
 
 @of("sum", "mean", "cumsum", "diff")
 def reduction_bound(r: Rounding, func, output, x, *arguments, **settings) -> torch.Tensor | None:
-    """Return the sum of the bounds and u·Σ|terms|; infinite, with care, where Σ|terms| is beyond the range."""
+    """Return the sum of the bounds and u·Σ|terms|; infinite, in careful mode, where Σ|terms| is beyond the range."""
     bound = total(bound_of(x), r.size(x).mul_(r.unit) if fractional(x) else None)
     if bound is None:
         return None

@@ -22,7 +22,7 @@ COMMA = r",\,"
 
 
 def encode(value) -> sympy.Basic:
-    """Encode a setting as sympy object: a number, a bool, text, None, a size, or a tuple of these."""
+    """Encode a setting as a sympy object: a number, a bool, text, None, a size, or a tuple of these."""
     if value is None or isinstance(value, str):
         return Str(value or "")
     if isinstance(value, (tuple, list)):
@@ -152,7 +152,7 @@ def tight(node: Node, printer) -> str:
 
 
 class _WithFields(Node):
-    """A node with settings behind its operands: those of `fields`, by name, None where one is not given."""
+    """A node with settings behind its operands: those of `fields`, by name, None where one is absent."""
 
     fields: tuple[str, ...] = ()
 
@@ -242,7 +242,7 @@ class Opaque(_WithFields):
 
     @property
     def note(self) -> str:
-        """Why there is nothing to execute."""
+        """Reason why there is nothing to execute."""
         return f"not executed: no equation could be written for it ({self.get('reason')})"
 
     def run(self, size, *tensors) -> torch.Tensor:
@@ -272,7 +272,8 @@ class Kernel(_WithFields):
 
     @classmethod
     def of(cls, func, arguments: dict, position: int, result: tuple, single: bool = False) -> Kernel:
-        """`arguments` by their names: a node, a list of nodes, or any plain value; `result` the shape that is made."""
+        """Build the node from `arguments` by their names: a node, a list of nodes, or any plain value; `result` is the
+        shape of the result."""
         operands: list[Node] = []
 
         def plain(value):

@@ -1,4 +1,4 @@
-"""Sets of cells of a tensor, axis by axis, and how they move through layouts; the numbers that one cell is made of.
+"""Sets of cells of a tensor, axis by axis, their path through layouts, and the terms of one cell.
 
 A set is the product of one set per axis: nothing here lists the cells of a tensor. What is no such product, such as a
 union of two cells on a diagonal, or the places `{(0, 1), (1, 0)}` of a row of joined heads, is widened to the smallest
@@ -21,7 +21,7 @@ Axis = range | tuple[int, ...]
 
 
 class Term(NamedTuple):
-    """One number that a cell is made of: that at `index` of operand `operand`, from 0.
+    """One term of a cell: the number at `index` of operand `operand`, from 0.
 
     `share` is what it contributes to the cell; the shares of all terms that are `counted` add up to the cell. Those of
     the other factor of a product, or of the rest of a softmax's row, are said but not counted. None: it has a part in
@@ -37,7 +37,7 @@ class Term(NamedTuple):
 
 
 class TooMany(ValueError):
-    """More terms than are listed."""
+    """Error for more terms than are listed."""
 
 
 MAX_TERMS = 2**16
@@ -46,7 +46,7 @@ MAX_TERMS = 2**16
 
 @dataclass(frozen=True, slots=True)
 class IndexSet:
-    """Some cells of a tensor of this shape: those whose place along each axis is in `axes`, an `Axis` each; None for no
+    """Some cells of a tensor of this shape: those whose index along each axis is in `axes`, an `Axis` each; None for no
     cell."""
 
     shape: tuple[int, ...]
@@ -54,7 +54,7 @@ class IndexSet:
 
     @classmethod
     def of(cls, shape: Sequence[int], axes: Iterable[Iterable[int] | None]) -> IndexSet:
-        """`axes`: the places along each axis, in any order, None for all of them."""
+        """Build the set from `axes`: the indices along each axis, in any order, None for all of them."""
         shape = tuple(int(n) for n in shape)
         ranges = tuple(range(n) if axis is None else normalise_axis(axis) for axis, n in zip(axes, shape, strict=True))
         return cls(shape, None if any(not len(axis) for axis in ranges) else ranges)
@@ -99,7 +99,7 @@ class IndexSet:
 
 
 def normalise_axis(places: Iterable[int]) -> Axis:
-    """Places along an axis as a range where they are one, else ascending."""
+    """Return indices along an axis as a range where they are one, else ascending."""
     if isinstance(places, range) and places.step > 0:
         return places
     ordered = sorted(set(places))
@@ -110,7 +110,7 @@ def normalise_axis(places: Iterable[int]) -> Axis:
 
 
 def shape_of(operand) -> tuple[int, ...]:
-    """Return the shape of a tensor; a shape in its place is returned as it is."""
+    """Return the shape of a tensor; a shape is returned unchanged."""
     return tuple(int(n) for n in getattr(operand, "shape", operand))
 
 
@@ -120,7 +120,8 @@ def through_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
 
 
 def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
-    """Places along the axes of an operand of that shape, from those of what it is broadcast to."""
+    """Return the indices along the axes of an operand of that shape, from those of the shape that it is broadcast
+    to."""
     axes = axes[len(axes) - len(shape) :]
     return [range(1) if n == 1 else axis for axis, n in zip(axes, shape, strict=True)]
 
@@ -238,8 +239,8 @@ def narrow(cells: IndexSet, axis: int, start: int, count: int) -> IndexSet:
 
 
 def windows(outputs: Axis, starts: Callable[[int], int], taps: Sequence[int], n: int) -> tuple[list[int], list[int]]:
-    """Along one axis of n places: those in the windows of these cells, `starts(cell) + tap` each, and which taps
-    fall on a place at all."""
+    """Return, along one axis of length n, the indices in the windows of these cells, `starts(cell) + tap` each, and the
+    taps that fall on any index."""
     pairs = [(start + tap, i) for start in map(starts, outputs) for i, tap in enumerate(taps) if 0 <= start + tap < n]
     return sorted({place for place, _ in pairs}), sorted({i for _, i in pairs})
 
@@ -253,7 +254,7 @@ def indices_in(where: IndexSet, numbers, count: int) -> list[int] | None:
 
 
 def real(x) -> torch.Tensor:
-    """Whole numbers as float64, the precision in which equations run; anything else as it is."""
+    """Return whole numbers as float64, the precision in which equations run; anything else unchanged."""
     return x.double() if isinstance(x, torch.Tensor) and not (x.is_floating_point() or x.is_complex()) else x
 
 

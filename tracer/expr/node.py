@@ -65,7 +65,7 @@ class Node(sympy.Expr):
 
     @property
     def dtype(self) -> Any:
-        """Dtype that the node casts to; None where it has that of its operands."""
+        """Dtype that the node casts to; None where it is that of its operands."""
         return None
 
     def infer(self, same, *shapes) -> tuple:
@@ -93,7 +93,7 @@ class Node(sympy.Expr):
 
     def ties(self, computed, traced, value) -> torch.Tensor | None:
         """Return `computed` with the cells of `traced` that are right as well, where several answers are right, such as
-        positions of equal numbers; None where one is. `value(operand)` gives what an operand is worth."""
+        indices of equal numbers; None where one is. `value(operand)` returns an operand's value."""
         return None
 
     def contributions(self, size, cell: tuple[int, ...], *tensors) -> list[Term]:

@@ -1,4 +1,5 @@
-"""Provenance rules: mixins that compute from which operand cells a result cell is computed, and their contributions.
+"""Provenance rules: mixins that determine the operand cells from which a result cell is computed, and their
+contributions.
 
 A class takes one of these before its own base: `class Plus(LinearSum, Node)`. Each defines `Node._dependencies`
 and `Node.contributions`.
@@ -28,7 +29,8 @@ Slices = Sequence[int | slice]
 
 
 class Elementwise:
-    """Each cell comes of the operands' cells at its place, broadcast from the last axis.
+    """Rule of an element-wise function: each cell depends on the operands' cells at its index, broadcast from the last
+    axis.
 
     The first operand is counted with all of the cell, and the others are said with it, unless `shares` knows better.
     """
@@ -54,7 +56,7 @@ class Elementwise:
 
 
 class Linear:
-    """A sum of terms, each with one number of a linear operand as a factor: what a number is multiplied by is the
+    """Rule of a sum of terms, each with one number of a linear operand as a factor: the number's coefficient is the
     gradient of the cell."""
 
     linear: tuple[int, ...] | None = None
@@ -98,13 +100,13 @@ class Linear:
 
 
 class LinearSum(Linear, Elementwise):
-    """A sum of a number of each operand, times a factor that does not depend on it."""
+    """Rule of a sum of one number of each operand, times a factor that does not depend on it."""
 
     counted: tuple[int, ...] | None = None
 
 
 class ElementwiseProduct(Linear, Elementwise):
-    """A product of two: the first is counted, the second is said with the same share."""
+    """Rule of a product of two: the first is counted, the second is listed with the same share."""
 
 
 class SelectOne(LinearSum):
@@ -118,7 +120,8 @@ class SelectOne(LinearSum):
 
 
 class Copies:
-    """Each cell is a copy of one number: of the first operand that it reads; what else it reads says which one."""
+    """Rule of a copy: each cell is one number of the first operand that it reads; its other operands select the
+    number."""
 
     sources = 1
     """The number of operands that numbers are copied from; those behind them are indices or conditions."""
@@ -153,7 +156,7 @@ class Indexing(Copies):
 
 
 class BroadcastLeading(Copies):
-    """Operand again and again along new axes in front."""
+    """Rule of an operand repeated along new axes in front."""
 
     def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
         shape = shape_of(operand)
@@ -161,7 +164,8 @@ class BroadcastLeading(Copies):
 
 
 class RowWise:
-    """Each row of the first operand as a whole; vectors behind it are read at the cell's place."""
+    """Rule of a function of rows: each row of the first operand as a whole; vectors behind it are read at the cell's
+    index."""
 
     def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
@@ -170,8 +174,9 @@ class RowWise:
 
 
 class Standardisation:
-    """`unit ⊙ γ + β`, with `unit` made of all that is read of x: the number at the cell's own place counts with
-    `unit · γ`, and γ is said with the same share; the others of x have a part in μ and σ only, and a share of 0."""
+    """Rule of `unit ⊙ γ + β`, with `unit` computed from all numbers of x that are read: the number at the cell's own
+    index counts with `unit · γ`, and γ is listed with the same share; the others of x contribute to μ and σ only, with
+    a share of 0."""
 
     has_weight = True
     """True if the first of the vectors is γ, False if it is β."""
@@ -196,8 +201,8 @@ class Standardisation:
 
 
 class OfAll:
-    """A function of all numbers that are read of one operand. `parts(cell, indices, numbers)` says what is known of
-    their shares."""
+    """Rule of a function of all numbers that are read of one operand. `parts(cell, indices, numbers)` returns their
+    known shares."""
 
     def contributions(self, size, cell, x) -> list[Term]:
         terms = list_terms(_read(self, size, cell, (x,)), (x,))
@@ -209,7 +214,7 @@ class OfAll:
 
 
 class SoftmaxShares(OfAll):
-    """Shares `eˣ / Σ eˣ` of a row, of which the cell is one."""
+    """Rule of the shares `eˣ / Σ eˣ` of a row, of which the cell is one."""
 
     def parts(self, cell, indices, numbers) -> list[dict]:
         largest = max(numbers)
@@ -220,7 +225,7 @@ class SoftmaxShares(OfAll):
 
 
 class ArgSelect(OfAll):
-    """Rule of an extremum: one of the numbers that are read, the first that is equal to it."""
+    """Rule of an extremum: one of the numbers that are read, the first that equals it."""
 
     def contributions(self, size, cell, x) -> list[Term]:
         terms = super().contributions(size, cell, x)
@@ -239,5 +244,5 @@ class ArgSelect(OfAll):
 
 
 def _read(node, size, cell, tensors) -> tuple[IndexSet, ...]:
-    """Return the cells that one cell reads, for a tensor as small as it allows."""
+    """Return the cells that one cell reads, for a tensor as small as possible."""
     return node.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), *tensors)

@@ -1,4 +1,5 @@
-"""Two runs packed for drawing in the browser: every pair of steps, their equations with what differs marked, maps."""
+"""Two runs packed for drawing in the browser: every pair of steps, their equations with the differences marked,
+maps."""
 
 from __future__ import annotations
 
@@ -32,13 +33,13 @@ SIDES = ("left", "right")
 
 
 class ComparisonPayload(NamedTuple):
-    """Packed comparison, and in sentences what it comes to."""
+    """Packed comparison, and its outcome in sentences."""
 
     packed: bytes
     summary: tuple[str, ...]
 
     def weight(self) -> int:
-        """Return its size in bytes, about."""
+        """Return the approximate size of the payload in bytes."""
         return len(self.packed) + sum(map(len, self.summary))
 
 
@@ -67,7 +68,7 @@ def _letters(trace: Trace) -> Iterator[str]:
 
 
 def summary(comparison: Comparison) -> Iterator[str]:
-    """Yield what a comparison comes to, in sentences."""
+    """Yield the outcome of a comparison, in sentences."""
     pairs = [row for row in comparison.rows if not row.alone]
     count = len(pairs)
     if not comparison.rows:
@@ -126,7 +127,7 @@ def _row(row: LinePair, names: frozenset[str]) -> dict[str, Any]:
 
 
 def _around(step: Step) -> str:
-    """Return the id of what is around a step: "block3.attention"."""
+    """Return the id of the module around a step: "block3.attention"."""
     return step.id.removesuffix(CHANGED_SUFFIX).rpartition(".")[0]
 
 
@@ -142,7 +143,7 @@ def _inside(step: Step) -> str:
 
 
 def _values_text(row: LinePair) -> str:
-    """Return the relation of the values of a pair as a sentence."""
+    """Describe the relation of the values of a pair in a sentence."""
     values, beside = row.values, ""
     if row.alone:
         side = SIDES[row.a is None]

@@ -20,7 +20,7 @@ COMMANDS = frozenset(
 
 
 def mark_differences(a: str, b: str, names: Collection[str]) -> tuple[str, str]:
-    """Return two lines of LaTeX with what differs in colour; `names` are the letters of tensors, each taken whole.
+    """Return two lines of LaTeX with their differences in colour; `names` are the letters of tensors, each taken whole.
 
     A part that no colour can go around stays as it is.
     """
@@ -45,7 +45,7 @@ def _units(latex: str, names: Collection[str]) -> list[str]:
 
 
 def _mark_parts(units: Sequence[str], parts: Sequence[tuple[int, int]]) -> str:
-    """Return a line with a colour around these parts of it, widened to what a colour can go around."""
+    """Return a line with a colour around these parts of it, widened to what a colour can enclose."""
     ends: dict[int, int] = {}
     for start, stop in parts:
         if start < stop and (span := _widen(units, start, stop)):
@@ -54,7 +54,7 @@ def _mark_parts(units: Sequence[str], parts: Sequence[tuple[int, int]]) -> str:
 
 
 def _widen(units: Sequence[str], start: int, stop: int) -> tuple[int, int] | None:
-    """Return the nearest part around this one whose brackets are closed in it; None where there is none."""
+    """Return the smallest part around this one whose brackets are balanced; None where there is none."""
     for wide in range(len(units)):
         for before in range(wide + 1):
             low, high = start - before, stop + wide - before

@@ -59,8 +59,8 @@ ROLLOUT = (
 
 
 def of_rollout(trace: Trace, part: str | None, shown: np.ndarray) -> str:
-    """Return the line of a rollout `[S, S]` as it is shown: its equation, its shape, and whether it is what the
-    equation says, computed again from the weights of each block."""
+    """Return the line of a rollout `[S, S]` as displayed: its equation, its shape, and whether it fulfils the equation,
+    recomputed from the weights of each block."""
     error = rollout_error(trace, part, shown)
     verdict = "proven" if error <= tolerance("float32") else "disproven"
     shape = ", ".join(map(str, shown.shape))

@@ -1,4 +1,4 @@
-"""Matrices side by side as small pictures that a browser draws and reads out, each with named axes and a scale."""
+"""Matrices side by side as small pictures that a browser draws and describes, each with named axes and a scale."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
 
 
 class Panel(NamedTuple):
-    """A matrix `[rows, columns]` with its title, the names of its axes, and the number of the first place on each.
+    """A matrix `[rows, columns]` with its title, the names of its axes, and the first index on each.
 
     `edge` is the end of a scale around 0 that several share, `top` of one from 0; without them, the matrix has a scale
     of its own. `weights` says that the cells are attention weights, which have a colour of their own. `square` cells
@@ -33,7 +33,7 @@ class Panel(NamedTuple):
 
 
 def edge(*matrices: object) -> float:
-    """Return the end of a scale around 0 that all of these fit on; cells that are not finite are left out."""
+    """Return the end of a symmetric scale that fits all of these; cells that are not finite are left out."""
     known = [np.abs(cells[np.isfinite(cells)]) for cells in map(as_array, matrices)]
     return max((float(cells.max()) for cells in known if cells.size), default=0.0) or 1.0
 

@@ -97,7 +97,7 @@ def contiguous_strides(shape: Sequence[int]) -> list[int]:
 
 
 class RearrangePattern(NamedTuple):
-    """A rearrangement of a tensor, as einops has it.
+    """A rearrangement of a tensor, in the terms of einops.
 
     First `picked` slices each axis of the input: (start, stop, step) within the axis, or None for all of it. Then axis
     k is split into the factors `left[k]`, outer to inner, and the axes of the output are merged from `right`. A factor

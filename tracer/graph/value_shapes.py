@@ -66,7 +66,8 @@ def solved_shapes(
 
 
 def _external_keys(calls: CallLog, operands: Collection[tuple[int, int]]) -> frozenset[str]:
-    """Return the keys of tensors that nothing in the run computed, from the ops that take them and their places."""
+    """Return the keys of tensors that no op of the run computed, from the ops that read them and their operand
+    positions."""
     if not operands:
         return frozenset()
     keys = {
@@ -151,7 +152,7 @@ class Shapes:
         return frozenset(op for inner_call in inner for op in range(inner_call.first, inner_call.last))
 
     def _solve_loops(self) -> None:
-        """Set the shapes of what loops carry: the shape in one iteration, and the number of iterations."""
+        """Set the shapes of values that loops carry: the shape in one iteration, and the number of iterations."""
         for call in self._graph.calls:
             if call.name == "scan" and (key := call.outputs[0].key) not in self.solved:
                 body = call.arguments["body"]
@@ -237,7 +238,7 @@ class Shapes:
         return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
 
     def diverges(self, ops: Iterable[int]) -> bool:
-        """Return whether one of these ops takes something else at other sizes, or several of them are one there. Loops
+        """Return whether one of these ops reads other operands at other sizes, or several of them are one there. Loops
         and experts are excluded: their lines hold for any number of iterations."""
         wanted = {*ops} - self._repeated
         if self._solution is None:
@@ -267,15 +268,15 @@ class Shapes:
                 self.remarks[MINIMUM_NOTE.format(edge.least)] = None
 
     def _can_be_shorter(self, call: Call, least: int) -> bool:
-        """Return whether the axis that a slice is taken of has fewer places where all sizes are 1."""
+        """Return whether the sliced axis has fewer positions where all sizes are 1."""
         source = self._graph.source(call.outputs[0].key)
         shape = self.of(source) if source is not None else ()
         axis = shape[call.arguments.get("dim", 0)] if shape else sympy.Integer(least)
         return bool(axis.free_symbols) and value_of(str(axis), dict.fromkeys(map(str, axis.free_symbols), 1)) < least
 
     def remark_moving(self, chain: Sequence[str], places: Iterable[int]) -> None:
-        """Add remarks on those places of an axis that are numbers of this run, if the slices of the chain were given
-        other numbers at other sizes."""
+        """Add remarks on those bounds of a slice that are numbers of this run, if the slices of the chain had other
+        numbers at other sizes."""
         calls = [call for call in map(self._graph.producing_call, chain) if call is not None and call.name in PICKS]
         if any(text != DATA for call in calls for text in self.varying_numbers(call).values()):
             for place in places:
@@ -419,7 +420,7 @@ class Shapes:
         return groups if not left and len(sizes) > len(whole) else None
 
     def _complete_factors(self, pattern: RearrangePattern, sizes: tuple, before: tuple, after: tuple, units, orders):
-        """Return the factors with these sizes, or None if they do not give the shapes.
+        """Return the factors with these sizes, or None if they do not multiply to the shapes.
 
         `units` are sizes of 1 around them. `orders` is what each axis was split into, and what each of the result was
         merged from.
@@ -471,7 +472,7 @@ class Shapes:
         return ones if ones and self.same(sympy.prod(ones), missing) else _factors(missing)
 
     def _missing_factor(self, whole: sympy.Expr, sizes, side, units) -> sympy.Expr | None:
-        """Return what an axis has besides its factors: 1, or sizes that are 1 in this run; None if they do not fit."""
+        """Return the missing factor of an axis: 1, or sizes that are 1 in this run; None if they do not fit."""
         product = prod((sizes[part] for part in side), start=sympy.Integer(1))
         if self.same(whole, product):
             return sympy.Integer(1)

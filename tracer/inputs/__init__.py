@@ -1,1 +1,1 @@
-"""Model inputs from a person's photo or text: `images` for photos, `text` for words."""
+"""Model inputs from a user's photo or text: `images` for photos, `text` for words."""

@@ -127,7 +127,7 @@ def _numbers(samples: bytes, width: int) -> np.ndarray:
 
 
 def resample(numbers: np.ndarray, rate: int) -> np.ndarray:
-    """Return a sound of `rate` samples a second at `RATE`, without its frequencies above half of that."""
+    """Resample a sound of `rate` samples per second to `RATE`, without its frequencies above half of that."""
     if rate == RATE:
         return numbers.astype(np.float32)
     seconds = -(-len(numbers) // rate)  # silence up to a whole second, so that both have a whole number of samples

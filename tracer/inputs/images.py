@@ -1,4 +1,4 @@
-"""Photos: the one function that opens them, and where the model's input lies on them.
+"""Photos: the one function that opens them, and the position of the model's input on them.
 
 `open_photo` decodes bytes from anywhere into an RGB picture or refuses them in one sentence. `centre_crop` cuts it to
 the size that a model takes and remembers the cut as a `Crop`, so that `patch_boxes` can say which pixels of the photo a
@@ -182,7 +182,7 @@ def _shrink(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation, 1 to 8; a photo with unreadable EXIF is taken as upright."""
+    """Return the EXIF orientation, 1 to 8; a photo with unreadable EXIF counts as upright."""
     try:
         return image.getexif().get(_EXIF_ORIENTATION, 1)
     except Exception:  # the EXIF block is a file of its own, and damaged as often
@@ -232,7 +232,7 @@ class Crop:
         return _between(self.left, self.right, x / self.width), _between(self.top, self.bottom, y / self.height)
 
     def to_input(self, x: float, y: float) -> tuple[float, float]:
-        """Return the point of the model's input over the point (x, y) of the photo, which the crop may leave out."""
+        """Return the point of the model's input over the point (x, y) of the photo, which may lie outside the crop."""
         return (
             (x - self.left) / (self.right - self.left) * self.width,
             (y - self.top) / (self.bottom - self.top) * self.height,
@@ -247,7 +247,7 @@ def centre_crop(
     share: float = 1.0,
     resample: Image.Resampling = Image.Resampling.BICUBIC,
 ) -> tuple[Image.Image, Crop]:
-    """Return the middle of a photo at the size that a model takes, and where that lies on the photo.
+    """Return the centre of a photo at the model's input size, and its position on the photo.
 
     The largest box of the shape height:width about the centre, `share` of its sides (0.875 is the usual 224 of 256),
     resized with antialiasing as the evaluation transforms of torchvision do. The image is width × height pixels.
@@ -301,7 +301,7 @@ def to_array(image: Image.Image, mean: Sequence[float] | float, std: Sequence[fl
 
 
 def sample_photos() -> dict[str, Callable[[], Image.Image]]:
-    """Return the sample photos by name, each a function that opens it; `photos/CREDITS.md` says whose they are."""
+    """Return the sample photos by name, each a function that opens it; `photos/CREDITS.md` names their owners."""
     folder = resources.files("tracer") / "inputs" / "photos"
     return {name: partial(_open_file, folder / f"{name}.jpg") for name in SAMPLES}
 

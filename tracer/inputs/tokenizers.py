@@ -29,7 +29,7 @@ class Characters:
         return tuple(self.vocabulary[number] for number in numbers)
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """Return the text that these tokens spell."""
+        """Return the text of these tokens."""
         return "".join(self.words(numbers))
 
 
@@ -58,5 +58,5 @@ class Words:
         return tuple(self.vocabulary[number] for number in numbers)
 
     def decode(self, numbers: Sequence[int]) -> str:
-        """Return the sentence that these tokens spell, without its begin and end."""
+        """Return the sentence of these tokens, without its begin and end."""
         return " ".join(self.vocabulary[number] for number in numbers if number > 1)

@@ -90,7 +90,7 @@ class BoundCall:
         return numbers if several else numbers[0]
 
     def number(self, name: str) -> Any:
-        """Return an argument as it was in the run, without a remark: what is computed from it holds at any sizes."""
+        """Return an argument as it was in the run, without a remark: anything computed from it holds at any sizes."""
         return self.arguments[name] if name in self.arguments else self._defaults[name]
 
     def kernel(self) -> dict[str, Any]:
@@ -228,8 +228,7 @@ def _last_size(node: Node) -> tuple:
 
 
 def _find_labelled(shape: Sequence, axes: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the axes that a reader finds for these labels: right to left, the last axis of that size; None if none
-    fits."""
+    """Return the axes for the labels of a call: right to left, the last axis of that size; None if none fits."""
     positions, at = [], len(shape)
     for axis in reversed(axes):
         at = next((i for i in range(at - 1, -1, -1) if shape[i] == shape[axis]), None)

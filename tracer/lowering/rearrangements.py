@@ -87,14 +87,14 @@ class RearrangePrinter:
         return node, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
 
     def _keeps_axis(self, chain, taken: tuple[int, int, int], axis: int, pattern: RearrangePattern, result) -> bool:
-        """Return whether a slice of one index is so short in this run alone: its length is a size of the result."""
+        """Return whether a slice of one index has that length in this run alone: its length is a size of the result."""
         bounds = self._slice_bounds(chain, *taken, axis, set())
         length = bounds and sympy.expand(bounds[1] - bounds[0])
         sides = zip(pattern.right, result, strict=True)
         return length not in (None, 1) and any(not side and self._shapes.same(size, length) for side, size in sides)
 
     def index(self, chain, taken: tuple[int, int, int], axis: int, used: set[str]) -> int | sympy.Expr:
-        """Return the one index that is taken of an axis."""
+        """Return the single index that is selected from an axis."""
         known = self._slice_bounds(chain, *taken, axis, used)
         place = known[0] if known else sympy.Integer(taken[0])
         if not known:

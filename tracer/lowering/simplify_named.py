@@ -1,4 +1,4 @@
-"""Rewrite rules from formulas that a model spells out in several calls to the one node that papers have for them."""
+"""Rewrite rules that replace formulas spelled out in several calls by the one node that papers use for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOLERANCE = 1e-6
 
 
 def simplify(node: Node, shape: tuple = ()) -> Node:
-    """Return a node rewritten by its name, if it has one; `shape` is that of a line, or ()."""
+    """Return a node rewritten to its named form, if it has one; `shape` is that of a line, or ()."""
     for rule in (*NAME_RULES, *POSITION_RULES):
         if (named := rule(node)) is not None:
             return named
@@ -78,7 +78,7 @@ def _is_contiguous(node: Node) -> Node | None:
 
 
 def _row(node: Node) -> Tensor | None:
-    """Return the tensor that a node is, or whose rows each row of it is; or None."""
+    """Return the tensor that a node is, or that each of its rows repeats; or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor)):
         return node if isinstance(node, Tensor) else None
     left, right = ([side for side in node.get(name) if side] for name in ("left", "right"))
@@ -118,7 +118,7 @@ def _in_front(node: Node) -> Node | None:
 
 
 def _every(node: Node) -> Node | None:
-    """Return one vector as every token of each sequence, or None."""
+    """Return one vector repeated as every token of each sequence, or None."""
     if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor) and len(node.get("right")) == 3):
         return None
     left, right, repeated = node.get("left"), node.get("right"), node.get("repeated")

@@ -1,4 +1,4 @@
-"""The registry of our own models: every file of this folder with a `SPEC` is one, listed by its file name.
+"""Registry of our own models: every file of this folder with a `SPEC` is one, listed by its file name.
 
 Names and cards are read without importing torch, so that a page can be drawn before it is loaded.
 """
@@ -48,7 +48,7 @@ def names() -> tuple[str, ...]:
 
 
 def in_and_out(name: str) -> str:
-    """Return the input and the output in plain words; of a model outside the course, its summary."""
+    """Return the input and the output in plain words; for a model outside the course, its summary."""
     return COURSE.get(name) or summary(name)
 
 
@@ -91,7 +91,7 @@ def _card(weights: str) -> dict | None:
 
 @lru_cache(maxsize=64)
 def _read_card(file: Traversable) -> bytes | None:
-    """Return the content of a model's card, read once, or None if there is none."""
+    """Return the content of a model's card, cached, or None if there is none."""
     return file.read_bytes() if file.is_file() else None
 
 
@@ -127,7 +127,7 @@ def samples(name: str) -> str:
 
 @lru_cache(maxsize=64)
 def _read_literals(name: str) -> dict[str, Any]:
-    """Return the literals in the file of a model, read once: pages ask for them at every rerun."""
+    """Return the literals in the file of a model, cached: pages ask for them at every rerun."""
     return {"SPEC": {}} | read_literals(files(__name__) / f"{name.replace('-', '_')}.py")
 
 

@@ -75,7 +75,8 @@ class MAE(nn.Module):
 
 
 def visible_inputs(model: Any, image: Any, text: Any, options: dict[str, int]) -> Inputs:
-    """Return the input of `surface_input`, with the patch of each encoder token; forward takes them in this order."""
+    """Return the input of `surface_input`, with the patch of each encoder token, in the order of forward's
+    arguments."""
     inputs = surface_input(model, image, text, options)
     order = inputs[1][0].tolist()  # the list that forward takes; the same for every input of the batch
     return replace(inputs, segments=place_visible(inputs.segments, order))

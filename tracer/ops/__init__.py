@@ -17,18 +17,18 @@ _SCHEMAS = {op.name: op for op in OPS}
 
 @cache
 def base(name: str) -> str:
-    """Return the name of what an op computes, in place or not: `"aten::add_.Tensor"` and `"add_"` are `"add"`."""
+    """Return the name of an op's computation, in place or not: `"aten::add_.Tensor"` and `"add_"` are `"add"`."""
     name = name.split("::")[-1].removeprefix("aten.").split(".")[0]
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
 def schema(name: str) -> Op:
-    """Return the entry of an op; one that says nothing where the table has none."""
+    """Return the entry of an op, an empty one for an op that the table lacks."""
     return _SCHEMAS.get(name) or _SCHEMAS.get(base(name)) or Op(name)
 
 
 def ops_with(*traits: str) -> frozenset[str]:
-    """Return the names of all ops with one of these traits. KeyError for a trait that no op has."""
+    """Return the names of all ops with one of these traits. Raise KeyError for a trait that no op has."""
     return frozenset().union(*(_BY_TRAIT[trait] for trait in traits))
 
 

@@ -74,7 +74,7 @@ TRAITS = {
 
 
 class Op(NamedTuple):
-    """All that is known of an op besides its formula.
+    """Everything that is known of an op besides its formula.
 
     `title` names a line of the textbook that is this op and has no role. `traits` are words of `TRAITS`, divided by
     spaces. `formulas` are the arguments whose numbers may be formulas of sizes in an equation. `size_rule` names the

@@ -1,4 +1,4 @@
-"""Table of ops: one entry for each op of PyTorch, with all that is known of it besides its formula.
+"""Table of ops: one entry for each op of PyTorch, with everything that is known of it besides its formula.
 
 Names are those of ATen without overload and without the underscore of ops in place; composite ops (`linear`) are here,
 and the ops that they lower to (`addmm`). `tracer.ops` says what the fields and traits mean.

@@ -1,4 +1,4 @@
-"""Records of attention, of how tokens lie on a photo, and of segments of the token sequence."""
+"""Records of attention, of the positions of tokens on a photo, and of segments of the token sequence."""
 
 from __future__ import annotations
 

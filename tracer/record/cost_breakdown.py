@@ -64,8 +64,8 @@ def of_step(trace: Trace, step: Step) -> Cost:
 
 
 def _scores_op(trace: Trace, step: Step, fused: set[int]) -> int | None:
-    """Return the op that multiplies queries and keys, where PyTorch ran attention that the code asked for as one call
-    as several ops: all of them belong to the step of its result. None where one op computed it."""
+    """Return the op that multiplies queries and keys, where PyTorch ran a single attention call of the code as several
+    ops: all of them belong to the step of its result. None where one op computed it."""
     owners = [step] if step.inside is None else [later for later in trace.steps if step.inside in later.ops]
     inside = {step.inside} if step.inside is not None else fused.intersection(step.ops)
     scores = [later for later in trace.steps if later.inside in inside and later.product is not None]
@@ -78,8 +78,8 @@ def _scores_op(trace: Trace, step: Step, fused: set[int]) -> int | None:
 
 
 def parts(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
-    """Return the FLOPs of a fused op by the steps inside of it and the one that owns it: a number and a formula each.
-    All go to the owner where the products that the steps name do not add up to the cost of the op."""
+    """Return the FLOPs of a fused op by the steps inside it and the one that owns it: a number and a formula each. All
+    go to the owner where the products that the steps name do not add up to the cost of the op."""
     op, inside = trace.ops[index], [step for step in trace.steps if step.inside == index]
     owner = op.step or ""
     whole = {owner: (op.flops or 0, op.flops_symbolic)}

@@ -76,7 +76,7 @@ class Scaling:
 
     def along(self, name: str, values: Sequence[int], sizes: Mapping[str, int]) -> dict[str, list[int]]:
         """Return the FLOPs of each part as one size takes these values, and the others are as in `sizes`. Derived sizes
-        follow; hidden or visible patches stay the same share, and a hidden width the same multiple."""
+        follow; hidden or visible patches keep their share, and a hidden width its ratio."""
         full = self.complete(sizes)
         curves: dict[str, list[int]] = {part: [] for part in self.parts}
         for value in values:

@@ -1,4 +1,4 @@
-"""LaTeX from outside: shown only where it is mathematics and stays in its line."""
+"""LaTeX from outside: displayed only where it is mathematics and stays in its line."""
 
 from __future__ import annotations
 

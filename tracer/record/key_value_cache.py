@@ -1,4 +1,4 @@
-"""Cache that a run returned: keys and values of its tokens, or whatever a model keeps for the next token.
+"""Cache that a run returned: keys and values of its tokens, or anything else that a model keeps for the next token.
 
 Its tensors are found in what forward returned. Their sizes are those that were solved for the steps that computed them.
 """
@@ -28,7 +28,7 @@ UNKNOWN_SIZE = "?"
 
 
 class CachedTensor(NamedTuple):
-    """A tensor of a cache: its place in what forward returned, the block that it belongs to, the step that computed it,
+    """A tensor of a cache: its position in forward's output, the block that it belongs to, the step that computed it,
     its shape, in symbols too, and its dtype."""
 
     name: str
@@ -40,7 +40,7 @@ class CachedTensor(NamedTuple):
 
 
 def cached_tensors(trace: Trace) -> tuple[CachedTensor, ...]:
-    """Return the tensors of the cache that a run returned; none of a model that keeps none."""
+    """Return the tensors of the cache that a run returned; none for a model that keeps none."""
     steps = {step.id: step for step in trace.steps}
     reads = any(size.name == T_PAST for size in trace.symbols)
     tensors = []

@@ -58,7 +58,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One of the operations that an op is made of.
+    """One of the operations that an op decomposes into.
 
     The `maker` of a tensor is the number of the primitive of this op that made it, or which of the op's inputs it is:
     `"input 0"`. `within` names the ops, from the outside in, that PyTorch opened to get from the op to here, such as
@@ -115,7 +115,7 @@ class ModuleRecord:
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One argument of a call by its name in the op's schema: its `value` as text, or its `tensors`, several for a list.
-    `default` says that it is what the schema has for it anyway."""
+    `default` is True if it equals the schema's default."""
 
     name: str
     value: str = ""
@@ -125,7 +125,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One composite op that PyTorch was asked for, in call `call` of a module; it ran ops `first` to `last - 1`."""
+    """One composite op that the code called, in call `call` of a module; it ran ops `first` to `last - 1`."""
 
     name: str
     arguments: tuple[Argument, ...]
@@ -149,7 +149,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReturnedTensor:
-    """A tensor that forward returned. `name` is its place in what was returned: `logits`, `[1]`,
+    """A tensor that forward returned. `name` is its position in the output: `logits`, `[1]`,
     `past_key_values.layers[0].keys`, "" for a tensor alone.
 
     `step` is the id of the step whose tensor it is, bit by bit. `of` is what the run was given and gives back as it is:

@@ -27,7 +27,7 @@ class DeferredProver(Prover, Protocol):
         """Sizes of the run by their names."""
 
     def spell(self, steps: Any) -> Any:
-        """Return the trace as its code has it where these steps refute the name of a formula, else None."""
+        """Return the trace as its code spells it where these steps refute the name of a formula, else None."""
 
     def rewrite(self, change: Callable[[Any], Any]) -> DeferredProver:
         """Return the same run, with the equations that `change` returns for its lines."""

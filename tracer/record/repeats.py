@@ -85,7 +85,7 @@ def _number(step: Step) -> str | None:
 
 
 def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -> Repeat:
-    """Return the repeat from a block on with so many kinds of blocks in alternation, or None."""
+    """Return the repeat that starts at a block with that many alternating kinds of blocks, or None."""
     first = blocks[at : at + period]
     times, lines = 1, None
     if _follow(first):
@@ -101,7 +101,7 @@ def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -
 
 
 def _follow(blocks: Sequence[_Block]) -> bool:
-    """Return whether blocks are one right behind the other, and counted so."""
+    """Return whether blocks follow each other directly, with consecutive numbers."""
     pairs = pairwise(blocks)
     return all(a.stop == b.start and _after(a.number, 1) == b.number for a, b in pairs)
 
@@ -131,7 +131,7 @@ def _lines(steps: Sequence[Step], blocks: Sequence[_Block]) -> list[tuple]:
 
 
 def at_any(latex: str, number: str) -> str:
-    r"""Return LaTeX with numbers of blocks in the same stage counted from this one: `\mathbf{X}^{(\ell-1)}`."""
+    r"""Return LaTeX with block numbers of the same stage relative to this one: `\mathbf{X}^{(\ell-1)}`."""
     around, point, own = number.rpartition(".")
 
     def relative_block(match: re.Match) -> str:

@@ -39,8 +39,8 @@ CHANGED_SUFFIX = ".changed"
 
 
 def split_id(id: str) -> tuple[str, str, str]:
-    """Return where a line stands, its name there, and its number among lines of that name, "" for the first, from its
-    id: ("block1.attention", "scores", "2") for `block1.attention.scores2`, whether it was changed or not."""
+    """Split an id into the location of a line, its name there, and its number among lines of that name, "" for the
+    first: ("block1.attention", "scores", "2") for `block1.attention.scores2`, whether it was changed or not."""
     around, _, end = id.removesuffix(CHANGED_SUFFIX).rpartition(".")
     name = end.rstrip("0123456789")
     return around, name, end[len(name) :]
@@ -130,7 +130,7 @@ class Step:
 
     @property
     def verdict(self) -> str:
-        """Verdict on the equation; it alone decides what is shown as proven.
+        """Verdict on the equation; it alone decides which lines are displayed as proven.
 
         It is "recomputed" for a tensor that a fused op never stored, "recorded" for what a file states and nobody has
         proven, "pending" for a proof that is still to come, and otherwise that of `verdict`.

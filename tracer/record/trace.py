@@ -31,7 +31,7 @@ OF_LINES = ("ops", "steps", "values", "returned", "notes", "later", "replay")
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """One forward pass: its ops, steps, proofs and attention. Made by `tracer.trace` or `Model.trace`.
+    """One forward pass: its ops, steps, proofs and attention. Created by `tracer.trace` or `Model.trace`.
 
     Attributes:
         modules: The calls of modules, in the order in which they began.
@@ -145,7 +145,7 @@ class Trace:
         return replace(self, steps=steps, notes=tuple(dict.fromkeys((*self.notes, *self.replay.notes))))
 
     def diagnose(self) -> Trace:
-        """Return this trace with its findings: what looks like a mistake in the model's code.
+        """Return this trace with its findings: likely mistakes in the model's code.
 
         Some rules run the model again. Those are left out of a trace that no longer holds its model, and of one whose
         model is too large to be run unasked.
@@ -265,7 +265,7 @@ class Number(NamedTuple):
 
 
 class User(NamedTuple):
-    """Cells of a step that read one number: all whose place along each axis is in `axes`.
+    """Cells of a step that read one number: all whose index along each axis is in `axes`.
 
     `exact` is whether each of them reads it; else the set is the smallest of this form that holds all that do.
     """
@@ -331,7 +331,7 @@ class Cell:
 
 
 def operand_cell(index: Any) -> tuple[int, ...] | None:
-    """Return an index as a tuple of whole numbers, None if it is none."""
+    """Return an index as a tuple of whole numbers, None for anything else."""
     try:
         return tuple(whole(i) for i in index) if not isinstance(index, str) else None
     except TypeError:

@@ -75,7 +75,7 @@ CACHE_SIZE = 24
 
 
 class OpsDiffer(RuntimeError):
-    """Raised if a module runs other ops on tensors without values."""
+    """Error of a module that runs other ops on tensors without values."""
 
 
 @dataclass(frozen=True)
@@ -364,14 +364,15 @@ class PartialSolution:
         return [i for i, size in enumerate(self.inputs) if size is None]
 
     def unsolved_ops(self) -> set[int]:
-        """Return the ops with an unsolved dimension, such as one that is elsewhere at B = 1."""
+        """Return the ops with an unsolved dimension, such as one that differs at B = 1."""
         both = enumerate(zip(self.inputs, self.outputs, strict=True))
         return {
             i for i, (first, two) in both if first is not None and any(UNKNOWN in shape for shape in (*first, *two))
         }
 
     def depends_on_batch(self, op: int, vocabulary: Vocabulary, sizes: dict[str, int], probes) -> bool:
-        """Return whether an op differs because of the batch: another op runs, or elsewhere, if only B changes.
+        """Return whether an op differs because of the batch: another op runs, or at another position, if only B
+        changes.
 
         A batch of one counts, since sizes of one are broadcast.
         """
@@ -463,8 +464,8 @@ class PartialSolution:
                 any(self._try(vocabulary, {**at, "B": batch}, compared) for at in choices)
 
     def try_guards(self, vocabulary: Vocabulary, runs: Sequence[dict[str, int]], notes: Sequence[str]) -> list[Guard]:
-        """Drop the formulas that runs contradict in which a comparison of sizes comes out otherwise than in the `runs`,
-        and in those tried so far; return the comparisons for which such a run would be too large."""
+        """Drop the formulas that are contradicted by runs in which a comparison of sizes has another outcome than in
+        the `runs` and in those tried so far; return the comparisons for which such a run would be too large."""
         names = [name for name in runs[0] if all(name in at for at in (*runs, *self.tried))]  # others can't be chosen
         runs = [vocabulary.complete(at) for at in (*runs, *self.tried)]
         trials = Trials(runs, names, vocabulary.complete, vocabulary.derived)
@@ -515,7 +516,7 @@ class PartialSolution:
         return True
 
     def diverge(self, calls: Sequence[Call]) -> None:
-        """Note the ops that take something else in the probes."""
+        """Note the ops that have other operands in the probes."""
         for probe, match in self.probes:
             self.diverging.update(find_diverging_ops(self.run, self.returned, calls, probe, match))
             self.iterations.update(repeated_pairs(match))
@@ -616,7 +617,7 @@ class PartialSolution:
 
 
 def _outline(part) -> tuple:
-    """Return the properties that a primitive has in common with the same one at other sizes."""
+    """Return the properties that a primitive shares with the same one at other sizes."""
     return canonical_name(part.name), *(
         tuple(len(shape) for shape, *_ in tensors) for tensors in (part.inputs, part.outputs)
     )

@@ -112,24 +112,24 @@ def _fits(a, b) -> bool:
 
 
 def _dtypes(tensors: Iterable[tuple]) -> set:
-    """Return the dtypes of the tensors that an op takes or gives."""
+    """Return the dtypes of the tensors that an op reads or computes."""
     return {dtype for _, dtype, _ in tensors}
 
 
 def _is_cast(op: OpEvent) -> bool:
-    """Return whether an op that only lays data out gives it another dtype."""
+    """Return whether an op that only changes the layout also changes the dtype."""
     return bool(op.inputs) and _dtypes(op.inputs[:1]) != _dtypes(op.outputs)
 
 
 class Dataflow:
-    """Producers of one run's tensors, behind the ops that only lay data out."""
+    """Producers of one run's tensors, behind the ops that only change the layout."""
 
     def __init__(self, ops: Sequence[OpEvent], numbers: Sequence[int] | None = None):
         self.ops = ops
         self._place = {number: i for i, number in enumerate(numbers)} if numbers is not None else None
 
     def source(self, maker: int | str) -> int | str:
-        """Return the op that computed what `maker` made, or what the run was given."""
+        """Return the op that computed the output of `maker`, or the input of the run."""
         while isinstance(maker, int):
             maker = self._at(maker)
             op = self.ops[maker]
@@ -139,7 +139,8 @@ class Dataflow:
         return maker
 
     def sources(self, op: OpEvent) -> list[int | str]:
-        """Return the producers of what an op takes; one of what is joined again as it was dealt out."""
+        """Return the producers of an op's operands; a single one for parts of a tensor that are joined again
+        unchanged."""
         makers = [maker for *_, maker in op.inputs]
         if op.name in JOINS and len({*makers}) == 1 and isinstance(makers[0], int):
             dealt = self.ops[self._at(makers[0])]
@@ -166,7 +167,7 @@ class PositionMasks:
         }
 
     def find_unmasked(self, op: int | str, shape: tuple[int, ...]) -> tuple[int | str, tuple[int, int]] | None:
-        """Return the source of what a selection takes where its result has this shape, and the ops that are not needed
+        """Return the source of a selection's operand where its result has this shape, and the ops that are not needed
         for it; None if its mask can hide something there, or if the op is no such selection."""
         if isinstance(op, str) or self._flow.ops[op].name not in ("where", "masked_fill"):
             return None
@@ -193,7 +194,7 @@ class PositionMasks:
 
 
 def _flatten(calls: Iterable[Call]) -> Iterator[Call]:
-    """Yield calls and those inside of them."""
+    """Yield calls and those inside them."""
     for call in calls:
         yield call
         yield from _flatten(call.inner)
@@ -212,7 +213,7 @@ def repeated_pairs(match: Match) -> Iterator[tuple[int, int]]:
 def find_diverging_ops(
     run: Sequence[OpEvent], returned: Sequence[int | str], calls: Sequence[Call], probe: Recording, match: Match
 ) -> Iterator[tuple[int, int]]:
-    """Yield each op of a run that takes something else in a probe, with the producer that is another one there.
+    """Yield each op of a run that has another operand in a probe, with the producer that differs there.
 
     Several ops that are one in the probe are turns of a loop that it has fewer of: what they take is not compared. A
     mask that hides nothing in the probe may be missing there.

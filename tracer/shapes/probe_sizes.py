@@ -125,7 +125,7 @@ def _fives(size: int, position: int) -> tuple[int, ...]:
 
 
 def _multiples_of(unit: int, size: int, position: int) -> tuple[int, ...]:
-    """Return multiples of a unit, never the unit itself, where one part would take other ops."""
+    """Return multiples of a unit, never the unit itself, where one part would run other ops."""
     times = [k for k in (2, 3, 5, 4, 7, 6, 9, 8) if unit * k != size]
     turn = position % 3
     return tuple(unit * k for k in times[turn : turn + 5])

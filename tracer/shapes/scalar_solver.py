@@ -76,7 +76,7 @@ class CallIndex:
         return (name, op) in self._entries
 
     def of(self, entry: Scalars, match: Sequence[int | None]) -> Scalars | None:
-        """Return the same call as one of the run, whose ops match the indices in `match`; None if there is none."""
+        """Return the call that matches one of the run, whose ops have the indices in `match`; None if there is none."""
         for op in range(entry.first, min(entry.last, len(match))):
             if (same := match[op]) is not None:
                 position = self._entries.get((entry.name, self._places[same]))
@@ -139,7 +139,7 @@ def _solve_float(solver: Solver, vector: tuple[float, ...]) -> str:
 
 
 def _as_integers(values: list[float]) -> tuple[int, ...] | None:
-    """Return the integers that these values are; None if one is not."""
+    """Convert these values to integers; None if one is not integral."""
     if any(abs(value - round(value)) > min(INTEGER_TOLERANCE * value, 0.01) or value < 0.9 for value in values):
         return None
     return tuple(map(round, values))
@@ -197,7 +197,7 @@ def fits(solver: Solver, text: str, vector) -> bool:
 def solve_padding(
     solver: Solver, entries: Sequence[Scalars], solved: Mapping[Where, str], before: Sequence[str], after: Sequence[str]
 ) -> Iterator[tuple[Where, str]]:
-    """Yield a formula of each padding that has none: what an axis has more than before, and than at its other end.
+    """Yield a formula of each unsolved padding: the growth of an axis, or its difference to the other end's padding.
 
     It is not fitted to the runs: both sizes of the axis are solved, and it has to hold in all of them.
     """
@@ -250,7 +250,7 @@ def clamp_slice(entry: Scalars, n: int) -> tuple[int, int]:
 
 
 def solve_bound(solver: Solver, vector: tuple[int, ...], sizes: tuple[int, ...], whole: str) -> str:
-    """Return the formula of a position along axes of these sizes, which `whole` is the formula of."""
+    """Return the formula of a position along axes of these sizes, whose formula is `whole`."""
     if len({*vector}) == 1:
         return str(vector[0])
     behind = {n - value for value, n in zip(vector, sizes, strict=True)}

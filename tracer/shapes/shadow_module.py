@@ -64,12 +64,13 @@ def valueless_mode() -> Any:
 
 
 def _is_for_reader(message: LogRecord) -> bool:
-    """Return whether a log message is for the reader; that an op refused a size is not, since others follow."""
+    """Return whether a log message is for the user; refusals of a size are not, since others follow."""
     return not message.getMessage().startswith("failed while attempting to run meta")
 
 
 class OnMeta(DispatchMode):
-    """For nets on `meta`, where a batch norm that learns nothing gives statistics that it leaves empty elsewhere."""
+    """A mode for nets on `meta`, where a batch norm that learns nothing returns statistics that it leaves empty
+    elsewhere."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -101,7 +102,7 @@ def on_meta(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
 
 
 class _FillSequences(TorchFunctionMode):
-    """A mode that gives sequences of numbers their values if no device is chosen."""
+    """A mode that creates sequences of numbers with values if no device is chosen."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (torch.arange, torch.linspace, torch.logspace, torch.tensor, torch.as_tensor):

@@ -72,7 +72,7 @@ def _position(probe: Recording, match: Match, op: int, place: int, maker: int | 
 
 
 class SmallRun:
-    """A run at sizes below those of all probes: what a threshold changes, such as that of `min(T, 8)`, shows there.
+    """A run at sizes below those of all probes, which shows the effect of a threshold, such as that of `min(T, 8)`.
 
     Ops in loops with fewer iterations are not compared, nor those that were solved at one batch only (`notes`).
     """
@@ -110,7 +110,7 @@ class SmallRun:
         self, entries: Mapping[Key, Scalars], edges: dict[int, SliceBounds], inputs, outputs
     ) -> None:
         """Replace the end of slices by "?" that the run lacks although its axis is shorter: PyTorch leaves out a slice
-        that takes a whole axis."""
+        of a whole axis."""
         for name, i, _ in entries:
             if name != "slice" or i not in self._missing or i not in edges or inputs[i] is None:
                 continue
@@ -150,8 +150,8 @@ class SmallRun:
                 edges[entry.first] = edge._replace(start=start, stop=stop)
 
     def _has_other_arguments(self, entry: Scalars, there: Scalars) -> bool:
-        """Return whether a call takes other arguments besides numbers; a single query may see its single key, whether
-        it is causal or not."""
+        """Return whether a call has other arguments besides numbers; a single query may see its single key, whether it
+        is causal or not."""
         ours, theirs = dict(entry.flags), dict(there.flags)
         if "is_causal" in ours and all(
             shape[-2] == 1 for shape, *_ in self._probe.ops[self._match[entry.first] or 0].inputs[:2] if len(shape) > 1
@@ -173,7 +173,7 @@ class SmallRun:
 
 
 def _is_equal(value: float, number: float) -> bool:
-    """Return whether two numbers are equal up to float rounding; infinities and nan equal themselves."""
+    """Return whether two numbers are equal up to float rounding; infinities and NaN equal themselves."""
     if value != value or number != number:
         return value != value and number != number
     return value == number or abs(value - number) <= TOLERANCE * abs(number)

@@ -1,5 +1,5 @@
-"""Guards: the comparisons of sizes that the code of a forward makes, such as `T > 8`, and sizes at which each comes out
-otherwise, where a run shows what the code does there.
+"""Guards: the comparisons of sizes that the code of a forward makes, such as `T > 8`, and sizes at which each has
+another outcome, where a run shows what the code does there.
 
 The term is that of PyTorch's compiler (`torch.fx.experimental.symbolic_shapes`), which takes a trace to be valid only
 where its guards hold.
@@ -39,21 +39,21 @@ class Guard(NamedTuple):
         return None
 
     def outcome(self, sizes: Mapping[str, int]) -> bool | None:
-        """Return how the comparison comes out at these sizes; None where its terms have no value."""
+        """Return the outcome of the comparison at these sizes; None where its terms have no value."""
         return self.outcome_of(self.compare, sizes)
 
     def outcome_of(self, compare: Callable[[float, float], bool], sizes: Mapping[str, int]) -> bool | None:
-        """Return how another comparison of the same terms comes out."""
+        """Return the outcome of another comparison of the same terms."""
         with suppress(ArithmeticError, ValueError, KeyError):
             return bool(compare(*(_evaluate(term, sizes) for term in (self.left, self.right))))
         return None
 
     def is_at_edge(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether both terms are equal at these sizes: what is chosen by `<` is often the same there."""
+        """Return whether both terms are equal at these sizes: `<` often chooses the same there."""
         return self.outcome_of(operator.eq, sizes) is True
 
     def is_single(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether all that is compared is 1 at these sizes: a mask that is chosen often hides nothing there."""
+        """Return whether all compared sizes are 1 at these sizes: a mask that is chosen often hides nothing there."""
         return all(value_of(formula, dict(sizes)) == 1 for formula in self.formulas())
 
     def formulas(self) -> set[str]:
@@ -74,7 +74,7 @@ UNREACHED_NOTE = "the code compares {} with {}: runs at such sizes are too large
 
 
 def note_unreached(guards: Iterable[Guard]) -> str:
-    """Return a note on guards that come out alike in all runs; "" for none."""
+    """Return a note on guards that have the same outcome in all runs; "" for none."""
     compared: dict[str, set[int]] = {}
     for guard in guards:
         compared.setdefault(" and ".join(sorted(guard.formulas())), set()).add(max(guard.numbers(), default=0))
@@ -106,13 +106,13 @@ def _evaluate(term: Term, sizes: Mapping[str, int]) -> float:
 
 
 def _doubt(guard: Guard, sizes: Mapping[str, int]) -> int:
-    """Return how little a run at these sizes tells of the code beyond a guard: 0 where that shows, 1 at the edge, and 2
-    where all that is compared is 1."""
+    """Return how little a run at these sizes shows of the code beyond a guard: 0 where that shows, 1 at the edge, and 2
+    where all compared sizes are 1."""
     return 1 if guard.is_at_edge(sizes) else 2 * guard.is_single(sizes)
 
 
 class Trials:
-    """Choice of sizes at which guards come out otherwise than in all runs so far.
+    """Choice of sizes at which guards have another outcome than in all runs so far.
 
     `runs` are the sizes of these runs, the traced one first, derived ones included, and `names` the sizes that can be
     chosen; `complete` adds the derived ones, whose formulas are `derived`.
@@ -140,7 +140,7 @@ class Trials:
         self._runs.append(self._complete(sizes))
 
     def sizes(self, guard: Guard) -> dict[str, int] | None:
-        """Return the nearest sizes at which a guard comes out otherwise than in all runs so far, beyond the edge and
+        """Return the nearest sizes at which a guard has another outcome than in all runs so far, beyond the edge and
         above 1 if there are any; empty if there are none, or a run was there, and None if all would be too large."""
         start = {name: self._start[name] for name in self._names}
         outcome = guard.outcome(self._runs[0])
@@ -162,7 +162,8 @@ class Trials:
         return min(near, key=lambda choice: choice[:2])[2]
 
     def _sources(self, guard: Guard) -> list[str]:
-        """Return the sizes that can be chosen and that the terms of a guard depend on, perhaps by derived ones."""
+        """Return the sizes that can be chosen and that the terms of a guard depend on, possibly through derived
+        ones."""
         sources = {name for formula in guard.formulas() for name in names_of(formula)}
         for name, formula in reversed(self._derived.items()):  # each is computed from those before it
             if name in sources:

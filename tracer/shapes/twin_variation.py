@@ -149,7 +149,7 @@ def _redraw(numbers: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _is_float_mask(tensor: Tensor) -> bool:
-    """Return whether floats are a mask: with infinities, or with values that stand for them, or of 0 and 1."""
+    """Return whether floats are a mask: with infinities or their stand-ins, or of 0 and 1."""
     (low, _), (high, _) = _ends(tensor)
     return not (max(-low, high) <= INFINITY_THRESHOLD) or _is_binary(tensor.detach())
 

@@ -1,4 +1,4 @@
-"""Dependence of a run on the values of its input, if nobody names its sizes: the run is repeated on other values."""
+"""Dependence of an unnamed run on the values of its input: the run is repeated on other values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def solve_value_dependence(module: torch.nn.Module, recording: Recording) -> tup
 
 
 def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
-    """Return what differs in another run; a model that runs on tensors without values reads none."""
+    """Return the differences of another run; a model that runs on tensors without values reads none."""
     if vocabulary.mode is not None:
         vocabulary.probe({}, primitives=False)
         return None

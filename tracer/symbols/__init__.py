@@ -1,1 +1,1 @@
-"""Sizes as symbols: their formulas, how they are written, and what ops cost in them."""
+"""Sizes as symbols: their formulas, their notation, and the costs of ops in them."""

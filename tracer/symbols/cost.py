@@ -45,8 +45,8 @@ def _formulas() -> dict:
 
 @lru_cache(maxsize=4096)
 def counts(op: str) -> bool | None:
-    """Return whether an op of this name has FLOPs that are counted; None for one that may multiply matrices, and has no
-    formula: an op of PyTorch's that does by its name, or any of another library."""
+    """Return whether an op of this name has FLOPs that are counted; None for one without a formula that may multiply
+    matrices: an op of PyTorch that does by its name, or any of another library."""
     if op in _formulas():
         return True
     theirs = "." in op or any(part in op for part in _PRODUCTS)
@@ -64,7 +64,7 @@ def flops(op: str, inputs: tuple[tuple[int, ...], ...], output: tuple[int, ...],
 
 @lru_cache(maxsize=4096)
 def flops_symbolic(op: str, inputs: tuple[tuple[str, ...], ...], output: tuple[str, ...], transposed=False) -> str:
-    """Return the same as a formula over the sizes, sympy's `str`; `"?"` where a dimension is not solved, or nothing is
+    """Return the FLOPs as a formula over the sizes, sympy's `str`; `"?"` where a dimension is not solved, or nothing is
     counted."""
     if not counts(op):
         return "0" if counts(op) is False else "?"

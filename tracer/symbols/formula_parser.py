@@ -144,7 +144,7 @@ class _Reader:
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> Tree:
-    """Return the formula as a tree. Raise ValueError in one sentence for anything that is none, or that is too
+    """Parse a formula to a tree. Raise ValueError with one sentence for any other text, or for one that is too
     large."""
     if len(text) > LETTERS:
         raise ValueError(f"{quote(text)} has {len(text):,} letters, expected a formula of at most {LETTERS:,}")
@@ -178,8 +178,8 @@ def _power(tree: Tree) -> int:
 
 
 def bits(tree: Tree, size: int = SIZE) -> int:
-    """Return how many bits numerators, denominators and radicands of a formula have at most, however it is rewritten
-    without expanding a power of a sum, where each name is a number of `size` bits."""
+    """Return the maximum bits of numerators, denominators and radicands of a formula, however it is rewritten without
+    expanding a power of a sum, where each name is a number of `size` bits."""
     if isinstance(tree, int):
         return max(1, tree.bit_length())
     if isinstance(tree, str):

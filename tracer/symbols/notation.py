@@ -123,7 +123,7 @@ ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h"
 
 
 def namesakes(sizes: Iterable[str], equations: Iterable[str]) -> list[str]:
-    r"""Return sizes whose letter is bold in an equation too, where it is a tensor.
+    r"""Return sizes whose letter is also a tensor, in bold, in an equation.
 
     `["K", "D"]` beside `[r"\mathbf{K} = \mathbf{X}\,\mathbf{W}_K"]` gives `["K"]`.
     """

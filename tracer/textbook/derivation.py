@@ -1,4 +1,4 @@
-"""Derivation of a textbook from a run of any model: its calls become equations, in the notation of the papers.
+"""Derivation of a textbook from a run of any model: its calls become equations, in the notation of papers.
 
 The graph has the dataflow, `plan` selects the steps, `roles` and `names` label them, and the writer builds their
 equations. The lines cover the ops of the run, and are executed and proven.
@@ -263,7 +263,7 @@ def _derive(
 
 
 def _mark_changed(line: Tensor) -> Tensor:
-    """Return the tensor that stands in the place of a line whose value was changed: its letter with a caron."""
+    """Return the tensor that replaces that of a line whose value was changed: its letter with a caron."""
     id = f"parameters.{line.key.removeprefix(PARAMETER)}" if line.key.startswith(PARAMETER) else line.key
     return Tensor(LETTER.sub(r"\\check{\g<0>}", line.name, count=1), line.shape, f"{id}.changed")
 
@@ -289,7 +289,7 @@ def _add_changed_parameter(
 def _changed_line(
     writer: ExpressionBuilder, line: Line, change: ChangedValue, calls: CallLog, shapes: Shapes
 ) -> DerivedStep:
-    """Return the line of a changed value, which stands after the line that was changed."""
+    """Return the line of a changed value, which comes after the line that was changed."""
     key = change.after.key
     try:
         equation = writer.change(change, calls)
@@ -378,7 +378,7 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
 
 
 def _bound(graph: Graph, plan: StepPlan, shapes: Shapes, key: str, ops: tuple[int, ...], equation: Node) -> str:
-    """Return a note if a line can be different at other sizes, else ""."""
+    """Return a note if a line can differ at other sizes, else ""."""
     raw = plan.raw(key)
     taken = [
         (ref.key, index) for index in (plan.inner_calls.get(raw, ()) if raw else ()) for ref in graph.inputs[index]

@@ -79,7 +79,7 @@ def positions(tail: str) -> tuple[Claim, ...]:
 
 
 def bends(name: str, node: type[Node], low: str) -> Claim:
-    """Return the claim on how an activation treats large and negative numbers."""
+    """Return the claim on how an activation transforms large and negative numbers."""
     text = f"{name} keeps large numbers almost as they are, and maps every negative one to between {low} and 0."
     return Claim(text, so.top(node))
 

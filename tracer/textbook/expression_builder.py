@@ -105,12 +105,12 @@ class ExpressionBuilder:
         return Tensor(self.names.of[key], self.shapes.of(key), self.ids[key])
 
     def inner_tensor(self, key: str) -> Tensor:
-        """Return the tensor that a value computed in steps has inside of its own equation, also if it was changed."""
+        """Return the tensor of a value computed in steps inside its own equation, also if it was changed."""
         return self.line(key) if key in self.changed else self.tensor(key)
 
     def before_change(self, key: str) -> Node:
-        """Return the node of a line or parameter as it was before its change; a parameter means what it means in other
-        lines, transposed where these read it so."""
+        """Return the node of a line or parameter before its change; a parameter means the same as in other lines,
+        transposed where these read it so."""
         if not key.startswith("parameter "):
             return self.line(key)
         name, shape = self.names.parameter(key), self.shapes.of(key)
@@ -314,7 +314,7 @@ class ExpressionBuilder:
         return IndexPut(self.value(old.key), self.value(new.key), entries=tuple(ranges))
 
     def _views(self, new: str, into: Layout) -> list[str]:
-        """Return the views, last first, by which the code took the part that a call wrote to give this value."""
+        """Return the views, last first, by which the code took the part that a call wrote to produce this value."""
         call = self.graph.producing_call(new)
         first = next(refs(call.arguments), None) if call is not None else None
         views: list[str] = []

@@ -74,7 +74,7 @@ def fused_lines(
 
 
 def _split(id: str) -> tuple[str, str]:
-    """Return what the lines of an attention stand in, and their number there, from the id of its context."""
+    """Return the module that contains an attention's lines, and their number there, from the id of its context."""
     match = re.fullmatch(r"(.*)\.context(\d*)", id)
     return (match[1], match[2]) if match else (id, "")
 

@@ -47,12 +47,12 @@ class Hint:
     intent: str = ""
 
     def fits(self, at: str, role: str, module: str) -> bool:
-        """Return whether it applies to this line."""
+        """Return whether the hint applies to this line."""
         conditions = (at, self.at), (role, self.role), (module, self.module)
         return all(fnmatchcase(value, pattern) for value, pattern in conditions)
 
     def says(self) -> bool:
-        """Return whether it sets anything for lines."""
+        """Return whether the hint sets anything for lines."""
         return not self.at.startswith(SOURCE_PREFIXES) and any(getattr(self, name) for name in HINT_FIELDS)
 
     def reason(self, derived: Why, context: Context) -> Explanation:
@@ -77,7 +77,7 @@ HINT_FIELDS = tuple(
 
 
 class Hints:
-    """Hints of one model, and which of them fitted a line of this book."""
+    """Hints of one model, and those that matched a line of this book."""
 
     def __init__(self, hints: Iterable[Hint] = ()):
         self._hints = tuple(hints)
@@ -97,7 +97,7 @@ class Hints:
         return matching[-1].letter if matching else ""
 
     def separates(self, call: str, module: str) -> bool:
-        """Return whether a hint gives the result of a call a line of its own."""
+        """Return whether a hint assigns the result of a call a line of its own."""
         matching = [hint for hint in self._hints if hint.apart == call and fnmatchcase(module, hint.module)]
         self.fitted.update(matching)
         return bool(matching)

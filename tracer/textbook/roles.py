@@ -93,7 +93,7 @@ class Roles:
         return "" if call is None else base(call.name)
 
     def last_name(self, key: str) -> str:
-        """Return the name of the call that a line ends with: of a loop, the last call of an iteration."""
+        """Return the name of the last call in a line: of a loop, the last call of an iteration."""
         call = self.call(key)
         return base(call.arguments["body"].calls[-1].name) if call and call.name == "scan" else self.name(key)
 
@@ -442,7 +442,7 @@ def _find_embeddings(roles: Roles) -> None:
 
 
 def _of_position(path: str) -> bool:
-    """Return whether a module or a parameter is one of positions, by its own name."""
+    """Return whether a module or a parameter holds positions, by its own name."""
     return "pos" in own_name(path.removesuffix(".weight")).lower()
 
 

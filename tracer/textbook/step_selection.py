@@ -99,7 +99,7 @@ class StepPlan:
                     self._name(ref.key)
 
     def _name(self, key: str) -> None:
-        """Give a computed value a line, named at the end of a chain that all users share, with the batch first."""
+        """Add a line for a computed value, named at the end of a chain that all users share, with the batch first."""
         graph, path, end = self.graph, [key], key
         if graph.call_of(key).name == "scan":  # its name has a t below
             self.named[key] = "step"
@@ -169,7 +169,7 @@ class StepPlan:
         return len(takers) == 1 and takers[0] in MATMULS
 
     def _operands_of_attention(self) -> None:
-        """Give queries, keys and values that are slices of a larger value lines of their own."""
+        """Add separate lines for queries, keys and values that are slices of a larger value."""
         graph = self.graph
         for site in self.sites:
             for key in map(self._before_scale, (site.q, site.k, site.v)):
@@ -179,7 +179,7 @@ class StepPlan:
                     self.named[before if before != root and self._is_transposed(before, key) else key] = "layout"
 
     def _results(self) -> frozenset[str]:
-        """Give returned layouts lines of their own, and return them."""
+        """Add separate lines for returned layouts, and return them."""
         keys = {self.unchanged_source(ref.key) for ref in self.graph.outputs}
         layouts = frozenset(key for key in keys if key not in self.named and self.graph.source(key) is not None)
         self.named.update(dict.fromkeys(layouts, "layout"))
@@ -202,7 +202,7 @@ class StepPlan:
         return operands[0].key if len(operands) == 1 and root not in self.named and root not in self.ends else key
 
     def _layouts_apart(self) -> None:
-        """Give layouts lines of their own where hints ask for it."""
+        """Add separate lines for layouts where hints ask for it."""
         for index, call in enumerate(self.graph.calls):
             if self.graph.kind[index] != "compute" and self.separates(base(call.name), call.module):
                 self.named.update({ref.key: "layout" for ref in call.outputs if ref.key in self.graph.live})

@@ -1,4 +1,4 @@
-"""From a module and its inputs to a `Trace`: record, solve, lay the steps over the ops, prove."""
+"""Tracing of a module on its inputs to a `Trace`: record, solve, align the steps with the ops, prove."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ from tracer.utils.progress import doing
 
 
 class FailedRun(NamedTuple):
-    """A forward that raised: the module, the recording so far, and what the caller passed to run it at other sizes.
+    """A forward that raised: the module, the recording so far, and the caller's arguments for running it at other
+    sizes.
 
     Of a module that a factory built, `sizes` are the factory's, and `rebuild(sizes, text)` runs the factory out of
     another text of its file, `file`.
@@ -65,7 +66,7 @@ class FailedRun(NamedTuple):
 
 
 def note_origin(error: BaseException, **origin: Any) -> None:
-    """Complete the `failed_run` of an error, or of the one that it was raised from, if there is one."""
+    """Complete the `failed_run` of an error, or of its cause, if there is one."""
     holder: BaseException | None = error
     while holder is not None and "failed_run" not in vars(holder):
         holder = holder.__cause__
@@ -387,12 +388,12 @@ def assemble(
 def _respell(
     module: torch.nn.Module, recording: Recording, spelled: frozenset[int], facts: dict[str, Any], ops: frozenset[int]
 ) -> Trace:
-    """Return the trace of a recording with these ops written as the code has them, too, its proofs still to come."""
+    """Return the trace of a recording with these ops as the code spells them, too, its proofs pending."""
     return assemble(module, recording, prove=DEFERRED, spelled=spelled | ops, **facts)
 
 
 def _holding(recording: Recording, calls: CallLog, values: dict[str, torch.Tensor]) -> Recording:
-    """Return a recording that holds no more tensors than its trace, besides the numbers that its calls were given."""
+    """Return a recording that holds no more tensors than its trace, besides the numbers that its calls received."""
     numbers = {ref.key for call in calls.entries for ref in refs(call.arguments) if not ref.shape}
     holds = TensorStore(0)
     for key, tensor in values.items():
@@ -448,7 +449,7 @@ def lay_book(
     spelled: frozenset[int] = frozenset(),
 ) -> tuple[Textbook, Any]:
     """Return the textbook of a run, and a predicate that compares two sizes of its lines. A run whose calls were not
-    recorded has no lines; one that can't be derived has none either, and says why."""
+    recorded has no lines; one that can't be derived has none either, and states the reason."""
     same = same_size(tuple(derived.items()))
     if recording.calls is None:
         return Textbook(), same
@@ -469,7 +470,7 @@ def _decompositions(recording: Recording, solution: Solution | None) -> tuple[De
 
 
 def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
-    """Yield the attention of each tower counted on its own, from 0."""
+    """Yield the attention of each tower with its layers numbered from 0."""
     attentions, count = [], Counter()
     for attention in records:
         part = part_of(attention.module, parts)

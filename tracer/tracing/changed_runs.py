@@ -41,8 +41,8 @@ class LineSite(NamedTuple):
 
 def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
     """Return the parameters that a run reads, as `parameter PATH`, and all lines, by their ids; those without a site
-    are computed inside of other calls. A fused attention with dropout stays closed: written out, values are multiplied
-    by another line than its weights."""
+    are computed inside other calls. A fused attention with dropout stays closed: if expanded, values are multiplied by
+    another line than its weights."""
     calls = recording.calls or CallLog()
     sites, ids = call_sites(calls), {step.line.id for step in steps}
     kernels = {
@@ -113,7 +113,7 @@ def _terms(operands: Sequence[Node], ids: set[str], shape: tuple) -> tuple[str, 
 
 
 def resolve(changes: Mapping[str, Change], lines: Mapping[str, LineSite]) -> tuple[Intervention, ...]:
-    """Return the interventions that make these changes, or those that open fused attention first, which have no
+    """Return the interventions that make these changes, or those that first open fused attention, which have no
     `change`: the lines inside have sites only in a run with these.
 
     Raise ValueError in one sentence for an unknown line, or one that can't be changed.
@@ -214,7 +214,7 @@ def with_changed_weights(
 def _with_weights(
     record: AttentionRecord, weights: DerivedStep, steps: Mapping[str, DerivedStep], store: TensorStore
 ) -> AttentionRecord:
-    """Return the record of an attention with its changed weights; as it is where its scores were not kept."""
+    """Return the record of an attention with its changed weights; unchanged where its scores were not kept."""
     changed = replace(record, weights=weights.value, problem="", after=())
     if record.q:
         return changed

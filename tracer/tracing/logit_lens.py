@@ -28,7 +28,7 @@ LAYER = re.compile(r"\^\{\(\d+\)\}")
 
 
 class Depth(NamedTuple):
-    """A place in the residual stream: the id of its line, and the block after which it stands, from 0; None before the
+    """A position in the residual stream: the id of its line, and the block before it, counted from 0; None before the
     first block."""
 
     id: str
@@ -62,7 +62,7 @@ class LogitLens:
         self._values, self._sizes = trace.later.values(), trace.later.sizes
 
     def scores(self, depth: int, tokens: slice | None = None) -> torch.Tensor:
-        """Return the scores after a depth, in float64: what the answer's line gives for the stream there.
+        """Return the scores after a depth, in float64: the value of the answer's line for the stream there.
 
         With `tokens`, for these tokens of the stream `[B, S, D]` alone. ValueError where the stream was not kept.
         """
@@ -109,8 +109,8 @@ class LogitLens:
 
 
 def _path(trace: Trace, derived_steps: Sequence[DerivedStep], part: str) -> tuple[tuple[Depth, ...], list[DerivedStep]]:
-    """Return the depths of a tower, and the lines from its last block to the answer. ValueError where the stream has
-    no one width, or other blocks follow."""
+    """Return the depths of a tower, and the lines from its last block to the answer. Raise ValueError where the width
+    of the stream varies, or other blocks follow."""
     name = quote(trace.model)
     order = {step.line.id: at for at, step in enumerate(derived_steps)}
     reads = {step.line.id: [tensor.key for tensor in tensors(step.line.equation)] for step in derived_steps}
@@ -157,7 +157,7 @@ def _general(last: Tensor) -> Tensor:
 
 
 def _compose(tail: Iterable[DerivedStep], last: str, general: Tensor) -> Node:
-    """Return the equation of the last of these lines in terms of the stream: each is put in the place of its name."""
+    """Return the equation of the last of these lines in terms of the stream: each is substituted for its name."""
     whole: dict[str, Node] = {last: general}
     for step in tail:
         equation = step.line.equation

@@ -28,7 +28,7 @@ _lock = Lock()
 
 def levels(calls: CallLog, ops: Sequence[Op]) -> Levels:
     """Return the records of all calls of modules, and of all composite ops, in the order in which they began. Runs of
-    one model on other values, whose `ops` are one object, have the same ones: made once for all of them."""
+    one model on other values, whose `ops` are one object, share the records, which are built once."""
     key = calls.signature, id(ops)
     with _lock:
         entry = _records.get(key)
@@ -64,7 +64,8 @@ class TensorRecords:
 
 
 def maker(ref: Ref) -> int | str:
-    """Return the op that produced a tensor, or the name of its parameter, input or constant, as ops have it."""
+    """Return the op that produced a tensor, or the name of its parameter, input or constant, in the form that ops
+    use."""
     head = ref.key.partition(".")[0]
     if head.isdecimal():
         return int(head)

@@ -1,4 +1,4 @@
-"""Step of each tensor that forward returned, and notes on those that none has."""
+"""Step of each tensor that forward returned, and notes on those without one."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ NOT_READ = "its equation reads {}, which is no line and no parameter"
 @dataclass(frozen=True)
 class ScoreEquation:
     """Scores by another equation than their own, from the lines and parameters that it `reads`. It is called with the
-    scores as they are, and with the values of these. `sized` are lines that are read for their sizes alone."""
+    original scores and the values of these. `sized` are lines that are read for their sizes alone."""
 
     scores: Tensor
     equation: Node
@@ -77,7 +77,8 @@ class ScoreEquation:
 
 
 def _known_sizes(tensor: Tensor) -> set[sympy.Expr]:
-    """Return the sizes that follow from the shape of a tensor: those that an axis has alone, such as N of N + 1."""
+    """Return the sizes that follow from the shape of a tensor: those that an axis determines alone, such as N of N +
+    1."""
     return {size for formula in tensor.shape if _follows(formula) for size in formula.free_symbols}
 
 
@@ -95,8 +96,8 @@ def unmask(scores: Tensor, lines: Mapping[str, Node]) -> ScoreEquation | str:
 
 
 def unscale(scores: Tensor, lines: Mapping[str, Node]) -> ScoreEquation | str:
-    """Return scores of which queries and keys are multiplied without any factor, or why that can't be computed. The
-    factor may stand at the product, at its operands, or in the lines that these rearrange."""
+    """Return scores whose queries and keys are multiplied without any factor, or why that can't be computed. The factor
+    may be at the product, at its operands, or in the lines that these rearrange."""
     equation = lines[scores.key]
     recomputed = _rewritten(scores, _without_scale(equation, lines), lines, NO_SCALE)
     if isinstance(recomputed, str) and (factor := _scale(_without_mask(equation), lines)) != 1:  # its mask is not read
@@ -152,7 +153,7 @@ def _without_scale(node: Node, lines: Mapping[str, Node]) -> Node:
 
 
 def _scale(node: Node, lines: Mapping[str, Node]) -> sympy.Expr:
-    """Return the factor of queries times keys, 1 for what is no such product."""
+    """Return the factor of queries times keys, 1 for anything but such a product."""
     while isinstance(node, LAYOUTS):
         node = node.operands[0]
     product, factor = _factor(node)
@@ -164,7 +165,7 @@ def _scale(node: Node, lines: Mapping[str, Node]) -> sympy.Expr:
 
 
 def _factor_of_operand(node: Node, lines: Mapping[str, Node]) -> sympy.Expr:
-    """Return the factor of queries or keys, which the line that they rearrange may have."""
+    """Return the factor of queries or keys, possibly from the line that they rearrange."""
     while isinstance(node, LAYOUTS):
         node = node.operands[0]
     if (factor := _factor(node)[1]) != 1:

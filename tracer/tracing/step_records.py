@@ -41,9 +41,9 @@ def steps_of(
     later: bool,
     rerun: Rerun | None = None,
 ) -> tuple[tuple[Step, ...], tuple[DerivedStep, ...]]:
-    """Return the records of all steps, proven if `value` has the tensors of the run, or if `rerun` computes them again;
-    with `later` their proofs are pending, else they were not executed. And the lines as they stand there: one that
-    can't be said is only its call."""
+    """Return the records of all steps, proven if `value` has the tensors of the run, or if `rerun` recomputes them;
+    with `later` their proofs are pending, else they were not executed. Also return the lines in their final form: one
+    that can't be expressed is only its call."""
     proof, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
     with doing("Writing its equations"):
         steps, lines = _write_steps(IdentityKey(derived_steps), IdentityKey(ops), solution, at, same, proof, later)
@@ -63,8 +63,8 @@ def steps_of(
 def _write_steps(
     derived_steps: IdentityKey, ops: IdentityKey, solution, at, same: Same, proof: Proof, later: bool
 ) -> tuple[tuple[Step, ...], tuple[DerivedStep, ...]]:
-    """Return all steps before they are proven, and their lines; a run of the same textbook on other values has the
-    same."""
+    """Return all steps before they are proven, and their lines, which a run of the same textbook on other values
+    shares."""
     steps, lines = [], []
     for number, line in enumerate(derived_steps.it, 1):
         tell(number, len(derived_steps.it), "step")
@@ -79,7 +79,7 @@ def _write_steps(
 
 
 def _opaque(derived: DerivedStep, op: Op, reason: str) -> DerivedStep:
-    """Return a line with no more on its right side than the op that computed its tensor."""
+    """Return a line whose right side is only the op that computed its tensor."""
     line = derived.line
     shape = line.tensor.shape if line.place is None else derived.shape or op.outputs[derived.output].shape
     tensor = Tensor(line.tensor.name, shape, line.tensor.key)

@@ -1,4 +1,4 @@
-"""Trimmed runs: proven with every tensor at hand, kept with fewer."""
+"""Trimmed runs: proven with every tensor available, kept with fewer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tracer.record import Trace
 
 
 def lighten(trace: Trace, cap: int) -> Trace:
-    """Return the same run with at most `cap` bytes of the tensors of its steps, the first ones; all else is unchanged,
-    but the references to the model.
+    """Return the same run with at most `cap` bytes of the tensors of its steps, the first ones, and without references
+    to the model; all else is unchanged.
 
     Queries, keys, masks and changed weights of attention, the photo and the inputs that lines name stay: what is shown
     of them is computed when it is asked for, and a saved run is proven from them.

@@ -22,7 +22,7 @@ class IdentityKey:
 
 
 class Cache:
-    """A cache of values up to `most` in weight together; beyond it the least recently used go.
+    """A cache of values up to `most` in total weight; beyond it the least recently used are evicted.
 
     The newest stays whatever its weight. `weigh` returns the weight of a value, 1 by default.
     """
@@ -34,7 +34,7 @@ class Cache:
         self._values: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
 
     def __deepcopy__(self, memo: dict) -> "Cache":
-        """Return an empty cache of the same bounds: what is kept belongs to what the original stands beside."""
+        """Return an empty cache with the same bounds: cached values belong to the owner of the original."""
         return Cache(self.most, self._weigh)
 
     def get(self, key: Hashable) -> Any:
@@ -51,7 +51,7 @@ class Cache:
             return [value for value, _ in self._values.values()]
 
     def put(self, key: Hashable, value) -> None:
-        """Keep a value, and drop others where all are too heavy with it."""
+        """Cache a value, and evict others where the total weight exceeds the bound."""
         weight = self._weigh(value)
         with self._lock:
             self._drop(key)
@@ -61,7 +61,7 @@ class Cache:
                 self._drop(next(iter(self._values)))
 
     def drop(self, key: Hashable) -> None:
-        """Drop a value, if it is there."""
+        """Drop a value, if it exists."""
         with self._lock:
             self._drop(key)
 

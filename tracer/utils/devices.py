@@ -32,8 +32,8 @@ def available() -> tuple[str, ...]:
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of that name, such as "cuda" or "cuda:1". Raise ValueError in one sentence for one that is not
-    here."""
+    """Return the device of that name, such as "cuda" or "cuda:1". Raise ValueError in one sentence for one that does
+    not exist here."""
     import torch  # as above
 
     kind, _, number = str(name).partition(":")

@@ -22,8 +22,7 @@ def quote(text: object, most: int = MAX_LETTERS) -> str:
 
 
 def shorten(text: str, most: int = MAX_LETTERS) -> str:
-    """Return a text of any length as one line of at most `most` characters; the part that is left out in the middle is
-    `…`."""
+    """Return a text of any length as one line of at most `most` characters; the part left out in the middle is `…`."""
     text = text if len(text) <= 4 * most else text[: 2 * most] + text[-2 * most :]
     text = " ".join(text.split()) if "\n" in text else text
     head = 2 * (most - 3) // 3
@@ -36,8 +35,8 @@ def quoted_setting(name: str, value: object) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first line of an error's message, and all of it where that line only begins something; for a host that
-    could not be reached, that it could not."""
+    """Return the first line of an error's message, or all of it where that line only begins a sentence; for an
+    unreachable host, that it could not be reached."""
     if isinstance(error, URLError) and not isinstance(error, HTTPError):
         return f"no connection to the network: {error.reason}"
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

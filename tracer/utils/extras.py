@@ -32,5 +32,5 @@ def explain(error: ModuleNotFoundError, feature: str) -> str:
 
 
 def sentence(package: str, feature: str) -> str:
-    """Return the sentence that says what a feature needs and how to install it."""
+    """Return the sentence on what a feature needs and how to install it."""
     return f"{feature} needs {package}, which is not installed: pip install 'tensor-tracer[{EXTRAS[package]}]'"

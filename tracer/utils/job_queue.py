@@ -26,8 +26,8 @@ NOBODY: Owner = ("", "")
 
 
 class Task:
-    """A piece of work in the queue; equal work is one task, however many wait for it. `progress` is how far it is,
-    `ended` is set once nobody wants it any more."""
+    """A piece of work in the queue; equal work is one task, however many wait for it. `progress` is its progress,
+    `ended` is set once nobody waits for it any more."""
 
     def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY):
         self.make, self.rank, self.owner = make, rank, owner
@@ -40,16 +40,16 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Return whether it is done, failed or left."""
+        """Return whether the task is done, failed or abandoned."""
         return self._over.is_set()
 
     def close(self, result: object = None, error: BaseException | None = None) -> None:
-        """Wake those who wait for it, and nobody else."""
+        """Wake those who wait for the task, and nobody else."""
         self.result, self.error = result, error
         self._over.set()
 
     def wait(self, seconds: float) -> bool:
-        """Return whether it is over by then."""
+        """Return whether the task is over by then."""
         return self._over.wait(seconds)
 
     def hear(self, progress: Progress) -> None:
@@ -61,8 +61,8 @@ class Task:
 
 class JobQueue:
     """A queue of which at most `places` tasks run at once; visitors' go before background work. With `patience`, a task
-    begins only when the running ones have been at it for that many seconds: short ones then run one after the other,
-    and a long one holds nobody up."""
+    begins only when the running ones have taken that many seconds: short ones then run one after the other, and a long
+    one blocks nobody."""
 
     def __init__(self, places: int, patience: float = 0.0):
         self._places, self._threads, self._patience = places, 0, patience
@@ -84,7 +84,7 @@ class JobQueue:
         return task
 
     def wait_for_visitors(self, seconds: float) -> bool:
-        """Wait until no visitor's work waits or runs, at most that many seconds; return whether that is so."""
+        """Wait until no visitor's work waits or runs, at most that many seconds; return whether that is the case."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._visitors(), seconds)
 
@@ -117,7 +117,7 @@ class JobQueue:
                 task.close(error=NoWaiters())
 
     def end(self, task: Task) -> None:
-        """Cancel a task: it is not begun, or ends as soon as it reports its progress."""
+        """Cancel a task: it does not begin, or ends as soon as it reports its progress."""
         self.leave(task)
         task.ended = True
 
@@ -168,7 +168,7 @@ class JobQueue:
             del task, result, failed  # and with it what it made
 
     def _next(self) -> Task:
-        """Begin and return the first task in the queue, once there is one and it may."""
+        """Begin and return the first task in the queue, once there is one and it is allowed to."""
         with self._changed:
             while not self._tasks or self._seconds_left():
                 self._changed.wait(self._seconds_left() if self._tasks else None)
@@ -180,7 +180,8 @@ class JobQueue:
             return task
 
     def _seconds_left(self) -> float:
-        """Return the seconds until the next may begin beside the running ones; background work holds up no visitor."""
+        """Return the seconds until the next task may begin beside the running ones; background work never blocks a
+        visitor."""
         rank = min(task.rank for task in self._tasks)
         before = (since for task, since in self._begun.items() if task.rank <= rank)
         return max([0.0, *(since + self._patience - monotonic() for since in before)])
@@ -192,7 +193,7 @@ def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
 
 
 class JobEnd(BaseException):
-    """Raised in work that is to end: no part of it takes that for an error of its own."""
+    """Raised in work that is to end: no part of it handles it as an error of its own."""
 
 
 class NoWaiters(Exception):

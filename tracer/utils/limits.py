@@ -1,5 +1,4 @@
-"""Bounds of a server, for one visitor and for all of them together: their defaults, and the variables that set
-them.
+"""Limits of a server, for one visitor and for all of them together: their defaults, and the variables that set them.
 
 On one's own machine the bounds are wide. With `TRACER_HOSTED=1` they are those of a server that strangers reach: our
 own models only, nothing downloaded, smaller texts and files, logs that hold nothing of what was given. The code is the
@@ -22,7 +21,7 @@ from tracer.utils.error_text import quote
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of this server; `more` names the models that are offered besides ours, None means any."""
+    """Limits of this server; `more` names the models that are offered besides ours, None means any."""
 
     hosted: bool
     more: tuple[str, ...] | None
@@ -106,7 +105,7 @@ def limits() -> Limits:
 
 @lru_cache(maxsize=8)
 def _read(stated: tuple[str, ...]) -> Limits:
-    """Read once, and again only where the environment changed, as it does in tests."""
+    """Read the limits once, and again only where the environment changed, as it does in tests."""
     settings = dict(zip(VARIABLES, stated, strict=True))
     if settings["TRACER_HOSTED"] not in ("", "0", "1"):
         raise ValueError(f"TRACER_HOSTED={quote(settings['TRACER_HOSTED'])} was given, expected 1 or 0")
@@ -143,7 +142,7 @@ def _bound(variable: str, settings: dict[str, str], default: float) -> float:
 
 
 def memory() -> int:
-    """Return the bytes of memory that this process holds now; 0 where the system does not say."""
+    """Return the bytes of memory that this process holds now; 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

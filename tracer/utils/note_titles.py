@@ -1,4 +1,4 @@
-"""Titles of the notes behind the project: in code they go by number, on screen by name."""
+"""Titles of the notes behind the project: code uses their numbers, the screen their names."""
 
 import re
 
@@ -13,7 +13,7 @@ TITLES = {
 
 
 def with_titles(text: str) -> str:
-    """Return a text with every "note 001" in it replaced by its title; a number that is not a note's stays."""
+    """Replace every "note 001" in a text by its title; numbers of no note stay."""
     return re.sub(r"\b([Nn])ote (\d{3})\b", lambda match: _title(match[2], match[1] == "N") or match[0], text)
 
 

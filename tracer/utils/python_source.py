@@ -1,4 +1,4 @@
-"""Python's own parser, one text at a time.
+"""Python's own parser, serialised to one text at a time.
 
 CPython 3.11 counts how deep a syntax tree is in one place for all threads: where two of them parse at once and a
 garbage collection comes between, one gets `SystemError: AST constructor recursion depth mismatch`. On a server every
@@ -21,13 +21,13 @@ def parse(text: str) -> ast.Module:
 
 
 def lines(node: ast.stmt | ast.expr) -> range:
-    """Return the lines of its source that a node of a parsed tree spans, counted from 1."""
+    """Return the source lines of a node of a parsed tree, counted from 1."""
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def read_literals(file: Traversable) -> dict[str, Any]:
     """Return the literals of a file without running it: the first line of its docstring, as `"summary"`, and the values
-    assigned at module level to plain names; of a call, such as `Spec(…)`, the literal keywords."""
+    assigned at module level to plain names; for a call, such as `Spec(…)`, the literal keywords."""
     tree = parse(file.read_text(encoding="utf-8"))
     literals: dict[str, Any] = {"summary": (ast.get_docstring(tree) or "").partition("\n")[0]}
     for line in tree.body:

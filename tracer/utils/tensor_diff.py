@@ -98,7 +98,7 @@ def _largest(tensor: torch.Tensor) -> float:
 
 
 def _scale(reference: torch.Tensor) -> torch.Tensor:
-    """Return the largest value that is not far out, 1 where there is none; for a number that is, the number itself."""
+    """Return the largest value that is no outlier, 1 where there is none; for an outlier, the number itself."""
     sizes = reference.abs()
     if sizes.numel() and (largest := sizes.max()) <= INFINITY_THRESHOLD:
         return largest

@@ -35,7 +35,7 @@ IN_A_LIST = "B is how many photos forward goes through, one by one, and no size 
 
 
 class Reason(NamedTuple):
-    """Reason why lines of a model do not read the same at all sizes: a pattern of the message of such a line."""
+    """Reason why lines of a model differ between sizes: a pattern of the message of such a line."""
 
     model: str
     pattern: str
@@ -68,9 +68,9 @@ HELD_REASONS = (
 
 
 class TextbookComparison(NamedTuple):
-    """Outcome of one model: its number of lines, at how many sizes it ran, those lines that do not read the same at
-    all of them for no reason that is listed, the seconds, why it could not be compared, or "", and the reasons of lines
-    that have one, once for each."""
+    """Outcome of one model: its number of lines, the number of sizes at which it ran, the lines that differ between
+    them without a listed reason, the seconds, the reason why it could not be compared, or "", and the reasons of the
+    other differing lines, each once."""
 
     name: str
     lines: int = 0
@@ -149,8 +149,7 @@ def _own_sides(model: Model) -> dict[str, int]:
 
 
 def _textbook(name: str, number: int) -> tuple[str, list[Line]]:
-    """Return the textbook of a model at one of the sizes, as it is derived from that run alone, and the sizes in
-    words."""
+    """Return the textbook of a model at one of the sizes, derived from that run alone, and the sizes in words."""
     model = small(name)
     at = _sizes(model, number)
     if own := {symbol: size for symbol, size in at.items() if symbol not in model.spec.runs}:
@@ -204,7 +203,7 @@ def compare_models(names: Iterable[str]) -> Iterator[TextbookComparison]:
 
 
 def line(comparison: TextbookComparison) -> str:
-    """Return one model in one line, and the lines that differ below it."""
+    """Format one model as one line, with the lines that differ below it."""
     if comparison.reason:
         return f"{comparison.name}: {comparison.reason}"
     text = (
@@ -223,8 +222,8 @@ def stale(comparisons: list[TextbookComparison]) -> list[Reason]:
 
 
 def summary(comparisons: list[TextbookComparison]) -> tuple[list[str], bool]:
-    """Return the share of lines that differ for no reason that is listed, the reasons of the others, and whether that
-    is within the bar; a reason that no line has any more is not."""
+    """Return the share of lines that differ without a listed reason, the reasons of the others, and whether that is
+    within the bar; a listed reason that no line has any more is not."""
     ran = [comparison for comparison in comparisons if not comparison.reason]
     total, differing = sum(comparison.lines for comparison in ran), sum(len(comparison.differing) for comparison in ran)
     share, old = differing / total if total else 1.0, stale(comparisons)

@@ -86,7 +86,7 @@ def open_name(name: str) -> NameOutcome:
 
 
 def _ready(name: str):
-    """Return the net and its inputs: on `meta` if the net is heavy."""
+    """Prepare the net and its inputs: on `meta` if the net is heavy."""
     import torch  # loads torch
 
     import tracer  # loads torch
@@ -107,7 +107,7 @@ def _ready(name: str):
 
 
 def survey(names: list[str], seconds: float = SECONDS) -> Iterator[NameOutcome]:
-    """Yield the outcome of each name, as it comes."""
+    """Yield the outcome of each name, in order of completion."""
     worker = None
     for number, name in enumerate(names):
         if worker is None or number % TURNS == 0:
@@ -171,7 +171,7 @@ def _kind(outcome: NameOutcome) -> str:
 
 
 def _work(seconds: float) -> None:
-    """Take names from standard input and print the outcome of each, a line of JSON; end if one takes longer than that
+    """Read names from standard input and print the outcome of each, a line of JSON; end if one takes longer than that
     many seconds of processor time, or more than `MEMORY`, on systems that know such limits."""
     try:
         import resource  # not on Windows

@@ -1,4 +1,4 @@
-"""Derived textbooks of many models: small ones, of all kinds, with weights that nobody trained.
+"""Derived textbooks of many models: small ones, of all kinds, with untrained weights.
 
 Every parameter is moved away from 0 and 1, since a proof on a bias of zeros or a gain of ones says nothing.
 """
@@ -54,10 +54,10 @@ PARAMETER_STD = 0.05
 
 
 class ModelOutcome(NamedTuple):
-    """Outcome of one model: computing ops and those of them in a step, steps, among them what forward returns and
-    no step has, and those proven, those that run PyTorch's own kernel, sizes that are not the same at all probes and
-    those of them with a symbol, the largest error, lines that can be set, whether the output was that of the untraced
-    run and nothing of the model was changed, the seconds, and why it failed, or "". `findings` are those that nobody
+    """Outcome of one model: computing ops and those of them in a step, steps, outputs of forward that no step has,
+    proven steps, and those that run PyTorch's own kernel, sizes that are not the same at all probes and those of them
+    with a symbol, the largest error, lines that can be set, whether the output was that of the untraced run and nothing
+    of the model was changed, the seconds, and the reason of a failure, or "". `findings` are those that nobody
     acknowledged, `intents` counts the others."""
 
     name: str
@@ -80,7 +80,7 @@ class ModelOutcome(NamedTuple):
 
 
 def perturb_parameters(net: torch.nn.Module) -> None:
-    """Move all parameters, and the running variances of norms, by seeded random numbers."""
+    """Perturb all parameters, and the running variances of norms, by seeded random numbers."""
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -146,7 +146,7 @@ def books(names: Iterable[str]) -> Iterator[ModelOutcome]:
 
 
 def line(outcome: ModelOutcome) -> str:
-    """Return one model in one line, and what is not proven below it."""
+    """Format one model as one line, with what is not proven below it."""
     if outcome.reason:
         return f"{outcome.name}: {outcome.reason}"
     text = (

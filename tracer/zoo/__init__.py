@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class NoModel(ValueError):
-    """A name that a library lists for what is not a model: a part of one, or one that can't be run by itself."""
+    """A library's name for something other than a model: a part of one, or one that can't be run by itself."""
 
 
 class Library(NamedTuple):
-    """A file of this folder: the package that it needs, and names to start from with what they are."""
+    """A file of this folder: the package that it needs, and example names with descriptions."""
 
     file: str
     package: str
@@ -87,7 +87,7 @@ def source_of(name: str) -> tuple[ModuleType, str]:
 
 
 def check_no_folder(name: str) -> None:
-    """ValueError for a name that a library would look up in a folder of this machine. What is said of it depends on the
+    """Raise ValueError for a name that a library would look up in a folder of this machine. The message depends on the
     name alone, and not on whether there is such a folder."""
     source, id = source_of(name)
     if hasattr(source, "check_no_folder"):
@@ -110,7 +110,7 @@ def summary(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def examples() -> dict[str, str]:
-    """Names to start from and what they are, of the libraries that are installed; no library is imported for it."""
+    """Return example names and their descriptions, of the installed libraries; no library is imported for it."""
     return {
         f"{prefix}:{id}": description
         for prefix, library in libraries().items()
@@ -120,7 +120,7 @@ def examples() -> dict[str, str]:
 
 
 def tiny(name: str) -> dict[str, Any]:
-    """Sizes at which the model's proofs take no time."""
+    """Return sizes at which the model's proofs take no time."""
     spec = spec_of(name)
     return {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}
 

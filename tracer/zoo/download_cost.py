@@ -12,8 +12,8 @@ from tracer.zoo import source_of, summary
 
 
 class Download(NamedTuple):
-    """Bytes of weights that loading downloads, None where nobody could be asked; `note` says why there are none, and
-    `folder` is where they land."""
+    """Bytes of weights that loading downloads, None where no host could be asked; `note` states why there are none, and
+    `folder` is their destination."""
 
     size: int | None
     note: str = ""
@@ -50,7 +50,7 @@ PART = (".incomplete", ".partial")
 
 
 def bytes_on_disk(folder: str, whole: bool = False) -> int:
-    """Bytes of the files in a folder, those that are still being written too, or with `whole` the others alone."""
+    """Return the bytes of the files in a folder, including partial ones, or with `whole` without them."""
     total = 0
     for file in Path(folder).rglob("*") if folder else ():
         if whole and file.name.endswith(PART):

@@ -1,4 +1,4 @@
-"""Weights of libraries' models, downloaded before they are needed: in a process of its own, so that it can be ended."""
+"""Downloads of libraries' weights before they are needed, in a process of its own, so that it can be ended."""
 
 from __future__ import annotations
 

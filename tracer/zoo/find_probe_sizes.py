@@ -55,8 +55,8 @@ def find_probe_sizes(
     base: dict[str, int],
     groups: list[SizeGroup],
 ) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
-    """Ways to solve `run`: with all groups at other sizes at once, where the model runs the same ops there, else each
-    group at the first choice at which it does while all else is as at `base`.
+    """Return ways to solve `run`: with all groups at other sizes at once, where the model runs the same ops there, else
+    each group at the first choice that works with all else as at `base`.
 
     A group that runs at none of its choices stays at `base`, and its symbols are not names any more. Where the ops
     differ at all choices, those that do stay open.
@@ -75,7 +75,7 @@ def find_probe_sizes(
 
 
 def _together(groups: list[SizeGroup]) -> Iterator[dict[int, int]]:
-    """Choices for all groups at once: the first of each, then the others of one of them."""
+    """Return choices for all groups at once: the first of each, then the others of one of them."""
     first = dict.fromkeys(range(len(groups)), 0)
     yield first
     for number, sizes_group in enumerate(groups):

@@ -1,4 +1,4 @@
-"""Things that models of libraries do on purpose although it looks like a mistake, by name, with the reason.
+"""Likely mistakes that models of libraries make on purpose, by name, with the reason.
 
 The rules of `tracer.diagnostics.findings` list it as acknowledged.
 """

@@ -27,7 +27,7 @@ def offline() -> bool:
 
 
 def cut_off(address: str) -> bool:
-    """Return the same for the host of any address."""
+    """Return whether the host of any address can't be used, likewise."""
     return forbidden() or not _reachable(address, int(time.monotonic() / CACHE_SECONDS))
 
 
@@ -43,5 +43,5 @@ def _reachable(address: str, now: int) -> bool:
 
 
 def why() -> str:
-    """Why nothing is downloaded, in a few words."""
+    """Return why nothing is downloaded, in a few words."""
     return "it is offline (HF_HUB_OFFLINE)" if forbidden() else "the model hub can't be reached"

@@ -1,4 +1,4 @@
-"""Models of libraries that are offered beside ours: sharper ones, that a laptop runs, and where their weights lie.
+"""Recommended models of libraries beside ours: stronger ones that run on a laptop, and the location of their weights.
 
 A page says all of this before any library is imported; `tests/zoo/test_offers.py` holds it to what the libraries say.
 """
@@ -15,8 +15,8 @@ PYTORCH = "https://download.pytorch.org"
 
 
 class Recommendation(NamedTuple):
-    """A model's name here, what people call it, what it is for, the licence and the bytes of its weights; `place` is
-    where those are kept, a repository of the model hub or PyTorch's own host, in `file`."""
+    """A model's name here, its common name, its purpose, the licence and the bytes of its weights; `place` is the host
+    of those, a repository of the model hub or PyTorch's own, in `file`."""
 
     name: str
     title: str
@@ -88,7 +88,7 @@ def folder(offer: Recommendation) -> Path:
 
 
 def problem(offer: Recommendation) -> str:
-    """Why the weights can't be downloaded now, in one sentence; empty where they can."""
+    """Return why the weights can't be downloaded now, in one sentence; empty where they can."""
     if not (offline.cut_off(PYTORCH) if offer.place == PYTORCH else offline.offline()):
         return ""
     forbidden = " (HF_HUB_OFFLINE)" if offline.forbidden() else ""

@@ -17,7 +17,7 @@ MODULE, RUN, WHY = "my_code", "run.safetensors", "why.json"
 
 
 def main(folder: Path, name: str) -> None:
-    """Run the factory of that name, and write what became of it."""
+    """Run the factory of that name, and write its outcome."""
     sys.path[:0] = [str(folder), str(Path.cwd())]
     try:
         run = user_factory.trace(f"{MODULE}:{name}")

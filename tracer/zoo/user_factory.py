@@ -37,7 +37,7 @@ SHIFTS = tuple(range(1, 30))
 
 
 class OwnCodeError(ValueError):
-    """An error of the user's own code, which is its `__cause__`: `tracer.explain` says what went wrong."""
+    """An error of the user's own code, which is its `__cause__`; `tracer.explain` explains it."""
 
 
 def factory(reference: str) -> Callable:
@@ -153,8 +153,8 @@ def trace_function(
 
 
 def probes_of(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
-    """Other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to divide
-    others."""
+    """Return other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to
+    divide others."""
     draw, probes = random.Random(0), [sizes]
     for attempt in range(TRIES):
         change = (
@@ -176,7 +176,7 @@ def probes_of(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -
 
 
 def is_refusal(error: ValueError) -> bool:
-    """Return whether an error is a sentence of the tracer's, and not one of the user's code."""
+    """Return whether an error is one of the tracer's sentences rather than one of the user's code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

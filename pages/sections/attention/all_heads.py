@@ -1,4 +1,4 @@
-"""All heads at a glance: what switching each one off does to the answer, and what each attends to."""
+"""All heads at a glance: the effect of switching each one off on the answer, and what each attends to."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _table(effects: HeadEffects, name: str) -> np.ndarray:
 
 
 def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -> str:
-    """Return what the table shows, in sentences that are computed from it."""
+    """Describe the table in sentences that are computed from it."""
     values = np.abs(measure.values) if measure.signed else measure.values
     row, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
     which = f"head {head + 1} of block {effects.layers[row] + 1}"

@@ -26,7 +26,7 @@ class BackendPaths(NamedTuple):
 
 
 def show(trace: Trace) -> None:
-    """Show both backends side by side, once the visitor asks; nothing for models that write their attention out."""
+    """Show both backends side by side, on request; nothing for models that compute attention explicitly."""
     fused = [attention for attention in trace.attentions if attention.fused]
     if not fused:
         return

@@ -36,7 +36,8 @@ def show(trace: Trace, part: str) -> None:
 
 
 def _describe_blocks(heads: Sequence[int]) -> str:
-    """Return which block is drawn, whichever is chosen above, and the heads of all blocks where they are as many."""
+    """Describe which block is drawn, whichever is chosen above, and the heads of all blocks where they have equally
+    many."""
     if len(heads) < 2:
         return ""
     all_alike = f"; each of the {len(heads)} blocks has {heads[0]} head{'s' * (heads[0] > 1)} of its own"

@@ -102,7 +102,7 @@ def over_survey() -> None:
 
 
 def compare_recorded(trace: Trace, effects: HeadEffects) -> None:
-    """Say whether a survey recorded the same effects on the photo on screen, where it was opened from one."""
+    """State whether a survey recorded the same effects on the photo on screen, where it was opened from one."""
     now = visitor()
     if now.of_survey is None or now.survey is None or now.of_survey[0]() is not session.user_input():
         return
@@ -231,7 +231,7 @@ def _survey_title(name: str, unit: MeasureUnit, mean: np.ndarray, count: int) ->
 def _describe(
     result: SurveyResult, name: str, measure: Measure, statistic: str, cells: dict[str, tuple[int, int]]
 ) -> str:
-    """Return what the table shows, in sentences that are computed from it."""
+    """Describe the table in sentences that are computed from it."""
 
     def place(cell: str) -> str:
         block, _, head = cell.partition(".")
@@ -321,7 +321,7 @@ def _whole(result: SurveyResult, at: int) -> bool:
 
 
 def _hiding(result: SurveyResult) -> None:
-    """Draw what hiding the most attended patches does on average, beside as many others."""
+    """Draw the mean effect of hiding the most attended patches, beside as many others."""
     if not np.isfinite(result.hiding["attended"]).any():
         return
     st.subheader("Is the map what the model used?")

@@ -1,5 +1,4 @@
-"""Choice of a mask, and a perturbation test that does not know it: change one token, and see which positions
-move."""
+"""Choice of a mask, and a perturbation test that does not know it: change one token, and see which positions change."""
 
 from __future__ import annotations
 
@@ -105,7 +104,7 @@ def _open_share(prediction) -> str:
 
 
 def _answer(prediction) -> str:
-    """Return what the model answers under a mask, or why it does not."""
+    """Return the model's answer under a mask, or the reason why there is none."""
     return texts.plain(prediction if isinstance(prediction, str) else model_output.short(prediction[1]))
 
 
@@ -161,7 +160,7 @@ def once(
     what: str, request: MaskRequest, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
 ) -> Result:
     """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
-    does not use the session; a value that is `known` already is stored as it is."""
+    does not use the session; a value that is `known` already is stored unchanged."""
     chosen, key = request.chosen, (request.model, request.options, *more)
     if chosen.kind == "sample":
         return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, request.rank)
@@ -172,7 +171,7 @@ def once(
 
 
 def ahead(model: str, sample: str, photo) -> None:
-    """Run the computations of the mask page on a sample, before anybody asks."""
+    """Run the computations of the mask page on a sample, before any visitor asks."""
     from tracer.attention import masks, parts, segments
 
     request = MaskRequest(model, (), UserInput("sample", sample, photo), BACKGROUND)
@@ -188,7 +187,7 @@ def ahead(model: str, sample: str, photo) -> None:
 
 @st.fragment
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
-    """Change one token of the visitor's input, run again, and compare the positions that moved with the mask's
+    """Change one token of the visitor's input, run again, and compare the positions that changed with the mask's
     prediction."""
     st.header("A second proof that does not read the mask")
     if session.user_input().kind == "trace":
@@ -225,7 +224,7 @@ def middle(tokens: Sequence[int], cells) -> int:
 
 
 def _find_moved(request: MaskRequest, trace: Trace, token: int, part: str):
-    """Return the positions that moved against the run on screen, or the reason why they can't be compared."""
+    """Return the positions that changed against the run on screen, or the reason why they can't be compared."""
 
     def run():
         from tracer.attention.masks import influence
@@ -245,7 +244,7 @@ def _or_why(make: Callable[[], object]):
 
 
 def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
-    """Show whether the positions that moved are those that the mask predicts."""
+    """Show whether the positions that changed are those that the mask predicts."""
     from tracer.attention import layers
     from tracer.attention.masks import reach
 
@@ -273,8 +272,8 @@ def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
 
 
 def _why(trace: Trace, still: Sequence[int], moved: ChangedPositions, part: str) -> str:
-    """Explain tokens that could move and did not, where their attention on the changed ones is small enough to be the
-    reason."""
+    """Explain tokens that could have changed and did not, where their attention on the changed ones is small enough to
+    be the reason."""
     from tracer.attention.masks import largest_share
 
     try:

@@ -1,4 +1,4 @@
-"""Panel of one number: what the browser asks for, and the answer."""
+"""Panel of one number: the browser's request, and the answer."""
 
 import secrets
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ MAX_LETTERS = 300
 
 @st.fragment
 def follow(trace: Trace) -> None:
-    """Draw the panel that follows one number of this run: the browser asks for cells by their place, and for the exact
-    value of the cell that is pointed at."""
+    """Draw the panel that follows one number of this run: the browser requests cells by their index, and the exact
+    value of the cell under the pointer."""
     ran = None if session.user_input().kind == "trace" else visitor().run()
     run = of(ran or trace, "name of cells", lambda: secrets.token_hex(8))
     wanted = _request(run)
@@ -35,7 +35,7 @@ def follow(trace: Trace) -> None:
 
 
 def _request(run: str) -> dict[str, str]:
-    """Return what the browser asks for, of this run."""
+    """Return the browser's request for this run."""
     request = (st.session_state.get(Key.NUMBER) or {}).get("wanted")
     if not isinstance(request, Mapping) or request.get("run") != run:
         return {}

@@ -20,8 +20,8 @@ from tracer.utils.limits import limits
 
 
 class SecondRun(NamedTuple):
-    """Run on the right: its trace, a key that tells it from others beside the same run, its input in
-    words, and the run that stands on the left in place of the visitor's."""
+    """Run on the right: its trace, a key that tells it from others beside the same run, its input in words, and the run
+    on the left in place of the visitor's."""
 
     trace: Trace
     key: Hashable
@@ -43,7 +43,7 @@ def choose(trace: Trace) -> SecondRun | None:
 
 
 def _kinds() -> dict[str, tuple[str, Callable[[Trace], SecondRun | None]]]:
-    """Return what can stand beside the run on screen: its title, and the choice."""
+    """Return the runs that can be compared with the run on screen: their title, and the choice."""
     saved_run = session.user_input().kind == "trace"
     kinds: dict[str, tuple[str, Callable]] = {}
     if not saved_run and session.changes():

@@ -82,7 +82,7 @@ def size_label(name: str) -> str:
 
 
 def show_crossing(scaling: Scaling, now: Mapping[str, int]) -> None:
-    """Say at which length attention overtakes the MLP, where it does."""
+    """State the length at which attention overtakes the MLP, if any."""
     if (meets := scaling.crossover_length(now)) is not None:
         at = f"${notation.latex(scaling.length)} = {cost_figures.whole(meets)}$"
         st.markdown(f"QKᵀ and the weighted sum cost as much as the MLP at {at}.")

@@ -59,8 +59,8 @@ def show(claims: Sequence[str]) -> None:
 
 
 def run() -> tuple[Trace, Any, dict[str, Any]]:
-    """Return the run that is measured, its model and its inputs: the run on screen where it is of the chosen model,
-    else that of its sample."""
+    """Return the measured run, its model and its inputs: the run on screen where it is of the chosen model, else that
+    of its sample."""
     known = list(models.names())
     own = session.user_input().kind != "trace" and model_name() not in known
     known += [model_name()] if own else []
@@ -128,7 +128,7 @@ def _of_run(name: str, chosen: str) -> Measurements:
 
 
 def _line(measured: Measurement | str, model: str, options: run_cache.Options = ()) -> str:
-    """Return what was measured of a claim with a link to where it happens, or why it is not about the model."""
+    """Return the measurement of a claim with a link to where it happens, or why it does not apply to the model."""
     from tracer.lessons.notes.lookup import scene  # loads torch
 
     if isinstance(measured, str):

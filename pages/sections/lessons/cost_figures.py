@@ -20,7 +20,7 @@ FIRST_DTYPE = "bfloat16"
 
 
 class Memory(NamedTuple):
-    """Dtype that numbers are stored in, and the memory that there is."""
+    """Dtype that numbers are stored in, and the available memory."""
 
     dtype: str
     gigabytes: int
@@ -32,7 +32,7 @@ class Memory(NamedTuple):
 
 
 def memory_controls() -> Memory:
-    """Draw a control for the dtype of numbers, and one for the memory that there is; return their values."""
+    """Draw a control for the dtype of numbers, and one for the available memory; return their values."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="memory-controls"):
         at = url_state.widget("dtype", list(DTYPES), FIRST_DTYPE)
         dtype = st.segmented_control("Each number is", list(DTYPES), required=True, **at)
@@ -69,7 +69,7 @@ def show_costs(scaling: Scaling, now: Mapping[str, int], memory: Memory) -> None
 
 
 def _show_fit(params: int | None, cache: int | None, memory: Memory) -> None:
-    """Say whether weights and cache, in bytes, fit into the memory."""
+    """State whether weights and cache, in bytes, fit into the memory."""
     if params is None or cache is None:
         return
     total, most = params + cache, memory.gigabytes * 10**9

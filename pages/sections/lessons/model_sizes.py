@@ -80,7 +80,7 @@ def _random(model: str, options: run_cache.Options) -> bool:
 
 
 def current_sizes(scaling: Scaling, model: str) -> dict[str, int]:
-    """Return all sizes as they are chosen now."""
+    """Return all sizes as currently chosen."""
     return scaling.complete(model_options.chosen_sizes(model, session.options()))
 
 
@@ -101,7 +101,7 @@ def _presets(model: str, scaling: Scaling) -> None:
 
 
 def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
-    """Draw a control for each size and each option, with the reason below a size of which no model can be built."""
+    """Draw a control for each size and each option, with the reason below a size for which no model can be built."""
     spec, chosen = models.spec_of(model), dict(session.options())
     options = {name: chosen.get(name, session.default_option(model, name)) for name in spec.options}
     idle = spec.idle(options)
@@ -185,7 +185,7 @@ def _forget(model: str) -> None:
 
 
 def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
-    """Draw how the arithmetic divides as the sequence grows, and as the width does."""
+    """Draw how the share of the arithmetic changes as the sequence grows, and as the width does."""
     from tracer.figures.tables import cost_curves as figures  # loads plotly
 
     at = tuple(sorted(now.items()))

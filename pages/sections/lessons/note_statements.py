@@ -52,7 +52,7 @@ class StatementCard(NamedTuple):
 
 
 class NoteResults(NamedTuple):
-    """A note: its statements; the run that they were all looked up in, where it is not a sample's; and the kinds of
+    """A note: its statements; the run in which all were looked up, where it is not a sample's; and the kinds of
     operations of a block beside the note's counts, where it has some."""
 
     cards: tuple[StatementCard, ...]
@@ -99,8 +99,8 @@ def show(note: str) -> Mapping[str, Counter[str]]:
 
 
 def ahead(note: str) -> None:
-    """Read a note in the background, before anybody asks for it. One that needs a library's model is skipped: its run
-    takes 12 s of processor time and 300 MB."""
+    """Read a note in the background, before any visitor asks for it. One that needs a library's model is skipped: its
+    run takes 12 s of processor time and 300 MB."""
     from tracer.lessons.notes import evaluate  # loads torch
     from tracer.lessons.notes.reference_runs import RUNS  # loads torch
 
@@ -143,7 +143,8 @@ def _read(note: str) -> NoteResults:
 
 
 def place(row: StatementRow) -> dict[str, str]:
-    """Return the place on the page that shows a statement: its claim on the run of the statement, else its section."""
+    """Return the position on the page that shows a statement: its claim on the run of the statement, else its
+    section."""
     claim = next((where.removeprefix("claim ") for where in row.where if where.startswith("claim ")), "")
     if claim:
         shown = {"note": "claims", "claim": claim, "of": row.run}
@@ -166,7 +167,7 @@ def mark(quote: str, is_marked: bool) -> str:
 
 
 def _text(result: StatementResult, beside: str) -> str:
-    """Return a statement in markdown, as a block of its own; `beside` is the run that it was looked up in."""
+    """Return a statement in markdown, as a block of its own; `beside` is the run in which it was looked up."""
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
     once: dict[tuple[str, str], Finding] = {}
@@ -183,7 +184,7 @@ def _text(result: StatementResult, beside: str) -> str:
 
 
 def _about(name: str, provider: Provider) -> str:
-    """Return a sentence on the run that statements were looked up in, where no trained weights have its sizes and
+    """Return a sentence on the run in which statements were looked up, where no trained weights have its sizes and
     options."""
     from tracer.lessons.notes.reference_runs import RUNS, STANDARD  # loads torch
 

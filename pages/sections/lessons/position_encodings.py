@@ -83,7 +83,7 @@ def sizes() -> tuple[PositionSizes, int]:
 
 
 def kind_of_run(known: Collection[str]) -> str | None:
-    """Return the kind of positions of the chosen model, by the lines of its run; None where it is none of these, or a
+    """Return the kind of positions of the chosen model, by the lines of its run; None for any other kind, or where a
     library's model did not run."""
     name, option = model_name(), dict(session.options()).get("positions")
     if option in known:
@@ -98,7 +98,7 @@ def kind_of_run(known: Collection[str]) -> str | None:
 
 
 def choices_text(kind: PositionKind, sizes: PositionSizes) -> str:
-    """Return the current choices in words, for paper, which has no controls."""
+    """Return the current choices in words, for print, which has no controls."""
     mask = "a causal mask" if sizes.causal else "no mask"
     return f"**{kind.title}**: T = {sizes.length} tokens, D = {sizes.width}, {sizes.heads} heads, {mask}."
 
@@ -219,7 +219,7 @@ def _order(kind: PositionKind, placement: PositionedModel) -> None:
 
 
 def _haviv(shuffles: Sequence[ShuffleResult]) -> str:
-    """Return why order matters under a causal mask without positions, where these runs show that it does."""
+    """Explain why order matters under a causal mask without positions, where these runs show that it does."""
     if not any(
         (shuffle.positions, shuffle.mask, shuffle.same) == (NO_POSITIONS, "causal", False) for shuffle in shuffles
     ):

@@ -26,7 +26,7 @@ MIN_DECIMAL = 1e-3
 
 
 class StepResult(NamedTuple):
-    """A step of training, or why there is none."""
+    """A step of training, or the reason why there is none."""
 
     step: TrainingStep | None
     problem: str = ""
@@ -106,7 +106,7 @@ def _part(name: str, equation: str) -> None:
 
 
 def _agreement(step: TrainingStep, descent: Descent) -> None:
-    """Say whether the loss changed as its slope predicts."""
+    """State whether the loss changed as its slope predicts."""
     change, predicted = descent.after - step.before, descent.prediction - step.before
     way = "fell" if change < 0 else "rose"
     measured = f"At η = {descent.rate:g}, the loss {way} by {_number(abs(change))}. "

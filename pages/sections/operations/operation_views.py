@@ -131,8 +131,8 @@ def go(number: int) -> None:
 
 
 def number(trace: Trace) -> int:
-    """Return the operation on screen: the one that the URL names, or the first one that computes the step that it
-    names; else the last one chosen, else the first matrix product."""
+    """Return the index of the operation on screen: the one that the URL names, or the first one that computes the step
+    that it names; else the last one chosen, else the first matrix product."""
     known = {str(op.index) for op in trace.ops}
     if "op" not in st.query_params and st.query_params.get("zoom") in ("ops", "primitives"):
         step = st.query_params.get("step")

@@ -20,8 +20,8 @@ DAMAGE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueE
 
 
 class Reel(NamedTuple):
-    """A film as the browser gets it: its bytes, the names of its beats in addresses, the number of tokens in each of
-    its streams, a name of the run, and the beat of each step inside a block."""
+    """A film in the form sent to the browser: its bytes, the names of its beats in addresses, the number of tokens in
+    each of its streams, a name of the run, and the beat of each step inside a block."""
 
     packed: bytes
     beats: list[str]

@@ -1,4 +1,4 @@
-"""Text generation token by token, and the way back from each token to the run that it was predicted by."""
+"""Text generation token by token, and links back from each token to the run that predicted it."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ START = 24
 
 
 def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
-    """Let the model continue the text of this run; `unit` is what it writes, such as "character". Where the run is that
-    of a whole text, `again` names it: the text is then written once more, from nothing. `end` is the token that ends a
-    text. Choosing a token shows the run that predicted it on all pages."""
+    """Let the model continue the text of this run; `unit` is its unit of text, such as "character". Where the run is
+    that of a whole text, `again` names it: the text is then written again from the start. `end` is the token that ends
+    a text. Choosing a token shows the run that predicted it on all pages."""
     chosen_input = session.user_input()
     if chosen_input.kind == "trace":
         return
@@ -68,13 +68,12 @@ def _count(now: str, unit: str) -> int:
 
 
 def _of() -> tuple:
-    """Return the owner of a written text: a model, its options and the picture."""
+    """Return the owner of a generated text: a model, its options and the picture."""
     return model_name(), session.options(), id(session.user_input().photo)
 
 
 def _write(start: str, count: int, settings: dict, place) -> None:
-    """Write tokens, and show each in the container `place` as soon as it is there; a run is traced where one is asked
-    for."""
+    """Write tokens, and show each in the container `place` as soon as it exists; a run is traced on request."""
     from tracer.models.shared.generate import join_tokens, read_of, words_of, write
 
     model, chosen_input, tokens = session.model(), session.user_input(), []

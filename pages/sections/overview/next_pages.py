@@ -1,4 +1,4 @@
-"""Links to the other pages, with what this run shows there."""
+"""Links to the other pages, with the topics of this run there."""
 
 import streamlit as st
 

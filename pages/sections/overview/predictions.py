@@ -1,4 +1,5 @@
-"""Model outputs below the film, each kind of result in its own form: what the film's answer does not say already."""
+"""Model outputs below the film, each kind of result in its own form: whatever the film's answer does not show
+already."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -28,8 +29,8 @@ BYTES = (
 
 
 def show(trace: Trace, filmed: bool) -> None:
-    """Show what there is to a run's result; where it is `filmed`, without what the film shows of it. A result of an
-    unknown kind is skipped; one that a file stores wrongly is reported."""
+    """Show the result of a run; where it is `filmed`, without the parts that the film shows. A result of an unknown
+    kind is skipped; one that a file stores wrongly is reported."""
     if form := FORMS.get(kind(trace)):
         with _as_recorded():
             form(trace.result, trace, filmed)

@@ -1,4 +1,5 @@
-"""Index of what can be found: steps, symbols, terms, operations, pages and lessons, each with the place that shows it.
+"""Index of everything that can be found: steps, symbols, terms, operations, pages and lessons, each with the place that
+shows it.
 
 Nothing is written for the search alone but `ALIASES`: titles, reasons and meanings are those that the pages show.
 """
@@ -81,8 +82,8 @@ MAX_LETTERS = 400
 
 
 def entries(trace: Trace | None, runs_again: bool = True) -> list[dict[str, Any]]:
-    """Return everything that can be found: its kind, its title, a text that says more, words that it is found by, and
-    its address. A run that `runs_again` can be changed, which a saved one can't."""
+    """Return everything that can be found: its kind, its title, a text with details, words that it is found by, and its
+    address. A run that `runs_again` can be changed, which a saved one can't."""
     found = [*_pages(), *_lessons()]
     if trace is None:
         return found

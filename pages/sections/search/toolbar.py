@@ -13,7 +13,7 @@ from pages.state.visitor import Key, model_name
 
 @st.fragment
 def show() -> None:
-    """Draw the toolbar. The index of what is on screen is sent once it is asked for, and then the browser searches."""
+    """Draw the toolbar. The index of the current screen is sent on request, and then the browser searches."""
     run = session.current_run()
     unknown = f"no run of {model_name()}"  # as the toolbar of a page is drawn before its run is there
     name = of(run, "name of search", lambda: secrets.token_hex(8)) if run else unknown

@@ -106,7 +106,7 @@ class OwnedTrace:
         self.trace = trace
 
     def weight(self) -> int:
-        """Return its size in bytes, about."""
+        """Return the approximate size of the trace in bytes."""
         return sum(value.nbytes for value in self.trace.values.values()) + run_cache.EACH_OP * len(self.trace.ops)
 
 
@@ -152,7 +152,7 @@ def _names(formula: str) -> set[str]:
 
 
 def steps(trace: Trace) -> None:
-    """Show what every kind shares: the steps to the tokens, their shape, and the block that takes them."""
+    """Show the common part of every kind: the steps to the tokens, their shape, and the block that takes them."""
     from tracer.lessons.tokenization import after, before  # loads torch, which a page is on screen before
 
     tokenized = before(trace)

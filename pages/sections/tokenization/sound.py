@@ -15,7 +15,7 @@ WAYS = {"frames": "Frames of a spectrogram", "codes": "Codes"}
 
 
 class SoundInput:
-    """A sound `[M]`, the owner of what is computed from it."""
+    """A sound `[M]`, which owns the results computed from it."""
 
     def __init__(self, numbers):
         self.numbers = numbers

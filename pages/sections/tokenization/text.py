@@ -1,4 +1,4 @@
-"""Text: one sentence cut by six tokenizers side by side; the ids of one of them go on to an embedding table."""
+"""Text: one sentence cut by six tokenizers side by side; the ids of one of them index an embedding table."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LearnedVocabularies:
         self.spellers = spellers
 
     def weight(self) -> int:
-        """Return their size in bytes, about."""
+        """Return the approximate size of the vocabularies in bytes."""
         return ENTRY_BYTES * sum(len(speller.vocabulary) for speller in self.spellers.values())
 
 
@@ -116,7 +116,7 @@ def _spellers(state: dict) -> dict:
 
 
 def _learn(state: dict) -> None:
-    """Draw a box for a text of the visitor's to train on."""
+    """Draw a box for a training text of the visitor's."""
     from tracer.lessons.tokenization import text_tokenizers
 
     most = min(text_tokenizers.MAX_LETTERS, limits().text)

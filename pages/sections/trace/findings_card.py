@@ -14,7 +14,7 @@ LESSONS = {"mask": "The mask of this run", "positions": "Positions", "loss": "Th
 
 
 def show(trace: Trace) -> None:
-    """Draw the findings that are known of a run and that nobody acknowledged; nothing where there are none."""
+    """Draw the known findings of a run that nobody acknowledged; nothing where there are none."""
     findings = [finding for finding in trace.diagnosis or () if not finding.intent]
     if not findings:
         return
@@ -50,7 +50,7 @@ def _finding(finding: Finding, trace: Trace) -> None:
 
 
 def _with_code(text: str) -> str:
-    """Return a sentence for markdown, in which what stands between backticks stays code."""
+    """Return a sentence for markdown, in which text between backticks stays code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return texts.escape(text)

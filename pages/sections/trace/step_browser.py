@@ -21,7 +21,7 @@ from tracer.utils.error_text import quote
 
 
 def choose(trace: Trace) -> Step:
-    """Return the step that the page opens on: the one that its URL names, else the one that was shown last."""
+    """Return the step that the page opens on: the one that its URL names, else the one that was displayed last."""
     now, known = visitor(), {step.id: step for step in trace.steps}
     step_id = st.query_params.get("step", now.step)
     current = known.get(step_id, trace.steps[0])
@@ -38,8 +38,8 @@ def choose(trace: Trace) -> Step:
 
 @st.fragment
 def browse(trace: Trace, step: Step) -> None:
-    """Draw all steps; the browser moves between them by itself. It asks here for what did not fit into one message, and
-    for proofs that are still to come."""
+    """Draw all steps; the browser moves between them by itself. It requests here what did not fit into one message, and
+    pending proofs."""
     now, known = visitor(), {candidate.id for candidate in trace.steps}
     ran = None if session.user_input().kind == "trace" else now.run()
     run = of(ran or trace, "name", lambda: secrets.token_hex(8))  # one name, also once its lines are checked
@@ -65,7 +65,7 @@ def browse(trace: Trace, step: Step) -> None:
 
 
 def _request(run: str, known: set[str]) -> dict[str, Any]:
-    """Return what the browser asks for, of this run: a step, the index on the leading axes of its tensor, and whether
+    """Return the browser's request for this run: a step, the index on the leading axes of its tensor, and whether
     proofs."""
     request = (st.session_state.get(Key.STEPPER) or {}).get("wanted")
     if not isinstance(request, Mapping) or request.get("run") != run or request.get("step") not in known:

@@ -99,7 +99,7 @@ def fits(trace: Trace) -> bool:
 
 
 def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
-    """Yield all steps, those first that are looked at next."""
+    """Yield all steps, those first that are viewed next."""
     names = list(where)
     part = next(name for name in names if any(step.id == start for step in where[name]))
     at = [step.id for step in where[part]].index(start)
@@ -216,7 +216,7 @@ def _ops(trace: Trace, step: Step) -> list[Op]:
 
 
 def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
-    """Return the same, each file with its location, the lines, and remarks on them."""
+    """Return the source lines as code, each file with its location, the lines, and remarks on them."""
     parts = []
     for file, lines in source_lines(trace, step).items():
         place = f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
@@ -227,7 +227,7 @@ def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
 
 
 def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.HeatmapData | str:
-    """Return the tensor's picture, or why there is none."""
+    """Return the tensor's picture, or the reason why there is none."""
     if (value := trace.value(step)) is None:
         if step.recomputed:
             return (

@@ -1,1 +1,1 @@
-"""What if? Changes of the run on screen: what can be changed here, the changes in force, and before beside after."""
+"""What if? Changes of the run on screen: the possible changes, the changes in force, and before beside after."""

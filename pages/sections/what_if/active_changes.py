@@ -1,4 +1,4 @@
-"""Changes of the run on screen, one line at the top of every page: each can be taken back, or all at once."""
+"""Changes of the run on screen, one line at the top of every page: each can be undone, or all at once."""
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -35,7 +35,7 @@ def show(place: DeltaGenerator) -> None:
 
 
 def describe(trace: Trace, changes: tuple[str, ...]) -> list[str]:
-    """Return changes in plain words, by the lines of the run without them; as they are where they can't be read."""
+    """Describe changes in plain words, by the lines of the run without them; unchanged where they can't be read."""
     from tracer.changes import options, parse_all  # torch, which pages start without
 
     descriptions = []

@@ -37,7 +37,7 @@ def show(
     trace: Trace, shown: tuple[int, str] | None = None, query: int = 0, head: str = "mean", with_answer: bool = True
 ) -> None:
     """Draw both runs side by side below the picture; nothing for a plain run, or a saved one. `shown` is the layer and
-    the tower whose attention is on screen, `query` and `head` what it shows where the address names no other."""
+    the tower whose attention is on screen, `query` and `head` the defaults where the address names no other."""
     if not trace.changes or session.user_input().kind == "trace":
         return
     plain = session.plain_trace()
@@ -59,7 +59,7 @@ def show(
 
 
 def shares(result: Mapping[str, Any]) -> tuple[list[str], list[float]] | None:
-    """Return the names and probabilities of a result, or None if it has no such."""
+    """Return the names and probabilities of a result, or None if it has none."""
     names = result.get(CLASSES.get(str(result.get("kind")), ""))
     each = result.get("probabilities", result.get("shares"))
     if not isinstance(names, Sequence) or not isinstance(each, Sequence) or len(names) != len(each):
@@ -161,7 +161,7 @@ def numbers(plain: Trace, trace: Trace) -> None:
 
 
 def differences(plain: Trace, trace: Trace) -> list[tuple[str, str, str]]:
-    """Return the title of each line that is shown in numbers, the largest difference of both runs, and its share of
+    """Return the title of each line that is displayed in numbers, the largest difference of both runs, and its share of
     the largest value."""
     from tracer.changes import options  # torch, which pages start without
     from tracer.record.comparison import compare  # for the same reason

@@ -1,4 +1,4 @@
-"""Brush that hides patches on the photo itself: what the browser needs for it, and what it hands over."""
+"""Brush that hides patches on the photo itself: its data for the browser, and the browser's answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOP_CLASSES = 3
 
 
 def facts(trace: Trace) -> dict[str, Any] | None:
-    """Return what the browser needs to hide patches of a run's photo; None for a run that can't be repeated, or has no
+    """Return the browser's data for hiding patches of a run's photo; None for a run that can't be repeated, or has no
     photo in square patches."""
     picture, sizes = trace.picture, {size.name for size in trace.symbols}
     if picture is None or session.user_input().kind == "trace" or not {"H", "W", "P"} <= sizes:
@@ -54,7 +54,7 @@ def facts(trace: Trace) -> dict[str, Any] | None:
 
 
 def current_patches() -> tuple[list[int], str]:
-    """Return the patches that the changes on screen hide, and what they show."""
+    """Return the patches that the changes on screen hide, and their fill."""
     from tracer.changes import parse_all  # torch, which pages start without
     from tracer.changes.of_inputs import Hide
 
@@ -88,7 +88,7 @@ def _photo(trace: Trace, picture: Picture) -> Image.Image:
 
 
 def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
-    """Return the crop of a photo with all patches hidden, by what they show, as JPEG in base 64."""
+    """Return the crop of a photo with all patches hidden, by fill, as JPEG in base 64."""
     from tracer.inputs.hidden_patches import FILLS, paint_patches  # torch, which pages start without
 
     photo, every = np.asarray(trace.values[picture.value]), np.ones((picture.rows, picture.columns), dtype=bool)

@@ -1,4 +1,4 @@
-"""Controls of changes: each is in force or not, or has a factor; what is chosen changes the run on screen."""
+"""Controls of changes: each is in force or not, or has a factor; a choice changes the run on screen."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _compare(plain: Trace, count: int, fill: str) -> None:
 
 
 def beside_centre(result: HidingTest) -> str:
-    """Return a sentence on what hiding the centre does to the answer, beside hiding the most attended patches."""
+    """Return a sentence on the effect of hiding the centre on the answer, beside hiding the most attended patches."""
     attended, central = (points(result.plain, share) for share in (result.attended, result.central))
     if min(attended, central) < 0 and max(attended, central) <= 0:
         ratio = central / attended if attended else float("inf")

@@ -1,4 +1,4 @@
-"""Panel "What if?" beside a picture: what can be changed here, and what that does to the answer.
+"""Panel "What if?" beside a picture: the possible changes here, and their effect on the answer.
 
 It is drawn only while it is open, so a page without changes costs nothing more.
 """
@@ -24,7 +24,7 @@ HEADS = 16
 
 
 def show(offer: Callable[[Trace], None]) -> None:
-    """Draw the button that opens the panel; `offer(trace)` draws what can be changed in the run without changes.
+    """Draw the button that opens the panel; `offer(trace)` draws the possible changes of the run without changes.
     Nothing for a saved run, which can't be run again."""
     if session.user_input().kind == "trace":
         return

@@ -22,7 +22,7 @@ MAX_TEXTS = 64
 
 
 class DecoderRun(NamedTuple):
-    """A run of a whole text, `trace`, and of its last token after a cache, `cached`, with what both cost.
+    """A run of a whole text, `trace`, and of its last token after a cache, `cached`, with the costs of both.
 
     `logits` are those of the last token, float32 `[V]`, `names` the texts of the likeliest tokens by their numbers,
     `answers` those to its first half in a batch. `problem` says why there is no run with a cache.

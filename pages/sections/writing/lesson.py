@@ -85,7 +85,7 @@ def _writes(run: DecoderRun) -> bool:
 
 
 def _write(run: DecoderRun, token: int) -> None:
-    """Add a token to the text on screen, or take the last one back for -1."""
+    """Add a token to the text on screen, or remove the last one for -1."""
     if token != -1 and token not in run.names:
         return
     from tracer.models.shared.generate import join_tokens, words_of  # loads torch
@@ -105,7 +105,7 @@ def _write(run: DecoderRun, token: int) -> None:
 
 
 def _block(trace: Trace) -> int:
-    """Return the block that is chosen, from 0."""
+    """Return the index of the chosen block, from 0."""
     count = len(layers(trace))
     numbers = list(range(1, count + 1))
     st.header("The mask grows by a row, the cache by a column")
@@ -154,7 +154,7 @@ def _panels(run: DecoderRun, cached: Trace, layer: int) -> list[Panel]:
 
 
 def _line(trace: Trace, layer: int, ending: str) -> Step | None:
-    """Return the step of a block whose id ends so."""
+    """Return the step of a block whose id ends with this suffix."""
     return next((step for step in trace.steps if step.layer == layer and step.id.endswith(ending)), None)
 
 

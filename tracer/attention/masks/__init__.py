@@ -1,4 +1,4 @@
-"""Masks: those that models build, those read from a trace, and the outputs that a token really moves.
+"""Masks: those that models build, those read from a trace, and the outputs that a token really changes.
 
 `visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that does not use masks:
 it changes one token and compares the positions' outputs. `reach` predicts these positions from the mask,

@@ -1,4 +1,4 @@
-"""Ablation of attention from words to the picture: it is masked, and the model predicts again."""
+"""Ablation of attention from words to the picture: mask it and predict again."""
 
 from __future__ import annotations
 

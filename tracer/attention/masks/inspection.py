@@ -33,7 +33,7 @@ class RowsOfHeads(NamedTuple):
 
 
 class MaskValues(NamedTuple):
-    """Number that a mask has in every open cell, and in every closed one: 0 and -∞, or other numbers of the code.
+    """Number that a mask has in every open cell, and in every closed one: 0 and -∞, or the numbers that the code uses.
 
     None where there is no such cell, or where the cells have different numbers.
     """
@@ -120,7 +120,7 @@ def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
 
 def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> torch.Tensor:
     """Return scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and the columns beside them. Scores
-    that a change replaced are those of the run, mask and all."""
+    that a change replaced are those of the run, with their mask."""
     if record.scores:
         scores = trace.values[record.scores][..., rows, :]
     else:
@@ -198,8 +198,8 @@ def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[SegmentV
 
 
 def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tuple[int, ...]:
-    """Return the positions that a token, or several, can move through `hops` blocks with this mask: themselves, and all
-    that see them in turn."""
+    """Return the positions that a token, or several, can influence through `hops` blocks with this mask: themselves,
+    and all that see them in turn."""
     moved = torch.zeros(cells.shape[1], dtype=torch.bool)
     moved[[tokens] if isinstance(tokens, int) else list(tokens)] = True
     for _ in range(hops):
@@ -209,7 +209,7 @@ def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tupl
 
 def largest_share(trace: Trace, queries: Collection[int], moved: ChangedPositions, *, part: str | None = None) -> float:
     """Return the largest share of attention, 0 to 1, that any of `queries` gives, in a block and head, to positions
-    that had changed by then.
+    that had already changed.
 
     Before the first block that is what entered it; before a later one, what of the tokens that moved in the end the
     mask lets the change reach by then. ValueError where a block's attention can't be recovered.

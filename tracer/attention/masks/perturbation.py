@@ -1,4 +1,4 @@
-"""Influence proof: change one token of the input, run again, and list the positions whose outputs moved."""
+"""Influence proof: change one token of the input, run again, and list the positions whose outputs changed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Streams(NamedTuple):
 def influence(
     model: Model, inputs: Inputs, token: int, *, part: str | None = None, trace: Trace | None = None
 ) -> ChangedPositions:
-    """Return the positions whose residual stream differs once `token` of the input is another one, before and after the
+    """Return the positions whose residual stream differs once `token` of the input is replaced, before and after the
     blocks of tower `part`, the first if it is None.
 
     A word becomes the next entry of the vocabulary, a patch becomes grey; nothing is known of the mask. Compared
@@ -84,8 +84,7 @@ def _token_id(inputs: Inputs, place: int) -> int:
 
 
 def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
-    """Return the number of a patch in the photo; visible ones are listed in the segment, or by an input of their
-    own."""
+    """Return the index of a patch in the photo; visible ones are listed in the segment, or by an input of their own."""
     if segment.name == "image":
         return place
     if segment.places:

@@ -30,8 +30,8 @@ THUMBNAIL = 320
 
 
 class PhotoRows:
-    """Rows of photos of one model, for the heads of a tower, the first by default. The first photo that can be read
-    is traced once, for the lines of the heads."""
+    """Rows of photos of one model, for the heads of a tower, the first by default. The first readable photo is traced
+    once, for the lines of the heads."""
 
     def __init__(self, model: Model, part: str | None = None):
         self.model, self.part = model, part
@@ -39,7 +39,7 @@ class PhotoRows:
         self._trace: Trace | None = None
 
     def of(self, photo: Photo) -> list[dict[str, Any]]:
-        """Return the rows of a photo; one that says why, for a photo that can't be read."""
+        """Return the rows of a photo; for an unreadable one, a row that says why."""
         problem, image = photo.problem, None
         if not problem:
             try:
@@ -52,7 +52,7 @@ class PhotoRows:
         return self.measure(image, photo.name, photo.label)
 
     def measure(self, image: Image.Image, name: str, label: str | int | None = None) -> list[dict[str, Any]]:
-        """Return the rows of a photo that was opened; its label is the name or the number of a class, or None."""
+        """Return the rows of an opened photo; its label is the name or the index of a class, or None."""
         common: dict[str, Any] = {"photo": name, "label": None if label is None else str(label)}
         inputs = self.model.inputs(image)
         if self._board is None or self._trace is None:
@@ -73,8 +73,8 @@ class PhotoRows:
         ]
 
     def _picture(self, image: Image.Image, inputs: Inputs) -> bytes:
-        """Return a file of the photo as the model sees it, where that is small and a run on it is the same; else of the
-        photo, smaller."""
+        """Encode the photo as the model sees it, where that is small and a run on it is the same; else the photo,
+        downscaled."""
         file = io.BytesIO()
         if (crop := inputs.crop) is not None:
             view = image.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)

@@ -25,7 +25,7 @@ class Photo(NamedTuple):
 
 
 class PhotoSource(Protocol):
-    """Photos that are read by their numbers."""
+    """Photos that are read by index."""
 
     def __len__(self) -> int:
         """Return the number of photos."""
@@ -34,7 +34,7 @@ class PhotoSource(Protocol):
         """Return a name of each photo, in order."""
 
     def read(self, part: range) -> Iterator[Photo]:
-        """Yield the photos of these numbers."""
+        """Yield the photos at these indices."""
 
 
 def open_source(data: str | Path) -> PhotoSource:

@@ -1,4 +1,4 @@
-"""Survey files from anywhere: read in a process of its own, whose memory and time are bounded.
+"""Survey files of any origin: read in a process of its own, whose memory and time are bounded.
 
 A Parquet file of a few kilobytes can hold billions of rows, and Arrow's reader is a large piece of C++. So neither the
 memory nor the life of a server depends on what a stranger's file says.
@@ -33,7 +33,7 @@ NUMBERS = (*TABLES, *HIDING_COLUMNS, *PHOTO, "layer", "head", "flips")
 
 
 def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
-    """Return the survey in the bytes of a Parquet or Arrow file, by whomever it was written.
+    """Return the survey in the bytes of a Parquet or Arrow file, whoever wrote it.
 
     ValueError in one sentence for any other file, and for one that takes more than `most` bytes as arrays.
     """
@@ -61,7 +61,7 @@ def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
 
 
 def read(data: bytes, most: int) -> SurveyResult:
-    """Return the survey in the bytes of a file. ValueError in one sentence, but Arrow may raise anything else."""
+    """Return the survey in the bytes of a file. Raise ValueError with one sentence; Arrow may raise anything else."""
     import pyarrow as pa  # an extra
 
     if data[:4] == b"PAR1":
@@ -105,7 +105,7 @@ def _check(columns: Sequence[str], rows: int, most: int) -> None:
 
 
 def _parquet(data: bytes, most: int) -> Any:
-    """Return a Parquet file as a table; texts stay one copy of each, however often a file says it repeats them."""
+    """Return a Parquet file as a table; a text is stored once, however often a file repeats it."""
     import pyarrow as pa  # an extra
     import pyarrow.parquet as pq  # with it
 
@@ -140,7 +140,7 @@ def _texts(table: Any, name: str, kind: Any) -> list:
 
 
 def _bound(memory: int) -> None:
-    """Bound the memory that this process takes from here on, in bytes, and its time, where the system can."""
+    """Bound the memory that this process may still allocate, in bytes, and its time, where the system can."""
     try:
         import resource  # not on Windows
 

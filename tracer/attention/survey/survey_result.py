@@ -66,7 +66,7 @@ class SurveyResult:
         return bool(np.isfinite(self.tables[table]).any())
 
     def pack(self) -> bytes:
-        """Return the same as bytes, for `unpack`."""
+        """Pack the result into bytes, for `unpack`."""
         arrays = {f"table {name}": table for name, table in self.tables.items()}
         arrays |= {f"hiding {name}": values for name, values in self.hiding.items()}
         arrays |= {f"fact {name}": values for name, values in self.facts.items()}
@@ -85,7 +85,7 @@ class SurveyResult:
 
     @classmethod
     def unpack(cls, data: bytes) -> SurveyResult:
-        """Return what `pack` wrote."""
+        """Return the result that `pack` wrote."""
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         plain, arrays = json.loads(header["__metadata__"]["survey"]), load(data)
 
@@ -130,8 +130,8 @@ def arrange(
     columns: Mapping[str, Any],
     most: float = float("inf"),
 ) -> SurveyResult:
-    """Return the result of columns: `photo` has the number of each row's name, numbers are arrays of floats with NaN
-    for none, and texts and files are lists with None.
+    """Return the result of columns: `photo` has the index of each row's name, numbers are arrays of floats with NaN for
+    none, and texts and files are lists with None.
 
     ValueError in one sentence for columns that are no survey, or that take more than `most` bytes as arrays.
     """
@@ -199,7 +199,7 @@ def arrange(
 
 
 def _over_photos(statistic: Any, table: np.ndarray) -> np.ndarray:
-    """Return a statistic of each head that has a number; NaN for others."""
+    """Return a statistic of each head that has a number, NaN for others."""
     means = np.full(table.shape[1:], np.nan)
     known = np.isfinite(table).any(0)
     means[known] = statistic(table[:, known].astype(np.float64), axis=0)

@@ -16,7 +16,7 @@ from tracer.ops import RESHAPES, SQUEEZES, ops_with
 
 
 class Atom:
-    """A range of indices: `size` of them, split into `parts` once a view has done that."""
+    """A range of indices: `size` of them, split into `parts` once a view has split them."""
 
     __slots__ = ("of", "parts", "size")
 
@@ -25,12 +25,12 @@ class Atom:
         self.parts: tuple[Atom, ...] = ()
 
     def part(self, first: int) -> tuple[Atom, Atom]:
-        """Split it into `first` ranges of equal length."""
+        """Split the atom into `first` ranges of equal length."""
         self.parts = parts = Atom(first, (self,)), Atom(self.size // first, (self,))
         return parts
 
     def is_part_of(self, others) -> bool:
-        """Return whether it is one of `others`, or a part of one."""
+        """Return whether the atom is one of `others`, or a part of one."""
         return self in others or any(atom.is_part_of(others) for atom in self.of)
 
 

@@ -42,7 +42,7 @@ class ChunkMerger:
         self._groups: list[tuple[str, list[int]]] = []
 
     def see(self, index: int, name: str, layout: bool, inputs: tuple) -> None:
-        """Inspect one op that has run: the number of consecutive attentions that its inputs came through."""
+        """Inspect one op that has run and return the number of consecutive attentions that its inputs came through."""
         levels, contexts, level, any_context = self._levels, self._contexts, 0, False
         for _, _, maker in inputs:  # a plain loop: every op of a run comes here
             if type(maker) is int:
@@ -70,7 +70,7 @@ class ChunkMerger:
         self._contexts[index] = AttentionOutput(record, self._ops[index].module, axes, tuple(queries), tuple(features))
 
     def group_heads(self, records: list[int]) -> None:
-        """Record that one product took values by the sum of these attentions: they are heads of one layer."""
+        """Record that one product applied the sum of these attentions to values: they are heads of one layer."""
         for record in records[1:]:
             self._level[record] = self._level[records[0]]
         if len(records) > 1:
@@ -118,7 +118,7 @@ class ChunkMerger:
     def merge(
         self, records: list[AttentionRecord], get: Callable, chains: ScoreOpChains, batch: int
     ) -> list[AttentionRecord]:
-        """Return the records, with one for each layer, counted from 0; the run's inputs have a batch of this size."""
+        """Return the records, one for each layer, counted from 0; the run's inputs have a batch of this size."""
         merged: dict[int, AttentionRecord] = {}
         gone: set[int] = set()
         for kind, numbers in self._groups:
@@ -130,7 +130,7 @@ class ChunkMerger:
 
 
 def _together(pieces: list[AttentionRecord], kind: str, get, chains: ScoreOpChains, batch: int) -> AttentionRecord:
-    """Return one record of several pieces; without weights, and with the reason, if they do not make up one."""
+    """Merge several pieces into one record; without weights, and with the reason, if they do not form one."""
     first, count = pieces[0], len(pieces)
     lost = replace(first, q="", k="", chain=(), problem=CHUNKS_PROBLEM.format(count=count))
     if problem := next((piece.problem for piece in pieces if piece.problem), ""):
@@ -178,21 +178,22 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: ScoreOpChai
 
 
 def _split_batch(tensor: torch.Tensor, count: int, batch: int) -> torch.Tensor:
-    """Return heads that are counted through the batch, `[1, B·h, …]`, as `[B, h, …]`."""
+    """Return heads that are folded into the batch, `[1, B·h, …]`, as `[B, h, …]`."""
     if tensor.dim() < 3 or tensor.shape[-3] != count:
         return tensor
     return tensor.reshape(batch, count // batch, *tensor.shape[-2:])
 
 
 def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return keys with as many heads as the queries have."""
+    """Repeat keys until they have as many heads as the queries."""
     return [
         keys.repeat_interleave(queries.shape[-3] // keys.shape[-3], dim=-3) for queries, keys in zip(q, k, strict=True)
     ]
 
 
 def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get) -> tuple[str, tuple]:
-    """Return one link of all pieces, their tensors concatenated; raise ValueError if they differ in more than these."""
+    """Merge the same link of all pieces, their tensors concatenated; raise ValueError if they differ in more than
+    these."""
     name, arguments = links[0]
     if any(link[0] != name or len(link[1]) != len(arguments) for link in links):
         raise ValueError(name)

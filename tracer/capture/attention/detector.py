@@ -31,7 +31,7 @@ MAX_MIXING_NUMEL = 1 << 14
 
 
 def _rows(queries: int) -> range:
-    """Return the first, the middle and the last row, which the recorded chain is checked on."""
+    """Return the first, the middle and the last row, on which the recorded chain is checked."""
     return range(0, queries, max(1, (queries - 1) // 2))
 
 
@@ -52,7 +52,7 @@ class AttentionDetector:
         self._chains = ScoreOpChains(store)
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
-        """Inspect one op that has run; `facts.attention` names the part that it may have in attention."""
+        """Inspect one op that has run; `facts.attention` names the part that it may play in attention."""
         name, part = facts.plain, facts.attention
         if facts.axis_arguments and len(args) > 1:
             self._settings[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
@@ -196,7 +196,7 @@ class AttentionDetector:
         self._followed.begin(AttentionWeights(index, axes, keys, queries, heads, read=not record.problem))
 
     def _took(self, index: int, taken: ConsumedWeights) -> None:
-        """Record the attention of weights that an op has applied to values."""
+        """Record the attention whose weights an op has multiplied with values."""
         weights, number = taken.weights, len(self.records)
         changed = tuple(dict.fromkeys(weights.changed))
         together = [softmax for softmax in (weights.softmax, *weights.beside) if softmax in self._waiting]
@@ -241,8 +241,8 @@ class AttentionDetector:
 
     def over(self) -> None:
         """Finish the run: replay a few rows of every attention that was written out, and compare them with the softmax
-        that ran. Lays the pieces of a layer together, and lets go of the tensors that attention might still have been
-        made of."""
+        that ran. Merge the pieces of a layer, and release the tensors that attention might still have been computed
+        from."""
         self._recent.clear()
         self._waiting.clear()
         self._followed.clear()
@@ -277,5 +277,5 @@ class AttentionDetector:
 
 
 def _tolerance(dtype: torch.dtype) -> float:
-    """Return the allowed deviation of attention that is computed again in a dtype."""
+    """Return the allowed deviation of attention that is recomputed in a dtype."""
     return TOLERANCES.get(str(dtype).removeprefix("torch."), 0.0)

@@ -39,7 +39,7 @@ class PathLost(Exception):
 
 
 class OpCall(NamedTuple):
-    """An op call; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
+    """A call of an op; `inputs` are (shape, dtype, maker) of its tensors, `args` are held while it is recent."""
 
     index: int  # type: ignore[assignment]
     name: str
@@ -50,8 +50,8 @@ class OpCall(NamedTuple):
 
 
 class PathStep(NamedTuple):
-    """One op on the path from the product to the softmax: scores are its tensor input number `order`; its output was
-    read in this shape. `call` is None for an op that only lays out, or writes a part."""
+    """One op on the path from the product to the softmax: the scores are its tensor input number `order`; its output
+    was read in this shape. `call` is None for an op that only changes the layout, or writes a part."""
 
     index: int  # type: ignore[assignment]
     call: OpCall | None
@@ -169,7 +169,7 @@ class ScorePath:
             self.links.append(ChainLink("add", (SCORES, call.args[0]), self.axes))
 
     def _was(self, group: list[Atom], link: int) -> list[Atom]:
-        """Return the atoms that were a group before link number `link`."""
+        """Return the atoms that formed a group before link number `link`."""
         for since, new, old in reversed(self.replaced):
             if since > link and set(leaves(new)) & set(group):
                 group = leaves(old)
@@ -315,7 +315,7 @@ class ScoreReader:
         self.ops, self.settings, self.recent, self.batch = ops, settings, recent, batch
 
     def origin(self, maker) -> int | str:
-        """Walk back through ops that only lay out their first input."""
+        """Walk back through ops that only change the layout of their first input."""
         while isinstance(maker, int) and maker not in self.recent and (op := self.ops[maker]).layout and op.inputs:
             maker = op.inputs[0][2]
         return maker

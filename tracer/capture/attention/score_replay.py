@@ -148,7 +148,7 @@ def softmax_rows(q, k, chain, rows, get) -> torch.Tensor:
 
 
 def own_columns(rows: torch.Tensor, chain, keys: int, get) -> torch.Tensor:
-    """Return the columns of keys, of rows that have others beside them."""
+    """Return the columns of keys, for rows that have others beside them."""
     first = 0
     for name, arguments in chain:
         if name == "cat" and arguments[-1] == SCORES:

@@ -38,7 +38,7 @@ class ConsumedWeights(NamedTuple):
 
 
 class WeightTracker:
-    """Weights of one run that have not met values yet, by their op."""
+    """Weights of one run that have not been applied to values yet, by their op."""
 
     def __init__(self, reader: ScoreReader):
         self._reader = reader
@@ -49,7 +49,7 @@ class WeightTracker:
         self._weights[weights.softmax] = weights
 
     def end(self, softmaxes) -> None:
-        """Drop softmaxes that have taken values."""
+        """Drop softmaxes that have been applied to values."""
         self._weights = {op: weights for op, weights in self._weights.items() if weights.softmax not in softmaxes}
 
     def clear(self) -> None:
@@ -91,7 +91,7 @@ class WeightTracker:
     def _product(
         self, index: int, name: str, inputs: tuple, order: int, weights: AttentionWeights, shape
     ) -> ConsumedWeights | None:
-        """Follow weights through a product: one over the keys takes values; one over the heads mixes them."""
+        """Follow weights through a product: one over the keys applies them to values; one over the heads mixes them."""
         first, axes = 0 if name == "linear" else len(inputs) - 2, weights.axes
         if order < first:  # it is added to a product
             return None
@@ -108,7 +108,7 @@ class WeightTracker:
 
     def _sum(self, index: int, weights: AttentionWeights) -> ConsumedWeights | None:
         """Return the weights of a sum over the keys of weights times values, a product written out; only if the weights
-        were read, since other softmaxes share things out among branches."""
+        were read, since other softmaxes distribute things among branches."""
         axes, settings = weights.axes or (), self._reader.settings.get(index, ())
         summed = [axes[axis] for axis in (settings[0] if settings and axes else ()) or ()]
         keys = any(atom.is_part_of(weights.keys) for axis in summed for atom in leaves(axis))

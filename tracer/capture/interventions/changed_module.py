@@ -44,7 +44,7 @@ def _class(kind: type[Any]) -> type[nn.Module]:
 
 
 def _reduce(module: nn.Module, protocol: Any) -> tuple:
-    """Return how pickle and copy build the module again: from the one without interventions, and these."""
+    """Return how pickle and copy rebuild the module: from the one without interventions, and these."""
     kind = type(module).__mro__[1]
     plain = object.__new__(kind)
     vars(plain).update(vars(module))

@@ -1,4 +1,4 @@
-"""Attention as its formula, in the place of a fused kernel (Vaswani et al. 2017, equation 1)."""
+"""Attention as its formula, in place of a fused kernel (Vaswani et al. 2017, equation 1)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tracer.utils.internals.torch_internals import (
 
 
 class Intervention(NamedTuple):
-    """Replacement of what a call returns: its output at `position` becomes `change(output, *others)`.
+    """Replacement of a call's result: its output at `position` becomes `change(output, *others)`.
 
     The site may be that of a parameter: all calls then read the new value, and the parameter stays as it is. The others
     are outputs of earlier calls, or parameters: `reads`. Without a `change`, a fused attention is computed as written
@@ -70,7 +70,7 @@ def intervening(root: nn.Module, interventions: Mapping[Site, tuple[Intervention
 
 
 def _absent(site: Site) -> str:
-    """Return in words what a run did not do at a site."""
+    """Describe in words what a run did not do at a site."""
     if isinstance(site, ParameterSite):
         return f"no call reads the parameter {quote(site.path)}"
     times = site.ordinal + 1
@@ -97,7 +97,7 @@ def _handler(
             return function(*args, **kwargs)
 
     def value(site: Site, position: int) -> Tensor:
-        """Return an output of an earlier call, or a parameter, changed if it is to be."""
+        """Return an output of an earlier call, or a parameter, with its change if there is one."""
         if isinstance(site, ParameterSite) and site not in values:
             waiting.discard(site)
             values[site] = [replace_all(parameters[site], False, interventions.get(site, ()))]
@@ -111,7 +111,7 @@ def _handler(
         return result
 
     def read_parameters(arguments: Any) -> Any:
-        """Return the arguments of a call with the changed parameters in the place of the model's own."""
+        """Return the arguments of a call with the changed parameters in place of the model's own."""
         if isinstance(arguments, Tensor):
             site = by_layout.get(_layout(arguments))
             return arguments if site is None else value(site, 0)
@@ -149,7 +149,8 @@ def _parameters(root: nn.Module, sites: set[ParameterSite]) -> dict[ParameterSit
 
 
 def _layout(tensor: Tensor) -> tuple:
-    """Return what is equal for a tensor and for all that have its memory in its layout, such as `weight.data`."""
+    """Return a key that is equal for a tensor and for all that share its memory in its layout, such as
+    `weight.data`."""
     storage = address(tensor)
     if storage is None or tensor.is_meta:
         return (id(tensor),)
@@ -157,7 +158,7 @@ def _layout(tensor: Tensor) -> tuple:
 
 
 def _replace(result: Any, written: bool, intervention: Intervention, recorder: CallRecorder | None, change, run) -> Any:
-    """Return what a call returned, with one tensor of it replaced. A tensor that the call has written into gets the new
+    """Return the result of a call with one tensor of it replaced. A tensor that the call has written into gets the new
     numbers in its own memory, since others refer to it."""
     before = tensors((result,))[intervention.position]
     nobody: AbstractContextManager[list[Tensor]] = nullcontext([])
@@ -172,7 +173,7 @@ def _replace(result: Any, written: bool, intervention: Intervention, recorder: C
 
 
 def _new_value(intervention: Intervention, others: list[Tensor], before: Tensor) -> Tensor:
-    """Return the new value, in memory of its own. Raise ValueError for one of another shape."""
+    """Return the new value, in memory of its own. Raise ValueError for another shape."""
     after = intervention.change(before, *others)  # type: ignore[misc] # there is one
     if not isinstance(after, Tensor):
         raise ValueError(

@@ -1,6 +1,5 @@
-"""Sizes that log what they are compared with: in a run, the numbers that code reads from the shapes of tensors are
-integers that note each comparison of them, or of what is computed from them, such as `T // 2 > 8`.
-"""
+"""Sizes that log their comparisons: in a run, the numbers that code reads from the shapes of tensors are integers that
+note each comparison of them, or of what is computed from them, such as `T // 2 > 8`."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ class SizeLog(TorchFunctionMode):
 
 
 class LoggedNumber:
-    """Base of numbers that follow from sizes: they log comparisons, and their results do so, too."""
+    """Base of numbers that follow from sizes: they log comparisons, and so do their results."""
 
     term: Term
     depth: int
@@ -84,8 +83,8 @@ class LoggedNumber:
         return type(_plain(self)), (_plain(self),)
 
     def apply(self, function: Callable, *operands: Any) -> Any:
-        """Return the result of a function of numbers, of which this is one. What is rounded to 0, and the remainder of
-        a number below its divisor, is noted as a comparison, too: at larger sizes it is another number."""
+        """Return the result of a function of numbers, of which this is one. Rounding to 0, and the remainder of a
+        number below its divisor, are noted as comparisons, too: at larger sizes they give other numbers."""
         if function in DIVISIONS and abs(_plain(operands[0])) < abs(_plain(operands[1])):
             self.log.note(operator.lt, (abs, _term(operands[0])), (abs, _term(operands[1])))
         elif function in ROUNDINGS and abs(_plain(self)) < 1:

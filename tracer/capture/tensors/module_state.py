@@ -34,7 +34,7 @@ _running: dict[int, list] = {}
 
 
 class StateSnapshot:
-    """A snapshot of some objects and all that they hold; `tensors` are those among them."""
+    """A snapshot of some objects and everything that they hold; `tensors` are those among them."""
 
     def __init__(self, *roots):
         self.tensors: list[Tensor] = []
@@ -99,7 +99,7 @@ def _same(current: Collection, before: Collection) -> bool:
 
 
 def _replace(current: dict, before: dict) -> None:
-    """Replace the items of a dictionary, in their order; items that stay are never missing on the way, since others may
+    """Replace the items of a dictionary, in their order; items that stay are never missing in between, since others may
     read it."""
     for key in current.keys() - before.keys():
         del current[key]
@@ -113,7 +113,7 @@ def _replace(current: dict, before: dict) -> None:
 @contextmanager
 def restoring(module: nn.Module, *values) -> Iterator[list[Tensor]]:
     """Restore the module, its inputs and the random numbers when the block ends; yield the tensors among them, whose
-    values are for others to restore.
+    values the caller restores.
 
     While several threads trace one module, the last of them does: no thread has a cache taken away that it is reading.
     """

@@ -13,9 +13,9 @@ from tracer.utils.internals.torch_internals import count_storage_owners, storage
 
 @lru_cache(maxsize=1)
 def expect_large_tensors() -> None:
-    """Allocate 32 MB once and free them. C's allocator on Linux takes from the size of what is freed how much free
-    memory to hold on to (`mallopt`, dynamic mmap threshold); a trace lets go of tens of MB at once, and would else
-    fault them in anew, page by page, at the next."""
+    """Allocate 32 MB once and free them. C's allocator on Linux decides by the size of what is freed how much free
+    memory it retains (`mallopt`, dynamic mmap threshold); a trace releases tens of MB at once, and would otherwise
+    fault them in again, page by page, in the next run."""
     torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
 
 

@@ -90,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def settings(file: Path, options: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables of the settings in Streamlit's file beside the app, which it looks for in the
-    current folder alone, and of `--section.name=value` options. ValueError quotes any other option."""
+    """Return the environment variables of the settings in Streamlit's file beside the app, which Streamlit looks for in
+    the current folder alone, and of `--section.name=value` options. ValueError quotes any other option."""
     stated = {}
     for name, value in _leaves(tomllib.loads(file.read_text(encoding="utf-8"))) if file.exists() else ():
         stated[variable(name)] = str(value)
@@ -117,8 +117,7 @@ def _leaves(settings: Mapping, above: str = "") -> Iterator[tuple[str, object]]:
 
 
 def listening(address: str, port: int) -> socket.socket:
-    """Return a socket that listens there. Raise ValueError where the port is taken or the address is not this
-    machine's."""
+    """Return a listening socket. Raise ValueError where the port is taken or the address is not this machine's."""
     try:
         return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
     except OSError as error:

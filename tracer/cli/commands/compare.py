@@ -87,7 +87,7 @@ def _trace(
     chosen: Sequence[tuple[str, str]] = (),
     change: Sequence[str] = (),
 ) -> Trace:
-    """Open a saved run, or run a model by its name. `own` are the options that are for this run alone."""
+    """Open a saved run, or run a model by its name. `own` are the options that apply to this run alone."""
     import tracer
     from tracer import changes, models, zoo
     from tracer.record import serialization
@@ -142,7 +142,7 @@ def _plain(value: Any) -> Any:
 
 
 def text(comparison: Comparison) -> str:
-    """Return the comparison as an aligned table, with what it comes to above it."""
+    """Return the comparison as an aligned table below a summary."""
     return "\n".join([*_summary(comparison), "", to_table.align(_table(comparison))]).rstrip("\n") + "\n"
 
 
@@ -179,7 +179,7 @@ def _changes(trace: Trace) -> str:
 
 
 def _words(values: TensorRelation) -> str:
-    """Return the relation of values, with the difference and the note."""
+    """Describe the relation of values in words, with the difference and the note."""
     amount = "" if not values.difference else f", at most {scientific(values.difference)}"
     share = "" if not values.relative else f" ({scientific(values.relative)} of the largest value)"
     return f"{values.relation}{amount}{share}{f' ({values.note})' if values.note else ''}"
@@ -190,7 +190,7 @@ def _number(difference: float | None, values: TensorRelation) -> str:
 
 
 def _table(comparison: Comparison) -> list[dict[str, str]]:
-    """Return the cells of a table, with the id and the shape of `b` where they are others."""
+    """Return the cells of a table, with the id and the shape of `b` where they differ."""
     table = []
     for row in comparison.rows:
         a, b = row.a, row.b

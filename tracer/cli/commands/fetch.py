@@ -44,5 +44,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _exit(number: int, frame) -> None:
-    """Exit as by an error, so that unfinished downloads are removed."""
+    """Exit as after an error, so that unfinished downloads are removed."""
     sys.exit(128 + number)

@@ -23,8 +23,8 @@ class Value(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a value was seen: the line of the statement that assigns or returns it, or the name of an argument of the
-    function that begins there. Of what is returned, the name is "return"."""
+    """Location of a value: the line of the statement that assigns or returns it, or the name of an argument of the
+    function that begins there. The name of a returned value is "return"."""
 
     line: int
     name: str
@@ -65,7 +65,7 @@ def targets(statement: ast.stmt) -> list[str]:
 
 
 class _Observer:
-    """A trace function of Python: it looks at local names each time that a statement has ended."""
+    """A trace function of Python: it inspects local names each time that a statement has ended."""
 
     def __init__(self, file: str, statements: dict[int, ast.stmt]):
         self.file, self.statements = file, statements

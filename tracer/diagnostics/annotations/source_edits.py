@@ -161,7 +161,7 @@ def _end_of_signature(node: ast.FunctionDef, source: str) -> tuple[int, int] | N
 
 
 def _first_import(source: str) -> int:
-    """Return the number of lines before the first import that is not of the future."""
+    """Return the number of lines before the first import that is not from `__future__`."""
     for node in python_source.parse(source).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)) and getattr(node, "module", "") != "__future__":
             return node.lineno - 1

@@ -1,4 +1,5 @@
-"""Why a forward fails: the call that raised, what does not fit in it, and the repairs with which it runs to its end."""
+"""Explanation of why a forward fails: the call that raised, what does not fit in it, and the repairs with which it runs
+to its end."""
 
 from __future__ import annotations
 
@@ -152,14 +153,14 @@ def _candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 
 
 def _suppress_errors(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-    """Yield candidates until one can't be written: code may look like nothing that was foreseen, and an explanation
-    without a repair is better than none."""
+    """Yield candidates until one can't be written: code may have any unforeseen form, and an explanation without a
+    repair is better than none."""
     with suppress(Exception):
         yield from candidates
 
 
 def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Yield repairs of two places: the first leads past the failure, the second repairs the next one."""
+    """Yield repairs at two positions: the first leads past the failure, the second repairs the next one."""
     site = scene.site
     plain = [first for first in candidates if first.replace is None and not first.sizes and first.edits]
     plain = [first for first in plain if all(edit.file == site.file for edit in first.edits)]
@@ -181,7 +182,7 @@ def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterato
 
 
 def _of_unknown(scene: Scene) -> Iterator[Candidate]:
-    """Yield repairs of a call that no rule knows: another order of axes, another dtype, another layer."""
+    """Yield repairs of a call that no rule covers: another order of axes, another dtype, another layer."""
     yield from list_repairs(scene)
     yield from batch_repairs(scene, Clash("refusal", "", {}))
     tensors = tuple(tensor for _, tensor in scene.tensors)

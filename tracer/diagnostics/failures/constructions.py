@@ -59,7 +59,7 @@ def _in_constructor(
 
 
 def assignments(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Yield what a function assigns, a target and its value at a time: two of `self.a, self.b = X(), Y()`."""
+    """Yield the assignments of a function, one target and its value at a time: two for `self.a, self.b = X(), Y()`."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign):
             continue

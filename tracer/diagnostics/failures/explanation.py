@@ -94,7 +94,7 @@ class Fix:
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Why a forward failed.
+    """Explanation of why a forward failed.
 
     Attributes:
         kind: What failed, in a word: "product", "convolution", "attribute".

@@ -1,4 +1,4 @@
-"""Place of an error in the user's code: the frame, the line, the expression, and the values that it reads."""
+"""Location of an error in the user's code: the frame, the line, the expression, and the values that it reads."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class Expression:
 
     @property
     def atom(self) -> str:
-        """Text, with parentheses where something may not follow it directly."""
+        """Text of the expression, in parentheses where it can't be followed directly."""
         whole = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Tuple)
         return self.text if isinstance(self.node, whole) else f"({self.text})"
 
 
 @dataclass(frozen=True, eq=False)
 class FailureSite:
-    """Where an error left the user's code. `modules` are the modules that were running, the innermost last; those after
-    `own` were called by the line. `frames` are those of the user's code, and `caller` is the place of the last but one,
-    without its modules."""
+    """Location where an error left the user's code. `modules` are the modules that were running, the innermost last;
+    those after `own` were called by the line. `frames` are those of the user's code, and `caller` is the location of
+    the last but one, without its modules."""
 
     frame: FrameType
     line: int
@@ -139,7 +139,7 @@ class FailureSite:
         return Expression(node, self.text_of(node), self.value(node))
 
     def value(self, node: ast.expr) -> Any:
-        """Return the value that an expression had, `UNKNOWN` where it could only be had by running code again."""
+        """Return the value that an expression had, `UNKNOWN` where only running code again would give it."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call):
                 name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
@@ -160,7 +160,7 @@ class FailureSite:
         return tuple(map(self.expression, _operand_nodes(self.node)))
 
     def name_of(self, value: Any) -> str:
-        """Return what the code calls a value: the text of an operand, or the name of a variable; "" for neither."""
+        """Return the name of a value in the code: the text of an operand, or the name of a variable; "" for neither."""
         for operand in self.operands:
             if operand.value is value:
                 return operand.text
@@ -230,7 +230,7 @@ def line_of(error: BaseException) -> tuple[str, int] | None:
 
 
 def root_call(error: BaseException) -> tuple[nn.Module, tuple, dict] | None:
-    """Return the outermost call of a module on the way of an error, with its arguments; None if there is none."""
+    """Return the outermost call of a module on the path of an error, with its arguments; None if there is none."""
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame

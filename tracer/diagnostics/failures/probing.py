@@ -36,13 +36,13 @@ WAYS = 3
 
 
 class OtherFailure(RuntimeError):
-    """Raised if a module fails before it comes to the call that is explained."""
+    """Error of a module that fails before it reaches the call that is explained."""
 
 
 @dataclass(frozen=True)
 class FailingVocabulary(Vocabulary):
-    """Named sizes of a module whose forward raises. `outcomes` are the messages by sizes, "" where it ran to its
-    end; `line` is where the error that is explained came from."""
+    """Named sizes of a module whose forward raises. `outcomes` are the messages by sizes, "" where it ran to its end;
+    `line` is where the explained error came from."""
 
     line: tuple[str, int] | None = None
     outcomes: dict[tuple, str] = field(default_factory=dict, compare=False)
@@ -122,7 +122,7 @@ class Shapes:
 
 
 def solve_shapes(run: FailedRun, line: tuple[str, int] | None) -> Shapes:
-    """Return the symbolic shapes of a failed run; without any where the code does not run at other sizes."""
+    """Return the symbolic shapes of a failed run; none where the code does not run at other sizes."""
     outcomes: dict[tuple, str] = {}
     sizes, ways, note = _ways(run, partial(_failing, line=line, outcomes=outcomes))
     if not sizes:
@@ -152,7 +152,7 @@ def _failing(vocabulary: Vocabulary, line: tuple[str, int] | None, outcomes: dic
 
 
 def _ways(run: FailedRun, adapt: Callable[[Vocabulary], Vocabulary]) -> tuple[dict[str, int], Iterator, str]:
-    """Return the sizes of a run, the ways to choose other ones, and a note on names that nobody gave."""
+    """Return the sizes of a run, the ways to choose other ones, and a note on default names."""
     if run.sizes is not None and run.build is not None:
         vocabulary = adapt(Vocabulary(tuple(run.sizes), {}, run.build))
         return run.sizes, candidate_probes(vocabulary, run.sizes), ""
@@ -168,8 +168,8 @@ def _ways(run: FailedRun, adapt: Callable[[Vocabulary], Vocabulary]) -> tuple[di
 
 
 def default_symbols(inputs: dict[str, Tensor]) -> dict[str, Any]:
-    """Return names for the axes of inputs that nobody named: B for the first, T for the second of tokens, H and W of
-    pictures, where all inputs agree."""
+    """Return names for the unnamed axes of inputs: B for the first, T for the second of tokens, H and W of pictures,
+    where all inputs agree."""
     tensors = {name: tensor for name, tensor in inputs.items() if tensor.dim()}
     if not tensors:
         return {}

@@ -1,5 +1,5 @@
-"""Errors of Python in a forward or a constructor, in plain sentences: names that are not there, arguments that are
-missing, values that are None."""
+"""Errors of Python in a forward or a constructor, in plain sentences: undefined names, missing arguments, values that
+are None."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _attribute(error: AttributeError, site: FailureSite) -> Sentence | None:
 
 
 def _subject(site: FailureSite) -> str:
-    """Return what stands before the dot, in the failed expression."""
+    """Return the text before the dot, in the failed expression."""
     node = site.node
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func
@@ -201,7 +201,7 @@ def _none_by_module(site: FailureSite) -> tuple[int, str | None]:
 
 
 def _assigned_by_module(site: FailureSite, node: ast.AST) -> tuple[int, str | None]:
-    """Return the last line before that gives a name its value, and the class whose forward returned it, if it has no
+    """Return the last line before that assigns a name, and the class whose forward returned it, if it has no
     `return`."""
     if not isinstance(node, ast.Name) or site.tree is None:
         return 0, None
@@ -242,7 +242,7 @@ def module_names(module: nn.Module) -> list[str]:
 
 
 def close_names(name: str, names: Any) -> list[str]:
-    """Return the names that are most like one."""
+    """Return the names that resemble a name most."""
     public = [
         n
         for n in dict.fromkeys(names)
@@ -342,7 +342,7 @@ def _name(error: NameError, site: FailureSite) -> Sentence | None:
 
 
 def names_near(site: FailureSite, name: str) -> list[str]:
-    """Return the names in reach that are like one, with `self.` where the module has it."""
+    """Return the similar names in scope, with `self.` where the module has them."""
     holder = site.frame.f_locals.get("self")
     own = [f"self.{n}" for n in module_names(holder) if n == name] if isinstance(holder, nn.Module) else []
     return [*own, *close_names(name, [*site.frame.f_locals, *site.frame.f_globals, *dir(builtins)])]
@@ -575,7 +575,7 @@ def _modules_called(site: FailureSite) -> set[str]:
 
 
 def _forward_repairs(error: BaseException, site: FailureSite) -> Iterator[Candidate]:
-    """Yield the right name of a forward that is spelled otherwise."""
+    """Yield the right name of a forward that is misspelled."""
     match = re.search(r"Module \[(\w+)\] is missing the required \"forward\" function", str(error))
     if not match or site.tree is None:
         return

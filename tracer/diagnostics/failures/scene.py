@@ -1,4 +1,4 @@
-"""Facts of a failed call: its tensors, what the code calls them, their shapes, and where they come from."""
+"""Facts of a failed call: its tensors, their names in the code, their shapes, and their origins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REFLECTED_OPERATORS = frozenset("radd rsub rmul rtruediv rdiv rpow rmatmul rand 
 @dataclass(frozen=True, eq=False)
 class Clash:
     """Mismatch of a call: the kind of call, the reason in a sentence, the axes of its tensors that clash, by the
-    tensor's `id`, and the names of tensors that the code has no name for."""
+    tensor's `id`, and the names of tensors that are unnamed in the code."""
 
     kind: str
     message: str
@@ -40,7 +40,7 @@ class Clash:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A failed run, the place of its error, and its shapes in symbols."""
+    """A failed run, the location of its error, and its shapes in symbols."""
 
     run: FailedRun
     error: BaseException
@@ -54,7 +54,7 @@ class Scene:
 
     @cached_property
     def tensors(self) -> list[tuple[str, Tensor]]:
-        """Tensors of the failed call, with their places in it."""
+        """Tensors of the failed call, with their positions in it."""
         return list(named_tensors("", (self.call.args, self.call.kwargs))) if self.call else []
 
     @cached_property
@@ -116,7 +116,7 @@ class Scene:
         return symbolic[axis] if symbolic else str(tensor.shape[axis])
 
     def name(self, tensor: Tensor, role: str) -> str:
-        """Return what the code calls a tensor, or what it is for the call: "the weight of `fc`"."""
+        """Return the name of a tensor in the code, or its role in the call: "the weight of `fc`"."""
         if known := self.site.name_of(tensor) or self._texts.get(id(tensor), ""):
             return f"`{shorten(known, 60)}`"
         maker = self.maker(tensor)
@@ -126,7 +126,8 @@ class Scene:
 
     @cached_property
     def _texts(self) -> dict[int, str]:
-        """Operands of the failed line by the `id` of their tensors, where these are as many and in their order."""
+        """Texts of the failed line's operands by the `id` of their tensors, where these are as many and in their
+        order."""
         operands = [o for o in self.site.operands if o.value is UNKNOWN or isinstance(o.value, Tensor)]
         if self.call is None or self.is_module_call or len(operands) != len(self.tensors):
             return {}
@@ -156,7 +157,7 @@ class Scene:
         )
 
     def _origin(self, tensor: Tensor) -> tuple[str, Source | None]:
-        """Return in words where a tensor comes from, and the line that computed it."""
+        """Return in words the origin of a tensor, and the line that computed it."""
         maker = self.maker(tensor)
         if isinstance(maker, int):
             op = self.run.recording.ops[maker]

@@ -1,4 +1,4 @@
-"""Edits of a user's source: an expression replaced by its position, and the functions of a module compiled anew."""
+"""Edits of a user's source: an expression replaced by its position, and the functions of a module recompiled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def edit_node(file: str, lines: list[str], node: ast.AST, text: str) -> Edit:
 
 
 def edit_span(file: str, lines: list[str], start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
-    """Return the edit that replaces the text between two places of a file."""
+    """Return the edit that replaces the text between two positions of a file."""
     before = "".join(lines[start[0] - 1 : end[0]])
     first, last = lines[start[0] - 1].encode()[: start[1]].decode(), lines[end[0] - 1].encode()[end[1] :].decode()
     return Edit(file, start, end, text, before.rstrip("\n"), f"{first}{text}{last}".rstrip("\n"))
@@ -53,7 +53,7 @@ def line_edits(file: str, lines: list[str], text: str) -> tuple[Edit, ...]:
 
 
 def codes_of(text: str, file: str) -> Codes:
-    """Return the code of all functions in a text. SyntaxError if it is no Python."""
+    """Return the code of all functions in a text. Raise SyntaxError if it is not Python."""
     whole = compile(text, file, "exec", dont_inherit=True)
 
     def walk(code: CodeType) -> Iterator[CodeType]:
@@ -158,7 +158,7 @@ class Rebinder:
 
 
 def run_text(text: str, file: str, name: str) -> ModuleType:
-    """Run the text of a file as a module of that name, which is not put among the imported ones."""
+    """Run the text of a file as a module of that name, without adding it to the imported ones."""
     module = ModuleType(name)
     module.__file__ = file
     module.__dict__["__builtins__"] = builtins

@@ -44,7 +44,7 @@ Change = Callable[[nn.Module, dict[str, int]], nn.Module]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A repair that may do: its sentence, edits of the source, and a module that is built anew.
+    """A possible repair: its sentence, edits of the source, and a module that is rebuilt.
 
     `cost` orders repairs: the smaller, the less is changed. `replace` returns the new module for the one at `path`. Of
     the repairs of one `family` one is enough. `sizes` are sizes of the factory that the repair changes.
@@ -124,8 +124,8 @@ class Trials:
         return None
 
     def _other_sizes(self, here: dict[str, int], fixed: dict[str, int]) -> list[dict[str, int]]:
-        """Return other sizes at which the module came to the same call: all changed, or the first alone; multiples
-        where it came to none, or where a repair has `fixed` some."""
+        """Return other sizes at which the module reached the same call: all changed, or the first alone; multiples
+        where it reached none, or where a repair has `fixed` some."""
         if fixed or (not self.shapes.probes and self.run.rebuild is not None):
             multiples = [{name: size * factor for name, size in here.items()} for factor in (2, 3)]
             alone = [{**here, name: here[name] * 2} for name in here if name not in fixed]

@@ -1,4 +1,4 @@
-"""Findings, which run and are probably not what was meant: rules, each with a check on the run.
+"""Findings: things that run and are probably mistakes. Each rule has a check on the run.
 
 Every file of this folder with `RULES` holds a family of them, found by itself. A rule's evidence comes from the run:
 its graph, its symbols, its masks, or a second run. Names alone never accuse.
@@ -54,7 +54,7 @@ def find(trace: Trace) -> tuple[Finding, ...]:
 
 
 def _apply(rule: Rule, view: RunView) -> list[Finding]:
-    """Return the findings of one rule; none, with a warning in the log, where a stranger's model defeats it."""
+    """Return the findings of one rule; none, with a warning in the log, where it fails on a stranger's model."""
     if rule.runs_again and not view.repeatable:
         return []
     try:
@@ -67,7 +67,7 @@ def _apply(rule: Rule, view: RunView) -> list[Finding]:
 
 
 def _merge(findings: Iterable[Finding], trace: Trace) -> Iterator[Finding]:
-    """Yield findings; those of one rule and one line of code, such as that of all blocks, are one."""
+    """Yield findings; merge those of one rule and one line of code, such as that of all blocks."""
     groups: dict[tuple, list[Finding]] = {}
     for finding in findings:
         source = trace.ops[finding.ops[0]].source if finding.ops else None

@@ -13,7 +13,7 @@ MAX_SOURCE_LINES = 2
 
 
 def place(finding: Finding, trace: Trace) -> str:
-    """Return where a finding is: its step, and the lines of code with their file."""
+    """Return the location of a finding: its step, and the lines of code with their file."""
     code = [f"{source.file}:{source.line} `{source.text}`" for source in sources(finding, trace)]
     more = f" and {len(code) - MAX_SOURCE_LINES} more" if len(code) > MAX_SOURCE_LINES else ""
     where = [f"step {finding.step}"] if finding.step else []
@@ -36,7 +36,7 @@ def sentence(finding: Finding, trace: Trace) -> str:
 
 
 def report(trace: Trace) -> Iterator[str]:
-    """Yield the lines about what looks like a mistake in the model's code, none where nothing does."""
+    """Yield the lines about likely mistakes in the model's code, none where there are none."""
     if not trace.findings:
         return
     yield f"What looks like a mistake in the model's code ({_count(trace.findings)}):"

@@ -1,4 +1,4 @@
-"""Masks as they ran: rows that see nothing, directions that are reversed, corners, and padding."""
+"""Masks as they ran: rows that see nothing, reversed directions, corners, and padding."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def find_reversed(run: RunView) -> Iterator[Finding]:
 
 
 def _reversed_mask_text(mask: MaskCells) -> str:
-    """Return in what way a mask shows later keys and hides earlier ones; "" if it does not."""
+    """Describe how a mask shows later keys and hides earlier ones; "" if it does not."""
     cells = mask.open.all(dim=0)
     queries, keys = cells.shape
     if queries != keys or queries < MIN_TOKENS:
@@ -144,7 +144,7 @@ def find_corners(run: RunView) -> Iterator[Finding]:
 
 
 class Padding(NamedTuple):
-    """Which tokens are padding, bool `[B, T]`, and how that is known."""
+    """Tokens that are padding, bool `[B, T]`, and how that is known."""
 
     cells: torch.Tensor
     evidence: str
@@ -194,7 +194,7 @@ def _edge(cells: torch.Tensor) -> torch.Tensor:
 
 
 def find_padding(run: RunView) -> Iterator[Finding]:
-    """Yield attentions in which tokens that are no padding see padding, or see it alone."""
+    """Yield attentions in which tokens other than padding see padding, or see it alone."""
     paddings = PaddingSearch(run).paddings
     for mask in masks(run) if paddings else ():
         if mask.record.queries != mask.record.keys:

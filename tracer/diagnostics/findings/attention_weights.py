@@ -77,7 +77,7 @@ def _is_renormalised(graph: Graph, end: AxisSum) -> bool:
 
 
 def _measured_sums(run: RunView, end: AxisSum) -> str:
-    """Return between which numbers the weights that are summed add up."""
+    """Return the range of the sums of weights along the summed axis."""
     weights = run.value(end.operand.key) if run.repeatable else None
     if weights is None or end.axis >= weights.dim():
         return ""
@@ -187,7 +187,7 @@ def _constant(graph: Graph, index: int) -> float | None:
 
 
 def _number(graph: Graph, value) -> float | None:
-    """Return a Python number as it is; of a tensor of one cell that the run computed from none, nothing is known."""
+    """Return a Python number; a tensor of one cell that the run computed has no known value."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -240,7 +240,7 @@ def _turns(graph: Graph, call: Call) -> bool:
 
 
 def _floats_of_data(graph: Graph, key: str) -> bool:
-    """Return whether a value depends on floats that the run was given, or on a table that ids read."""
+    """Return whether a value depends on floats that were inputs of the run, or on a table that ids index."""
     if graph.depends[key] != "x":
         return False
     index = graph.producer.get(key)
@@ -307,7 +307,7 @@ def _position(graph: Graph, key: str) -> int:
 
 
 def find_late_masks(run: RunView) -> Iterator[Finding]:
-    """Yield masks that are applied to weights after the softmax, where hidden keys had a weight before."""
+    """Yield masks that are applied to weights after the softmax, where hidden keys already had a weight."""
     graph = run.graph
     if graph is None:
         return
@@ -356,7 +356,8 @@ def _late_mask(run: RunView, site: AttentionSite, index: int) -> Iterator[Findin
 
 
 def _is_mask(run: RunView, index: int, shape: torch.Size) -> bool:
-    """Return whether a call takes a mask besides weights: one number for each query and key, of two kinds only."""
+    """Return whether a call takes a mask besides weights: one number for each query and key, with only two distinct
+    values."""
     graph = run.graph
     assert graph is not None
     for ref in graph.inputs[index]:

@@ -1,4 +1,4 @@
-"""Views that cut across axes: numbers of one axis are dealt into another, and no error says so."""
+"""Views that cut across axes: numbers of one axis end up in another, and no error reports it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Crossing(NamedTuple):
 
 
 def find(run: RunView) -> Iterator[Finding]:
-    """Yield the views of a run with a boundary between axes that is none of the operand's, in symbols.
+    """Yield the views of a run with a boundary between axes that the operand does not have, in symbols.
 
     A boundary is the product of the lengths of the first axes: where one axis of the result ends, one of the operand
     has to end, too, or has to be split evenly. Without symbols, the lengths of this run are compared.
@@ -152,7 +152,7 @@ def _inside(boundary: Formula, inner: list[Formula]) -> int:
 
 
 def _message(op: Op, crossing: Crossing) -> str:
-    """Say what the view does, and count in this run what its first rows are made of."""
+    """Describe what the view does, and which numbers its first rows consist of in this run."""
     before, after = op.inputs[0], op.outputs[0]
     text = (
         f"The view reads {_shape(before)} as {_shape(after)}, in the order in which the numbers lie in memory."
@@ -162,7 +162,7 @@ def _message(op: Op, crossing: Crossing) -> str:
 
 
 def _measurement_text(before: TensorRecord, count: int) -> str:
-    """Return from how many places of an axis one stretch of `count` numbers of the result comes in this run."""
+    """Describe from how many positions of an axis one stretch of `count` numbers of the result comes in this run."""
     if not 0 < prod(before.shape) <= MOST_CELLS or not count:
         return ""
     places = np.unravel_index(np.arange(prod(before.shape)), before.shape)
@@ -183,7 +183,7 @@ def _shape(tensor: TensorRecord) -> str:
 
 
 def _fix(op: Op, shapes: tuple[tuple, tuple]) -> str:
-    """Return the exchange of two axes with which no boundary is crossed."""
+    """Return the transpose of two axes with which no boundary is crossed."""
     before, after = shapes
     for first, second in sorted(combinations(range(len(before)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
         if cross(_exchange_axes(before, first, second), after) is None:
@@ -226,7 +226,7 @@ def _maker(run: RunView, op: Op) -> Op | None:
 
 
 def _exchanges(op: Op) -> bool:
-    """Return whether a view exchanges the last two lengths."""
+    """Return whether a view swaps the last two lengths."""
     before, after = op.inputs[0].shape, op.outputs[0].shape
     return base(op.op) in VIEWS and len(before) == len(after) > 1 and before[-2:] == after[-1:-3:-1]
 

@@ -1,4 +1,4 @@
-"""Samples of a batch that depend on each other, or on their place in it: proven by second runs."""
+"""Samples of a batch that depend on each other, or on their position in it: proven by second runs."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class BatchPair(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far a sample's output is off, as a share of the largest value, and the first op whose result is, None where
-    the two runs have other ops."""
+    """Deviation of a sample's output, as a share of the largest value, and the first op whose result deviates, None
+    where the two runs have different ops."""
 
     share: float
     op: Op | None
 
 
 def find_mixed(run: RunView) -> Iterator[Finding]:
-    """Yield the place from which on one sample's numbers move when only the other samples change."""
+    """Yield the op from which on one sample's numbers change when only the other samples change."""
     pair = _two_batches(run)
     if pair is None:
         return
@@ -72,7 +72,7 @@ def find_mixed(run: RunView) -> Iterator[Finding]:
 
 
 def find_unequal(run: RunView) -> Iterator[Finding]:
-    """Yield the place from which on a sample's numbers depend on its place in the batch."""
+    """Yield the op from which on a sample's numbers depend on its position in the batch."""
     if run.draws or run.trains:
         return
     pair = _two_batches(run, reverse=True)
@@ -98,7 +98,7 @@ def _first_place(op: Op | None) -> str:
 
 
 def _fix(run: RunView, op: Op | None) -> str:
-    """Return the repair that fits the first op whose result moves, and the ops that made its operands."""
+    """Return the repair that fits the first op whose result changes, and the ops that computed its operands."""
     makers = [run.trace.ops[t.maker] for t in op.inputs if isinstance(t.maker, int)] if op else []
     names = {base(near.op) for near in (*makers, *([op] if op else []))}
     if any("batch_norm" in name for name in names):
@@ -181,8 +181,8 @@ def _batch_axis(tensor: TensorRecord) -> int | None:
 
 
 def _compare(run: RunView, pair: BatchPair) -> Difference | None:
-    """Return how far the outputs of two runs are from what the other predicts; None if they are not, or their batch is
-    not known."""
+    """Return how far the outputs of two runs deviate from the prediction; None if they do not, or their batch is not
+    known."""
     assert run.graph is not None
     ops, share = run.trace.ops, 0.0
     for one, other, ref in zip(_outputs(pair.first), _outputs(pair.second), run.graph.outputs, strict=False):

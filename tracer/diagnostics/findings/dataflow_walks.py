@@ -17,8 +17,8 @@ MAX_CALLS = 16
 
 
 class AxisSum(NamedTuple):
-    """Call that sums over an axis of what came from a value, and the axis that it sums over: the one that was
-    followed, or another one of the same tensor. `between` are the calls on the way."""
+    """Call that sums over an axis of data derived from a value, and the axis that it sums over: the one that was
+    followed, or another one of the same tensor. `between` are the calls on the path."""
 
     call: int
     operand: Ref
@@ -34,8 +34,8 @@ class AxisWalk:
         self.graph, self._maps = graph, IndexMapCache()
 
     def sums(self, key: str, axis: int) -> Iterator[AxisSum]:
-        """Yield the sums that an axis of a value goes into, each with what is summed there: a product with other data,
-        or element-wise weights and a sum."""
+        """Yield the sums that an axis of a value goes into, each with its summands: a product with other data, or
+        element-wise weights and a sum."""
         waiting: list[tuple[str, int, tuple[int, ...], bool]] = [(key, axis, (), False)]
         visited: set[str] = set()
         while waiting:
@@ -78,7 +78,7 @@ class AxisWalk:
         return rank - 1 if position == 0 else max(rank - 2, 0)
 
     def _follow(self, index: int, key: str, axis: int) -> tuple[str, int, bool] | None:
-        """Return the value that a call makes of this one, where the axis lies in it, and whether it was multiplied by
+        """Return the result of a call on this value, the position of the axis in it, and whether it was multiplied by
         other data; None where the axis is lost."""
         graph, call = self.graph, self.graph.calls[index]
         if not call.outputs:

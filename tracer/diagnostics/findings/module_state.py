@@ -1,4 +1,4 @@
-"""Findings on what a module holds: dropout that is still on, and parameters that nothing depends on."""
+"""Findings on a module's state: dropout that is still on, and parameters that nothing depends on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ DROPOUTS = frozenset(("dropout", "feature_dropout", "alpha_dropout", "feature_al
 
 
 def find_dropout(run: RunView) -> Iterator[Finding]:
-    """Yield dropout that is active although the module is in evaluation mode, and moves its output from run to run."""
+    """Yield dropout that is active although the module is in evaluation mode, and changes its output from run to
+    run."""
     if run.graph is None or run.trains or run.replay is None:
         return
     active = []

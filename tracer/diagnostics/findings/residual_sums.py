@@ -1,4 +1,4 @@
-"""Residual sums that add another stream than the one that was read."""
+"""Residual sums that add another stream than the one that the branch read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FARTHEST = 120
 
 
 class Residual(NamedTuple):
-    """A sum of a stream and what a branch computed from it: the call, the key of the stream that is added, that of the
-    stream that the branch reads, and whether each is the result of a norm."""
+    """A sum of a stream and the result of a branch that read it: the call, the key of the stream that is added, that of
+    the stream that the branch reads, and whether each is the result of a norm."""
 
     call: int
     skip: str
@@ -31,8 +31,8 @@ class Residual(NamedTuple):
 
 
 def find_skips(run: RunView) -> Iterator[Finding]:
-    """Yield residual sums that leave a residual sum out, and those that add the result of a norm where others of the
-    same model add the stream itself.
+    """Yield residual sums that skip a residual sum, and those that add the result of a norm where others of the same
+    model add the stream itself.
 
     Source: He et al. 2016, equation 1; Xiong et al. 2020, figure 1.
     """

@@ -17,10 +17,8 @@ DOCUMENT = "docs/findings.md"
 
 
 class Rule(NamedTuple):
-    """A rule: its name, the function that applies it to a run, and the address of the page of the app that explains
-    what it is about, "" for none. One that `runs_again` needs the model, and values of a run besides those of the
-    trace.
-    """
+    """A rule: its name, the function that applies it to a run, and the address of the page of the app that explains its
+    subject, "" for none. One that `runs_again` needs the model, and values of a run besides those of the trace."""
 
     kind: str
     apply: Callable[[RunView], Iterable[Finding]]
@@ -29,5 +27,5 @@ class Rule(NamedTuple):
 
     @property
     def document(self) -> str:
-        """Section about it: `docs/findings.md#axes-mixed`."""
+        """Section about the rule: `docs/findings.md#axes-mixed`."""
         return f"{DOCUMENT}#{self.kind.replace(' ', '-')}"

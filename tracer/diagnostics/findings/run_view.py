@@ -25,8 +25,8 @@ KEPT_BYTES = 2**30
 
 
 class RunView:
-    """A trace with what follows from it. `replay` has the module that ran, None where that is no longer there.
-    `problems` are sentences on second runs that failed."""
+    """A trace with what follows from it. `replay` has the module that ran, None where that no longer exists. `problems`
+    are sentences on second runs that failed."""
 
     def __init__(self, trace: Trace):
         self.trace = trace
@@ -69,7 +69,7 @@ class RunView:
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor]:
-        """Tensors that forward was given, by name."""
+        """Tensors that forward received, by name."""
         return {} if self.replay is None else inputs_of(self.replay.module, self.replay.args, self.replay.kwargs)
 
     @cached_property
@@ -127,11 +127,12 @@ class RunView:
         return users
 
     def intent(self, finding: Finding) -> str:
-        """Return why a finding is on purpose, from the hints of the model; "" if none is on it."""
+        """Return the reason why a finding is on purpose, from the hints of the model; "" if there is none."""
         return self.intent_at(finding.kind, finding.step, self.trace.ops[finding.ops[0]].module if finding.ops else "")
 
     def intent_at(self, kind: str, step: str, module: str) -> str:
-        """Return why findings of a kind are on purpose at a step, or in the module or parameter of a path."""
+        """Return the reason why findings of a kind are on purpose at a step, or in the module or parameter of a
+        path."""
         hints = () if self.replay is None else self.replay.hints
         fitting = (hint.intent for hint in hints if hint.finding == kind and hint.fits(step, "", module))
         return next(filter(None, fitting), "")

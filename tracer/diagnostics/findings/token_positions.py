@@ -1,4 +1,4 @@
-"""Positions of tokens: rows of a table that two tokens share, and a class token that is read at another place."""
+"""Positions of tokens: rows of a table that two tokens share, and a class token that is read at another position."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ MIN_TOKENS = 3
 
 
 def find_shared(run: RunView) -> Iterator[Finding]:
-    """Yield tables of positions from which several tokens read the same row, since positions were clamped or start
-    again."""
+    """Yield position tables from which several tokens read the same row, since positions were clamped or restart."""
     graph = run.graph
     if graph is None:
         return
@@ -76,7 +75,8 @@ def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
 
 
 def find_class_token(run: RunView) -> Iterator[Finding]:
-    """Yield answers that are read from a single token other than the learned one that was put into the sequence."""
+    """Yield answers that are read from a single token other than the learned one that was inserted into the
+    sequence."""
     graph = run.graph
     if graph is None:
         return
@@ -107,8 +107,8 @@ def find_class_token(run: RunView) -> Iterator[Finding]:
 
 
 def _learned_tokens(graph: Graph, index: int) -> tuple[int, set[int], int] | None:
-    """Return the axis, the places and the length of a sequence that a call puts together from single learned tokens and
-    those of the input; None for any other call."""
+    """Return the axis, the positions and the length of a sequence that a call concatenates from single learned tokens
+    and those of the input; None for any other call."""
     call = graph.calls[index]
     if base(call.name) not in ("cat", "concat", "concatenate") or not graph.is_live(index):
         return None
@@ -140,7 +140,7 @@ def _descendants(graph: Graph, key: str) -> set[str]:
 
 
 def _single_read(graph: Graph, number: int, axis: int, length: int, after: set[str]) -> int | None:
-    """Return the place from which a call takes one token out of a sequence; None for any other call."""
+    """Return the position from which a call takes one token out of a sequence; None for any other call."""
     call: Call = graph.calls[number]
     name, source = base(call.name), call.arguments.get("self")
     if not isinstance(source, Ref) or source.key not in after or len(source.shape) != 3:

@@ -33,7 +33,7 @@ MIN_LABELS = 4
 
 
 def find_strangers(run: RunView) -> Iterator[Finding]:
-    """Yield losses in which logits of one sample are compared with a label of another, since their axes lie in another
+    """Yield losses in which logits of one sample are compared with a label of another, since their axes are in another
     order."""
     graph = run.graph
     if graph is None:
@@ -90,7 +90,7 @@ def find_shifts(run: RunView) -> Iterator[Finding]:
 
 
 def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
-    """Return by how many places labels are ahead of the positions that they are compared with, how many of them fit, of
+    """Return by how many positions labels are ahead of the logits that they are compared with, how many of them fit, of
     how many, and the name of the ids; None where no shift fits alone."""
     graph = run.graph
     assert graph is not None
@@ -121,13 +121,13 @@ def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
 
 
 def _ids(graph: Graph) -> set[str]:
-    """Return the keys of the inputs that tables of embeddings are read with."""
+    """Return the keys of the inputs that index tables of embeddings."""
     return {graph.root(call.arguments["indices"].key) for call in graph.calls if base(call.name) == "embedding"}
 
 
 def _places(graph: Graph, logits: Ref) -> np.ndarray | None:
-    """Return the sample and the position of each row of logits, `[rows, 2]`; None where these are not the numbers of a
-    tensor `[B, T, V]` laid out anew."""
+    """Return the sample and the position of each row of logits, `[rows, 2]`; None where these are not a reshaped tensor
+    `[B, T, V]`."""
     key, chain = logits.key, []
     while True:
         shape = graph.shape(key)
@@ -152,8 +152,8 @@ def _places(graph: Graph, logits: Ref) -> np.ndarray | None:
 
 
 def _label_places(graph: Graph, target: Ref) -> np.ndarray | None:
-    """Return the sample and the position of each label, `[rows, 2]`; None where labels are no input `[B, T]` laid out
-    anew."""
+    """Return the sample and the position of each label, `[rows, 2]`; None where labels are not a reshaped input `[B,
+    T]`."""
     root = graph.root(target.key)
     shape = graph.shape(root)
     if not root.startswith("input ") or len(shape) != 2 or not prod(shape):
@@ -165,7 +165,7 @@ def _label_places(graph: Graph, target: Ref) -> np.ndarray | None:
 
 
 def find_raw_likelihoods(run: RunView) -> Iterator[Finding]:
-    """Yield losses that take log-probabilities, and are given numbers whose exponentials do not add up to 1."""
+    """Yield losses that expect log-probabilities, but receive numbers whose exponentials do not add up to 1."""
     graph = run.graph
     if graph is None:
         return
@@ -190,7 +190,7 @@ def find_raw_likelihoods(run: RunView) -> Iterator[Finding]:
 
 
 def find_probabilities(run: RunView) -> Iterator[Finding]:
-    """Yield losses that take logits and are given probabilities, so that a softmax is taken twice."""
+    """Yield losses that expect logits, but receive probabilities, so that a softmax is taken twice."""
     graph = run.graph
     if graph is None:
         return

@@ -1,4 +1,4 @@
-"""Tensors side by side, stacked, padded, turned and cut to triangles."""
+"""Tensors concatenated, stacked, padded, flipped and cut to triangles."""
 
 from __future__ import annotations
 

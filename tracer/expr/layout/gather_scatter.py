@@ -1,4 +1,4 @@
-r"""Choosing cells by their places, and writing into them: `{\mathbf{X}}_{[:,\,\mathbf{t},\,:]}`, counted from 0."""
+r"""Gathering cells by their indices, and writing into them: `{\mathbf{X}}_{[:,\,\mathbf{t},\,:]}`, counted from 0."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FULL_SLICE = (None, None, None)
 
 
 def pattern(entries, printer) -> str:
-    r"""Places along each axis: `:,\,0,\,a:b`; axes in front that are taken whole are `\ldots` where there are several,
-    or where a single entry would be read as a row."""
+    r"""Return the indices along each axis as LaTeX: `:,\,0,\,a:b`; axes in front that are taken whole are `\ldots`
+    where there are several, or where a single entry would be read as a row."""
     texts = []
     for entry in entries:
         if not isinstance(entry, tuple):
@@ -136,7 +136,7 @@ class Index(Copies, _Indexing):
         return copied.contributions(self, size, cell, x, *places)
 
     def _dependencies(self, size, cells, x, *places) -> tuple[IndexSet, ...]:
-        """All of it where a mask chooses: the cells say nothing of where they were."""
+        """Return all cells where a mask chooses: the result's cells do not determine where they were."""
         entries = self.get("entries")
         if "m" in entries:
             return super()._dependencies(size, cells, x, *places)

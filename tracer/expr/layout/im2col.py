@@ -43,8 +43,8 @@ class _Columns(_FunctionCall):
         ]
 
     def taps(self, sizes):
-        """For each number of a window: its place in it, and which rows and columns of a picture of these sizes, with
-        what is around it, the windows have there."""
+        """Return, for each number of a window, its position in it, and which rows and columns of a picture of these
+        sizes, with its padding, the windows have there."""
         counts = self.counts(sizes)
         for tap in product(*map(range, self.get("window"))):
             starts = zip(tap, counts, self.get("stride"), self.get("dilation"), strict=True)

@@ -1,4 +1,5 @@
-"""Between the sequence and the picture: parts of the sequence, tokens as a grid, cells as pixels, windows of a grid."""
+"""Layouts between the sequence and the picture: parts of the sequence, tokens as a grid, cells as pixels, windows of a
+grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing tokens by their numbers, and putting them back among mask tokens (He et al. 2022, section 3)."""
+"""Gathering tokens by their indices, and scattering them back among mask tokens (He et al. 2022, section 3)."""
 
 from __future__ import annotations
 

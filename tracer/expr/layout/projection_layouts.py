@@ -1,4 +1,5 @@
-"""Layouts of the libraries: kernels as matrices, parts of packed products, and sequences that come before batches."""
+"""Layouts of the libraries: kernels as matrices, parts of packed products, and sequences with the batch as second
+axis."""
 
 from __future__ import annotations
 

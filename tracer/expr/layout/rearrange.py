@@ -82,5 +82,5 @@ def _group(names, axis) -> str:
 
 
 def _plain(value):
-    """Tuples of tuples, from lists or from what sympy holds."""
+    """Return tuples of tuples, from lists or from sympy's containers."""
     return tuple(map(_plain, value)) if isinstance(value, (tuple, list, sympy.Tuple)) else value

@@ -69,7 +69,7 @@ class Interpolate(Linear, _FunctionCall):
         return torch.where(away <= 1, near, far)
 
     def along(self, size, shape) -> list[torch.Tensor]:
-        """For each of the last axes how much its cells count in each that is made."""
+        """Return, for each of the last axes, the weights of its cells in each cell of the result."""
         sizes = [length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")]
         ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
         return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]

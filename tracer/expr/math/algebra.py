@@ -10,7 +10,8 @@ from tracer.expr.provenance_rules import ElementwiseProduct, Indexing, Layout, L
 
 
 def beside(factors, printer) -> str:
-    """Factors side by side: `a ⊙ b` in brackets, and what has square ones, which behind a name would be its rows."""
+    """Return factors side by side: `a ⊙ b` in brackets, and those with square brackets, which behind a name would be
+    its rows."""
     texts = []
     for factor in factors:
         text = factor.factor_latex(printer)

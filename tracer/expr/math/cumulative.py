@@ -16,7 +16,7 @@ from tracer.expr.provenance_rules import Linear, OfAll, SoftmaxShares
 
 
 class _AlongAxis(OfAll, _FunctionCall):
-    """Along one axis, which stays as it is; nothing is said of the last axis."""
+    """Base of functions along one axis, which keeps its length; the last axis is not named."""
 
     fields: tuple[str, ...] = ("axes", "labels")
 

@@ -13,8 +13,8 @@ from tracer.expr.provenance_rules import Elementwise
 
 
 class _UnaryFunction(Elementwise, _FunctionCall):
-    """A function cell by cell, `compute(*operands, *settings)`. The operands stand in brackets behind the word, or the
-    only one where the word has its `%s`."""
+    """A function cell by cell, `compute(*operands, *settings)`. The operands stand in brackets behind the word, or a
+    single one in place of the word's `%s`."""
 
     compute: Callable
 
@@ -29,7 +29,7 @@ class _UnaryFunction(Elementwise, _FunctionCall):
 
 
 class _Named(_UnaryFunction):
-    r"""One whose word stands in front of its operand without brackets, `\cos x`."""
+    r"""A function whose word stands in front of its operand without brackets, `\cos x`."""
 
     def _latex(self, printer) -> str:
         return f"{self.word} {tight(self.operands[0], printer)}"

@@ -17,14 +17,14 @@ from tracer.expr.provenance_rules import ArgSelect, Linear, OfAll
 
 
 def along(labels, axes, printer) -> list[str]:
-    r"""Axes by their sizes, `H` and `W`; where that would not tell one from another, `\text{axis }1`, from 0."""
+    r"""Return axes by their sizes, `H` and `W`; where that would be ambiguous, `\text{axis }1`, from 0."""
     if labels:
         return [setting_latex(label, printer) for label in labels]
     return [rf"\text{{axis }}{axis}" for axis in axes]
 
 
 class _Reduction(OfAll, _FunctionCall):
-    """Some axes become one number: they go, or stay as axes of size 1, which is printed as `D → 1`."""
+    """Base of reductions over some axes: these vanish, or stay as axes of size 1, which is printed as `D → 1`."""
 
     fields: tuple[str, ...] = ("axes", "labels", "keep")
     compute: Callable
@@ -58,7 +58,7 @@ class _Reduction(OfAll, _FunctionCall):
 
 
 class _LinearReduction(Linear, _Reduction):
-    """One in which each number has a share."""
+    """Base of reductions in which each number has a share."""
 
 
 Mean = function("Mean", r"\operatorname{mean}", lambda x: x.sum(-1) / x.shape[-1], "The mean.", _LinearReduction)

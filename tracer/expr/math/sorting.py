@@ -1,4 +1,4 @@
-"""Numbers in order: sorted, the largest of each row, and where they stood."""
+"""Sorted numbers, the largest of each row, and their original indices."""
 
 from __future__ import annotations
 

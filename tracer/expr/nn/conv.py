@@ -13,7 +13,8 @@ from tracer.expr.node import Shape, ShapeError
 
 
 class _Convolution(_WithFields):
-    """`…(x, w, b)`: x is `[B, C, …]`, or without B; b, if it is there, has one number for each output channel."""
+    """Base of convolutions, `…(x, w, b)`: x is `[B, C, …]`, or without B; b, if present, has one number for each output
+    channel."""
 
     needs_parens = True
     channel_broadcast = True
@@ -41,7 +42,7 @@ class _Convolution(_WithFields):
         return x if x.dim() == w.dim() else x[None]
 
     def spatial(self, outputs, sizes, kernel) -> list[tuple[list[int], list[int]]]:
-        """Along each axis of the picture: the places that are read, and the taps that read them."""
+        """Return, along each axis of the picture, the indices that are read, and the taps that read them."""
         raise NotImplementedError
 
     def channels(self, size, outputs, inputs, w) -> tuple:

@@ -1,4 +1,4 @@
-"""Two encoders' outputs made comparable: read at one token, brought to unit length, scaled (Radford et al. 2021)."""
+"""Two encoders' outputs made comparable: read at one token, normalised to unit length, scaled (Radford et al. 2021)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ TOKEN = "expert token"
 
 
 class _Mixture(Node):
-    """A sum over experts, each what `body` makes of a token, times a gate; the gates are operand number 1."""
+    """A sum over experts: the result of `body` for a token, times a gate; the gates are operand number 1."""
 
     needs_parens = True
 
@@ -42,7 +42,7 @@ class _Mixture(Node):
         return term.index[-1]
 
     def contributions(self, size, cell, x, gates, *rest) -> list[Term]:
-        """Each gate has what its expert makes of the token as its factor."""
+        """Return the contribution of each gate, with the result of its expert for the token as its factor."""
         terms, weights = [], self._weights(rest)
         for term in super().contributions(size, cell, x, gates, *rest):
             if term.operand == 1:

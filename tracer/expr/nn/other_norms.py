@@ -27,7 +27,7 @@ from tracer.expr.provenance_rules import Standardisation
 
 
 def _affine(text: str, names: str | None, operands, printer) -> str:
-    r"""`… \odot \gamma + \beta`, with those that are given: "weight bias", "weight", "bias" or nothing."""
+    r"""Return `… \odot \gamma + \beta` with the factors that exist: "weight bias", "weight", "bias" or nothing."""
     operands = list(operands)
     if "weight" in (names or ""):
         text = rf"{text} \odot {operands.pop(0).factor_latex(printer)}"
@@ -141,7 +141,7 @@ class _Statistics(Standardisation, _Normalisation):
         return self.around(_affine(text, self.get("affine"), self.operands[1:], printer))
 
     def normalise(self, x) -> torch.Tensor:
-        """Over the last axis."""
+        """Normalise over the last axis."""
         centred = x - x.mean(-1, keepdim=True)
         return centred / ((centred * centred).mean(-1, keepdim=True) + self.get("eps")).sqrt()
 

@@ -14,7 +14,8 @@ from tracer.expr.provenance_rules import ArgSelect, Linear, OfAll
 
 
 class _Pooling(OfAll, _FunctionCall):
-    """Windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one number for each axis.
+    """Base of pooling over windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one
+    number for each axis.
 
     `up`: a last window that begins in the picture counts, though it ends outside.
     """

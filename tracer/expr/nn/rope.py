@@ -1,4 +1,4 @@
-"""Rotary positions and grouped heads, as Llama-style decoders have them."""
+"""Rotary positions and grouped heads, as in Llama-style decoders."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PRODUCTS = 2 * 10**10
 
 
 def layers(trace: Trace, part: str | None = None) -> list[int]:
-    """Return the layers of a tower that can lie over the photo.
+    """Return the layers of a tower that can be laid over the photo.
 
     These are self-attention of tokens over its patches, all of one size, none lost.
     """
@@ -50,14 +50,14 @@ def layers(trace: Trace, part: str | None = None) -> list[int]:
 
 
 def blocks(trace: Trace, part: str | None = None) -> list[int]:
-    """Return the layers of a tower to choose from: those over the photo if any, else all that are not lost."""
+    """Return the layers of a tower to choose from: those over the photo if any, else all whose attention was kept."""
     records = _records(trace, part)
     layer_numbers = layers(trace, part) or [layer for layer, record in enumerate(records) if not record.problem]
     return [layer for layer in layer_numbers if _fits(trace, records[layer])]
 
 
 def too_large(trace: Trace, part: str | None = None) -> bool:
-    """Return whether a tower has attention that is not lost, but none that fits on a page."""
+    """Return whether a tower has attention that was kept, but none that fits on a page."""
     return not blocks(trace, part) and any(not record.problem for record in _records(trace, part))
 
 

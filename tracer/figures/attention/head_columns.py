@@ -86,7 +86,7 @@ def matrices(trace: Trace, record: AttentionRecord) -> list[ProjectionMatrix]:
 
 
 def _equal_bands(step: Step, columns: int) -> tuple[HeadBand, ...]:
-    """Return the bands of a matrix whose columns go to the heads of its step one after the other."""
+    """Return the bands of a matrix whose columns go to the heads of its step in order."""
     heads = step.shape[-3] if len(step.shape) == 4 else 1
     each = columns // max(1, heads)
     return tuple(HeadBand(head * each, each, head) for head in range(heads)) if heads * each == columns else ()

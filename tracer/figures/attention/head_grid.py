@@ -1,4 +1,4 @@
-"""All heads at a glance: blocks × heads as one table of cells, coloured by what is measured of each head."""
+"""All heads at a glance: blocks × heads as one table of cells, coloured by a measure of each head."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def grid(
 
 
 def ends(measure: Measure) -> tuple[float, float]:
-    """Return the ends of the colour scale: 0 or the least value and the largest; as far down as up where it is
+    """Return the ends of the colour scale: 0 or the least value and the largest; symmetric around 0 where it is
     signed."""
     known = measure.values[np.isfinite(measure.values)]
     if measure.signed:

@@ -49,7 +49,7 @@ def light(greys: np.ndarray, crop: Sequence[float], shares: np.ndarray) -> np.nd
 
 
 def _means(grey: np.ndarray, x: np.ndarray, y: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Return the mean of each patch `[rows, columns]`; `x` and `y` are the places of the pixels, in patches."""
+    """Return the mean of each patch `[rows, columns]`; `x` and `y` are the positions of the pixels, in patches."""
     across, down = (x >= 0) & (x < columns), (y >= 0) & (y < rows)
     patches = (np.floor(y[down]).astype(int)[:, None] * columns + np.floor(x[across]).astype(int)).ravel()
     counts = np.bincount(patches, minlength=rows * columns)
@@ -58,7 +58,7 @@ def _means(grey: np.ndarray, x: np.ndarray, y: np.ndarray, rows: int, columns: i
 
 
 def _patch_by_patch(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the value of the patch of each pixel; beyond them, of the nearest patch."""
+    """Return the value of the patch of each pixel; outside the patches, of the nearest one."""
     row, column = (
         np.clip(np.floor(at).astype(int), 0, count - 1) for at, count in zip((y, x), values.shape, strict=True)
     )

@@ -30,7 +30,7 @@ def names(
     numbered: bool = False,
 ) -> list[str]:
     """Return a name for each of `tokens` positions: its word if it is one, else its segment and its number in it. All
-    count from 1, as everything that is read on screen.
+    count from 1, as everywhere on screen.
 
     Patches with positions in their segment are named by these. A word's name begins with the number of its token;
     `numbered` adds that number to all others.
@@ -119,7 +119,7 @@ def pack(
 
 
 def fits(trace: Trace, layer: int = 0, part: str | None = None) -> bool:
-    """Return whether one message takes all rows of all heads."""
+    """Return whether all rows of all heads fit in one message."""
     record = layers(trace, part)[layer]
     return 4 * record.queries * record.keys * record.heads <= MAX_BYTES
 
@@ -133,7 +133,7 @@ def _span(segment: Segment) -> tuple[str, str]:
 
 
 def _describe_rows(rows) -> str:
-    """Return a sentence on the keys that the rows of one head keep to, as measured (`masks.Rows`)."""
+    """Describe the keys to which the rows of one head are confined, as measured (`masks.Rows`)."""
     sentence = f"Over all rows of this head, the sum of a row differs from 1 by at most {scientific(rows.off)}"
     if rows.closed is None:
         return f"{sentence}."
@@ -141,7 +141,7 @@ def _describe_rows(rows) -> str:
 
 
 def _mask(numbers, rows_of_head) -> dict[str, str]:
-    """Return the mask in words: its number for open and for closed keys (`masks.Numbers`), and a title.
+    """Describe the mask in words: its number for open and for closed keys (`masks.Numbers`), and a title.
 
     The title says whether the softmax made the weights of a finite mask exactly 0, as measured over all rows.
     """

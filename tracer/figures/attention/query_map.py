@@ -1,4 +1,4 @@
-"""Attention of one query over the photo, at any length: one row of the weights, and no other."""
+"""Attention of one query over the photo, at any length: one row of the weights alone."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MARGIN = {"l": 60, "r": 10, "t": 10, "b": 50}
 
 
 def distribution(values: np.ndarray, names: Sequence[str], axis: str) -> go.Figure:
-    """Draw the numbers of a head, `[photos]`: a bar for each of a few photos, else how many photos have which.
+    """Draw the numbers of a head, `[photos]`: a bar for each of a few photos, else a histogram.
 
     `axis` names the numbers; NaN are left out.
     """
@@ -86,7 +86,7 @@ def over_depth(
 
 
 def draw_hiding_test(means: Mapping[str, float], spreads: Mapping[str, float], axis: str) -> go.Figure:
-    """Draw what hiding patches does on average, a bar for each way to choose them, with its spread as a line."""
+    """Draw the mean effect of hiding patches, a bar for each way to choose them, with its spread as a line."""
     bars = {
         "type": "bar", "x": list(means), "y": list(means.values()),
         "marker": {"color": [stage_colour("attention"), OTHER_COLOR, OTHER_COLOR][: len(means)]},

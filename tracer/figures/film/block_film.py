@@ -1,5 +1,5 @@
-"""A block of a film, opened: a film of its own whose beats are the block's steps, each with its operands and its result
-as pictures to scale.
+"""A block of a film, expanded: a film of its own whose beats are the block's steps, each with its operands and its
+result as pictures to scale.
 
 The message has the form of `tracer.figures.film.message`. Its header lists `pictures` besides: what is drawn of each
 tensor, one byte for each cell. A picture that several steps read is packed once.
@@ -124,8 +124,8 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
 
 
 def _scenes(trace: Trace, ids: Sequence[str]) -> Iterator[tuple[Step, list[_Drawn | None]]]:
-    """Yield each step of a block with what is drawn of it: the two factors and the result of a matrix product, else its
-    operands and its result. A tensor that is not at hand is None."""
+    """Yield each step of a block with its drawn tensors: the two factors and the result of a matrix product, else its
+    operands and its result. A tensor that is not available is None."""
     steps = {step.id: step for step in trace.steps}
     producers = sources(trace)
     for id in ids:
@@ -134,7 +134,7 @@ def _scenes(trace: Trace, ids: Sequence[str]) -> Iterator[tuple[Step, list[_Draw
 
 
 def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str, Step]) -> list[_Drawn | None] | None:
-    """Return the two factors and the result of a step's product, None where they are not all at hand."""
+    """Return the two factors and the result of a step's product, None where they are not all available."""
     if step.product is None:
         return None
     near = [steps[id] for id in producers.get(step.id, ()) if id in steps]
@@ -156,8 +156,8 @@ def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str,
 
 
 def _beyond_product(left: np.ndarray, right: np.ndarray, result: np.ndarray) -> str:
-    """Return how numbers differ from the sums of products: by a factor, or by an addend that each column has; "" where
-    they do not. It is read from the numbers of the first matrix."""
+    """Describe how numbers differ from the sums of products: by a factor, or by an addend that each column has; ""
+    where they do not. It is read from the numbers of the first matrix."""
     rows = max(2, MOST_PRODUCTS // right[0].size)
     product = left[0, :rows].astype(np.float64) @ right[0].astype(np.float64)
     traced = result[0, :rows].astype(np.float64)
@@ -177,7 +177,7 @@ def _beyond_product(left: np.ndarray, right: np.ndarray, result: np.ndarray) -> 
 
 
 def _is_product(step: Step, drawn: Sequence[_Drawn | None]) -> bool:
-    """Return whether what is drawn of a step are the factors of its product and the result."""
+    """Return whether the drawn tensors of a step are the factors of its product and the result."""
     if step.product is None or any(PART.search(factor.symbol) for factor in step.product[:2]):
         return False
     shapes = [each.matrices.shape[1:] for each in drawn if each is not None]
@@ -187,8 +187,7 @@ def _is_product(step: Step, drawn: Sequence[_Drawn | None]) -> bool:
 def _as_operand(
     trace: Trace, id: str, operand: Operand, steps: Mapping[str, Step], transposed: bool = False
 ) -> _Drawn | None:
-    """Return a tensor as the matrices that a product reads, `[heads, rows, columns]`; None where its shape is
-    another."""
+    """Return a tensor as the matrices that a product reads, `[heads, rows, columns]`; None for any other shape."""
     tensor = _first(trace, id, steps)
     if tensor is None:
         return None
@@ -215,7 +214,7 @@ def _operands(trace: Trace, step: Step, producers: Producers, steps: Mapping[str
 
 
 def _whole(trace: Trace, step: Step, steps: Mapping[str, Step]) -> _Drawn | None:
-    """Return a step's tensor as it is, its leading axes one after the other."""
+    """Return a step's tensor unchanged, its leading axes flattened."""
     tensor = _first(trace, step.id, steps)
     if tensor is None:
         return None
@@ -234,7 +233,7 @@ def _without_block(symbol: str, block: int) -> str:
 
 
 def _first(trace: Trace, id: str, steps: Mapping[str, Step]) -> np.ndarray | None:
-    """Return the tensor of the first input of a batch; None where it is not at hand, or too large to be drawn."""
+    """Return the tensor of the first input of a batch; None where it is not available, or too large to be drawn."""
     tensor = tensor_of(trace, id)
     if tensor is None or 0 in tensor.shape or prod(tensor.shape) > VALUES:
         return None
@@ -246,7 +245,7 @@ def _first(trace: Trace, id: str, steps: Mapping[str, Step]) -> np.ndarray | Non
 
 
 def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
-    """Return the bytes of pictures of at most so many rows and columns."""
+    """Return the size in bytes of pictures of at most so many rows and columns."""
     return sum(
         min(len(drawn.matrices), HEADS)
         * min(drawn.matrices.shape[1], cells[0])
@@ -256,7 +255,7 @@ def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
 
 
 def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNumbers, kind: str) -> dict[str, Any]:
-    """Return where the cells of a picture lie, `[heads, rows, columns]`, and how they are read: a byte from 0 to 254 is
+    """Return where the cells of a picture lie, `[heads, rows, columns]`, and how to read them: a byte from 0 to 254 is
     a share of the way from `low` to `high` of its head."""
     matrices = drawn.matrices[:HEADS]
     reduced, box = reduce(matrices, *cells)
@@ -297,7 +296,7 @@ def _step_beat(step: Step, block: int, drawn: Sequence[_Drawn | None]) -> dict[s
 
 
 def _sentence(step: Step, drawn: Sequence[_Drawn | None]) -> str:
-    """Return what the numbers of this run say of a step."""
+    """Return a sentence on the numbers of a step in this run."""
     result = drawn[-1]
     if result is None:
         return "This run did not keep the tensor of this step."

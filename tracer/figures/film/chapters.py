@@ -1,4 +1,4 @@
-"""Steps of a run in chapters: each step in one of them, in the order in which the run tells its story.
+"""Steps of a run in chapters: each step in one of them, in the order in which the film shows them.
 
 A chapter has a kind, which follows from stages, layers and shapes: "patches", "tokens", "sequence" (tokens joined into
 a longer sequence), "position", "norm" (of what enters the blocks), "visible" (some tokens left out), "block", "cross"
@@ -69,7 +69,7 @@ def chapters(trace: Trace) -> list[Chapter]:
 
 
 def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
-    """Return the steps of the main way, and before which of them the others belong.
+    """Return the steps of the main path, and the step of it before which each of the others comes.
 
     Those are masks, tables of angles and the like: at most two axes, and made of nothing on the main way. A mask may
     have an axis for the batch and one for the heads besides.
@@ -107,7 +107,7 @@ def _first_op(step: Step) -> int:
 
 
 def _kinds(steps: Sequence[Step]) -> Iterator[tuple[str, int | None, Step]]:
-    """Yield (kind, layer, step) of the main way."""
+    """Yield (kind, layer, step) of the main path."""
     inside = [step.layer is not None for step in steps]
     first = next((place for place, block in enumerate(inside) if block), len(steps))
     last = len(steps) - 1 - next((place for place, block in enumerate(reversed(inside)) if block), len(steps))
@@ -162,7 +162,7 @@ def _stage_after_norms(steps: Sequence[Step], place: int) -> str:
 
 
 def _with_attention(trace: Trace, chapter: Chapter) -> Chapter:
-    """Return a chapter with the attentions that its steps are made of."""
+    """Return a chapter with the attentions that its steps belong to."""
     ops = {index for step in chapter.steps for index in step.ops}
     fused = {step.inside for step in chapter.steps}
     inside = tuple(record for record in trace.attentions if record.op in ops or record.op in fused)
@@ -185,7 +185,7 @@ def _uncovered_chapters(trace: Trace) -> Iterator[Chapter]:
 
 
 def _number_repeats(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
-    """Yield the chapters with their towers, the blocks of each counted."""
+    """Yield the chapters with their towers and the block numbers within each."""
     towers, counts = _towers(sequence), dict[str, int]()
     for place, chapter in enumerate(sequence):
         entry = chapter.kind not in ("block", "read", "project", "answer")
@@ -202,7 +202,7 @@ def _number_repeats(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
 
 
 def _towers(sequence: Sequence[Chapter]) -> dict[int, str]:
-    """Return the tower of each block, by its place: that of its attention; another one where layers begin anew."""
+    """Return the tower of each block, by its position: that of its attention; a new one where layer numbers restart."""
     towers: dict[int, str] = {}
     tower, last = "", None
     for place, chapter in enumerate(sequence):
@@ -237,7 +237,7 @@ def _passes(chapter: Chapter) -> list[Chapter]:
 
 
 def _split(chapter: Chapter) -> list[Chapter]:
-    """Return a block in two where it attends to its own tokens first, and then to those of another tower."""
+    """Split a block in two where it attends to its own tokens first, and then to those of another tower."""
     own, other = (*chapter.records, None, None)[:2]
     if own is None or other is None or own.queries != own.keys or other.keys == other.queries:
         return [chapter]
@@ -269,5 +269,5 @@ def between(chapter: Chapter) -> Step | None:
 
 
 def _is_stream(step: Step, chapter: Chapter) -> bool:
-    """Return whether a step has the shape of what the block gives, and is no product of its own."""
+    """Return whether a step has the shape of the block's output, and is no product of its own."""
     return step.shape == chapter.steps[-1].shape and r"'" in step.symbol

@@ -11,7 +11,7 @@ class HalfNumbers:
         self.count = 0
 
     def add(self, values: np.ndarray) -> int:
-        """Add numbers and return where they begin."""
+        """Add numbers and return the position of the first."""
         start = self.count
         largest = np.finfo(np.float16).max
         self.parts.append(np.clip(np.asarray(values, np.float32), -largest, largest).astype("<f2").ravel())
@@ -19,7 +19,7 @@ class HalfNumbers:
         return start
 
     def add_bytes(self, cells: np.ndarray) -> int:
-        """Add cells of one byte each, two in the place of a number, and return where they begin."""
+        """Add cells of one byte each, two per number, and return the position of the first."""
         start = self.count
         raw = np.ascontiguousarray(cells, np.uint8).tobytes()
         self.parts.append(np.frombuffer(raw + b"\0" * (len(raw) % 2), "<u2"))

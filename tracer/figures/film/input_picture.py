@@ -1,4 +1,4 @@
-"""Input of a run that is no photo and no text, for drawing: a wave, or a matrix in colours."""
+"""Input of a run other than a photo or a text, for drawing: a wave, or a matrix in colours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def name_of(tensors: Mapping[str, TensorRecord]) -> str | None:
 
 
 def values(trace: Trace, name: str) -> np.ndarray | None:
-    """Return the numbers of an input for the first item of the batch; None where they are not at hand, or too many."""
+    """Return the numbers of an input for the first item of the batch; None where they are not available, or too
+    many."""
     tensor = tensor_of(trace, name)
     if tensor is None or not 0 < prod(tensor.shape[1:]) <= VALUES:
         return None
@@ -44,7 +45,7 @@ def values(trace: Trace, name: str) -> np.ndarray | None:
 
 
 def caption(array: np.ndarray | None, shape: tuple[int, ...]) -> Caption:
-    """Return the caption of an input of a shape: how many numbers go in, and between which they lie."""
+    """Return the caption of an input of a shape: how many numbers go in, and their range."""
     count = f"{shape[1]:,} numbers go in, one after the other" if len(shape) == 2 else ""
     count = count or f"A matrix of {shape[1]:,} × {shape[2]:,} numbers goes in"
     if array is None:

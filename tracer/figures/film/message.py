@@ -1,4 +1,4 @@
-"""Film as one message for the browser: what each beat says, and the numbers that the stage draws.
+"""Film as one message for the browser: the texts of each beat, and the numbers that the stage draws.
 
 Bytes: the length of the header (four bytes, little end first), the header as JSON, and numbers in half precision, which
 keeps three digits. All places in the header count numbers from there.
@@ -43,7 +43,7 @@ CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#c
 
 
 def pack(board: Storyboard, room: int = ROOM) -> bytes:
-    """Return the message; `room` is for how many bytes of attention."""
+    """Return the message; `room` is the number of bytes for attention."""
     trace, numbers = board.trace, HalfNumbers()
     snapshots, looks = [], []
     beats = []
@@ -191,7 +191,7 @@ def proof(step: Step | None, also: Step | None = None) -> str:
 
 
 def _proofs(trace: Trace) -> str:
-    """Return how many of all equations are proven, where no proof is still to come."""
+    """Return how many of all equations are proven, where no proof is pending."""
     if not trace.steps or any(step.pending for step in trace.steps):
         return ""
     count = sum(step.verdict == "proven" for step in trace.steps)
@@ -236,7 +236,7 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
 
 
 def _photo(trace: Trace) -> dict[str, Any] | None:
-    """Return the whole photo with the box of what the model gets, in its pixels, and the grey sketch of that box."""
+    """Return the whole photo with the box of the model's crop, in its pixels, and the grey sketch of that box."""
     picture = trace.picture
     if picture is None or picture.value not in trace.values:
         return None
@@ -263,7 +263,7 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
 
 
 def _answer(trace: Trace) -> dict[str, Any] | None:
-    """Return what the model answered, for drawing: bars, tokens or a picture; None where it has none of these."""
+    """Return the model's answer for drawing: bars, tokens or a picture; None where it has none of these."""
     try:
         return _drawable_result(trace.result)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file

@@ -86,7 +86,7 @@ def caption(scene: Scene, shown: Step | None) -> Caption:
 
 
 def photo(trace: Trace, shape: Sequence[int]) -> Caption:
-    """Return the caption of the photo: its crop, and how many numbers of it go in."""
+    """Return the caption of the photo: its crop, and how many of its numbers go in."""
     channels, height, width = shape[-3:]
     picture = trace.picture
     facts = {"numbers": channels * height * width, "width": width, "height": height}
@@ -103,7 +103,7 @@ def photo(trace: Trace, shape: Sequence[int]) -> Caption:
 
 
 def words(trace: Trace, shape: Sequence[int], vocabulary: int | None) -> Caption:
-    """Return the caption of the text: its tokens, and how many there could be."""
+    """Return the caption of the text: its tokens, and the size of the vocabulary."""
     unit = str(trace.result.get("unit", "token"))
     different = len(set(trace.words))
     known = f" The model knows {vocabulary:,} of them." if vocabulary else ""
@@ -227,7 +227,8 @@ def _block(scene: Scene, shown: Step) -> Caption | None:
 
 
 def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
-    """Return where the focus looks, as the end of a title and as a sentence; empty where attention can't be had."""
+    """Describe what the focus attends to, as the end of a title and as a sentence; empty where attention is not
+    available."""
     if scene.weights is None or scene.focus not in scene.slots:
         return "", ""
     row = scene.weights[scene.slots.index(scene.focus)]
@@ -264,7 +265,7 @@ def _short(name: str) -> str:
 
 
 def _changes(scene: Scene, facts: dict[str, float]) -> str:
-    """Return how far attention and MLP moved all tokens, or how far the block moved the focus, as a sentence."""
+    """Describe how far attention and MLP changed all tokens, or how far the block changed the focus, in a sentence."""
     if scene.after is not None and scene.after.attention is not None and not np.isnan(scene.after.attention).all():
         return _parts(scene.after.attention, scene.after.mlp, facts)
     change = scene.after.change if scene.after is not None else None
@@ -403,7 +404,7 @@ def _result(result: Mapping[str, Any]) -> Caption | None:
 
 
 def _modules(scene: Scene, shown: Step | None) -> Caption:
-    """Return the caption of steps that no chapter is known for: how many they are, and what comes out."""
+    """Return the caption of steps for which no chapter is known: their number and their result."""
     chapter = scene.chapter
     paths = list(dict.fromkeys(op.module for op in _ops(scene.trace, chapter) if op.module))
     name = shorten(paths[0] if len(paths) == 1 else f"{paths[0]} … {paths[-1]}", 40) if paths else scene.trace.model

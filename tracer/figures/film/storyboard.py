@@ -38,7 +38,7 @@ CELLS = 1 << 24
 
 @dataclass(frozen=True)
 class Beat:
-    """One beat: what it says, which equation stands below, and what the stage shows.
+    """One beat: its texts, the equation below, and what the stage shows.
 
     `kind` is that of the chapter, or "photo", "text" or "input". `stream` is the index of the stream that it is about,
     `record` the attention whose threads run, `snapshot` the state of the stream when it ends; `focus` is the lane that
@@ -152,8 +152,8 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
 
 
 def _drawn_steps(sequence: Sequence[Chapter]) -> set[str]:
-    """Return the steps whose tensors a film reads: what each chapter and a block's attention leave, and all from which
-    the answer is read."""
+    """Return the steps whose tensors a film reads: the results of each chapter and of a block's attention, and all from
+    which the answer is read."""
     whole = ("read", "project", "answer")
     middle = {step.id for chapter in sequence if (step := between(chapter)) is not None}
     return middle | {step.id for chapter in sequence for step in chapter.steps[0 if chapter.kind in whole else -1 :]}
@@ -167,7 +167,8 @@ def _keys(record: AttentionRecord, all_streams: Sequence[Stream], part: str) -> 
 
 
 def drawable(trace: Trace, record: AttentionRecord, stream: Stream | None, part: str) -> bool:
-    """Return whether an attention is one of each token to each: its weights are there, and its queries are its keys."""
+    """Return whether an attention is self-attention that can be drawn: its weights are available, and its queries are
+    its keys."""
     return (
         stream is not None
         and not record.problem
@@ -204,7 +205,7 @@ def _counts(sequence: Sequence[Chapter]) -> dict[str, int]:
 
 
 def _shown_step(chapter: Chapter) -> Step | None:
-    """Return the step whose equation a beat shows: the attention weights of a block, else its last line of note."""
+    """Return the step whose equation a beat shows: the attention weights of a block, else its last notable line."""
     steps = chapter.steps
     if chapter.kind in ("block", "cross"):
         weights = next((step for step in steps if step.symbol.startswith(r"\mathbf{A}")), None)
@@ -226,7 +227,7 @@ def _scores(chapter: Chapter, weights: Step | None) -> Step | None:
 
 
 def _input_tensors(trace: Trace) -> tuple[dict[str, TensorRecord], dict[str, str]]:
-    """Return the tensors that the model was given, and their symbols, by names such as "input image"."""
+    """Return the input tensors of the model, and their symbols, by names such as "input image"."""
     letters = {name.of: name.symbol for step in trace.steps for name in step.names if name.of.startswith("input ")}
     tensors = {
         str(record.maker): record
@@ -238,7 +239,7 @@ def _input_tensors(trace: Trace) -> tuple[dict[str, TensorRecord], dict[str, str
 
 
 def _other_input(trace: Trace) -> list[Beat]:
-    """Return the beat of an input that is no photo and no text, such as a sound; none without such an input."""
+    """Return the beat of an input other than a photo or a text, such as a sound; none without such an input."""
     tensors, letters = _input_tensors(trace)
     name = input_picture.name_of(tensors)
     if name is None:
@@ -249,7 +250,7 @@ def _other_input(trace: Trace) -> list[Beat]:
 
 
 def _inputs(trace: Trace) -> list[Beat]:
-    """Return the beats of the photo and of the text, by the tensors that the model was given."""
+    """Return the beats of the photo and of the text, by the model's input tensors."""
     tensors, letters = _input_tensors(trace)
     beats: list[Beat] = []
     image = next((name for name, record in tensors.items() if len(record.shape) == 4 and trace.picture), None)
@@ -291,7 +292,7 @@ def _of_patches(chapter: Chapter) -> bool:
 
 
 def _focus(trace: Trace, stream: Stream, part: str) -> int:
-    """Return the lane that is looked at: the one that is read, else that of the most telling patch, else the first.
+    """Return the lane in focus: the one that is read, else that of the most informative patch, else the first.
 
     A lane that the tower has no token in gives way to the nearest that it has.
     """

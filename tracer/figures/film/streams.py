@@ -26,7 +26,7 @@ WORD = 24
 
 @dataclass(frozen=True)
 class Lane:
-    """One lane: its name in a sentence, its short name, and the patch that it is, counted from 0, or None."""
+    """One lane: its name in a sentence, its short name, and its patch, counted from 0, or None."""
 
     name: str
     mark: str
@@ -71,14 +71,14 @@ class Snapshot:
         return np.linalg.norm(self.vectors, axis=-1)
 
     def likeness(self, lane: int) -> np.ndarray:
-        """Return the cosine of each lane's vector with that of one lane."""
+        """Return the cosine similarity of each lane's vector with that of one lane."""
         lengths = self.lengths
         with np.errstate(invalid="ignore", divide="ignore"):
             return self.vectors @ self.vectors[lane] / (lengths * lengths[lane])
 
 
 def tensor(trace: Trace, step: Step) -> np.ndarray | None:
-    """Return a step's tensor for the first input of the batch, or None if it is not at hand."""
+    """Return a step's tensor for the first input of the batch, or None if it is not available."""
     value = tensor_of(trace, step.id)
     if value is None or not value.dim() or value.is_complex():
         return None
@@ -106,7 +106,7 @@ def streams(trace: Trace, sequence: Sequence[Chapter]) -> list[Stream]:
 
 
 def _count(sequence: Sequence[Chapter], tower: str) -> int:
-    """Return how many tokens each block of a tower leaves; 0 where these are not as many, or as long, in all."""
+    """Return how many tokens each block of a tower returns; 0 where number or width differ among blocks."""
     blocks = [chapter.steps[-1] for chapter in sequence if chapter.part == tower and chapter.kind in ("block", "cross")]
     shapes = {(_tokens(step), step.shape[-1]) if len(step.shape) == 3 else (0, 0) for step in blocks}
     return shapes.pop()[0] if len(shapes) == 1 else 0
@@ -154,7 +154,7 @@ def stream_of(all_streams: Sequence[Stream], part: str) -> int | None:
 def snapshot(
     trace: Trace, chapter: Chapter, all_streams: Sequence[Stream], before: Snapshot | None, width: int
 ) -> Snapshot | None:
-    """Return the stream after a chapter; None where the chapter leaves none, or its tensors were not kept.
+    """Return the stream after a chapter; None where the chapter does not end in one, or its tensors were not kept.
 
     `width` is the length of the vectors in the stream, `before` the snapshot before.
     """
@@ -211,7 +211,7 @@ def _tokens(step: Step) -> int:
 
 
 def find_read(trace: Trace, sequence: Sequence[Chapter], all_streams: Sequence[Stream]) -> None:
-    """Find the lane that is read in each stream: its token's vector, or its row of the answer, is what goes on.
+    """Find the lane that is read in each stream: the one whose vector, or row of the answer, is used further.
 
     The mean of all tokens counts as read from all of them.
     """
@@ -232,7 +232,7 @@ def find_read(trace: Trace, sequence: Sequence[Chapter], all_streams: Sequence[S
 
 
 def _find_vector(trace: Trace, stream: Stream, slots: Sequence[int], before: Step, step: Step) -> None:
-    """Note in the stream of which tokens a vector is: one of the vectors before it, or their mean."""
+    """Find the stream and the tokens that a vector comes from: one of the vectors before it, or their mean."""
     rows, array = tensor(trace, before), tensor(trace, step)
     if rows is None or array is None or rows.shape[1:] != array.shape:
         return
@@ -246,8 +246,7 @@ def _find_vector(trace: Trace, stream: Stream, slots: Sequence[int], before: Ste
 
 
 def _pooled_count(stream: Stream, slots: Sequence[int], rows: np.ndarray, mean: np.ndarray) -> int:
-    """Return of how many rows a vector is the mean: of all, or of those of the patches alone; 0 where it is of
-    neither."""
+    """Return the number of rows whose mean a vector is: all, or those of the patches alone; 0 for neither."""
     patches = [token for token, slot in enumerate(slots) if stream.lanes[slot].patch is not None]
     choices = (rows, rows[patches]) if patches else (rows,)
     return next((len(chosen) for chosen in choices if np.allclose(chosen.mean(0), mean, atol=1e-5)), 0)

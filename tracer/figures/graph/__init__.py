@@ -1,1 +1,1 @@
-"""Pictures of how data flows between the steps of a run."""
+"""Pictures of the data flow between the steps of a run."""

@@ -120,7 +120,7 @@ class Lane:
 
     @property
     def first(self) -> Step:
-        """First step of the lane, after those that meet in it."""
+        """First step of the lane, after the lanes that join in it."""
         return self.steps[0]
 
     @property
@@ -130,7 +130,7 @@ class Lane:
 
 
 def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[list[Lane], dict[str, list[Lane]]]:
-    """Return the lanes of a run, and for each step the lanes that only come in there, from the side.
+    """Return the lanes of a run, and for each step the lanes that only join there, from the side.
 
     From the side come constants, lanes whose inputs the main lane uses too, and lanes that join inside a block. More
     than one lane remains if the run has several outputs without a user.
@@ -181,7 +181,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
 
 
 def stretches(steps: Sequence[Step]) -> list[list[Step]]:
-    """Return steps split into runs outside blocks and stacks of blocks; a stack ends if its layers start anew."""
+    """Split steps into runs outside blocks and stacks of blocks; a stack ends where layer numbers restart."""
     out: list[list[Step]] = []
     for step in steps:
         last = out[-1][-1] if out else None

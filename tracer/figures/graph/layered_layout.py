@@ -61,7 +61,7 @@ def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, 
 
 
 def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[set[str], set[tuple[str, str]]]:
-    """Return the nodes and edges that are carried past a branch.
+    """Return the nodes and edges that pass a branch on the main path.
 
     These nodes hang on edges around a longer path, one such edge below the next.
     """
@@ -93,7 +93,7 @@ def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[
 
 
 def _lanes(nodes, edges, ranks, spine, carried) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Return the lane of each node, and of each edge that passes ranks on its way."""
+    """Return the lane of each node, and of each edge that crosses ranks."""
     before: dict[str, list[str]] = {node: [] for node in nodes}
     for tail, head in edges:
         before[head].append(tail)
@@ -148,7 +148,7 @@ def _apart(wanted: list, left: float) -> list[tuple]:
 
 
 def _tracks(wires: Sequence[Wire]) -> tuple[Wire, ...]:
-    """Return the lines with those of different boxes separated if they run across between the same two ranks."""
+    """Return the lines with those of different boxes separated where they cross between the same two ranks."""
     across: dict[float, dict[str, tuple[float, float]]] = {}
     for wire in wires:
         for (x, y), (corner, below) in pairwise(wire.points):

@@ -111,7 +111,7 @@ class _Drawing:
         return '<div class="lanes">' + "".join(f'<div class="lane">{lane}</div>' for lane in parts) + "</div>"
 
     def _lane(self, lane: Lane, end: bool = False) -> str:
-        """Return a lane as HTML, from the lanes that meet in it to its last step."""
+        """Return a lane as HTML, from the lanes that join in it to its last step."""
         out = self._beside([self._lane(part) for part in lane.parts]) if lane.parts else ""
         out += "".join(self._lane(lane_id) for lane_id in lane.apart)
         stretch_list, way = list(self._cut(lane.steps)), ""
@@ -216,7 +216,7 @@ class _Drawing:
         return _boxes_html([(step.id, 0, rank, _step(step, self.names)) for rank, step in enumerate(steps)], 1, [])
 
     def _beside_of(self, step: Step) -> list[Step]:
-        """Return the steps that come in from the side of a step."""
+        """Return the steps that join a step from the side."""
         return [step_id for lane in self.sides.get(step.id, ()) for step_id in lane.steps]
 
     def _onward(self, step: Step, repeats: bool, names: dict[str, str]) -> str:

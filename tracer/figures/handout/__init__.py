@@ -59,7 +59,7 @@ math { font-size: 112%; math-style: normal; } .step p { font-size: 0.9em; }
 
 
 def render(trace: Trace) -> str:
-    """Return the handout, as HTML that ends with a newline."""
+    """Return the handout as HTML that ends with a newline."""
     title = f"A run of {trace.model}"
     parts = (
         f"<h1>{text(title)}</h1>",

@@ -1,4 +1,4 @@
-"""Point clouds that can be rotated: the groups of neighbours, and the codes of these."""
+"""Point clouds that can be rotated: the groups of neighbours, and their codes."""
 
 from __future__ import annotations
 

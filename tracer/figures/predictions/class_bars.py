@@ -90,7 +90,7 @@ def arrow(before: float | None, after: float) -> str:
 
 def points(before: float, after: float) -> float:
     """Return the change of a probability in percentage points: the difference of both as `percent` prints them, so that
-    it adds up on screen."""
+    the displayed numbers add up."""
     first, second = (_printed_percent(share) for share in (before, after))
     return 100 * (after - before) if first is None or second is None else round(second - first, 2)
 
@@ -114,7 +114,7 @@ def _tick(share: float) -> str:
 
 
 def answer(result: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[float]] | None:
-    """Return (classes, probabilities) of a run's result, or None if it has none, such as after a model of text."""
+    """Return (classes, probabilities) of a run's result, or None if it has none, such as that of a text model."""
     names, shares = result.get("classes"), result.get("probabilities")
     if isinstance(names, Sequence) and isinstance(shares, Sequence) and names and len(names) == len(shares):
         return names, shares

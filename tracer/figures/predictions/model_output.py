@@ -115,7 +115,7 @@ def _axes(cell: str, high: int, wide: int) -> tuple[dict, dict]:
 
 
 def visible(pixels: np.ndarray, patches: Sequence[int], rows: int, columns: int) -> np.ndarray:
-    """Return pixels `[H, W]` of the patches with these numbers, in raster order; all others are NaN."""
+    """Return pixels `[H, W]` of the patches at these indices, in raster order; all others are NaN."""
     shown = np.isin(np.arange(rows * columns), patches).reshape(rows, columns)
     high, wide = pixels.shape[0] // rows, pixels.shape[1] // columns
     return np.where(shown.repeat(high, axis=0).repeat(wide, axis=1), pixels, np.nan)

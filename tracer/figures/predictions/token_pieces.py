@@ -59,7 +59,7 @@ def of_bytes(raw: bytes) -> str:
 
 
 def of_run(trace: Trace) -> list[TokenPiece]:
-    """Return the tokens of a run's text, with the ids that the model got; none if it lacks either."""
+    """Return the tokens of a run's text, with the model's ids; none if it lacks either."""
     named = dict.fromkeys(name.of for step in trace.steps for name in step.names if name.of.startswith("input "))
     for ids in (trace.values[key] for key in named if key in trace.values):
         rows = np.asarray(ids).reshape(-1, ids.shape[-1]) if ids.ndim else np.empty((0, 0))

@@ -87,7 +87,7 @@ def arguments(call: CallRecord) -> str:
 
 
 def flops(ops: Sequence[Op]) -> int | list:
-    """Return the FLOPs of ops together; if some are not counted, a number to sort by and the text that is shown."""
+    """Return the FLOPs of several ops; if some are not counted, a number to sort by and the text to display."""
     sum_of = sum(op.flops or 0 for op in ops)
     if all(op.flops is not None for op in ops):
         return sum_of

@@ -30,7 +30,7 @@ def table(
     chosen: str = "",
     note_of: Callable[[str], str] | None = None,
 ) -> dict:
-    """Return all that the browser needs: the columns, their kinds, and the rows of a level.
+    """Return everything that the browser needs: the columns, their kinds, and the rows of a level.
 
     `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
     modules that are unfolded at first. `note_of` returns the number of a step in the note that the model is of.
@@ -177,7 +177,7 @@ def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
 
 
 def _proof(step: Step) -> list:
-    """Return a number to sort by and the text that is shown."""
+    """Return a number to sort by and the text to display."""
     if step.verdict in ("recomputed", "pending", "recorded"):
         return ["", step.verdict]
     number, error_text = error(step.error)
@@ -187,7 +187,7 @@ def _proof(step: Step) -> list:
 
 
 def error(value: float | None) -> list:
-    """Return a number to sort by and the text that is shown, for an error that may not have been measured."""
+    """Return a number to sort by and the text to display, for an error that may not have been measured."""
     return ["", "–"] if value is None else [value, scientific(value)]
 
 

@@ -38,8 +38,7 @@ SAVED_RUN_NOTE = (
 
 
 def read_place(text: str) -> tuple[str, tuple[tuple[int, int], ...]] | None:
-    """Return the id and the first and last index along each axis of a cell as an address names it; None for another
-    text."""
+    """Parse the id and the first and last index along each axis of a cell in an address; None for any other text."""
     if (match := PLACE.fullmatch(text)) is None:
         return None
     spans = [span.partition("-")[::2] for span in match[2].split(".")] if match[2] else []
@@ -47,7 +46,7 @@ def read_place(text: str) -> tuple[str, tuple[tuple[int, int], ...]] | None:
 
 
 def pack(trace: Trace, place: str) -> dict[str, Any]:
-    """Return all that is shown of one cell, or `{"problem": …}` in one sentence."""
+    """Return everything to display of one cell, or `{"problem": …}` with one sentence."""
     if (read := read_place(place)) is None:
         return {"problem": f"{quote(place)} is not a cell, expected a name, a colon and its index."}
     id, spans = read
@@ -62,7 +61,7 @@ def pack(trace: Trace, place: str) -> dict[str, Any]:
 
 
 def value(trace: Trace, place: str) -> str:
-    """Return the number of a cell with all its digits, or the mean of a box; empty where it is not at hand."""
+    """Return the number of a cell with all its digits, or the mean of a box; empty where it is not available."""
     if (read := read_place(place)) is None:
         return ""
     id, spans = read
@@ -95,7 +94,7 @@ def _inside(spans: Sequence[tuple[int, int]], shape: Sequence[int]) -> bool:
 
 
 def tensor_of(trace: Trace, id: str) -> Any:
-    """Return the tensor of a step, an input or a parameter, None where it is not at hand."""
+    """Return the tensor of a step, an input or a parameter, None where it is not available."""
     if id in trace.values:
         return trace.values[id]
     step = next((step for step in trace.steps if step.id == id), None)
@@ -109,8 +108,8 @@ def tensor_of(trace: Trace, id: str) -> Any:
 
 
 def with_tensors(trace: Trace, ids: Collection[str]) -> Trace:
-    """Return a run that has the tensors of these steps. Those that it did not keep are recomputed together, where one
-    after another would each begin anew."""
+    """Return a run that has the tensors of these steps. Those that it did not keep are recomputed together, in one
+    run."""
     lacking = {step.id for step in trace.steps if step.id in ids and trace.value(step) is None}
     if trace.later is None or not lacking:
         return trace
@@ -154,7 +153,7 @@ def _cell(trace: Trace, cell: Cell) -> dict[str, Any]:
 
 
 def _exact(cell: Cell) -> str:
-    """Return what the terms come to in float64, beside the number that ran."""
+    """Return the sum of the terms in float64, beside the number of the run."""
     if cell.computed is None or isinstance(cell.computed, complex) or isinstance(cell.value, complex):
         return ""
     if not isfinite(cell.computed):
@@ -193,8 +192,8 @@ def _plain(id: str) -> str:
 
 
 def _printed_index(trace: Trace, id: str, index: Sequence[int]) -> Sequence[int]:
-    """Return an index as equations have it: they print the weight of a linear layer `[in, out]`, and PyTorch keeps it
-    the other way round."""
+    """Return an index in the layout of equations: they print the weight of a linear layer `[in, out]`, and PyTorch
+    stores its transpose."""
     return (*index[:-2], index[-1], index[-2]) if len(index) > 1 and _is_transposed(trace, id) else index
 
 
@@ -204,12 +203,12 @@ def _is_transposed(trace: Trace, id: str) -> bool:
 
 
 def _place(index: Sequence[int]) -> str:
-    """Return an index as it is read on screen: from 1."""
+    """Return an index as displayed: counted from 1."""
     return f"[{', '.join(str(at + 1) for at in index)}]" if index else ""
 
 
 def where(trace: Trace, id: str, index: Sequence[int]) -> str:
-    """Return the place of a cell in words: its head, its tokens, its features; a batch of one is left out."""
+    """Describe the index of a cell in words: its head, its tokens, its features; a batch of one is left out."""
     step = next((step for step in trace.steps if step.id == id), None)
     if step is None:
         return _where_outside(trace, id, index)
@@ -223,7 +222,7 @@ def where(trace: Trace, id: str, index: Sequence[int]) -> str:
 
 
 def _role(step: Step, axis: int, unknown: str) -> str:
-    """Return what one place along an axis is, such as a head, a token, a key."""
+    """Return the role of one index along an axis, such as a head, a token, a key."""
     names = step.symbolic
     square = len(names) > 1 and step.stage == "attention" and names[-1] == names[-2]
     if square and axis >= len(names) - 2:
@@ -252,7 +251,7 @@ def _token(trace: Trace, id: str, role: str, at: int, size: int) -> str:
 
 
 def _end(trace: Trace, cell: Cell) -> str:
-    """Return what a number is that no line of the run computed."""
+    """Describe a number that no line of the run computed."""
     if cell.note:
         return ""
     kind = cell.id.partition(" ")[0]
@@ -271,8 +270,8 @@ def _end(trace: Trace, cell: Cell) -> str:
 
 
 def _rows(trace: Trace, steps: Mapping[str, Step], cell: Cell):
-    """Return the terms as rows, the largest contribution first; what the others add up to; and the numbers that are
-    read and not counted."""
+    """Return the terms as rows, the largest contribution first; the sum of the rest; and the numbers that are read and
+    not counted."""
     counted: list[tuple[str, Number]] = []
     uncounted: dict[str, list[Number]] = {}
     for key, numbers in cell.terms.items():
@@ -346,7 +345,8 @@ def short(number: float | complex) -> str:
 
 
 def _operands(trace: Trace, steps: Mapping[str, Step], cell: Cell) -> list[dict[str, Any]]:
-    """Return a small picture of each tensor that the cell was computed from, with the numbers that it read lit."""
+    """Return a small picture of each tensor that the cell was computed from, with the numbers that it read
+    highlighted."""
     places = {key: [number.index for number in numbers] for key, numbers in cell.terms.items()}
     if not places:
         places = {cell.id: [cell.index]}

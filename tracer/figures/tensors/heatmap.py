@@ -122,12 +122,12 @@ def weight(shape: Sequence[int]) -> int:
 
 
 def _together(count: int, full: Sequence[int]) -> bool:
-    """Return whether so many matrices are packed at once."""
+    """Return whether that many matrices are packed at once."""
     return count <= MATRICES and 2 * count * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) <= ALL_BYTES
 
 
 def pack_cells(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tuple[dict[str, Any], bytes]:
-    """Return `facts` with `bits` and `power`, and the cells as bytes, as `pack` has them."""
+    """Return `facts` with `bits` and `power`, and the cells as bytes, as `pack` returns them."""
     known = np.abs(cells[np.isfinite(cells)])
     most = float(known.max()) if known.size else 0.0
     if cells.size <= MAX_EXACT_CELLS or (exact and most > 2048):

@@ -134,7 +134,7 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
 
 
 def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str] = ()) -> str:
-    """Return a clear rectangle over each patch, to point at: the same patch in two drawings has the same number."""
+    """Return a clear rectangle over each patch, to point at: the same patch has the same number in two drawings."""
     if len(boxes) > MAX_POINTER_PATCHES:
         return ""
     titles = titles or [f"patch {number + 1}" for number in range(len(boxes))]

@@ -1,1 +1,1 @@
-"""Inputs that are drawn and not recorded: scenes, surfaces, videos, point clouds, time series."""
+"""Inputs that are drawn instead of recorded: scenes, surfaces, videos, point clouds, time series."""

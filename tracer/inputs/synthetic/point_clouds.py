@@ -66,8 +66,8 @@ def farthest(points: np.ndarray, count: int, start: int = 0) -> np.ndarray:
 
 
 def shortfall(points: np.ndarray, chosen: np.ndarray) -> float:
-    """Return how far a choice falls short of farthest point sampling, with all distances computed anew: the most by
-    which another point is farther from the earlier choices than the chosen one. 0 where each is the farthest."""
+    """Return how far a choice falls short of farthest point sampling, with all distances recomputed: the most by which
+    another point is farther from the earlier choices than the chosen one. 0 where each is the farthest."""
     apart = np.linalg.norm(points[:, None].astype(float) - points[chosen][None].astype(float), axis=2)  # [N, G]
     nearest = np.minimum.accumulate(apart, axis=1)[:, :-1]  # to the nearest of the first g, for each g
     taken = nearest[chosen[1:], np.arange(len(chosen) - 1)]

@@ -75,7 +75,7 @@ class Scene:
 
     @property
     def mentions(self) -> tuple[tuple[str, int | None], ...]:
-        """Return the caption word by word, each with the number of the object it is about, or None."""
+        """Return the caption word by word, each with the index of the object that it describes, or None."""
         mentions: list[tuple[str, int | None]] = []
         for number, thing in enumerate(self.things):
             if number:
@@ -116,8 +116,8 @@ class Scene:
 
 @dataclass(frozen=True)
 class Scenes:
-    """Many scenes as arrays: `count` `[B]`; `shape`, `colour`, `size` (numbers of the words), `x`, `y`, `radius`
-    `[B, 3]`; `tint` `[B, 3, 3]`; `background` `[B, 3]`. Objects from `count` on are not there."""
+    """Many scenes as arrays: `count` `[B]`; `shape`, `colour`, `size` (indices of the words), `x`, `y`, `radius` `[B,
+    3]`; `tint` `[B, 3, 3]`; `background` `[B, 3]`. Objects from `count` on do not exist."""
 
     count: np.ndarray
     shape: np.ndarray
@@ -133,7 +133,7 @@ class Scenes:
         return len(self.count)
 
     def __getitem__(self, index):
-        """Return one scene by its number; a slice gives fewer scenes."""
+        """Return one scene by its index; a slice returns fewer scenes."""
         if isinstance(index, slice):
             return Scenes(*(getattr(self, part.name)[index] for part in fields(self)))
         things = tuple(
@@ -229,8 +229,8 @@ def draw(
 
 
 def _places(random, radius: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return centres `[B, 3]` of shapes that don't touch, and whose columns are one or clearly two; drawn until they
-    fit."""
+    """Return centres `[B, 3]` of shapes that don't touch, in columns that are clearly equal or clearly different; drawn
+    until they fit."""
     x, y = np.zeros_like(radius), np.zeros_like(radius)
     waiting = np.arange(len(count))
     tries = 16

@@ -164,5 +164,5 @@ def patch_mask(mask: np.ndarray, side: int, share: float = 0.1) -> np.ndarray:
 
 
 def sample() -> Image.Image:
-    """Return the surface that is shown first: drawn, with a scratch."""
+    """Return the surface that models show first: drawn, with a scratch."""
     return Image.fromarray(damage(surface("weave", 5), 3, "scratch")[0])

@@ -1,4 +1,4 @@
-"""Gradient of a parameter as an equation of what went into its call and of the gradient at what came out.
+"""Gradient of a parameter as an equation of its call's operands and of the gradient at the call's output.
 
 For Y = XW + b they are Xᵀ ∂L/∂Y, summed over the texts, and the sum of the rows of ∂L/∂Y; for a table, each row's sum
 of the gradients of the tokens that read it; for the factor of a norm, the sum of the normalised input times ∂L/∂Y. A
@@ -194,8 +194,8 @@ def equation(
 
 
 class _Letters:
-    """One use of a parameter, and the letters of its line in the textbook. LookupError where the line does not read as
-    the call, so that its letters would stand for other tensors."""
+    """One use of a parameter, and the letters of its line in the textbook. Raise LookupError where the line differs
+    from the call, so that its letters would stand for other tensors."""
 
     def __init__(self, use: ParameterUse, step: Step, path: str):
         self.use, self.step = use, step
@@ -256,8 +256,8 @@ class _Letters:
         raise LookupError(f"no call before it has the operand of the norm in the line {self.step.id}")
 
     def _of_lookup(self, gradient: Node, shape: tuple[str, ...]) -> Node:
-        """Return the term of a table that is read at numbers; where these are the same for each text, as positions are,
-        the rows of all texts are added first."""
+        """Return the term of a table that is indexed by numbers; where these are the same for each text, as positions
+        are, the rows of all texts are added first."""
         numbers = self.step.latex.rpartition(r"\left[")[2].removesuffix(r"\right]")
         lookup = Lookup(self._parameter(), Tensor(numbers, (), ""))
         if self.summed:

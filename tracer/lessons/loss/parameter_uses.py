@@ -1,4 +1,4 @@
-"""Where a forward pass uses each parameter: the call, its operand, and its result in the graph of autograd."""
+"""Uses of each parameter in a forward pass: the call, its operand, and its result in the graph of autograd."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ class ParameterUses(TorchFunctionMode):
                 self.of[path].append(ParameterUse(func.__name__, argument, arguments["input"], *kept, bias, eps))
 
     def _path(self, value) -> str:
-        """Return the path of a parameter, or of that of which a tensor has the first rows; "" for any other."""
+        """Return the path of a parameter, or of that whose first rows a tensor is; "" for any other."""
         return self.paths.get(id(value)) or self._slices.get(id(value), ("", None))[0]
 
     def _keep(self, result: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return the lists of a result's layouts and sums, which grow as the forward pass goes on."""
+        """Return the lists of a result's layouts and sums, which grow during the forward pass."""
         self._results[id(result)], self._sums[id(result)] = kept = [result], []
         return kept
 

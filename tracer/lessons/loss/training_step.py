@@ -84,7 +84,7 @@ class TrainingStep(NamedTuple):
         return next(descent for descent in self.descents if descent.rate == rate)
 
     def agrees(self, descent: Descent) -> bool:
-        """Return whether the loss changed as the slope predicts, up to `AGREES`."""
+        """Return whether the loss changed as the slope predicts, within `AGREES`."""
         predicted = descent.rate * self.squared_norm
         return abs(descent.after - descent.prediction) <= AGREES * predicted
 
@@ -207,7 +207,7 @@ class _Book:
         )
 
     def of_logits(self, logits: torch.Tensor, tokens: torch.Tensor, gradient: torch.Tensor) -> GradientLine:
-        """Return the gradient at the logits: where the way back begins."""
+        """Return the gradient at the logits, where the backward pass begins."""
         letter = self.logits or r"\mathbf{Z}"
         node = equations.LogitsGradient(Tensor(letter, (), "logits"), Tensor(r"\mathbf{t}", (), "tokens"))
         values = _Values(logits=logits, tokens=tokens)
@@ -217,12 +217,12 @@ class _Book:
         return GradientLine((), letter, text, ("B", "T", "V"), tuple(gradient.shape), norm, error, margin)
 
     def _prove(self, text: str, node: Node, values: _Values, traced: torch.Tensor) -> tuple[float, float]:
-        """Return the error and the margin of an equation: of its execution, or of its printed text, which is read again
-        without what printed it, where these are larger."""
+        """Return the error and the margin of an equation: of its execution, or of its printed text, parsed by an
+        independent reader, where these are larger."""
         return prove(node, values, self.sizes, traced, self._read(text, node, values, traced))
 
     def _read(self, text: str, node: Node, values: _Values, traced: torch.Tensor) -> torch.Tensor:
-        """Return the value of a printed equation, not a number for a text that can't be read."""
+        """Return the value of a printed equation, NaN for a text that can't be parsed."""
         letters = {tensor.name: tensor.key for tensor in tensors(node)}
         sizes = {notation.latex(name): value for name, value in self.sizes.items()}
         operands = Operands(letters, sizes, lambda key: values.tensor(key).double().numpy())
@@ -272,7 +272,7 @@ def _group(lines: Sequence[GradientLine]) -> Iterator[GradientLine]:
 
 
 def _without_number(line: GradientLine) -> tuple:
-    """Return what lines of equal blocks share, with numbers of blocks counted from their own."""
+    """Return the common id of lines of equal blocks, with block numbers relative to their own."""
     number = BLOCK_NUMBER.findall(line.symbol)
     texts = [at_any(text, number[-1]) if number else text for text in (line.symbol, line.latex)]
     return *texts, line.symbolic, line.shape, line.problem, line.verdict, None if number else line.paths

@@ -126,7 +126,8 @@ CHARTS: Mapping[str, Callable[[Model, Trace], Lines]] = {
 
 
 class Measurements(NamedTuple):
-    """Measurement of each claim, or the reason why it is not about the model; and the numbers of the drawn ones."""
+    """Measurement of each claim, or the reason why it does not apply to the model; and the numbers of the drawn
+    ones."""
 
     claims: Mapping[str, Measurement | str]
     curves: Mapping[str, Lines]

@@ -81,7 +81,7 @@ def both_fit(row: StatementRow, run: Provider, op: Op | Primitive) -> bool:
 
 
 def is_so(holds: bool) -> Verdict:
-    """Return the verdict on a statement as it is worded."""
+    """Return the verdict on the wording of a statement."""
     return "holds" if holds else "not"
 
 
@@ -212,7 +212,7 @@ def _spell(row: StatementRow, run: Provider, *ways: str) -> Finding:
 
 
 def _page(row: StatementRow, run: Provider, name: str, *place: str) -> Finding:
-    """Look up a page that runs it, and a position on it: `kind=text` and the like, as query parameters."""
+    """Look up a page that shows the run, and a position on it: `kind=text` and the like, as query parameters."""
     at = tuple((key, value) for key, _, value in (part.partition("=") for part in place))
     return Finding(f"page {name.title()}", "run there, step by step", "elsewhere", page=name, place=at)
 

@@ -37,7 +37,7 @@ class ReferenceRun(NamedTuple):
 
 
 def _preset(model: str, name: str) -> tuple[tuple[str, Any], ...]:
-    """Return sizes and options that the page Sizes offers of a model."""
+    """Return sizes and options that the page Sizes offers for a model."""
     return tuple(sorted(models.spec_of(model).presets[name].items()))
 
 
@@ -108,7 +108,7 @@ class WithWeights(nn.MultiheadAttention):
 
 
 def provider(make: Callable[[str], Made]) -> Provider:
-    """Return a function of runs by name, each computed once by `make` and kept; `STANDARD` too."""
+    """Return a function that returns runs by name, each computed once by `make` and cached; `STANDARD` too."""
     cache: dict[str, Made] = {}
 
     def run(name: str) -> Made:

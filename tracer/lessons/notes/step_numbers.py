@@ -33,7 +33,7 @@ class StepNumbers(NamedTuple):
 
 @cache
 def number_steps(model: str) -> StepNumbers | None:
-    """Return the steps of a model by the note that numbers most of them; None for a model of no note."""
+    """Number the steps of a model by the note that numbers most of them; None for a model of no note."""
     counts = Counter(row.note for note in TITLES for row in rows(note) if model_of(row.run) == model and _steps(row))
     if not counts:
         return None

@@ -80,7 +80,8 @@ class PositionedModel:
 
 @torch.no_grad()
 def placement(kind: str, *, causal: bool = False, T: int = 16, D: int = 32, h: int = 4) -> PositionedModel:
-    """Return all measurements of a kind of positions at T tokens, D wide, in h heads, perhaps with a causal mask."""
+    """Return all measurements of a kind of positions at T tokens, width D and h heads, optionally with a causal
+    mask."""
     mask = "causal" if causal else "bidirectional"
     model = load(kind, mask=mask, D=D, h=h)
     trace = counterfactual_budget.check(model.trace(T=T))

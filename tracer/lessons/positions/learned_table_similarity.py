@@ -33,12 +33,12 @@ class Grid:
         return np.maximum(np.abs(down[:, None] - down), np.abs(across[:, None] - across))
 
     def mean(self, steps: int) -> float:
-        """Return the mean cosine of patches that are so many steps apart."""
+        """Return the mean cosine of patches that are that many steps apart."""
         return float(self.cosines[self.distances() == steps].mean())
 
     @property
     def farthest(self) -> int:
-        """Most steps between two patches."""
+        """Largest number of steps between two patches."""
         return max(self.rows, self.columns) - 1
 
 

@@ -179,7 +179,7 @@ def rebuilt(photo: Image, V: int) -> Reconstruction:
 
 
 def _levels(values: Tensor) -> Tensor:
-    """Return values from -1 to 1 as levels of 255."""
+    """Quantize values from -1 to 1 to 256 levels."""
     return ((values.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 

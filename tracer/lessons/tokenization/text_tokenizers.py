@@ -220,7 +220,7 @@ class WordPieces(_Learned):
 
 
 class Unigrams(_Learned):
-    """Unigram, SentencePiece's: each entry has a probability, and the cut with the largest product is taken.
+    """Unigram, SentencePiece's: each entry has a probability, and the segmentation with the largest product wins.
 
     Blanks are a sign, `▁`, and belong to the piece after them. Source: Kudo 2018, section 3.2. Entries stand in the
     order of the alphabet, their logarithms are rounded: the library sums them in another order each time it runs.
@@ -259,7 +259,7 @@ def learn(corpus: str) -> dict[str, TextTokenizer]:
 
 
 def check_corpus(corpus: str) -> str:
-    """Return a visitor's text to learn from.
+    """Validate a visitor's text to learn from, and return it.
 
     Raise ValueError in one sentence for a text that nothing can be learned from.
     """
@@ -285,7 +285,7 @@ def shipped_text() -> str:
 
 
 def clean(text: str) -> str:
-    """Return a text as UTF-8 can hold it: half of a surrogate pair is not a character."""
+    """Return a text that UTF-8 can encode: half of a surrogate pair is not a character."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

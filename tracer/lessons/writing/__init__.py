@@ -1,1 +1,1 @@
-"""Computations of the lesson on writing: the choice of a token, what a cache saves, and what padding does."""
+"""Computations of the lesson on writing: the choice of a token, the savings of a cache, and the effects of padding."""

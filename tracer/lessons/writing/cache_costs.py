@@ -46,11 +46,11 @@ class CacheCosts:
         return _value(self.whole, self.sizes | {"T": length}), _value(self.cached, self._after(length))
 
     def bytes(self, length: int) -> int:
-        """Return the bytes of the cache that holds a text of so many tokens, and the patches before it."""
+        """Return the bytes of the cache that holds a text of that many tokens, and the patches before it."""
         return _value(self.memory, self._after(length))
 
     def _after(self, length: int) -> dict[str, int]:
-        """Return the sizes of the run that reads the last of so many tokens."""
+        """Return the sizes of the run that reads the last of that many tokens."""
         return self.sizes | {"T": 1, T_PAST: self.sizes.get("N", 0) + length - 1}
 
 

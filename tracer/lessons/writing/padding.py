@@ -1,4 +1,4 @@
-"""A short text in a batch with a longer one: where the padding stands, and whether the answer moves."""
+"""A short text in a batch with a longer one: the side of the padding, and whether the answer changes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def compare_sides(model: Model, text: str | None = None, image=None) -> list[Pad
 
 
 def _batches(tokens: torch.Tensor, short: torch.Tensor) -> Iterator[tuple[str, torch.Tensor, int, torch.Tensor]]:
-    """Yield the batch of both texts for each side, `[2, T]`, the place of the short one's last token, and the mask."""
+    """Yield the batch of both texts for each side, `[2, T]`, the position of the short one's last token, and the
+    mask."""
     filler = torch.full((1, tokens.shape[1] - short.shape[1]), PAD)
     for side, parts, last in (("right", (short, filler), short.shape[1] - 1), ("left", (filler, short), -1)):
         real = torch.cat([torch.ones_like(part) if part is short else torch.zeros_like(part) for part in parts], dim=1)

@@ -225,7 +225,7 @@ def glu(call: BoundCall) -> Node:
 
 @register_lowering("to", "_to_copy", "type_as")
 def cast(call: BoundCall) -> Node:
-    """Lower a cast: to integers by truncation, to bool by `≠ 0`; other dtypes hold the number itself."""
+    """Lower a cast: to integers by truncation, to bool by `≠ 0`; other dtypes keep the number itself."""
     wanted = call.get("dtype")
     if isinstance(call.get("other"), Node):
         wanted = call.dtype("other")

@@ -1,4 +1,4 @@
-"""The anomaly map of a masked autoencoder: errors of patches predicted from others (He et al. 2022; note 001)."""
+"""Anomaly map of a masked autoencoder: errors of patches predicted from others (He et al. 2022; note 001)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROUNDS, TRUSTED_SHARE = 3, 0.85
 
 
 def patches_of(image: torch.Tensor, side: int) -> torch.Tensor:
-    """Return the pixels of each patch, as the model predicts them: `[B, C, H, W]` to `[B, N, P²C]`."""
+    """Return the pixels of each patch, in the layout that the model predicts: `[B, C, H, W]` to `[B, N, P²C]`."""
     B, C, H, W = image.shape
     cut = image.view(B, C, H // side, side, W // side, side)
     return cut.permute(0, 2, 4, 3, 5, 1).reshape(B, -1, side * side * C)
@@ -25,7 +25,7 @@ def image_of(patches: torch.Tensor, rows: int, columns: int, side: int) -> torch
 
 
 def complementary(rows: int, columns: int) -> list[torch.Tensor]:
-    """Return four masks that together hide every patch once: the numbers of the hidden patches, in raster order.
+    """Return four masks that together hide every patch once: the indices of the hidden patches, in raster order.
 
     Each hides every second patch of every second row, so that all neighbours of a hidden patch are visible. A mask that
     would hide nothing, or everything, is left out.

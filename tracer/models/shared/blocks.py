@@ -1,4 +1,4 @@
-"""The pre-norm transformer block: explicit attention, a two-layer MLP, two residual sums.
+"""Pre-norm transformer block: explicit attention, a two-layer MLP, two residual sums.
 
 Attention uses no fused kernel, so that scores, mask and weights are tensors of the run. Sources: Vaswani et al. 2017,
 sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
@@ -16,7 +16,7 @@ Past = tuple[tuple[Tensor, Tensor], ...]
 
 
 def patch_count(H: int, W: int, P: int) -> int:
-    """Return how many patches `[P, P]` an image `[H, W]` is cut into. ValueError where they do not fill it."""
+    """Return how many patches `[P, P]` an image `[H, W]` is cut into. Raise ValueError where they do not fill it."""
     if H % P or W % P:
         raise ValueError(f"H={H}, W={W} don't fit P={P}: patches don't overlap, so H and W must be multiples of P")
     return (H // P) * (W // P)
@@ -33,7 +33,7 @@ class Cache:
         self.values: Any = values
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add those of new tokens, `[B, h, T, d_k]`, behind the others and return all, `[B, h, T_past + T, d_k]`."""
+        """Append those of new tokens, `[B, h, T, d_k]`, and return all, `[B, h, T_past + T, d_k]`."""
         if self.keys is None:
             self.keys, self.values = keys, values
         else:
@@ -42,7 +42,7 @@ class Cache:
 
     @property
     def pair(self) -> tuple[Tensor, Tensor]:
-        """Keys and the values."""
+        """Keys and values."""
         return self.keys, self.values
 
 

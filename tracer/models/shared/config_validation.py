@@ -1,4 +1,4 @@
-"""Checks of a net's sizes and options before it takes time or memory to build."""
+"""Checks of a net's sizes and options before building it takes time or memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_config(spec: Spec, name: str, options: dict) -> None:
 
 
 def check_memory(spec: Spec, name: str, config: dict) -> None:
-    """Raise `TooLarge` in one sentence, before anything is built or downloaded, for a model beyond the limits.
+    """Raise `TooLarge` with one sentence, before anything is built or downloaded, for a model beyond the limits.
 
     These are the number of blocks, and the size of the float32 weights that the operator allows (`TRACER_MODEL_GB`).
     """

@@ -117,7 +117,8 @@ def cache_shapes(sizes: dict[str, int]) -> list[tuple[int, ...]]:
 
 
 def prepare(read: Callable[..., Inputs], model: Model, image: Image | None, text: str | None, options: dict) -> Inputs:
-    """Return the last T tokens of a text, and the keys and values of what comes before them, which a run computes.
+    """Return the last T tokens of a text, and the cached keys and values of the tokens before them, which a run
+    computes.
 
     T is 1 where it is not one of the `options`. With T_past, the text is cut or repeated. Raise ValueError in one
     sentence for a text that leaves nothing to the cache.
@@ -139,7 +140,7 @@ def prepare(read: Callable[..., Inputs], model: Model, image: Image | None, text
 
 
 def split_inputs(inputs: Inputs) -> tuple[Sequence[torch.Tensor], torch.Tensor]:
-    """Return what comes before the text, a picture or nothing, and the token numbers, `[B, T]`."""
+    """Return the inputs before the text, a picture or nothing, and the token ids, `[B, T]`."""
     *before, tokens = inputs.tensors or (inputs.named["input_ids"],)
     return before, tokens
 
@@ -152,7 +153,7 @@ def fill_cache(model: Model, before: Sequence[torch.Tensor], tokens: torch.Tenso
 
 
 class Continuation:
-    """A text that a model goes on with: each token is read once, and its keys and values are kept.
+    """A text that a model continues: each token is read once, and its keys and values are kept.
 
     `logits` are those after the last token, `[V]`; `tokens` the numbers of all tokens. ValueError for a model that
     keeps no cache.

@@ -1,4 +1,4 @@
-"""Text generation token by token, greedy or sampled, with a trace at each token or with none."""
+"""Text generation token by token, greedy or sampled, with a trace at each token or without."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def words_of(model: Model) -> Sequence[str]:
 
 
 def read_of(model: Model, text: str) -> str:
-    """Return the part of a growing text that the model reads: of characters the last T_max, of a caption all."""
+    """Return the part of a growing text that the model reads: the last T_max characters, or all of a caption."""
     return text[-model.sizes["T_max"] :] if isinstance(words_of(model), str) else text
 
 
@@ -122,7 +122,7 @@ def join_tokens(vocabulary: Sequence[str], text: str, tokens: Sequence[str]) -> 
 
 
 def choose(logits: torch.Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> int:
-    """Return the number of one token, from its logits `[V]`: the largest at temperature 0, else a random one."""
+    """Choose one token id from its logits `[V]`: the largest at temperature 0, else a random one."""
     if temperature == 0:
         return int(logits.argmax())
     if top_k is not None and top_k < len(logits):

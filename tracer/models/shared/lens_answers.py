@@ -1,4 +1,4 @@
-"""The answers of a model's lens: what it would say after each block, by the names of its choices."""
+"""Answers of a model's logit lens: its prediction after each block, by the names of its choices."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lens_answers(model: Model, inputs: Inputs, trace: Trace, part: str = "") -> 
 
 
 def _same_last(lens: LogitLens, whole: torch.Tensor, last: slice) -> bool:
-    """Return whether the head gives the last token alone what it gives it among all."""
+    """Return whether the head maps the last token alone as it does among all tokens."""
     try:
         alone = lens.scores(len(lens.depths) - 1, last)
     except (RuntimeError, IndexError, ValueError):

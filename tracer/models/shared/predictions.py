@@ -1,4 +1,4 @@
-"""The answer of a model as plain data, the `result` of a trace, and the hints of its logits."""
+"""Answer of a model as plain data, the `result` of a trace, and the hints of its logits."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ def embedding(model, inputs, output) -> dict:
 
 
 def tensors_by_name(model, inputs, output) -> dict:
-    """Return the names and shapes of an output without a form of its own here."""
+    """Return the names and shapes of an output that has no form of its own here."""
     return {"kind": "tensors", "shapes": {name: list(tensor.shape) for name, tensor in named_tensors("output", output)}}
 
 
 def logits_hints(note: Why | str = ()) -> tuple[Hint, Hint]:
-    """Return the hints of the logits of next tokens: from the matrix of the embedding, or from a head of their own,
-    which has the note."""
+    """Return the hints of the logits of next tokens: from the matrix of the embedding, or from a separate head, which
+    has the note."""
     tied = Hint("logits", module="", title="Logits, tied", why=WHY["tied logits"])
     why = (*WHY["own logits"], *WHY["probable next"])
     return tied, Hint("logits", module="head", title="Logits", below=r"\mathrm{vocab}", why=why, note=note)

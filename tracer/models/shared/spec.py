@@ -150,7 +150,7 @@ class Model:
 
     @property
     def valueless(self) -> bool:
-        """True if the model is on the device `meta`, where tensors have shapes and no values."""
+        """True if the model is on the device `meta`, where tensors have shapes but no values."""
         return self.device.type == META.type
 
     @cached_property
@@ -367,7 +367,8 @@ class Model:
         return changed
 
     def _solutions_of(self, changes: Mapping[str, Change], at: tuple[tuple[str, int], ...] | None) -> dict:
-        """Return the solutions that changes share which differ in numbers alone, such as those of another head."""
+        """Return the solutions that are shared by changes which differ in numbers alone, such as those of another
+        head."""
         key = tuple((line, change.outline) for line, change in changes.items()), at
         if (solutions := self._by_outline.get(key)) is None:
             self._by_outline.put(key, solutions := {})
@@ -395,11 +396,11 @@ class Model:
 
     @property
     def _normalisation(self) -> dict[str, Sequence[float]]:
-        """Mean and the standard deviation that pixels were normalised with."""
+        """Mean and standard deviation by which pixels were normalised."""
         return {name: (self.card or {}).get(name, usual) for name, usual in (("mean", MEAN), ("std", STD))}
 
     def forget_captions(self) -> None:
-        """Drop the captions that were cached of its runs, changed or not."""
+        """Drop the cached captions of its runs, changed or not."""
         for model in (self, *self._changed.values()):
             model.captions.clear()
 
@@ -471,7 +472,7 @@ class Model:
     def _reuse_solution(
         self, recording: Recording, sizes: dict[str, int], ops: int
     ) -> tuple[Solution | None, tuple[str, ...]] | None:
-        """Return the solution of this op list at other sizes, or of its primitives, too, that predicts this run, or
+        """Return the solution of this op list at other sizes, or that of its primitives, if it predicts this run; else
         None."""
         if any(recording.opened):
             return None
@@ -482,7 +483,7 @@ class Model:
     def _solved_now(
         self, recording: Recording, sizes: dict[str, int], inputs: Inputs, known: Solution | None
     ) -> tuple[Solution | None, tuple[str, ...]]:
-        """Solve a run, in the way in which it was solved without its primitives, if it was."""
+        """Solve a run in the same way as without its primitives, if it was solved before."""
         if known and known.way:
             ways = [known.way]
         elif self.spec.ways:
@@ -493,8 +494,8 @@ class Model:
 
 
 def written_out(spec: Spec) -> dict[str, Any]:
-    """Return the option by which a net writes attention out, so that scores and weights have lines of their own in runs
-    without values; none of a net without that option."""
+    """Return the option by which a net computes attention explicitly, so that scores and weights have lines of their
+    own in runs without values; none for a net without that option."""
     return {"attention": EAGER} if EAGER in spec.options.get("attention", ()) else {}
 
 

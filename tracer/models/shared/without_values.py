@@ -1,4 +1,4 @@
-"""A run on the device `meta`, where tensors have shapes and no values: any size, without weights and without memory.
+"""A run on the device `meta`, where tensors have shapes but no values: any size, without weights and without memory.
 
 Sizes are solved on a net of few blocks and carried over to all blocks of the same kind. The textbook is that of the
 run; its lines are proven on a small twin of the same code, with values.
@@ -54,7 +54,8 @@ class _Case(NamedTuple):
 
     @property
     def reads_cache(self) -> bool:
-        """True for a library's decoder that reads from a cache, whose probes are made of those of the plain model."""
+        """True for a library's decoder that reads from a cache, whose probes are derived from those of the plain
+        model."""
         return T_PAST in self.inputs.sizes and self.model.spec.ways is not None
 
 
@@ -101,7 +102,7 @@ def _with_meanings(model: Any, trace: Trace) -> Trace:
 
 
 def _case(model: Any, image, text: str | None, sizes: dict[str, int], cache: bool) -> _Case:
-    """Return the run that is asked for: of the model, or with a cache of its decoder."""
+    """Return the requested run: of the model, or with a cache of its decoder."""
     if not cache and T_PAST not in sizes:
         return _Case(model, model.net, model.inputs(image, text, **sizes), model.spec.hints)
     decoder = model.decoder
@@ -121,7 +122,7 @@ def _record(case: _Case) -> Recording:
 
 
 def _refusal(model: Any, sizes: dict[str, int], error: Exception) -> ValueError:
-    """Return what is said of a forward that does not run without values."""
+    """Return the message for a forward that does not run without values."""
     at = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items())
     data = any(word in f"{error}".lower() for word in ("meta tensor", "data-dependent", "device 'meta'", "on meta"))
     return ValueError(f"{quote(model.name)} does not run at {at} without values: {DATA if data else reason(error)}")
@@ -203,8 +204,8 @@ def _depths(case: _Case) -> dict[str, int]:
 
 
 def _blocks(case: _Case, recording: Recording) -> tuple[frozenset[str], dict[str, int]]:
-    """Return where the blocks of a model are, and the numbers of blocks that have all kinds of them; none of a model
-    that has no more, or whose depth can't be set."""
+    """Return the locations of a model's blocks, and the numbers of blocks that have all kinds of them; none for a model
+    without more, or whose depth can't be set."""
     depths = _depths(case)
     deep = {symbol: depth for symbol, depth in depths.items() if depth > block_repetition.FEWEST}
     if not deep:
@@ -233,7 +234,7 @@ def _at(case: _Case, depths: dict[str, int]) -> _Case:
 
 
 def _with_twin(case: _Case, trace: Trace, solution: Solution | None, depths: dict[str, int]) -> Trace:
-    """Return the trace with what a small twin of the same code says of each of its lines."""
+    """Return the trace with the verdict of a small twin of the same code on each of its lines."""
     if solution is None or solution.way is None:
         return _with_notes(trace, {}, "", "none of its sizes can be changed")
     probes = solution.way[1]
@@ -306,7 +307,7 @@ def _fusion_note(trace: Trace, step: Step) -> str:
 
 
 def _key(step: Step, trace: Trace) -> tuple:
-    """Return what two lines have in common that say the same of two runs of one code, of blocks of any number."""
+    """Return a key that is equal for two lines of two runs of the same code, whatever the number of blocks."""
     if step.layer is None:
         depths = {str(symbol.value) for symbol in trace.symbols if symbol.name.startswith("L")}
         latex = BLOCK_NUMBER.sub(lambda match: "(L)}" if match[1] in depths else match[0], step.latex)

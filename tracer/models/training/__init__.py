@@ -37,7 +37,7 @@ CHOICE = "moving average of the weights; of every third epoch and the last, the 
 
 
 def names() -> list[str]:
-    """Return names of the models that have a recipe."""
+    """Return the names of the models that have a recipe."""
     return sorted(_recipes())
 
 
@@ -130,7 +130,7 @@ def train(
 
 
 def score(name: str, *, data: str | Path | None = None, weights: str | Path | None = None) -> dict:
-    """Measure weights (default: the shipped ones) again, in float32 on the CPU, on all of the test data.
+    """Measure weights (default: the shipped ones) in float32 on the CPU, on all of the test data.
 
     Return the model's name and its figures, e.g. `{"model": "vit", "accuracy": 0.75, "images": 10000}`. Raise
     ValueError for an unknown name or weights that don't fit, FileNotFoundError if weights, card or data are missing.

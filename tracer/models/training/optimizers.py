@@ -1,4 +1,4 @@
-"""The optimizers of recipes: Muon for the matrices of the blocks, AdamW for all else."""
+"""Optimizers of recipes: Muon for the matrices of the blocks, AdamW for all else."""
 
 from collections.abc import Collection
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""The share of words whose attention points at their object, measured on scenes with known objects."""
+"""Share of words whose attention points at their object, measured on scenes with known objects."""
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ SELECTION_SCENES = 100
 
 
 def pointing(net: nn.Module, batches: list[Scenes]) -> dict:
-    """Return how often the image attention of a colour or shape word has its maximum on the object it names, 0 to 1.
+    """Return how often the image attention of a colour or shape word has its maximum on the object that it names, 0 to
+    1.
 
     The row of a word is the one that it is predicted from: that of the token before it (Xu et al. 2015, section 5.4,
     show the same); `"of the word itself"` takes its own row instead. The patch with the most attention counts as on the

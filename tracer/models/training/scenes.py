@@ -36,7 +36,7 @@ def draw(generator: torch.Generator, number: int, **choice) -> Scenes:
 
 
 def held_out(number: int, part: str, *, salt: int = 0, **choice) -> Scenes:
-    """Return the scenes of a part, "validation" or "test", the same each time; none of them was drawn in training."""
+    """Return the scenes of a part, "validation" or "test", the same each time; training draws none of them."""
     return scenes.draw(np.random.default_rng((SEEDS[part], salt)), number, **choice)
 
 

@@ -1,4 +1,4 @@
-"""The training loop of every recipe.
+"""Training loop of every recipe.
 
 The random draws of a step depend on the seed and the step alone, so a stopped run continues as if it had not been
 stopped.
@@ -37,7 +37,8 @@ def factor(step: int, steps: int, warmup: int) -> float:
 
 
 def indices(count: int, batch: int, seed: int, step: int) -> Tensor:
-    """Return indices of the examples of a step, `[batch]`: each epoch is a new permutation, its rest left out."""
+    """Return indices of the examples of a step, `[batch]`: each epoch is a new permutation, whose remainder is left
+    out."""
     epoch, position = divmod(step, count // batch)
     order = torch.randperm(count, generator=_generator(seed, epoch))
     return order[position * batch : (position + 1) * batch]

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
-    """Return the comparison of two runs. Raise ValueError for what is not a trace.
+    """Return the comparison of two runs. Raise ValueError for anything but a trace.
 
     Examples:
         >>> import tracer
@@ -63,12 +63,12 @@ def compare(a: Trace, b: Trace) -> Comparison:
 
 
 def _original_line(step: Step | None, partner: dict[str, Step]) -> Step | None:
-    """Return the line of the other run that a changed line stands for; None for any other line."""
+    """Return the line of the other run that a changed line replaces; None for any other line."""
     return partner.get(step.id.removesuffix(CHANGED_SUFFIX)) if step and step.id.endswith(CHANGED_SUFFIX) else None
 
 
 class _Tensors:
-    """Values of a run's lines; those inside a fused op are recomputed while the model is there."""
+    """Values of a run's lines; those inside a fused op are recomputed while the model exists."""
 
     def __init__(self, trace: Trace):
         self._trace, self._recomputed = trace, trace.later and trace.later.values()

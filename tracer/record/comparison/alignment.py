@@ -1,4 +1,4 @@
-"""Alignment of the lines of two runs: by id, else by what a line is in its block, else by its place."""
+"""Alignment of the lines of two runs: by id, else by their role in the block, else by their position."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Aligned = tuple[Step | None, Step | None]
 
 
 def align(first: Sequence[Step], second: Sequence[Step]) -> list[Aligned]:
-    """Return the lines of two runs in pairs, in the order of the first run; a line that stands alone comes after the
-    line before it in its own run.
+    """Return the lines of two runs in pairs, in the order of the first run; an unpaired line comes after its
+    predecessor in its own run.
 
     Two models name their modules as they like, so lines without an equal id are the same where layer, stage and symbol
     are, or layer, stage and title; what is left between two aligned lines is paired by its shape.
@@ -55,7 +55,7 @@ def _pair(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step]
 
 
 def _place_keys(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step]) -> tuple[Key, Key]:
-    """Return keys of lines that have no partner: the pair that comes before them, their layer, stage and shape."""
+    """Return keys of lines without a partner: the pair before them, their layer, stage and shape."""
     before = _line_before(first, partner)
     after = _line_before(second, {theirs: ours for ours, theirs in partner.items()})
     return (

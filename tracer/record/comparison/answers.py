@@ -1,4 +1,4 @@
-"""Answers of two runs: what each says first, and the probability of each name in both."""
+"""Answers of two runs: the first answer of each, and the probability of each name in both."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _shares(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _answer_text(result: Mapping[str, Any], shares: Mapping[str, float]) -> str | None:
-    """Return what a result says first; None where that is nothing in words."""
+    """Return the first answer of a result; None where it has none in words."""
     kind = str(result.get("kind"))
     if kind in TEXTS:
         answer = result[TEXTS[kind]]

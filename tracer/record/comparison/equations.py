@@ -36,8 +36,7 @@ class EquationRelation(StrEnum):
 
 
 class CanonicalTextbook:
-    """Printed lines of a run as canonical trees; `referents` says for the id of each line what it is called in
-    both runs."""
+    """Printed lines of a run as canonical trees; `referents` maps the id of each line to its name in both runs."""
 
     def __init__(self, trace: Trace, referents: Mapping[str, str]):
         self._trace, self._referents = trace, referents
@@ -59,7 +58,7 @@ class CanonicalTextbook:
 
     @cached_property
     def _sizes(self) -> dict[str, float]:
-        """A number for each size that stands for its letter: derived sizes are computed from those of the others."""
+        """Stand-in numbers for the letters of sizes: derived sizes are computed from those of the others."""
         values = {size.name: _stand_in(size.name) for size in self._trace.symbols}
         for size in self._trace.symbols:
             if size.equals:
@@ -77,7 +76,7 @@ class CanonicalTextbook:
         return _canonical(self._resolve(tree, names, {}))
 
     def _resolve(self, tree, names: Mapping[str, Tree], indices: dict[str, int]):
-        """Return a tree with letters replaced by what they stand for, and indices numbered as they come."""
+        """Return a tree with letters replaced by their referents, and indices numbered in order of occurrence."""
         if not isinstance(tree, tuple) or not tree:
             return tree
         if tree[0] == "index":
@@ -121,8 +120,8 @@ class EquationComparison:
         return EquationRelation.SAME if left.latex == right.latex else EquationRelation.RESPELLED
 
     def _unify(self, left, right, bindings: Bindings) -> Bindings | None:
-        """Return the bindings with which two trees are the same; None where no parameters of one model for those of
-        the other make them so."""
+        """Return the bindings with which two trees are the same; None where no parameters of one model in place of
+        those of the other make them so."""
         if not (isinstance(left, tuple) and isinstance(right, tuple)):
             return bindings if left == right else None
         if left[:1] == right[:1] == ("given",):
@@ -138,7 +137,7 @@ class EquationComparison:
         return unified
 
     def _unify_any_order(self, left: Tree, right: Tree, bindings: Bindings) -> Bindings | None:
-        """Return the same for terms whose order is free."""
+        """Return the bindings for terms whose order is free."""
         if not left:
             return bindings
         for place, term in enumerate(right):
@@ -159,7 +158,7 @@ class EquationComparison:
 
 
 def _canonical(tree):
-    """Return a tree whose other spellings have the same one."""
+    """Return the canonical form of a tree, the same for all its spellings."""
     if not isinstance(tree, tuple) or not tree or tree[0] in ("index", "step", "given"):
         return tree
     kind, *parts = tree

@@ -92,7 +92,7 @@ class LayerAttention:
 
     @cached_property
     def values(self) -> TensorRelation:
-        """How the weights of the two runs relate; they are not computed where their sizes differ."""
+        """Relation of the weights of the two runs; not computed where their sizes differ."""
         from tracer.attention import layers, weights  # stands above the record: looked up
 
         sizes = [
@@ -155,7 +155,7 @@ class Comparison:
         return compare_answers(self.a.result, self.b.result)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of rows of each relation of values, and of lines that stand alone."""
+        """Count the rows of each relation of values, and the lines without a partner."""
         counts = Counter(str(row.values.relation) for row in self.rows if not row.alone)
         known = {str(relation): counts[str(relation)] for relation in Relation}
         for name, lacking in (("a", "b"), ("b", "a")):

@@ -1,4 +1,4 @@
-"""Relation of two tensors: bit by bit, up to rounding, up to a permutation, or by how much they differ."""
+"""Relation of two tensors: bit by bit, up to rounding, up to a permutation, or by their difference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Relation(StrEnum):
 
     @property
     def differs(self) -> bool:
-        """True if both values are there and differ by more than rounding."""
+        """True if both values exist and differ by more than rounding."""
         return self in (Relation.PERMUTED, Relation.DIFFERENT, Relation.SHAPES)
 
 
@@ -81,7 +81,7 @@ def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> TensorRel
 
 
 def compare_outputs(a: object, b: object) -> TensorRelation:
-    """Return the relation of all that two forwards returned, tensor by tensor: of the pair that differs most."""
+    """Return the relation of everything that two forwards returned, tensor by tensor: of the pair that differs most."""
     first, second = ([leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)] for output in (a, b))
     if len(first) != len(second):
         return TensorRelation(Relation.SHAPES, note=f"{len(first)} and {len(second)} tensors")
@@ -155,7 +155,7 @@ def _order_of_axes(a: torch.Tensor, b: torch.Tensor, most: float) -> str:
 
 
 def _may_be_permuted(a: torch.Tensor, b: torch.Tensor, most: float) -> bool:
-    """Return whether two tensors may hold the same numbers: least and largest are the same, and finite."""
+    """Return whether two tensors may hold the same numbers: their minima and maxima are the same, and finite."""
     if not a.numel():
         return False
     (least, largest), (lowest, highest) = ([end.item() for end in tensor.aminmax()] for tensor in (a, b))

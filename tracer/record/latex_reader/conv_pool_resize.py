@@ -1,4 +1,4 @@
-"""Convolution, pooling, im2col and resizing of printed equations: NumPy and no more."""
+"""Convolution, pooling, im2col and resizing of printed equations, in NumPy alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Value of a printed line, from its tree and the tensors that it names: numpy and `math`, nothing else.
+r"""Value of a printed line, from its tree and the tensors that it names, in NumPy and `math` alone.
 
 What the notation leaves out is this much, and no more:
 
@@ -223,7 +223,7 @@ def _sum_term(letters: tuple[str, ...], condition: Tree | None, term: Tree, scop
 
 
 def _runs(scope: Scope) -> tuple[int, ...]:
-    """Return the lengths of the indices."""
+    """Return the lengths of the running indices."""
     return np.broadcast_shapes(*(index.shape for index in scope.indices.values()))
 
 

@@ -1,4 +1,4 @@
-r"""Words of printed equations, with what stands below them and in their brackets; cases, comparisons and sums.
+r"""Words of printed equations, with their subscripts and bracketed operands; cases, comparisons and sums.
 
 Below a word stand settings with commas between them: sizes (the axes that it is of), numbers (several with × between
 them), each perhaps with a sign or a text in front, `\downarrow 2` or `\text{pad }1`, or such a sign alone. `D \to 1`

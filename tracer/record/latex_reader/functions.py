@@ -1,5 +1,5 @@
-"""Functions of words of printed equations on arrays, with the settings below them, and recurrent layers: numpy and
-`math`, nothing else."""
+"""Named functions of printed equations on arrays, with their settings, and recurrent layers, in NumPy and `math`
+alone."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Subscript(tuple):
         return [setting.numbers for setting in self if not setting.sign]
 
     def axes(self, x: np.ndarray, skip: int = 0) -> tuple[int, ...]:
-        """Return the axes of x that are named: by position, or by their sizes, each the last of that size before the
-        one that is named after it; the last axis, if none is. The first `skip` plain settings are not axes."""
+        """Return the named axes of x: by position, or by their sizes, each the last of that size before the one that is
+        named after it; the last axis, if none is. The first `skip` plain settings are not axes."""
         numbers = [int(n) for setting in self if setting.sign == "axis" for n in setting.numbers]
         at = x.ndim
         for (size,) in reversed(self.plain[skip:]):
@@ -97,7 +97,7 @@ class Subscript(tuple):
 
 
 def _reduction(function):
-    """Return a word that reduces some axes: they go, or stay with size 1."""
+    """Return a word that reduces some axes: they vanish, or stay with size 1."""
 
     def reduce(below: Subscript, x: np.ndarray) -> np.ndarray:
         return function(x, axis=below.axes(x), keepdims=below.stays)

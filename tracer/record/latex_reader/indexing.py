@@ -1,5 +1,4 @@
-"""Indexing, layouts, sums with named axes, gather and scatter, as printed equations have them: numpy and nothing
-else."""
+"""Indexing, layouts, sums with named axes, gather and scatter of printed equations, in NumPy alone."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def by_first(names: frozenset[str]) -> dict[str, list[tuple[tuple[str, ...], str
 
 
 class TokenCursor:
-    """A cursor in a line: the next signs are looked at and taken. A sign that was not expected raises UnreadableLatex,
+    """A cursor in a line, which peeks at the next signs and takes them. An unexpected sign raises UnreadableLatex,
     which quotes it."""
 
     def __init__(self, latex: str, names: Collection[str]):

@@ -16,8 +16,8 @@ INFINITY_THRESHOLD = 1e30
 
 
 def names(steps: Iterable) -> dict[str, list[str]]:
-    """Return the referents of each printed name of a tensor, one if all is well: `"step logits"`, `"input image"`,
-    `"parameter head.weight"`, with `.T` if transposed."""
+    """Return the referents of each printed name of a tensor, exactly one if the line is sound: `"step logits"`, `"input
+    image"`, `"parameter head.weight"`, with `.T` if transposed."""
     operands: dict[str, dict[str, None]] = {}
     steps = list(steps)
     for step in steps:
@@ -28,7 +28,7 @@ def names(steps: Iterable) -> dict[str, list[str]]:
 
 
 class MissingOperand(UnreadableLatex):
-    """An operand of a printed line that is not at hand."""
+    """An operand of a printed line that is not available."""
 
 
 class Operands:
@@ -58,8 +58,8 @@ class Operands:
 
 
 def zero_empty_rows(computed: np.ndarray, ran: np.ndarray, line: Line, operands: Operands) -> np.ndarray:
-    """Return the value of a line, with 0 for queries that may attend to nothing: a kernel that held no softmax gives 0
-    for them, where a softmax of no numbers is undefined."""
+    """Return the value of a line, with 0 for queries that may attend to nothing: a kernel that held no softmax returns
+    0 for them, where a softmax of no numbers is undefined."""
     empty = np.isnan(computed) & (ran == 0)
     return (
         np.where(empty, 0, computed) if empty.any() and _names_in(line.right) & operands.computed.keys() else computed
@@ -75,9 +75,9 @@ def _names_in(tree) -> set[str]:
 
 
 def deviation(computed: np.ndarray, ran: np.ndarray, lowest: bool = False) -> np.ndarray:
-    """Return |computed - ran| of each cell, as a share of the largest |ran|; equal infinities count 0, and so does NaN
-    in both. A number beyond `INFINITY_THRESHOLD` is compared with itself, and no other with it; with `lowest`, the
-    lowest one of another dtype counts as the same. Whole numbers have no infinity: what stands for one is not
+    """Return |computed - ran| of each cell, as a share of the largest |ran|; equal infinities count 0, and so does
+    NaN in both. A number beyond `INFINITY_THRESHOLD` is compared with itself, and no other with it; with `lowest`,
+    the lowest one of another dtype counts as the same. Whole numbers have no infinity: a stand-in for one is not
     compared."""
     whole = ran.dtype.kind in "iu"
     if not (np.iscomplexobj(computed) or np.iscomplexobj(ran)):

@@ -1,4 +1,4 @@
-"""Functions of the words and signs of printed equations on arrays: numpy and `math`, nothing else."""
+"""Functions of the words and signs of printed equations on arrays, in NumPy and `math` alone."""
 
 from __future__ import annotations
 

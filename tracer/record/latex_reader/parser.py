@@ -1,4 +1,4 @@
-r"""Grammar of the equations that are printed: LaTeX to a tree, with nothing known of how it is run.
+r"""Grammar of the printed equations: LaTeX to a tree, without any knowledge of how it is run.
 
 A line is `name = expression`, or `name_{ij} = expression` where the right side says one cell, or `{name}_{[j]} = …`
 where it says one row. Behind it may stand `\text{since } a = b`, and for what is made turn by turn

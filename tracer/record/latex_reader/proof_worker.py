@@ -32,7 +32,7 @@ PERTURBATION_SECONDS = 8
 
 
 def limit_resources(size: int) -> None:
-    """Bound this process, where the system can, for arrays of so many bytes."""
+    """Bound this process, where the system can, for arrays of that many bytes."""
     try:
         import resource  # only on Unix; elsewhere the process that waits ends this one
     except ImportError:

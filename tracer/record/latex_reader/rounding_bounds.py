@@ -1,4 +1,4 @@
-"""Rounding bounds of each cell of a printed line: the line again, with every part of it perturbed a little.
+"""Rounding bounds of each cell of a printed line, from evaluations with every part of it slightly perturbed.
 
 Each part of a line is off by about one rounding of its own, and each operand by what a sum over it loses. So a line is
 evaluated with each of them moved by about `TIMES` roundings, a few times; how far a cell moves is how far it may
@@ -25,7 +25,7 @@ CANCELLING_FUNCTIONS = ("GELU", "GELU by tanh")
 
 
 class Perturbations:
-    """Perturbations of the values of parts, each cell on its own: normally distributed, since two equal moves
+    """Perturbations of the values of parts, each cell on its own: normally distributed, since two equal ones would
     cancel."""
 
     def __init__(self, dtype: str, draw: int) -> None:

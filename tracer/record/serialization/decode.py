@@ -32,7 +32,7 @@ def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
 
 
 class TypeMismatch(Exception):
-    """A value that its field's type forbids; its containers add where it is, on the way out."""
+    """A value that its field's type forbids; its containers add its position as the error propagates."""
 
     def __init__(self, message: str):
         super().__init__(message)
@@ -44,8 +44,8 @@ class TypeMismatch(Exception):
 
 
 class Decoder:
-    """One strict decoding: every value has the type its field declares. A file has half a million values, so what reads
-    a type is made once."""
+    """One strict decoding: every value has the type that its field declares. A file has half a million values, so the
+    reader of each type is cached."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]):
         self.tensors = tensors

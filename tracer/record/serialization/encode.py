@@ -101,7 +101,7 @@ class Encoder:
         return None
 
     def _tensor(self, tensor: torch.Tensor, where: str) -> str:
-        """Store the tensor once, under a name that says where it belongs, and return that name."""
+        """Store the tensor once, under a name for its position, and return that name."""
         tensor = tensor.detach()
         same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
         if tensor.numel() and same in self._names:
@@ -114,8 +114,7 @@ class Encoder:
 
 
 def storable(tensor: torch.Tensor) -> bool:
-    """Return whether the file format can hold a tensor: its numbers are there, in order, and of a dtype that it
-    knows."""
+    """Return whether the file format can hold a tensor: its numbers exist, in order, and in a dtype that it knows."""
     wide = tensor.is_complex() and tensor.dtype != torch.complex64
     return tensor.layout is torch.strided and not (tensor.is_meta or tensor.is_quantized or wide)
 
@@ -130,7 +129,7 @@ def _members(union) -> tuple:
 
 
 def _member(value, union):
-    """Return the member of a union that a value is of; None and numbers in JSON decide it by their type."""
+    """Return the member of a union that a value belongs to; None and numbers in JSON decide it by their type."""
     kinds = _members(union)
     return next((kind for kind in kinds if isinstance(kind, type) and isinstance(value, kind)), kinds[0])
 

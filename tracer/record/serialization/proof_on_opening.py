@@ -29,8 +29,8 @@ NOT_CHECKED = "Recorded in the file, not checked here"
 
 
 def unproven(trace: Trace) -> Trace:
-    """Return the trace of a file without any of the proofs that it claims: all are pending. The dtype that rounding is
-    allowed for is that of the tensor that is there."""
+    """Return the trace of a file without any of the proofs that it claims: all are pending. The dtype for the rounding
+    tolerance is that of the stored tensor."""
     claimed: dict[str, Any] = dict.fromkeys(("error", "margin", "wrong"))
     claimed |= {"checked": 0, "refuted": False, "replayed": "", "unseen": (), "recorded": False}
     steps = []

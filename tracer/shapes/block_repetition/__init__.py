@@ -1,4 +1,4 @@
-"""Repetition of blocks: what was solved on a net of few blocks, for the same net of many.
+"""Repetition of blocks: the solution of a net of few blocks, applied to the same net of many.
 
 Blocks of one kind run the same code. A block's ops are compared by module, source line, name, rank and dtype, and each
 solved size has to have the value that it has in the deep run.
@@ -29,7 +29,7 @@ class _Segment(NamedTuple):
 
 
 def repeated_modules(deep: Iterable[str], shallow: Iterable[str]) -> frozenset[str]:
-    """Return the beginnings of the paths of blocks, `model.layers.`, from the paths of modules of two depths."""
+    """Return the prefixes of the paths of blocks, `model.layers.`, from the paths of modules of two depths."""
     there = {*shallow}
     missing = [path for path in deep if path not in there]
     outermost = [path for path in missing if path.rpartition(".")[0] in {*there, ""}]
@@ -51,7 +51,7 @@ def fewest_blocks(ops: Sequence[OpEvent], containers: frozenset[str]) -> int:
 
 
 def match_blocks(deep: Sequence[OpEvent], shallow: Sequence[OpEvent], containers: frozenset[str]) -> list[int] | None:
-    """Return for each op of a deep run the same op of a shallow one; None where a block of it is of no kind there."""
+    """Return for each op of a deep run the same op of a shallow one; None where its block is of no kind there."""
     known: dict[tuple, int] = {}
     last: dict[str, _Segment] = {}
     for segment in _segments(shallow, containers):

@@ -15,7 +15,7 @@ from tracer.textbook.claims.context import Context
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, and a predicate that returns whether it holds of a line.
+    """A sentence, and a predicate that returns whether it holds for a line.
 
     `fill` returns the values of its fields, such as `{products}`, or None if they are unknown. An `optional` claim that
     does not hold is left out, and not refuted.

@@ -19,9 +19,9 @@ PARAMETER = "parameter "
 
 @dataclass
 class Subject:
-    """Run that lines are of: its graph with the roles of lines, its shapes, its parameters by their paths, and its
-    attentions as the recorder saw them. `masks` are the equations of masks by the keys of their tensors, `equations`
-    those of the lines before by their keys."""
+    """Run that lines belong to: its graph with the roles of lines, its shapes, its parameters by their paths, and its
+    recorded attentions. `masks` are the equations of masks by the keys of their tensors, `equations` those of earlier
+    lines by their keys."""
 
     roles: Roles
     shapes: Shapes
@@ -60,7 +60,7 @@ class Subject:
         return next((record for record in self.records if call.first <= record.op < call.last), None)
 
     def trainable(self, key: str) -> bool:
-        """Return whether a tensor is a trainable parameter, and no buffer."""
+        """Return whether a tensor is a trainable parameter rather than a buffer."""
         front, star, back = key.removeprefix(PARAMETER).partition("*")
         if not star:
             matching = [self.parameters[front]] if front in self.parameters else []
@@ -102,7 +102,7 @@ class Context:
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Return the lines that it is computed from."""
+        """Return the lines that this one is computed from."""
         return self.run.roles.operands[self.key]
 
     @property
@@ -111,7 +111,7 @@ class Context:
 
     @property
     def user_roles(self) -> set[str]:
-        """Roles of the lines that use it."""
+        """Roles of the lines that use this one."""
         return {self.run.roles.of.get(user, "").rstrip("'") for user in self.run.roles.users[self.key]}
 
     def attention_with(self, letter: str) -> AttentionSite | None:

@@ -345,7 +345,7 @@ def _width(context: Context) -> tuple:
 
 
 def whole_heads(letter: str) -> Holds:
-    """Return a predicate: the line has all numbers of each query or key of its attention, and not a part of them."""
+    """Return a predicate: the line has all numbers of each query or key of its attention, not a part of them."""
 
     def holds(context: Context) -> bool:
         site, graph = context.attention_with(letter), context.run.roles.graph
@@ -356,13 +356,13 @@ def whole_heads(letter: str) -> Holds:
 
 
 def widens(context: Context) -> bool:
-    """Return whether it has more numbers for each token than its operands."""
+    """Return whether the line has more numbers for each token than its operands."""
     before = [context.run.roles.graph.shape(operand) for operand in context.operands]
     return bool(before) and bool(before[-1]) and context.shape[-1:] > before[-1][-1:]
 
 
 def between_products(context: Context) -> bool:
-    """Return whether it is pointwise between two linear maps, without a gate after it."""
+    """Return whether the line is pointwise between two linear maps, without a gate after it."""
     return made_of("U")(context) and taken_only_by("F")(context)
 
 
@@ -379,19 +379,19 @@ def _constant_summands(context: Context) -> list[str]:
 
 
 def adds_trainable(context: Context) -> bool:
-    """Return whether it adds something computed from trainable parameters only."""
+    """Return whether the line adds something computed from trainable parameters only."""
     origins = [context.run.made_of(key) for key in _constant_summands(context)]
     return bool(origins) and all(origin and all(map(context.run.trainable, origin)) for origin in origins)
 
 
 def adds_fixed(context: Context) -> bool:
-    """Return whether it adds something without trainable parameters."""
+    """Return whether the line adds something without trainable parameters."""
     origins = [context.run.made_of(key) for key in _constant_summands(context)]
     return bool(origins) and not any(map(context.run.trainable, set().union(*origins)))
 
 
 def rearranges(context: Context) -> bool:
-    """Return whether it only rearranges its operand."""
+    """Return whether the line only rearranges its operand."""
     return isinstance(context.equation, Layout)
 
 
@@ -401,19 +401,19 @@ def multiplies(*roles: str) -> Holds:
 
 
 def is_tied(context: Context) -> bool:
-    """Return whether the matrix of its product is an embedding table, too."""
+    """Return whether the matrix of the line's product is an embedding table, too."""
     return context.run.roles.is_tied(context.key)
 
 
 def first_rows(context: Context) -> bool:
-    """Return whether it takes some, but not all, of the rows of a parameter."""
+    """Return whether the line takes some, but not all, of the rows of a parameter."""
     summands = (context.run.parameters.get(key.removeprefix(PARAMETER)) for key in context.parameters)
     tables = [summand for summand in summands if summand is not None and summand.ndim > 1]
     return len(context.shape) > 1 and any(context.shape[-2] < len(table) for table in tables)
 
 
 def begins_with_parameter(context: Context) -> bool:
-    """Return whether it is a sequence that begins with one parameter vector."""
+    """Return whether the line is a sequence that begins with one parameter vector."""
     roles = context.run.roles
     if not roles.learned_first(context.key):
         return False
@@ -422,12 +422,12 @@ def begins_with_parameter(context: Context) -> bool:
 
 
 def begins_with_parameters(context: Context) -> bool:
-    """Return whether it is a sequence that begins with parameters."""
+    """Return whether the line is a sequence that begins with parameters."""
     return context.run.roles.learned_first(context.key)
 
 
 def takes_that_token(context: Context) -> bool:
-    """Return whether it takes the token that is the parameter at the start of the sequence."""
+    """Return whether the line takes the token that is the parameter at the start of the sequence."""
     roles = context.run.roles
     return context.part == "cls" and any(map(roles.learned_first, roles.plan.lines))
 
@@ -438,7 +438,7 @@ def has_part(*names: str) -> Holds:
 
 
 def packs(count: int) -> Holds:
-    """Return a predicate: so many of queries, keys and values are slices of this product."""
+    """Return a predicate: that many of queries, keys and values are slices of this product."""
     return lambda context: len(context.part) == count and {*context.part} <= {*"QKV"}
 
 
@@ -481,7 +481,7 @@ def ends_in_axis(size: str) -> Holds:
 
 
 def fewer_tokens(context: Context) -> bool:
-    """Return whether it has fewer rows than its operand."""
+    """Return whether the line has fewer rows than its operand."""
     before = [context.run.roles.graph.shape(operand) for operand in context.operands]
     return any(len(shape) > 1 and len(context.shape) > 1 and context.shape[-2] < shape[-2] for shape in before)
 
@@ -493,7 +493,7 @@ def own_to_it(context: Context) -> bool:
 
 
 def unit_length(equation: Node | None) -> bool:
-    """Return whether a node is something over its own length."""
+    """Return whether a node divides something by its own length."""
     if isinstance(equation, UnitLength):
         return True
     if not isinstance(equation, Div):
@@ -504,18 +504,18 @@ def unit_length(equation: Node | None) -> bool:
 
 
 def divided_by_length(context: Context) -> bool:
-    """Return whether the line is something over its own length."""
+    """Return whether the line divides something by its own length."""
     return unit_length(context.equation)
 
 
 def of_unit_vectors(context: Context) -> bool:
-    """Return whether it is a product of unit vectors."""
+    """Return whether the line is a product of unit vectors."""
     equations = [context.run.equations.get(operand) for operand in context.operands]
     return context.equation.has(Product) and len(equations) == 2 and all(map(unit_length, equations))
 
 
 def of_cosines(context: Context) -> bool:
-    """Return whether it is computed from products of unit vectors."""
+    """Return whether the line is computed from products of unit vectors."""
     return any(
         all(unit_length(context.run.equations.get(operand)) for operand in context.run.roles.operands[key])
         for key in context.operands

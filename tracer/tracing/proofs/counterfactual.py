@@ -1,4 +1,4 @@
-"""Counterfactual: each printed line has to give the tensors of runs that it was not derived from.
+"""Counterfactual: each printed line has to predict the tensors of runs that it was not derived from.
 
 A twin of the traced module, with its own options and buffers, is run with other weights and inputs, in float64, and at
 other sizes where the symbols allow. The very LaTeX is then read by the independent reader and evaluated on the tensors
@@ -59,7 +59,8 @@ PRECISION_NOTE = "With {}, the model was run in its own precision: in float64 it
 
 
 class Outcome(NamedTuple):
-    """Outcome of one other run for a line: it holds, it does not (`wrong` says how), or why that was not tried."""
+    """Outcome of one other run for a line: it holds, it does not (`wrong` says how), or the reason why it was not
+    tried."""
 
     holds: bool = False
     wrong: str = ""
@@ -80,9 +81,9 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """Recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive`
-    lays the lines over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened`
-    runs one block of each kind, as for any model of more than `LARGE_BYTES` bytes.
+    """Recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive` applies
+    the lines to a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened` runs one
+    block of each kind, as for any model of more than `LARGE_BYTES` bytes.
 
     A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
     """
@@ -347,7 +348,7 @@ def _precision(ops: list[OpEvent], covered: Iterable[int], owned: set) -> str:
 
 
 def _read(step: Step, known: frozenset[str]) -> Line | str:
-    """Return the line of a step, or why it can't be read."""
+    """Parse the line of a step; return the line, or the reason why it can't be parsed."""
     if KERNEL in step.note:
         return NO_WORDS
     try:
@@ -416,14 +417,14 @@ def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -
 
 
 def _shape(step: Step, run: Run) -> tuple[int, ...] | None:
-    """Return the shape of a step at the sizes of a run; None if it does not say."""
+    """Return the shape of a step at the sizes of a run; None if it is not solved."""
     if UNKNOWN in step.symbolic or len(step.symbolic) != len(step.shape):
         return step.shape if run.same_sizes else None
     return tuple(int(value_of(size, run.sizes)) for size in step.symbolic)
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
-    """Return a tensor as an array, in double precision unless it is whole numbers."""
+    """Return a tensor as an array, in double precision unless it holds whole numbers."""
     if tensor is None:
         return None
     tensor = tensor.detach().cpu().resolve_conj()

@@ -1,4 +1,4 @@
-"""Checks on other runs for small or shared machines: within bounds, and valid for any run of the same lines."""
+"""Checks on other runs for small or shared machines: bounded, and valid for any run of the same lines."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Check(NamedTuple):
 
 
 def too_large(trace: Trace) -> str:
-    """Return in one sentence why a model is too large to be run again unasked; "" if it is not, or if one of its blocks
-    of each kind is not."""
+    """Return in one sentence why a model is too large to be run again unasked; "" if it is not, or if a model with one
+    of its blocks of each kind is not."""
     size, flops = _cost(trace, ())
     if _fits(size, flops) or _fits(*_cost(trace, _repeated_blocks(trace))):
         return ""
@@ -73,7 +73,7 @@ def _repeated_blocks(trace: Trace) -> list[ModuleRecord]:
 
 
 def _within(path: str, blocks: set[str]) -> bool:
-    """Return whether a module is inside of one of these."""
+    """Return whether a module is inside one of these."""
     parts = path.split(".")
     return any(".".join(parts[:n]) in blocks for n in range(1, len(parts)))
 
@@ -95,7 +95,7 @@ def check(trace: Trace) -> Trace:
 
 
 def without_checks(trace: Trace, problem: str) -> Trace:
-    """Return a trace each line of which says why it was not checked on other runs."""
+    """Return a trace each line of which states why it was not checked on other runs."""
     return replace(trace, steps=tuple(replace(step, replayed=problem) for step in trace.steps))
 
 
@@ -108,7 +108,7 @@ def results(trace: Trace) -> dict[str, Check]:
 
 
 def apply(checks: Mapping[str, Check], trace: Trace) -> Trace:
-    """Return a trace with the outcomes of other runs for its lines, which were checked beside another run of the same
+    """Return a trace with the outcomes of other runs for its lines, which were checked for another run of the same
     model.
 
     A line that does not read the same there was not checked.

@@ -1,4 +1,4 @@
-"""Proofs that are left for later, and the operands of cells: what a trace asks of its run while the model is there."""
+"""Deferred proofs, and the operands of cells: queries that a trace sends to its run while the model exists."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DeferredProofs:
         return self._run[-1]
 
     def values(self, kind: Callable[..., Any] | None = None) -> Any:
-        """Return the tensors of the run by their keys, as `Values` or another `kind` has them."""
+        """Return the tensors of the run by their keys, as `Values` or another `kind`."""
         return (kind or Values)(*self._run)
 
     def rewritten(self) -> set[str]:

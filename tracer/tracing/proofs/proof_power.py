@@ -23,18 +23,18 @@ from tracer.utils.tensor_diff import margins
 
 
 def zero(x: torch.Tensor) -> torch.Tensor:
-    """Return zeros: the operand left out of a sum."""
+    """Return zeros: the operand omitted from a sum."""
     return torch.zeros_like(x)
 
 
 def roll(x: torch.Tensor) -> torch.Tensor:
-    """Permute the operand: by one position along its last axis of more than one; a single number is half more."""
+    """Permute the operand: by one position along its last axis of more than one; a single number grows by half."""
     axis = next((axis for axis in reversed(range(x.dim())) if x.shape[axis] > 1), None)
     return x * 1.5 if axis is None else x.roll(1, axis)
 
 
 def replace_by_ones(x: torch.Tensor) -> torch.Tensor:
-    """Return ones: the operand left out of a product."""
+    """Return ones: the operand omitted from a product."""
     return torch.ones_like(x)
 
 
@@ -55,7 +55,7 @@ class ChangedValues:
 
 
 class ProbeValues:
-    """Tensors of another run by the keys of equations, as `Values` has those of the traced one.
+    """Tensors of another run by the keys of equations, as `Values` are of the traced one.
 
     `line` is a line that was rounded to a lower `precision` on the way: its tensor has that dtype.
     """
@@ -96,7 +96,7 @@ def unseen(
     step: DerivedStep, value: Values | ProbeValues, sizes: dict[str, int], keys: Iterable[str] | None = None
 ) -> dict[str, bool]:
     """Return the keys of operands, of all or of these, that the comparison of a step with a run does not see: each can
-    be zeroed, rolled by one, or be ones, and no cell is off by more than it is allowed.
+    be zeroed, rolled by one, or replaced by ones, and no cell exceeds its tolerance.
 
     With each is whether that is only so for changes that leave it as it is, such as the order of equal numbers. All
     of them are returned where the run does not have the tensors, or the line does not hold there.

@@ -66,7 +66,7 @@ class Rerun:
 
 
 class _Window(TensorStore):
-    """Tensors that lines still need; each line is proven once they are all there."""
+    """Tensors that lines still need; each line is proven once they all exist."""
 
     def __init__(
         self, module, waiting: Sequence[DerivedStep], lines: Sequence[DerivedStep], sizes, thread: ThreadPoolExecutor

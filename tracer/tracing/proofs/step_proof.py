@@ -71,7 +71,7 @@ WAYS = {"fast": (False, False), "careful": (False, True), "coarse": (True, True)
 
 
 def compare(step: DerivedStep, value: Any, sizes: dict[str, int]) -> tuple[Proof, torch.Tensor | None]:
-    """Return the proof of a step whose tensors are at hand, and the bound of each cell, None without bounds.
+    """Return the proof of a step whose tensors are available, and the bound of each cell, None without bounds.
 
     Cells that are NaN in the equation and in the run alike are not compared, nor are those whose number is beyond the
     range of the dtype on the way.
@@ -125,8 +125,8 @@ def compute_bounds(
 
 
 class _Leaf:
-    """Tensors of an equation, those that a fused op never held from their own equations. No closure: one that
-    refers to itself would hold the tensors of the run until they are collected."""
+    """Tensors of an equation, including those that a fused op never held, from their own equations. Not a closure: one
+    that refers to itself would hold the tensors of the run until they are collected."""
 
     def __init__(self, values: Values, size: Callable, dtype: torch.dtype, coarse: bool, careful: bool):
         self.values, self.size, self.dtype, self.coarse, self.careful = values, size, dtype, coarse, careful
@@ -275,14 +275,14 @@ class Values:
         return any(key not in self._store for key in self.reads(line))
 
     def tensor(self, key: str) -> torch.Tensor:
-        """Return the tensor of that key. Raise LookupError, in a sentence, if there is none."""
+        """Return the tensor of that key. Raise LookupError with one sentence if there is none."""
         tensor = self(key)
         if tensor is None:
             raise LookupError(self.why(key))
         return tensor
 
     def why(self, key: str) -> str:
-        """Return why there is no tensor of that key."""
+        """Return the reason why there is no tensor of that key."""
         name = key.removeprefix("parameter ")
         if (
             key in self._places
@@ -334,8 +334,8 @@ def same_size(derived: tuple[tuple[str, str], ...]) -> Callable[[Any, Any], bool
 
 @lru_cache(maxsize=64)
 def size_matcher(same: Callable[[Any, Any], bool], sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any], bool]:
-    """Return the same for derived lines. A size without a symbol is a number, and one that is rounded can be written in
-    many ways: these fit any size of their value at this run."""
+    """Return the predicate for derived lines. A size without a symbol is a number, and one that is rounded can be
+    written in many ways: these fit any size of their value at this run."""
     values = {symbol(name): value for name, value in sizes}
     rounding = sympy.Min, sympy.Max, sympy.floor, sympy.ceiling
 
@@ -366,7 +366,7 @@ def run_size_matcher(sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any],
 
 @lru_cache(maxsize=8192)
 def proven_shape(line: Line, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
-    """Return a step's symbolic shape as its equation names it, each size proven against the probed one.
+    """Return a step's symbolic shape in the terms of its equation, each size proven against the probed one.
 
     Returns the shape and a note. A size that the probes don't confirm is `"?"`.
     """

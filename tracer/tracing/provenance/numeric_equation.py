@@ -1,4 +1,4 @@
-r"""Equation of one cell with the numbers of the run in the place of its letters.
+r"""Equation of one cell with the numbers of the run in place of its letters.
 
 The shape of the equation stays: sums, fractions and functions are printed as the nodes print them. A sum over an axis
 shows its largest terms, and the others as one number below a brace.
@@ -26,7 +26,7 @@ DIGITS = 4
 
 
 class Numerals(Node):
-    """A number, or a part of an equation with its numbers, in the place of an operand: `Numerals(latex, brackets)`."""
+    """A number, or a part of an equation with its numbers, in place of an operand: `Numerals(latex, brackets)`."""
 
     def __new__(cls, text: str, brackets: bool):
         return super().__new__(cls, Str(text), sympy.Integer(brackets))
@@ -109,7 +109,7 @@ class _Filling:
         return Numerals(text, text.startswith("-") or _is_sum(text))
 
     def _same(self, node: Node, operands: list[Numerals]) -> str:
-        """Return the node as it prints itself, with these operands, and sizes as numbers."""
+        """Return the node printed with these operands, and sizes as numbers."""
         if isinstance(node, Times):
             return r" \cdot ".join(map(_factor, operands))
         if isinstance(node, Plus):
@@ -123,7 +123,7 @@ class _Filling:
         return argument.subs({letter: int(self.sizes(letter)) for letter in letters}) if letters else argument
 
     def _softmax(self, node: Node, index: tuple[int, ...]) -> str:
-        """Return `e^{x_j} / (e^{x_1} + …)`. Above 50 all are less their largest, so that no power overflows."""
+        """Return `e^{x_j} / (e^{x_1} + …)`. Above 50 the largest is subtracted from all, so that no power overflows."""
         terms = [(float(term.value.real), term.counted) for term in self.walk.terms(node, index)]
         largest = max(score for score, _ in terms)
         base = largest if isfinite(largest) and abs(largest) > 50 else 0.0
@@ -159,7 +159,7 @@ def _factor(operand: Numerals) -> str:
 
 
 def _bracket_negative(text: str) -> str:
-    """Return a number behind a sign: in brackets where it is negative."""
+    """Return a number as it follows a sign: in brackets where it is negative."""
     return rf"\left({text}\right)" if text.startswith("-") else text
 
 
@@ -171,7 +171,7 @@ def _product(value, factor) -> str:
 
 
 def _is_sum(text: str) -> bool:
-    """Return whether a text has a sign of a sum outside all brackets."""
+    """Return whether a text has a plus or minus sign outside all brackets."""
     depth = 0
     for place, letter in enumerate(text):
         depth += (letter in "({") - (letter in ")}")

@@ -1,4 +1,4 @@
-"""Cells that read one number: in the lines whose equations name its tensor."""
+"""Cells that read one number, in the lines whose equations name its tensor."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def users(cell: Cell) -> tuple[User, ...]:
 
 
 class _Reading:
-    """Question which cells of one equation read one cell of a tensor that it names."""
+    """Query for the cells of one equation that read one cell of a tensor that it names."""
 
     def __init__(self, walk: ProvenanceWalk, cell: Cell):
         self.walk, self.cell = walk, cell
 
     def reads(self, cells: IndexSet) -> bool:
-        """Return whether any of these cells of the result reads the cell, as sets along axes have it."""
+        """Return whether any of these cells of the result reads the cell, by sets along axes."""
         return self._reads(self.walk.equation, cells)
 
     def _reads(self, node: Node, cells: IndexSet) -> bool:
@@ -57,8 +57,8 @@ class _Reading:
         return any(self._reads(operand, part) for operand, part in zip(node.operands, read, strict=True))
 
     def cells(self, shape: tuple[int, ...]) -> tuple[IndexSet, bool]:
-        """Return the smallest product of places along the axes that holds all cells that read the number, and whether
-        each cell of it that was asked does."""
+        """Return the smallest product of indices along the axes that holds all cells that read the number, and whether
+        each tested cell of it does."""
         everything = IndexSet.all(shape)
         if not self.reads(everything):
             return IndexSet.none(shape), True
@@ -69,7 +69,7 @@ class _Reading:
         return cells, all(self.reads(IndexSet.single(shape, index)) for index in _sample(cells))
 
     def _places(self, axes: list, shape: tuple[int, ...], axis: int, places: range) -> Iterator[int]:
-        """Yield the places along one axis at which some cell reads the number, by halves."""
+        """Yield the indices along one axis at which some cell reads the number, by bisection."""
         if not self.reads(IndexSet.of(shape, [*axes[:axis], places, *axes[axis + 1 :]])):
             return
         if len(places) == 1:

@@ -1,4 +1,4 @@
-"""From a cell of an equation to the numbers that the equation names, through the nodes between."""
+"""Walk from a cell of an equation to the numbers that the equation names, through the nodes between."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class ProvenanceWalk:
             return node.contributions(self.size, index, *map(self.tensor, node.operands))
 
     def compute(self, index: tuple[int, ...]) -> float | complex:
-        """Return the cell as the sum of its terms; if these are not to be added up, execute the equation."""
+        """Return the cell as the sum of its terms; if these do not add up, execute the equation."""
         try:
             shares = [] if isinstance(self.equation, Tensor) else self._shares(index)
         except TooMany:
@@ -162,8 +162,7 @@ class ProvenanceWalk:
         return self._leaves[node, index]
 
     def read(self, node: Node, index: tuple[int, ...]) -> list[Leaf] | None:
-        """Return all numbers that a cell reads, as sets along axes have it, without shares; None if they are too
-        many."""
+        """Return all numbers that a cell reads, as sets along axes, without shares; None if they are too many."""
         cells_read: dict[Tensor, IndexSet] = {}
 
         def follow(node: Node, cells: IndexSet) -> None:

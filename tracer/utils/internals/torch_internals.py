@@ -74,13 +74,13 @@ after concurrent traces."""
 
 
 def pop_dispatch_mode() -> None:
-    """Take the mode that was pushed last off the stack of this thread."""
+    """Pop the last pushed mode off the stack of this thread."""
     torch._C._pop_torch_dispatch_stack(None)
 
 
 class DispatchMode(TorchDispatchMode):
-    """Base of dispatch modes, without the guard against being compiled: it costs as much as a small op at every op,
-    and loads PyTorch's compiler, a good second at the start."""
+    """Base of dispatch modes, without the guard against being compiled: it costs as much as a small op at every op, and
+    loads PyTorch's compiler, more than a second at start-up."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -149,7 +149,7 @@ def write_count(tensor: Tensor) -> int:
 
 
 def share_members(module: torch.nn.Module, owner: torch.nn.Module) -> None:
-    """Give a module the parameters, buffers and submodules of another, also those that either gets later."""
+    """Share with a module the parameters, buffers and submodules of another, including those added to either later."""
     module._parameters, module._buffers, module._modules = owner._parameters, owner._buffers, owner._modules
 
 

@@ -42,7 +42,8 @@ def auto_classes(task: str, model_type: str) -> tuple[str, ...]:
 
 
 def has_auto_class(model_type: str) -> bool:
-    """Return whether an Auto class opens the models of a family; else it is that of a part of others."""
+    """Return whether an Auto class opens the models of a family; otherwise the family belongs to a part of other
+    models."""
     tables = _auto_tables()
     return any(model_type in tables[name] for name in tables if name.startswith("MODEL_") and "_NAMES" in name)
 

@@ -1,4 +1,4 @@
-"""Checks of a trace's contents besides its steps, by code that shares nothing with the product's.
+"""Checks of a trace's contents besides its steps, by code that shares nothing with the library's.
 
 Every file below this folder that has `problems(run)` is one check, found by itself: it yields a sentence for each thing
 that is wrong. Of the product it uses only what is to be checked; all else is NumPy, Pillow and plain PyTorch.

@@ -116,7 +116,7 @@ def _options(func, args, kwargs) -> tuple:
 
 
 def _fused_weights(q: np.ndarray, k: np.ndarray, mask, causal: bool, scale: float | None) -> np.ndarray:
-    """Return the weights inside of fused attention; fewer heads of keys are each shared by several of queries."""
+    """Return the weights inside fused attention; fewer heads of keys are each shared by several of queries."""
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
     scores = np.einsum("bhid,bhjd->bhij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if causal:

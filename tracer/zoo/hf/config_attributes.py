@@ -53,7 +53,7 @@ DEFAULTS = {"n_inner": lambda config: 4 * config.hidden_size}
 
 
 def with_defaults(config) -> Any:
-    """Return a configuration with what its model's code takes where it says nothing, in those within it, too."""
+    """Return a configuration, inner ones included, with its model's defaults for missing attributes."""
     for part in tiny_config.parts(config):
         for name, default in DEFAULTS.items():
             if vars(part).get(name, 0) is None:

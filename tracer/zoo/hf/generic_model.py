@@ -1,4 +1,4 @@
-"""A model of transformers that has no file of its own: what goes in, its sizes and its answer, found by trying."""
+"""A model of transformers without a file of its own: its inputs, its sizes and its answer, found by trying."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ TEXT_GROUPS = (
 
 
 def spec(opened: OpenedModel, files) -> Spec:
-    """All that is known of a model that nobody described, and of the photos that its preprocessor makes."""
+    """Return everything that is known of an undescribed model, and of the photos that its preprocessor prepares."""
     architecture, config, feed = opened.architecture, opened.config, opened.feed
     if opened.resizes and files.side and files.side % config.patch_size == 0:
         config = copy.deepcopy(config)
@@ -230,8 +230,8 @@ def spec(opened: OpenedModel, files) -> Spec:
 
 
 def resize_positions(net: torch.nn.Module, sizes: dict[str, int]) -> str:
-    """Bring the position embeddings of a checkpoint, in place, to the grid of photos of side H: resized by the net's
-    own function, which would else do so in every run. Say so, in a few words, where they were of another size."""
+    """Resize the position embeddings of a checkpoint, in place, to the grid of photos of side H, by the net's own
+    function, which would otherwise do so in every run. Return a note, in a few words, where they had another size."""
     H, P, remark = sizes.get("H", 0), sizes.get("P", 1), ""
     for inner in net.modules():
         if patch_positions.resizes(inner) and net.config.image_size != H and H:
@@ -254,7 +254,7 @@ KINDS = {"image": ("pixel_values", "pixel_values_videos"), "text": ("input_ids",
 
 
 def _readable(model, config):
-    """Return the model with a vocabulary for texts: the least that its configuration has, else bytes."""
+    """Return the model with a vocabulary for texts: at least that of its configuration, else bytes."""
     if "V" in model.sizes:
         return model
     readable = copy.copy(model)
@@ -284,7 +284,7 @@ def _with_photo(model, image, named: dict, at: dict) -> Inputs | None:
 
 
 def spell(tokenizer, model, numbers) -> list[str]:
-    """Return the texts of tokens; where there is no tokenizer, their numbers."""
+    """Return the texts of tokens; without a tokenizer, their ids."""
     return [tokenizer.decode([number]) for number in numbers] if tokenizer else token_names(model, numbers)
 
 

@@ -139,7 +139,7 @@ def _lacking(names: list[str]) -> str:
 
 @contextmanager
 def _readable(what: str, expected: str = ""):
-    """Whatever the library raises on a file that is damaged or not meant for it is said in one sentence."""
+    """Turn whatever the library raises on a file that is damaged or not meant for it into one sentence."""
     try:
         yield
     except Exception as error:
@@ -192,8 +192,8 @@ def download(id: str) -> Download:
 
 
 def check_no_folder(id: str) -> None:
-    """ValueError for anything that is not of the form of a name of the hub, and for such a name that is a folder here
-    too: that is said to be unknown, as any name is that the hub does not have, and after asking it likewise."""
+    """Raise ValueError for anything that does not have the form of a name of the hub, and for such a name that is also
+    a folder here: it is reported as unknown, like any name that the hub does not have, and only after asking it."""
     if not HUB_ID.fullmatch(id):
         raise ValueError(
             f"{quote(f'hf:{id}')} is not a name of the model hub, expected one such as hf:openai-community/gpt2"
@@ -244,7 +244,7 @@ class CheckpointFiles:
         )
 
     def card(self, config) -> dict:
-        """Mean and standard deviation of pixels, and the names of classes."""
+        """Return the mean and standard deviation of pixels, and the names of classes."""
         card: dict[str, Any] = {"data": self.id}
         path = self.path("preprocessor_config.json")
         known = json.loads(path.read_text(encoding="utf-8")) if path else {}
@@ -345,6 +345,6 @@ def _open_generic(id: str) -> build_and_probe.OpenedModel:
 
 
 def names() -> list[str]:
-    """All families: those of transformers, by their `model_type`."""
+    """Return all families: those of transformers, by their `model_type`."""
     import_transformers()
     return list(transformers_internals.model_types())

@@ -100,7 +100,7 @@ def class_of(config, known: Mapping[str, Callable]) -> str:
 
 
 def answers(config, known: Mapping[str, Callable], tokenizer=None) -> Callable:
-    """`result(model, inputs, output)` of the class that a configuration is of."""
+    """Return `result(model, inputs, output)` of a configuration's class."""
     sentence = known[class_of(config, known)]
 
     def result(model, inputs, output) -> dict:
@@ -123,8 +123,8 @@ def classes(model, inputs, output, tokenizer) -> dict:
 
 
 def decode_next_tokens(model, inputs, output, tokenizer) -> dict:
-    """Return the most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are numbers, and the
-    text is cut into bytes, as `stand_in` notes."""
+    """Return the most probable next tokens, from `logits` `[B, T, V]`; without a tokenizer they are ids, and the text
+    is split into bytes, as `stand_in` notes."""
     prediction = next_tokens(model, inputs, output["logits"])
     if tokenizer is None:
         return prediction | {"stand_in": "bytes"}

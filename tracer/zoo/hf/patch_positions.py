@@ -11,8 +11,8 @@ from tracer.zoo.hf.dummy.input_signatures import Feed, parameters, usual
 
 
 def patches_start(net: torch.nn.Module, config, feed: Feed) -> int | None:
-    """Return how many tokens stand before the patches in the sequence that attention mixes, each patch one token and in
-    reading order; None where that does not hold.
+    """Return how many tokens precede the patches in the sequence that attention mixes, if each patch is one token and
+    they are in reading order; else None.
 
     A changed patch changes one token of every layer before the first that mixes tokens, and all tokens behind it.
     """
@@ -71,12 +71,12 @@ def _sequences(net: torch.nn.Module, named_inputs: dict[str, torch.Tensor]) -> l
 
 
 def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
-    """Return the tokens that are not the same in both."""
+    """Return the tokens that differ between two outputs."""
     return (before != after).any(-1)[0].nonzero().flatten().tolist() if before.shape == after.shape else []
 
 
 def segments_of(start: int, config, N: int, part: str = "") -> tuple[Segment, ...]:
-    """CLS, the registers of a configuration, and the N patches of such a sequence."""
+    """Return CLS, the registers of a configuration, and the N patches of such a sequence."""
     registers = start - min(start, number(config, "num_register_tokens") or 0)
     named = (("CLS", 0, registers), ("registers", registers, start), ("image", start, start + N))
     return tuple(Segment(*segment, part) for segment in named if segment[1] < segment[2])

@@ -22,7 +22,7 @@ from tracer.zoo.hf.published_models import published_models
 
 
 class ShapeLine(NamedTuple):
-    r"""A tensor of a run: its symbol, what it is, and its shape in symbols.
+    r"""A tensor of a run: its symbol, its meaning, and its shape in symbols.
 
     Equal blocks share a line, and `blocks` has their numbers as LaTeX, `\ell = 1, 2, \ldots, 12`; "" outside of those.
     """

@@ -15,7 +15,8 @@ UNITS = {"": 1, "M": 10**6, "B": 10**9}
 
 
 class PublishedModel(NamedTuple):
-    """A published model: its title, its number of parameters as published, where that stands, and its configuration.
+    """A published model: its title, its number of parameters as published, the source of that number, and its
+    configuration.
 
     `blocks` is the number of first blocks that have all kinds of blocks, of a model that is too deep to be run with all
     of them; None for any other.

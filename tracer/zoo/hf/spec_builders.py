@@ -1,4 +1,4 @@
-"""From a configuration of transformers to a `Spec`: nets at other sizes, photos and texts as inputs."""
+"""Construction of a `Spec` from a configuration of transformers: nets at other sizes, photos and texts as inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
 def builder(
     config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None
 ) -> Callable[..., torch.nn.Module]:
-    """`net(**sizes)`: the architecture with seeded random weights, its configuration changed to these sizes.
+    """Return `net(**sizes)`: the architecture with seeded random weights, its configuration changed to these sizes.
 
     `adjust(config)` brings what follows from the sizes into line.
     """
@@ -46,7 +46,7 @@ def builder(
 
 
 def without_cache(config) -> None:
-    """Turn the cache of keys and values off: one run needs none."""
+    """Turn off the cache of keys and values, which a single run does not need."""
     for part in (config, *(getattr(config, name, None) for name in config.sub_configs)):
         if part is not None:
             part.use_cache = False
@@ -54,8 +54,8 @@ def without_cache(config) -> None:
 
 def configure_valueless(net: torch.nn.Module) -> None:
     """Configure a net for runs without values, in place: it returns its cache of keys and values, without which
-    transformers makes no mask on `meta`, and multiplies each token by the weights of its experts, where its own loop
-    over experts asks which ones were chosen."""
+    transformers builds no mask on `meta`, and multiplies each token by the weights of its experts, where its own loop
+    over experts reads which ones were chosen."""
     encodes = getattr(net.config, "is_encoder_decoder", False)  # an encoder of such a net keeps no cache
     for part in net.modules():
         config: Any = getattr(part, "config", None)
@@ -86,7 +86,7 @@ def example(*args, **named) -> Inputs:
 
 
 def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:
-    """Token numbers below `count` and how they read."""
+    """Return token ids below `count` and their texts."""
     if tokenizer is None:
         data = text.encode("utf-8")
         return [byte % count for byte in data], [chr(byte) if byte < 128 else f"0x{byte:02x}" for byte in data]

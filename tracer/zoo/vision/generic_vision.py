@@ -1,4 +1,4 @@
-"""Nets over photos and videos that nobody described: what goes in, what comes out, and the sizes that are tried."""
+"""Undescribed nets over photos and videos: their inputs, their outputs, and the sizes that are tried."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ TIMES = ((2, 3, 5, 7, 4), (3, 2, 7, 4, 5))
 
 
 def sides(height: int, width: int) -> SizeGroup:
-    """Heights and widths of a photo; multiples of the net's own come last, for what is cut into whole windows."""
+    """Return heights and widths of a photo; multiples of the net's own come last, for nets that cut it into whole
+    windows."""
     multiples = tuple(tuple(side * times for times in row) for side, row in zip((height, width), TIMES, strict=True))
     squares = tuple((row, row) for row, _ in (*SIDES, multiples))
     return SizeGroup(("H", "W"), (*SIDES, multiples, *squares))
@@ -127,14 +128,14 @@ def generic_spec(channels: int = 3, **known: Any) -> Spec:
 
 
 def shifted_frames(pixels: torch.Tensor, count: int, axis: int) -> torch.Tensor:
-    """`count` frames, each the photo `[B, C, H, W]` moved `MOVES` pixels to the right of the one before: along a new
-    axis 2, or one batch after the other (axis 0)."""
+    """Return `count` frames, each the photo `[B, C, H, W]` shifted `MOVES` pixels to the right of the one before: along
+    a new axis 2, or concatenated along the batch (axis 0)."""
     frames = [pixels.roll(MOVES * number, dims=-1) for number in range(count)]
     return torch.stack(frames, dim=axis) if axis else torch.cat(frames)
 
 
 def answer(model, inputs, output) -> dict:
-    """Classes where there is one row of K logits for each photo; else the shapes of what came out."""
+    """Return classes where there is one row of K logits for each photo; else the shapes of the outputs."""
     if isinstance(output, torch.Tensor) and output.shape == (inputs.sizes["B"], model.sizes.get("K")):
         return class_probabilities(model, inputs, output)
     return tensors_by_name(model, inputs, output)
@@ -151,5 +152,5 @@ class PhotoSizes:
         return sizes
 
     def segments(self, sizes: dict) -> tuple:
-        """No stretches of the sequence are known."""
+        """Return no stretches of the sequence: none are known."""
         return ()

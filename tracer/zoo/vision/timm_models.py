@@ -81,8 +81,8 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
 
 
 def classes(known) -> list[str]:
-    """Return the names of the classes of pretrained weights, as timm has them for ImageNet's 1,000: the first word
-    of each in WordNet, and its definition if two classes share that; [] for others."""
+    """Return the names of the classes of pretrained weights, from timm's table for ImageNet's 1,000: the first word of
+    each in WordNet, and its definition if two classes share that; [] for others."""
     from timm.data import ImageNetInfo, infer_imagenet_subset  # may not be installed
 
     subset = infer_imagenet_subset(known.to_dict())
@@ -126,7 +126,7 @@ def download(id: str) -> Download:
 
 
 def names() -> list[str]:
-    """All models that timm lists."""
+    """Return all models that timm lists."""
     return import_timm().list_models()
 
 
@@ -135,7 +135,7 @@ def _create(id: str, **settings) -> torch.nn.Module:
 
 
 def _size(id: str) -> tuple[int, int, int]:
-    """Channels, height and width of the photos that a model was made for."""
+    """Return channels, height and width of the photos that a model was built for."""
     known = import_timm().get_pretrained_cfg(id)
     return tuple(known.input_size) if known else (3, 224, 224)
 

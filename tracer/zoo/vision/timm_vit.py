@@ -20,8 +20,8 @@ PROBES = (
 
 
 def is_one(net: torch.nn.Module) -> bool:
-    """Return whether a model is a Vision Transformer with sizes that can be changed: square photos and patches,
-    equal blocks."""
+    """Return whether a model is a Vision Transformer whose sizes can be changed: square photos and patches, equal
+    blocks."""
     if not all(hasattr(net, name) for name in ("patch_embed", "blocks", "num_prefix_tokens", "embed_dim")):
         return False
     patches, block = net.patch_embed, net.blocks[0] if len(net.blocks) else None

@@ -129,13 +129,13 @@ def download(id: str) -> Download:
 
 
 def names() -> list[str]:
-    """All models that torchvision lists."""
+    """Return all models that torchvision lists."""
     return import_torchvision().models.list_models()
 
 
 def _weights(id: str):
-    """torchvision's weights for photos of the size that the model is given, if there are any, and the folder where
-    PyTorch keeps their file. Those of quantized models are of other nets: theirs are `unquantized`."""
+    """Return torchvision's weights for photos of the model's size, if there are any, and the folder where PyTorch keeps
+    their file. Those of quantized models belong to other nets: theirs are `unquantized`."""
     known = [weights.meta.get("unquantized", weights) for weights in import_torchvision().models.get_model_weights(id)]
     side = torchvision_vit.SIZES.get(id, {}).get("H")
     fits = [weights for weights in known if side in (None, *_crop(weights))]
@@ -143,7 +143,7 @@ def _weights(id: str):
 
 
 def _crop(weights) -> tuple[int, ...]:
-    """Height and width to which the photos of some weights are cut; () where they are not."""
+    """Return height and width to which the photos of some weights are cropped; () where they are not."""
     return tuple(getattr(weights.transforms(), "crop_size", None) or ())
 
 
@@ -154,7 +154,7 @@ def _side(id: str) -> int:
 
 
 def _family(id: str) -> str:
-    """Return the folder of torchvision that a model is of, "" for a classifier. Raise ValueError for an unknown
+    """Return the folder of torchvision that a model belongs to, "" for a classifier. Raise ValueError for an unknown
     model."""
     if id not in names():
         near = get_close_matches(id, names(), n=1, cutoff=0.4)

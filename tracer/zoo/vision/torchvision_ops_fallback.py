@@ -37,7 +37,7 @@ def define() -> None:
 
 
 def take_for_compiled(torchvision) -> None:
-    """Tells torchvision that its ops are there."""
+    """Report torchvision's compiled ops as available."""
     torchvision.extension._has_ops = lambda: True
     vars(sys.modules["torchvision.ops.roi_align"])["_has_ops"] = (
         torchvision.extension._has_ops
@@ -70,7 +70,7 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> torch.Tensor:
-    """Regions `[n, 5]` (number in the batch, left, top, right, bottom) of maps `[B, C, H, W]`, each as `[C,
+    """Return regions `[n, 5]` (index in the batch, left, top, right, bottom) of maps `[B, C, H, W]`, each as `[C,
     pooled_height, pooled_width]`: torchvision's own definition in plain PyTorch, not compiled (He et al. 2017)."""
     from torchvision.ops.roi_align import _roi_align  # torchvision is imported by now
 

@@ -21,7 +21,8 @@ SIZES = {
 
 
 def net(*, H: int, P: int, D: int, h: int, d_ff: int, L: int, K: int) -> torch.nn.Module:
-    """torchvision's own `VisionTransformer` at these sizes; takes `[B, 3, H, H]`, returns logits `[B, K]`."""
+    """Build torchvision's own `VisionTransformer` at these sizes; it takes `[B, 3, H, H]` and returns logits `[B,
+    K]`."""
     return import_torchvision().models.vision_transformer.VisionTransformer(
         image_size=H, patch_size=P, num_layers=L, num_heads=h, hidden_dim=D, mlp_dim=d_ff, num_classes=K
     )

@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _measure_pages() -> list[dict]:
-    """Return what a visitor waits for, as the tests of a checkout measure it."""
+    """Return the waiting times of a visitor, as the tests of a checkout measure them."""
     if not (CHECKOUT / "tests" / "benchmarks").is_dir():
         raise ValueError("--app needs the tests of a checkout of the project, which an installed package lacks")
     sys.path.insert(0, str(CHECKOUT))

@@ -51,7 +51,7 @@ def _mask(
 
 
 def multi_head(scene: Scene, call: FailedCall) -> Clash | None:
-    """Find a width of the queries that is not the layer's, or a mask of other axes than it takes."""
+    """Find a width of the queries that is not the layer's, or a mask with other axes than it takes."""
     q, k = argument(call, 0, "query"), argument(call, 1, "key")
     width, heads = argument(call, 3, "embed_dim_to_check"), argument(call, 4, "num_heads")
     if not (isinstance(q, Tensor) and isinstance(k, Tensor)) or q.dim() not in (2, 3):

@@ -1,4 +1,4 @@
-"""Rows and cells that are not there: embeddings, indices, slices."""
+"""Rows and cells that do not exist: embeddings, indices, slices."""
 
 from __future__ import annotations
 

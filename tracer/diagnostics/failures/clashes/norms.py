@@ -1,4 +1,4 @@
-"""Norms whose size is another than that of their input."""
+"""Norms whose size differs from that of their input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tracer.diagnostics.failures.scene import Clash, Scene, argument
 
 
 def layer_norm(scene: Scene, call: FailedCall) -> Clash | None:
-    """Check that the last axes of the input are those that the norm was made for."""
+    """Check that the last axes of the input are those that the norm was built for."""
     x, shape = argument(call, 0, "input"), argument(call, 1, "normalized_shape")
     if not isinstance(x, Tensor) or shape is None:
         return None

@@ -70,7 +70,7 @@ def _size(scene: Scene, tensor: Tensor, axis: int) -> str:
 
 
 def conv(scene: Scene, call: FailedCall) -> Clash | None:
-    """Compare the channels of the input with those of the weight; the input has a batch, channels and places."""
+    """Compare the channels of the input with those of the weight; the input has a batch, channels and positions."""
     x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
     if not (isinstance(x, Tensor) and isinstance(weight, Tensor)):
         return None
@@ -106,7 +106,7 @@ def recurrent(scene: Scene, call: FailedCall) -> Clash | None:
 
 
 def recurrent_clash(scene: Scene, module: nn.RNNBase, x: Tensor) -> Clash:
-    """Return what a recurrent layer says to an input of another size."""
+    """Describe how the input of a recurrent layer differs in size."""
     message = (
         f"`{scene.path}` takes {module.input_size} numbers along the last axis, and "
         f"{scene.name(x, 'its input')} {scene.shape(x)} has {scene.size(x, -1)}."
@@ -137,7 +137,7 @@ def einsum_operands(call: FailedCall) -> tuple[str, list[Tensor]] | None:
 
 
 def letter_sizes(letters: Subscripts, operands: list[Tensor]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Yield each letter with its places: (operand, axis)."""
+    """Yield each letter with its positions: (operand, axis)."""
     places: dict[str, list[tuple[int, int]]] = {}
     for number, (text, tensor) in enumerate(zip(letters.operands, operands, strict=False)):
         if "." in text or len(text) != tensor.dim():

@@ -1,1 +1,1 @@
-"""Repairs that may do, of all kinds; `trials` says which of them do."""
+"""Candidate repairs of all kinds; `trials` finds those that work."""

@@ -81,7 +81,7 @@ def _axes(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
 
 
 def _views(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
-    """Yield the view as a reshape, and with one of its sizes left to PyTorch."""
+    """Yield the view as a reshape, and with one of its sizes inferred by PyTorch."""
     if STRIDES in str(scene.error) and isinstance(node.func, ast.Attribute):
         yield from _copies(scene, node.func)
         return
@@ -266,7 +266,7 @@ def _shift(scene: Scene, scores: Expression) -> Iterator[Candidate]:
 
 
 def _indices(scene: Scene, clash: Clash, node: ast.Subscript) -> Iterator[Candidate]:
-    """Yield other places of an index that is out of range."""
+    """Yield other positions for an index that is out of range."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     for number, item in enumerate(items):
         value = scene.site.value(item)
@@ -284,7 +284,7 @@ def _indices(scene: Scene, clash: Clash, node: ast.Subscript) -> Iterator[Candid
 
 
 def _shift_indices(scene: Scene) -> Iterator[Candidate]:
-    """Yield whole numbers that count from 0 in the place of those that count from 1."""
+    """Yield whole numbers that count from 0 in place of those that count from 1."""
     for operand in scene.site.operands:
         value = operand.value
         if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:

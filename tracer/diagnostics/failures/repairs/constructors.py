@@ -206,7 +206,7 @@ def _input(scene: Scene) -> Any:
 
 
 def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Iterator[LayerSize]:
-    """Yield the size that the layer whose output is taken would have to have."""
+    """Yield the size that the preceding layer would need."""
     maker, ops = scene.maker(x), scene.run.recording.ops
     size = x.shape[axis]
     for _ in range(STEPS):
@@ -278,7 +278,7 @@ def _batch_first_edit(scene: Scene, called: list[nn.Module], value: bool) -> tup
 
 
 def _with_keyword(file: str, lines: list[str], call: ast.Call, name: str, text: str) -> Edit:
-    """Return the edit that passes an argument by its name, in the place of another value where there is one."""
+    """Return the edit that passes an argument by its name, in place of another value where there is one."""
     node = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
     if node is not None:
         return edit_node(file, lines, node, text)
@@ -343,7 +343,7 @@ def _paddings(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 
 
 def _tables(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield a parameter of the size that it meets, such as a table of positions for one token more."""
+    """Yield a parameter of the size that it meets, such as a table of positions with one token more."""
     tensors = [tensor for _, tensor in scene.tensors]
     for tensor in tensors:
         name = scene.maker(tensor)
@@ -403,7 +403,7 @@ def _shape_nodes(value: ast.expr) -> list[ast.expr]:
 
 
 def list_repairs(scene: Scene) -> Iterator[Candidate]:
-    """Yield the `Sequential` that a list of modules has to be where it is called."""
+    """Yield the `Sequential` that a called list of modules has to be."""
     if not isinstance(scene.module, nn.ModuleList) or not scene.path:
         return
     built = construction_of(scene.run.module, scene.path)
@@ -425,8 +425,8 @@ def list_repairs(scene: Scene) -> Iterator[Candidate]:
 
 
 def _texts(built: Construction, wanted: LayerSize) -> list[str]:
-    """Return texts for the size in the line that builds the layer, likely ones first: what other layers of the same
-    constructor are given, products and quotients of its arguments, and the number."""
+    """Return texts for the size in the line that builds the layer, likely ones first: arguments of other layers of the
+    same constructor, products and quotients of its own, and the number."""
     names = [argument.arg for argument in (*built.function.args.args[1:], *built.function.args.kwonlyargs)]
     if wanted.formula == str(wanted.value):
         return [wanted.formula]
@@ -439,8 +439,8 @@ def _texts(built: Construction, wanted: LayerSize) -> list[str]:
 
 
 def _text_of_value(scene: Scene, built: Construction, wanted: LayerSize) -> str:
-    """Return a text for the size in the line that builds the layer: what another layer is given for the same size, else
-    the number."""
+    """Return a text for the size in the line that builds the layer: the argument of another layer for the same size,
+    else the number."""
     holder = scene.run.module.get_submodule(wanted.path.rpartition(".")[0])
     for name, parameter, text in _sizes_of_layers(built):
         layer = getattr(holder, name, None) if name else None

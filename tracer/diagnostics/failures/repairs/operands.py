@@ -41,7 +41,7 @@ def operand_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 
 
 def _of_assignments(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
-    """Yield repairs of a tensor in the line that gave it its name, so that all lines after it read the repaired one."""
+    """Yield repairs of a tensor in the line that assigned it, so that all lines after it read the repaired one."""
     site = scene.site
     if site.tree is None:
         return
@@ -111,7 +111,7 @@ def _candidate(scene: Scene, operand: Expression, text: str, cost: float) -> Can
 
 
 def _variants(scene: Scene, clash: Clash, operand: Expression, others: list[Expression]) -> Iterator[tuple[str, float]]:
-    """Yield texts that may stand in the place of an operand, with what they cost."""
+    """Yield texts that may replace an operand, with their costs."""
     value, atom = operand.value, operand.atom
     if isinstance(value, (tuple, list)) and any(isinstance(item, Tensor) for item in value):
         first = next(index for index, item in enumerate(value) if isinstance(item, Tensor))
@@ -142,7 +142,7 @@ def _variants(scene: Scene, clash: Clash, operand: Expression, others: list[Expr
 
 
 def _layouts(atom: str, value: object, rank: int, most: int, kind: str) -> Iterator[tuple[str, float]]:
-    """Yield a tensor with its axes in another order, with an axis more, with fewer. Moving the batch, the first axis,
+    """Yield a tensor with its axes in another order, with one axis more, with fewer. Moving the batch, the first axis,
     costs more, and so does moving the axes of the larger of two tensors that are broadcast."""
     large = 0.8 if kind in ("broadcast", "mask") and rank >= most else 0.0
     for i, j in sorted(combinations(range(rank), 2), key=lambda pair: (-pair[0], -pair[1])):
@@ -228,7 +228,7 @@ def _dtypes(scene: Scene, operand: Expression, others: list[Expression]) -> Iter
 
 
 def _parameter_path(scene: Scene) -> str:
-    """Return how the running module calls a parameter of the module that failed."""
+    """Return the name by which the running module reads a parameter of the module that failed."""
     holder = scene.site.modules[scene.site.own - 1] if scene.site.own else None
     if holder is None or scene.module is None:
         return ""

@@ -24,7 +24,7 @@ COST = 1.6
 
 
 def size_repairs(scene: Scene) -> Iterator[Candidate]:
-    """Yield other values of the numbers that the failed code was given."""
+    """Yield other values for the numbers in the failed code."""
     yield from _of_factory(scene)
     yield from _of_calls(scene)
     yield from _of_attributes(scene)

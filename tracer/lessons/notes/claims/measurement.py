@@ -42,14 +42,14 @@ def tensor_of(trace: Trace, id: str) -> torch.Tensor:
 
 
 def off(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Return max|a - b| / max|b|; 0 for two that are 0."""
+    """Return max|a - b| / max|b|; 0 if both are 0."""
     largest = float(b.abs().max())
     apart = float((a - b).abs().max())
     return apart / largest if largest else apart
 
 
 def close(error: float) -> bool:
-    """Return whether a difference is no more than rounding: at most the tolerance of a proven equation."""
+    """Return whether a difference is only rounding: at most the tolerance of a proven equation."""
     return error <= tolerance("float32")
 
 

@@ -63,7 +63,7 @@ def dropout(run: Provider, of: str) -> Evidence:
 
 
 def _dropping(model: Model) -> nn.Module:
-    """Return the model's net in evaluation, with dropout in its block: torchvision's own share is 0."""
+    """Return the model's net in evaluation mode, with dropout in its block: torchvision's own share is 0."""
     net: Any = copy.deepcopy(model.net).eval()
     for module in net.encoder.layers.modules():
         if isinstance(module, nn.Dropout):

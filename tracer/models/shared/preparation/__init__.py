@@ -1,1 +1,1 @@
-"""From a photo or a text to the tensors that a model takes."""
+"""Preparation of a model's input tensors from a photo or a text."""

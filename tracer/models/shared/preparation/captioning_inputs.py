@@ -1,4 +1,4 @@
-"""Inputs of models that read a picture and its caption; and the caption that such a model generates."""
+"""Inputs of models that read a picture and its caption, and the caption that such a model generates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def greedy(net: torch.nn.Module, image: torch.Tensor, longest: int) -> list[list
 
 
 def generate_caption(model: Model, image: torch.Tensor) -> list[int]:
-    """Return the caption that the model generates for the first of pictures `[B, C, H, W]`, as token numbers; a `fixed`
+    """Return the caption that the model generates for the first of pictures `[B, C, H, W]`, as token ids; a `fixed`
     model caches those of its last pictures."""
     picture = image[:1].contiguous()
     key = sha256(picture.numpy()).digest()
@@ -59,7 +59,7 @@ def generate_caption(model: Model, image: torch.Tensor) -> list[int]:
 
 
 def names(model: Model) -> tuple[str, ...]:
-    """Return the words of a model's V tokens, by its card or its file; without one, their numbers."""
+    """Return the words of a model's V tokens, by its card or its file; without one, their ids."""
     known = tuple((model.card or {}).get("vocabulary", model.spec.vocabulary))[: model.sizes["V"]]
     return known + tuple(f"token {number}" for number in range(len(known), model.sizes["V"]))
 

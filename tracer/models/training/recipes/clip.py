@@ -1,4 +1,4 @@
-"""Training of the shipped CLIP: drawn scenes against their captions, some pairs of colour and shape never shown."""
+"""Training of the shipped CLIP: drawn scenes against their captions, some pairs of colour and shape held out."""
 
 from dataclasses import dataclass, field
 from itertools import product

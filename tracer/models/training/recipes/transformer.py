@@ -77,7 +77,7 @@ class Recipe(MuonAndAdamW):
             return Transformer(**self.sizes, positions=self.positions)
 
     def batch_of(self, strings: Strings, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return as many new strings as `chosen` has numbers, and the same reversed: int64 `[B, T_max]` both."""
+        """Return as many new strings as `chosen` has numbers, and the reversed ones: int64 `[B, T_max]` both."""
         numbers = self._draw(len(chosen), generator, held_out=False)
         return numbers, numbers.flip(-1)
 

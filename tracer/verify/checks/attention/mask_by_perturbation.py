@@ -1,5 +1,5 @@
-"""Masks by perturbation: another token goes into an attention or into the blocks, and the outputs that differ are those
-that may attend to it. All in float64, on a copy of the net, so that a small weight is not a closed cell."""
+"""Masks by perturbation: a token of an attention or of the blocks is replaced, and the outputs that differ are those
+that may attend to it. All in float64, on a copy of the net, so that a small weight does not look like a closed cell."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def problems(run: PlainRun) -> Iterator[str]:
 
 
 def _moves(run: PlainRun, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
-    """Check which rows of an attention's output change when one token of its input is another one."""
+    """Check which rows of an attention's output change when one token of its input is replaced."""
     args, kwargs = (
         run.attention_inputs[record.module][number] if number < len(run.attention_inputs[record.module]) else ((), {})
     )
@@ -123,7 +123,7 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
 
 
 def _kinds(queries: int, keys: int, count: int) -> dict[str, np.ndarray]:
-    """Return the masks that have a name, of `count` first tokens."""
+    """Return the named masks of `count` first tokens."""
     i, j = np.indices((queries, keys))
     every, causal, first = j >= 0, j <= i, j < count
     return {"bidirectional": every, "causal": causal, "prefix": causal | first, "padded": first}
@@ -131,7 +131,7 @@ def _kinds(queries: int, keys: int, count: int) -> dict[str, np.ndarray]:
 
 def _influence(run: PlainRun) -> Iterator[str]:
     """Check the positions that a token changes through all blocks of each tower: by hooks, by the mask, and by the
-    product."""
+    library."""
     trace = run.trace
     for number, part in enumerate(dict.fromkeys(record.part for record in trace.attentions)):
         own = [record for record in trace.attentions if record.part == part]
@@ -196,7 +196,7 @@ def _leaving(run: PlainRun, own, changed) -> tuple[int, ...]:
 
 
 def _through(run: PlainRun, own, token: int) -> tuple[int, ...]:
-    """Return the positions that change in the last block's output when a token of the first one's input is another."""
+    """Return the positions that change in the last block's output when a token of the first one's input is replaced."""
     net = copy.deepcopy(run.model.net).double()
     first, last = (net.get_submodule(record.module.rpartition(".")[0]) for record in (own[0], own[-1]))
     inputs = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, tuple(run.inputs))

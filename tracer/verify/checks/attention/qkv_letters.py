@@ -18,8 +18,8 @@ LETTER = re.compile(r"\\mathbf\{([QKV])\}")
 
 
 def problems(run: PlainRun) -> Iterator[str]:
-    """Compare every step called Q, K or V with the queries and keys of each attention, and a block's number with the
-    one in its path."""
+    """Compare every step named Q, K or V with the queries and keys of each attention, and a block's number with the one
+    in its path."""
     trace = run.trace
     for step in trace.steps:
         block = re.search(r"\bblock(\d+)\.", step.id)

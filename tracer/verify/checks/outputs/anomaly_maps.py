@@ -1,5 +1,4 @@
-"""Anomaly map of a masked autoencoder, in grey levels of 255, computed again in NumPy (He et al. 2022; note
-001)."""
+"""Anomaly map of a masked autoencoder, in grey levels of 255, recomputed in NumPy (He et al. 2022; note 001)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of answers: trained models are shown pictures of known names.
+"""Names of answers: trained models see pictures of known names.
 
 Shapes are drawn here with Pillow, photos are the samples, which are named after what they show. CIFAR-10 and the
 characters of a text number their names in the order of the alphabet (`batches.meta`; Unicode), so that no two of them
@@ -88,7 +88,7 @@ def problems(run: PlainRun) -> Iterator[str]:
 
 
 def _options(run: PlainRun) -> Iterator[str]:
-    """Check that weights with other options than those of their training say so."""
+    """Check that weights with other options than those of their training are reported as such."""
     match = re.search(r"; trained with (.*), run here with (.*)$", str(getattr(run.model, "weights", "")))
     if match:
         trained, here = (dict(part.split("=") for part in group.split(" and ")) for group in match.groups())

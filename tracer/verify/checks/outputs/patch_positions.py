@@ -49,7 +49,7 @@ def _lies(box, shape, size: tuple[int, int], run: PlainRun) -> Iterator[str]:
 
 
 def _from(run: PlainRun, grid: tuple[int, int], photo_size: tuple[int, int], size: tuple[int, int]) -> Iterator[str]:
-    """Check that each patch is where its pixels come from."""
+    """Check that each patch lies where its pixels come from."""
     positions, crop = [], None
     for axis in (0, 1):
         length = size[axis]

@@ -1,4 +1,4 @@
-"""Answer of a run, computed again in NumPy from the output of forward."""
+"""Answer of a run, recomputed in NumPy from the output of forward."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _tokens(run: PlainRun, shown) -> Iterator[str]:
 
 
 def _caption(run: PlainRun, shown) -> Iterator[str]:
-    """Write the caption again word by word, each the likeliest after all before it, from one run of the net for
+    """Generate the caption again word by word, each the likeliest after all before it, from one run of the net for
     each."""
     yield from _likeliest(run, shown, softmax(array(tensors(run.output)[0])[0, -1]))
     image, written = run.inputs[0][:1], [0]
@@ -111,7 +111,7 @@ def _likeliest(run: PlainRun, shown, shares: np.ndarray) -> Iterator[str]:
 
 
 def _name(run: PlainRun, number: int) -> str:
-    """Return a token's name: by the card, else by the model's file; the number of one without a name."""
+    """Return a token's name: by the card, else by the model's file; the id of one without a name."""
     known = (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
     return known[number] if number < len(known) else f"token {number}"
 

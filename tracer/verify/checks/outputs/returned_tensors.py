@@ -20,7 +20,7 @@ def problems(run: PlainRun) -> Iterator[str]:
 
 def find_unaccounted(trace: Trace, inputs: Iterable) -> Iterator[str]:
     """Yield a sentence on each returned tensor that no step has, `inputs` being the inputs that the run may return
-    unchanged; and on each step that is called the output and is not returned."""
+    unchanged; and on each step that is named the output and is not returned."""
     leaves = dict(_leaves("", trace.output, set()))
     values = {step.id: value for step in trace.steps if (value := trace.value(step)) is not None}
     if (names := [returned.name for returned in trace.returned]) != list(leaves):

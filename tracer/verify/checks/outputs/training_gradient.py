@@ -1,5 +1,5 @@
 """A step of training: each gradient is proven, and the slope of the loss along all of them, measured by two runs of a
-copy in float64, is the norm that is shown."""
+copy in float64, is the displayed norm."""
 
 from __future__ import annotations
 

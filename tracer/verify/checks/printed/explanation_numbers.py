@@ -1,4 +1,4 @@
-"""Facts in sentences beside steps, each measured on the tensors of the run or computed again.
+"""Facts in sentences beside steps, each measured on the tensors of the run or recomputed.
 
 The predicates that decide which sentences are shown (`tracer.textbook.claims`) look at the graph; what is here looks at
 numbers, and knows nothing of roles or nodes. A sentence that states a fact and that nobody measures is a problem, too.
@@ -15,7 +15,8 @@ from tracer.verify.checks.reference_run import PlainRun
 
 
 def problems(run: PlainRun) -> Iterator[str]:
-    """Check that each why is the one that was evaluated, that its claims hold, and that known false claims do not."""
+    """Check that each explanation is the one that was evaluated, that its claims hold, and that known false claims do
+    not."""
     lines = (
         {derived_step.line.id: derived_step.line for derived_step in run.trace.later.derived_steps}
         if run.trace.later

@@ -1,4 +1,4 @@
-"""Statements of the notes about a model, looked up and measured again on this run; some of the numbers by NumPy."""
+"""Statements of the notes about a model, looked up and measured again on this run; some of the numbers in NumPy."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _heads_differ(run: PlainRun) -> list[str]:
 
 
 def _gradients(run: PlainRun) -> list[str]:
-    """Check the norm of diag(a) − aaᵀ, of rows a whose logarithms are multiplied, which is to multiply scores."""
+    """Check the norm of diag(a) − aaᵀ, of rows a whose logarithms are multiplied, which scales the scores."""
     scores = np.log(run.softmaxes[0].reshape(-1, run.softmaxes[0].shape[-1]))
     width = next(step.shape[-1] for step in run.trace.steps if step.id == "block1.attention.query")
 

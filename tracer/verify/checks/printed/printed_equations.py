@@ -1,4 +1,4 @@
-"""Printed equations against the run: every equation of a trace is read again from its LaTeX, and evaluated.
+"""Printed equations against the run: every equation of a trace is parsed again from its LaTeX, and evaluated.
 
 The string that the page shows is all that counts, with the two tables that stand beside it: of sizes, and of the
 tensors that equations name. The reader has neither PyTorch, nor sympy, nor `tracer.expr`.
@@ -24,7 +24,8 @@ from tracer.utils.error_text import quote
 
 
 def problems(run) -> Iterator[str]:
-    """Yield one sentence for each equation whose LaTeX does not give what ran, and for each ambiguous name.
+    """Yield one sentence for each equation whose LaTeX does not evaluate to the run's tensor, and for each ambiguous
+    name.
 
     `run` has the `trace`, the `model`, and the `inputs` that it was given. The same strings are then read for other
     runs of the same net, with other inputs, weights and sizes, in float64: what a batch of one, a γ of ones or the
@@ -48,8 +49,8 @@ def problems(run) -> Iterator[str]:
 
 
 def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]]:
-    """Yield each step whose LaTeX does not give the tensor that ran, by its id, with a sentence; first each ambiguous
-    name, by itself.
+    """Yield each step whose LaTeX does not evaluate to the run's tensor, by its id, with a sentence; first each
+    ambiguous name, by itself.
 
     Steps that a fused op went through have no tensor: theirs is what their own LaTeX gives, and is judged by what
     follows from it.

@@ -1,4 +1,4 @@
-r"""Blocks that are printed once: the line, with each number put in for ℓ, has to be that of each block."""
+r"""Blocks that are printed once: the line, with each number substituted for ℓ, has to be that of each block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracer.verify.checks.reference_run import PlainRun
 
 
 def problems(run: PlainRun) -> Iterator[str]:
-    """Yield a sentence for each line that another block than the first does not have."""
+    """Yield a sentence for each line that the first block has and another lacks."""
     steps, at = list(run.trace.steps), 0
     for repeat, lines in as_printed(run.trace):
         for number in repeat.blocks if repeat else ("",):

@@ -68,14 +68,14 @@ class StepIndex:
 
 
 class MeasuredLine(NamedTuple):
-    """A step of such a book."""
+    """A step of a run, with its measures."""
 
     book: StepIndex
     step: Step
 
     @property
     def value(self) -> Any:
-        """Step's tensor; None if a fused op never held it."""
+        """Tensor of the step; None if a fused op never held it."""
         return self.book.value(self.step.id)
 
     @property
@@ -88,7 +88,7 @@ class MeasuredLine(NamedTuple):
 
     @property
     def operand_values(self) -> list[tuple[Step, np.ndarray]]:
-        """Step's operands with their tensors, as far as they were held."""
+        """Operands of the step with their tensors, where they were held."""
         return [(source, value) for source in self.sources if (value := self.book.value(source.id)) is not None]
 
     @property
@@ -129,7 +129,7 @@ class MeasuredLine(NamedTuple):
 
     @property
     def records(self) -> list[AttentionRecord]:
-        """Attentions that it may be a part of: those of its block."""
+        """Attentions that the step may belong to: those of its block."""
         inside = [record for record in self.part if record.op in self.step.ops or record.op == self.step.inside]
         return inside or [record for record in self.part if record.layer == self.step.layer] or self.part
 
@@ -139,7 +139,7 @@ class MeasuredLine(NamedTuple):
 
 
 def proportional(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    """Return whether two tensors have the same numbers in whatever order and layout, but for a common factor."""
+    """Return whether two tensors have the same numbers in any order and layout, up to a common factor."""
     if a is None or b is None:
         return False
     small, large = sorted((array.ravel() for array in (a, b)), key=len)
@@ -174,7 +174,7 @@ def _is_recorded(line: MeasuredLine, what: str) -> bool:
 
 
 def _has_matrix(line: MeasuredLine) -> bool:
-    """Return whether its equation names a trained matrix, and no vectors only."""
+    """Return whether the line's equation names a trained matrix, and not only vectors."""
     known = line.book.parameters
     return any("*" in path or path not in known or known[path].dim() > 1 for path in line.parameters)
 
@@ -248,8 +248,8 @@ def mixture(line: MeasuredLine, *_) -> bool:
 
 
 def tokenwise(line: MeasuredLine, *_) -> bool:
-    """Return whether another first token changes nothing but the first: the printed equation, read and evaluated
-    again."""
+    """Return whether replacing the first token changes nothing but the first row: the printed equation, parsed and
+    evaluated again."""
     tensors, moved = line.book.operands, []
     before = evaluate(read(line.step.latex, tensors.names), tensors, line.step.shape)
     for source, value in line.operand_values:
@@ -306,9 +306,9 @@ def root_mean_square(line: MeasuredLine, *_) -> bool:
 
 
 def sums_of_two(line: MeasuredLine, stage: str, same_as: str | None = None) -> bool:
-    """Return whether it is the sum of two operands, one of them of that stage and times a factor that the equation
-    shows; a third, of two parallel branches, is added unchanged. The first operand is the step `same_as`, if that is
-    named."""
+    """Return whether the line is the sum of two operands, one of them of that stage and times a factor that the
+    equation shows; a third, of two parallel branches, is added unchanged. The first operand is the step `same_as`, if
+    that is named."""
     operands = [(operand, value) for operand, value in line.operand_values if value.shape == line.value.shape]
     return len(operands) in (2, 3) and any(
         b.stage == stage
@@ -325,7 +325,7 @@ FACTOR = re.compile(r"(\d+(?:\.\d+)?)\\,")
 
 
 def _is_scaled(line: MeasuredLine, a: np.ndarray, b: np.ndarray, beside: float) -> bool:
-    """Return whether `a` is `b` times a factor that the line's equation shows, but for the rounding of numbers so large
+    """Return whether `a` is `b` times a factor that the line's equation shows, up to the rounding of numbers so large
     `beside` it."""
     near = max(1e-3 * np.abs(a).max(), 1e-6 * beside)
     return any(np.abs(b * factor - a).max() <= near for factor in _factors(line, a.shape[-1]))
@@ -345,7 +345,7 @@ def _adds(stage: str) -> Callable[..., bool]:
 
 
 def straight(line: MeasuredLine, *_) -> bool:
-    """Return whether a later sum reads it unchanged, or it is such a sum itself and ends its block."""
+    """Return whether a later sum reads the line unchanged, or the line is such a sum itself and ends its block."""
     stages = ("attention", "mlp")
     return any(
         sums_of_two(MeasuredLine(line.book, user), stage, line.step.id) for user in line.users for stage in stages
@@ -358,7 +358,8 @@ def rows_sum_to(line: MeasuredLine, total: str) -> bool:
 
 
 def spread(line: MeasuredLine, grows: str) -> bool:
-    """Return whether the spread of a random sum of d products grows so, and its scores are divided by it."""
+    """Return whether the standard deviation of a random sum of d products grows as √d, and its scores are divided by
+    it."""
     draws = np.random.default_rng(0).standard_normal((2, 4000, 64))
     few, many = ((draws[0] * draws[1])[:, :d].sum(axis=-1).std() for d in (16, 64))
     exponent = np.log(many / few) / np.log(4)
@@ -374,7 +375,7 @@ def _has_root(latex: str, d: int) -> bool:
 
 
 def hides(line: MeasuredLine, opened: str, closed: str) -> bool:
-    """Return whether open cells have one number and closed ones another in its mask, and exactly 0 in the weights."""
+    """Return whether open cells have one number and closed ones another in the mask, and exactly 0 in the weights."""
     for record in line.records if line.step.layer is not None else line.part:
         weights = array(line.book.trace.attention(record.layer, part=record.part or None))
         ahead = np.triu(np.ones(weights.shape[-2:], bool), 1)
@@ -396,19 +397,19 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def bends(line: MeasuredLine, name: str, bound: str) -> bool:
-    """Return whether its values are those of the function, and whether the least of that is the bound, which has two
-    decimals."""
+    """Return whether the line's values are those of the function, and whether the minimum of that is the bound, which
+    has two decimals."""
     least = ACTIVATIONS[name](np.linspace(-8, 0, 8001)).min() - float(bound)
     return 0 <= least < 0.01 and any(close(line.value, ACTIVATIONS[name](x)) for x in _operands_of_function(line))
 
 
 def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
-    """Return a tensor, or the first and the last features of a wider one: both halves of a gated MLP in one product."""
+    """Yield a tensor, or the first and the last features of a wider one: both halves of a gated MLP in one product."""
     return [value[..., :width], value[..., -width:]] if value.ndim and value.shape[-1] > width else [value]
 
 
 def _operands_of_function(line: MeasuredLine) -> Iterator[np.ndarray]:
-    """Return the operand that a function of single numbers is taken of, or its first or last features."""
+    """Return the operand that a pointwise function is applied to, or its first or last features."""
     return (part for part in _ends(line.operands[0], line.value.shape[-1]) if part.shape == line.value.shape)
 
 
@@ -417,7 +418,7 @@ def is_rectified(line: MeasuredLine, *_) -> bool:
 
 
 def weighs(line: MeasuredLine, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
-    """Return whether the MLP and the attention of its block name so many matrices, by the modules that own them."""
+    """Return whether the MLP and the attention of the block have that many matrices, by the modules that own them."""
     number = {"one matrix": 1, "two matrices": 2, "three matrices": 3, "four matrices": 4}
     own = line.parameters[0].rpartition(".")[0].rpartition(".")[0]
     counts: dict[str, dict[str, int]] = {"mlp": {}, "attention": {}}
@@ -500,8 +501,8 @@ def patches(order: str) -> Callable[..., bool]:
 
 
 def is_rotated(line: MeasuredLine, *_) -> bool:
-    """Return whether each pair of numbers is as long as before, and some pair has moved. The row of its head may be
-    beside those of keys and values, and may go on to features that stay as they are."""
+    """Return whether each pair of numbers keeps its length, and some pair has changed. The row of its head may be
+    beside those of keys and values, and may continue to features that stay unchanged."""
     alone = all(record.queries == 1 for record in line.records)  # the first position is turned by an angle of 0
     return any(
         _keeps_pairs(rows, line.value) and (alone or not close(rows, line.value))
@@ -511,7 +512,7 @@ def is_rotated(line: MeasuredLine, *_) -> bool:
 
 
 def _keeps_pairs(before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether the numbers i and i + d/2 of each row are as long together as before, or all neighbours are."""
+    """Return whether the numbers i and i + d/2 of each row keep their joint length, or all neighbours do."""
     if before.shape[-1] % 2:
         return False
     half = before.shape[-1] // 2
@@ -522,8 +523,8 @@ def _keeps_pairs(before: np.ndarray, after: np.ndarray) -> bool:
 
 
 def _rows(line: MeasuredLine) -> Iterator[np.ndarray]:
-    """Yield its operands, and as many first or last features of the heads in them as it has itself, in both orders of
-    heads and tokens."""
+    """Yield the line's operands, and as many first or last features of the heads in them as the line has, in both
+    orders of heads and tokens."""
     width = line.value.shape[-1]
     tensors = [line.book.trace.values[key] for record in line.records for key in (record.q, record.k)]
     counts = {(tensor.shape[1], tensor.shape[-1]) for tensor in tensors}
@@ -537,7 +538,8 @@ def _rows(line: MeasuredLine) -> Iterator[np.ndarray]:
 
 
 def _heads(value: np.ndarray, count: int, features: int) -> Iterator[np.ndarray]:
-    """Yield so many heads of so many features in a tensor: neighbours, or one part of each head in a packed product."""
+    """Yield that many heads of that many features in a tensor: neighbours, or one part of each head in a packed
+    product."""
     if value.ndim not in (3, 4) or value.shape[-1] % features:
         return
     if value.ndim == 4:
@@ -602,7 +604,7 @@ def unit_rows(line: MeasuredLine, *_) -> bool:
 
 
 def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
-    """Return a predicate: a function of its operands gives its value; of one that is wider, of its first or last
+    """Return a predicate: a function of the line's operands has its value; of one that is wider, of its first or last
     features, those that no other operand reads. A single operand stands for several by both."""
     count = function.__code__.co_argcount
 
@@ -621,8 +623,8 @@ def either(*measures: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def oscillates(start: int) -> Callable[..., bool]:
-    """Return a predicate: from place to place each feature is a cosine (`start` 1) or a sine (0) of equal steps, since
-    x(t + 1) + x(t - 1) = 2 cos(ω) x(t)."""
+    """Return a predicate: from position to position each feature is a cosine (`start` 1) or a sine (0) of equal steps,
+    since x(t + 1) + x(t - 1) = 2 cos(ω) x(t)."""
 
     def holds(line: MeasuredLine, *_) -> bool:
         rows = line.value.reshape(-1, line.value.shape[-1])
@@ -636,7 +638,7 @@ def oscillates(start: int) -> Callable[..., bool]:
 
 def _unread(line: MeasuredLine, source: Step, value: np.ndarray) -> list[np.ndarray]:
     """Return an operand, or the first and the last features of a wider one, without those that another operand reads:
-    its printed equation gives something else once they are changed."""
+    the printed equation has another value once they are changed."""
     width, readers = (
         line.value.shape[-1],
         [step for step in line.sources if source in MeasuredLine(line.book, step).sources],
@@ -660,7 +662,7 @@ def _unread(line: MeasuredLine, source: Step, value: np.ndarray) -> list[np.ndar
 
 
 def _evaluate_with(line: MeasuredLine, step: Step, source: Step, value: np.ndarray) -> np.ndarray:
-    """Return what the printed equation of a step gives with another value of a source."""
+    """Return the value of the printed equation of a step for another value of a source."""
     tensors = line.book.operands
     tensors.computed[source.symbol] = value
     try:
@@ -682,7 +684,7 @@ def waves(line: MeasuredLine, *_) -> bool:
 
 
 def rotates(line: MeasuredLine, *_) -> bool:
-    """Return whether one matrix leads from every position to the next: least squares leave no rest."""
+    """Return whether one matrix leads from every position to the next: least squares leave no residual."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     solution, *_ = np.linalg.lstsq(rows[:-1], rows[1:], rcond=None)
     return not line.weights() and close(rows[:-1] @ solution, rows[1:])
@@ -706,7 +708,7 @@ def unit_products(line: MeasuredLine, *_) -> bool:
 
 
 def one_end(line: MeasuredLine, *_) -> bool:
-    """Return whether it is, for each text, the first position of the id that pads its end."""
+    """Return whether the line is, for each text, the first position of the id that pads its end."""
     ids = next(array(tensor) for tensor in line.book.run.inputs if not tensor.is_floating_point())
     return close(line.value.reshape(-1), (ids == ids[:, -1:]).argmax(-1).astype(float))
 

@@ -1,4 +1,4 @@
-"""Changes of scores and masks, compared with plain PyTorch: the softmax of one attention is given other scores."""
+"""Changes of scores and masks, compared with plain PyTorch: the softmax of one attention receives other scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Edit = Callable[[Tensor], Tensor]
 
 
 def problems(run: PlainRun) -> Iterator[str]:
-    """Yield a sentence for each change of scores whose output is not that of other scores by hand."""
+    """Yield a sentence for each change of scores whose output differs from that of scores edited by hand."""
     for record in run.trace.attentions:
         number, lines = _softmax(run, record), _lines(run, record)
         if number is None or "scores" not in lines:
@@ -60,7 +60,7 @@ def _softmax(run: PlainRun, record: AttentionRecord) -> int | None:
 
 
 def _kinds(run: PlainRun, record: AttentionRecord) -> dict[str, Edit]:
-    """Return the changes that fit the scores of an attention, and what each does, written out by hand."""
+    """Return the changes that fit the scores of an attention, and the effect of each, written out by hand."""
     queries, keys = torch.arange(record.queries)[:, None], torch.arange(record.keys)
     kinds: dict[str, Edit] = {
         "zero": lambda scores: torch.zeros_like(scores),

@@ -20,7 +20,7 @@ TOLERANCE = 1e-5
 
 
 def problems(run: PlainRun) -> Iterator[str]:
-    """Yield a sentence for each change whose output is not that of the same change by hand."""
+    """Yield a sentence for each change whose output differs from that of the same change by hand."""
     outputs = module_outputs(run)
     lines = [step for step in run.trace.steps if step.id.endswith(("mlp.output", "attention.output")) and step.shape]
     if (line := module_output(run, outputs, lines[len(lines) // 2 :])) is not None:
@@ -56,7 +56,7 @@ def problems(run: PlainRun) -> Iterator[str]:
 
 
 def _kinds(value: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Return one change of each kind that any line allows, and what it does, written out by hand."""
+    """Return one change of each kind that any line allows, and its effect, written out by hand."""
     axes = (2, 3) if value.dim() == 4 else (max(value.dim() - 2, 0),)
     order = np.random.default_rng(1).permutation(value.shape[axes[-1]])
     noise = torch.from_numpy(np.random.default_rng(3).standard_normal(tuple(value.shape))).to(value.dtype)
@@ -71,7 +71,7 @@ def _kinds(value: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
 
 
 def module_outputs(run: PlainRun) -> dict[str, Tensor]:
-    """Return what the first call of each module returned, by the module's path, in a plain run."""
+    """Return the output of the first call of each module, by the module's path, in a plain run."""
     outputs: dict[str, Tensor] = {}
     hooks = [
         module.register_forward_hook(lambda module, args, output, path=path: outputs.setdefault(path, output))
@@ -87,7 +87,7 @@ def module_outputs(run: PlainRun) -> dict[str, Tensor]:
 
 
 def module_output(run: PlainRun, outputs: dict[str, Tensor], lines: Iterable[Step]) -> tuple[str, str, Tensor] | None:
-    """Return the first of these lines that is what a module returned: its id, the module's path, its value."""
+    """Return the first of these lines that a module returned: its id, the module's path, its value."""
     for step in lines:
         value = run.trace.value(step)
         for path, output in outputs.items():
@@ -141,7 +141,7 @@ def _matrix(run: PlainRun, step: Step) -> str | None:
 
 
 def run_with_hook(run: PlainRun, path: str, by_hand: Callable[[tuple, Tensor], Tensor]) -> list[Tensor]:
-    """Return the outputs of a run in which a forward hook changes what a module returns."""
+    """Return the outputs of a run in which a forward hook changes a module's output."""
     module = run.model.net.get_submodule(path)
     hook = module.register_forward_hook(lambda module, args, output: by_hand(args, output))
     try:
@@ -167,7 +167,7 @@ def _outputs_with_parameter(run: PlainRun, parameter: str, value: Tensor) -> lis
 
 
 def _inputs(run: PlainRun) -> Iterator[str]:
-    """Compare changes of what goes in: a patch of the photo, a token of the text, the weights."""
+    """Compare changes of inputs: a patch of the photo, a token of the text, the weights."""
     sizes, named = {size.name: size.value for size in run.trace.symbols}, run.inputs.named
     if run.inputs.crop is not None and {"H", "W", "P"} <= sizes.keys() and "image" in run.model.takes:
         photos = [tensor.clone() if _is_photo(tensor, sizes) else tensor for tensor in run.inputs]
@@ -225,7 +225,7 @@ def forward(run: PlainRun, net: Callable, functional: bool = False) -> list[Tens
 
 
 def compare(run: PlainRun, change: dict[str, Any], expected: list[Tensor]) -> Iterator[str]:
-    """Yield a sentence if the outputs of a changed run are not those that were expected."""
+    """Yield a sentence if the outputs of a changed run are not the expected ones."""
     line, kind = next(iter(change.items()))
     kind = "replace" if isinstance(kind, Tensor) else kind
     model = run.model.with_changes(change, run.inputs)

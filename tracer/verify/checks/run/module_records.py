@@ -1,4 +1,4 @@
-"""Calls of modules and composite ops: by hooks of a plain run's own, by PyTorch's FLOP counter, and by its profiler."""
+"""Calls of modules and composite ops, by the hooks of a plain run, by PyTorch's FLOP counter, and by its profiler."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _check_composites(run: PlainRun) -> Iterator[str]:
 
 
 def _of_a_constant(events: list[tuple[str, list]], place: int) -> bool:
-    """Return whether an event fills a tensor with numbers of Python's, as `torch.tensor` does before it releases it."""
+    """Return whether an event fills a tensor with Python numbers, as `torch.tensor` does before it releases it."""
     names = [name for name, _ in events[place : place + 3]]
     return names[:3] == ["empty", "to", "lift_fresh"] or names[:2] == ["to", "lift_fresh"]
 

@@ -1,4 +1,4 @@
-"""Power of a proof: an equation is compared with a tensor that is wrong by little, in one cell."""
+"""Power of a proof: an equation is compared with a tensor that is slightly wrong, in one cell."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _check_coverage(run: PlainRun) -> Iterator[str]:
 
 
 def _check_doubled(run: PlainRun) -> Iterator[str]:
-    """Check that equations of twice the run's value, or a thousandth more, are disproven, but for those of nothing but
-    0 and infinities."""
+    """Check that equations of twice the run's value, or a thousandth more, are disproven, except those of nothing but 0
+    and infinities."""
     waiting = replace(run.model).trace(prove="later", keep=2**30, **run.inputs.sizes)
     if waiting.later is None:
         yield "a run whose proofs are for later has none to come"

@@ -1,4 +1,4 @@
-"""Facts about a model before it runs: its first words, and its inputs, against its file once it is imported."""
+"""Facts about a model before it runs, its summary and its inputs, against its file once it is imported."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _build_and_feed(
 
 
 def _unbuilt(config, error: Exception) -> str:
-    """Why a net can't be built, where its own code says it in the words of Python."""
+    """Return why a net can't be built, in a sentence where its code raises one of Python's own errors."""
     if isinstance(error, ImportError):
         return f"it needs what is not installed: {reason(error)}"
     if name := fill_config.missing_attribute(config, error):
@@ -143,7 +143,7 @@ def _unbuilt(config, error: Exception) -> str:
 
 
 class TooManyParameters(ValueError):
-    """A net that is larger than what is built to see what its forward takes."""
+    """Error for a net that is too large to be built only to inspect its forward."""
 
 
 def _build_within_limit(architecture: type, config) -> torch.nn.Module:
@@ -171,8 +171,8 @@ def _build_within_limit(architecture: type, config) -> torch.nn.Module:
 
 
 class _Middle(DispatchMode):
-    """Draws normal numbers evenly within a standard deviation: truncated ones are drawn again and again until none is
-    cut off, which takes most of the time in which a large net is built."""
+    """A mode that draws normal numbers evenly within a standard deviation: truncated ones are drawn again and again
+    until none is cut off, which takes most of the time of building a large net."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is not torch.ops.aten.normal_.default:

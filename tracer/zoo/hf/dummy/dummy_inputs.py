@@ -1,4 +1,4 @@
-"""Tensors that a forward of transformers may take: each made by one function, from a configuration and sizes."""
+"""Tensors that a forward of transformers may take: one function for each, of a configuration and sizes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def chirp(config, at: dict[str, int]) -> torch.Tensor:
 
 
 def waves(*shape: int) -> torch.Tensor:
-    """Numbers of any shape that rise and fall along the last axis, each row in another phase."""
+    """Return numbers of any shape that oscillate along the last axis, each row with another phase."""
     count = torch.arange(torch.Size(shape).numel(), dtype=torch.float32)
     return torch.sin(count * 0.37).reshape(shape)
 
@@ -59,8 +59,8 @@ def tokens(length: str) -> Callable:
 
 
 def side(config, at) -> tuple[int, int]:
-    """Height and width of the photo that a configuration is made for; whole windows of whole patches, where it says
-    into how many windows it is cut."""
+    """Return height and width of the photo that a configuration expects; whole windows of whole patches, where it
+    specifies the number of windows."""
     length = at.get("H") or size(config, "image_size", "img_size", "max_img_size", "input_size", default=64)
     windows = size(config, "num_windows", default=1)
     if windows > 1 and (step := windows * size(config, "patch_size", default=1)) <= length:
@@ -148,7 +148,7 @@ def series_of_channels(config, at) -> torch.Tensor:
 
 
 def features(symbol: str, *names: str) -> Callable:
-    """Vectors `[B, length, width]`."""
+    """Return vectors `[B, length, width]`."""
 
     def make(config, at) -> torch.Tensor:
         return waves(at["B"], at[symbol], size(config, *names, default=64))
@@ -165,26 +165,27 @@ def series_features(ahead: bool) -> Callable:
 
 
 def _patches(config, at) -> tuple[int, int]:
-    """Return the rows and columns of patches of a photo that is already cut: four of the least that are merged."""
+    """Return the rows and columns of patches of a photo that is already cut: four of the smallest merged groups."""
     merge = size(config, "spatial_merge_size", "merge_size", default=1)
     return 4 * merge, 4 * merge
 
 
 def cut_photo(config, at) -> torch.Tensor:
-    """Patches one under the other, `[N, C·t·P²]`, as a photo goes into models that take photos of any shape."""
+    """Return patches one below the other, `[N, C·t·P²]`, the form in which a photo enters models that take any
+    shape."""
     rows, columns = _patches(config, at)
     patch, time = size(config, "patch_size", default=14), size(config, "temporal_patch_size", default=1)
     return waves(at["B"] * rows * columns, channels(config) * time * patch * patch)
 
 
 def cut(pixels: torch.Tensor, P: int) -> torch.Tensor:
-    """Pixels `[B, C, H, W]` as flat patches `[B, N, P²C]`, the channels last."""
+    """Return pixels `[B, C, H, W]` as flat patches `[B, N, P²C]`, the channels last."""
     rows = pixels.unfold(2, P, P).unfold(3, P, P)  # [B, C, H/P, W/P, P, P]
     return rows.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2).contiguous()
 
 
 def vision_config(config) -> Any:
-    """Return the part of a configuration that is about photos."""
+    """Return the part of a configuration for photos."""
     return getattr(config, "vision_config", None) or config
 
 
@@ -201,14 +202,14 @@ def cut_photo_in_batches(config, at) -> torch.Tensor:
 
 
 def pictures_of_patches(config, at) -> torch.Tensor:
-    """Patches as small pictures, `[N, C, P, P]`."""
+    """Return patches as small pictures, `[N, C, P, P]`."""
     rows, columns = _patches(config, at)
     patch = size(config, "patch_size", default=14)
     return waves(at["B"] * rows * columns, channels(config), patch, patch)
 
 
 def pictures_of_merged(config, at) -> torch.Tensor:
-    """Return as many small pictures, each of the patches that become one token, the channels last."""
+    """Return that many small pictures, each of the patches that become one token, the channels last."""
     rows, columns = _patches(config, at)
     side = size(config, "patch_size", default=14) * size(config, "spatial_merge_size", "merge_size", default=1)
     return waves(at["B"] * rows * columns, side, side, channels(config))
@@ -223,7 +224,7 @@ def grid_of_two(config, at) -> torch.Tensor:
 
 
 def grid_places(config, at) -> torch.Tensor:
-    """Row and column of each patch, `[B, N, 2]`."""
+    """Return the row and column of each patch, `[B, N, 2]`."""
     rows, columns = _patches(config, at)
     cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
     return cells.expand(at["B"], -1, -1).contiguous()
@@ -264,12 +265,12 @@ def zeros(length: str) -> Callable:
 
 
 def one_per_frame(config, at) -> torch.Tensor:
-    """Every frame of a spectrum counts, `[B, frames]`."""
+    """Return a mask in which every frame of a spectrum counts, `[B, frames]`."""
     return torch.ones(at["B"], at["F_a"], dtype=torch.long)
 
 
 def places(config, at) -> torch.Tensor:
-    """0, 1, 2 … `[B, T]`."""
+    """Return 0, 1, 2 … `[B, T]`."""
     return torch.arange(at["T"]).expand(at["B"], -1).contiguous()
 
 

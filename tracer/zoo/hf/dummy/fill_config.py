@@ -1,4 +1,4 @@
-"""Says what a configuration of transformers leaves open, where its model does not run without.
+"""Defaults for attributes that a configuration of transformers leaves open, where its model does not run without them.
 
 Some families are configurations without all numbers: those stand in their checkpoints. What a number usually equals is
 known by its name, and by the type that a configuration declares for it; else it is taken from another part that has it,
@@ -31,8 +31,8 @@ KINDS = {"mlp_layer_types": ("dense", "sparse"), "layer_types": ("full_attention
 
 
 def fill_missing(config, error: Exception | None = None) -> bool:
-    """Say, in place, what a model that can't be built, for this reason, or does not run is likely to miss; whether
-    there was something to say."""
+    """Set, in place, what a model likely lacks that can't be built, for this reason, or does not run; return whether
+    there was anything to set."""
     if error is not None and TUPLE in str(error):
         listed = [_use_lists(part) for part in parts(config)]
         return any(listed)
@@ -95,7 +95,7 @@ def _usual(part, name: str, config):
 
 
 def _empty(part, name: str, config):
-    """Nothing, of the type that a configuration declares."""
+    """Return an empty value of the type that a configuration declares."""
     declared = next((str(kind.__annotations__[name]) for kind in type(part).__mro__ if name in _annotations(kind)), "")
     return [] if re.match(r"list\b", declared) else {} if re.match(r"dict\b", declared) else None
 

@@ -1,4 +1,4 @@
-"""Feeds a net until it runs: what it says that it lacks is given, too.
+"""Search for inputs with which a net runs: inputs that its errors name as missing are added.
 
 A forward that misses an input says so by its name, in the number of tokens that a picture takes, or by meeting None in
 the place of what one of its parameters, or of those of its modules, would have been: then each of these is tried.
@@ -29,8 +29,8 @@ ASIDE = ("attention_mask", "position_ids", "token_type_ids", "inputs_embeds", "l
 
 
 class NoInputsFound(ValueError):
-    """Nothing that a net was given made it run: what it was given first, and what it said to that; `error` is what its
-    code raised then."""
+    """Error of a net that ran on none of the candidate inputs: the first candidate, and the net's message; `error` is
+    the exception of its code."""
 
     def __init__(self, message: str, error: Exception | None):
         super().__init__(message)

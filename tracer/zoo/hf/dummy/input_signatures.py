@@ -36,9 +36,9 @@ def usual(config) -> dict[str, int]:
 
 
 class Feed(NamedTuple):
-    """Inputs of a forward: for each name, which of the ways to make it; how many tokens stand before the text, in
-    the places of pictures and sounds, for each kind of these; and axes that are of another size than they are made.
-    With `each` the tokens are as many as the patches of a photo."""
+    """Inputs of a forward: for each name, the chosen way to build it; the number of tokens before the text, in the
+    positions of pictures and sounds, for each kind of these; and axes with other sizes than by default. With `each`
+    there are as many tokens as patches of a photo."""
 
     ways: tuple[tuple[str, int], ...]
     places: tuple[tuple[str, int], ...] = ()
@@ -91,7 +91,7 @@ class Feed(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of what forward is given."""
+        """Names of the inputs."""
         return tuple(name for name, _ in self.ways)
 
     def names_in_words(self) -> str:
@@ -135,7 +135,7 @@ def parameters(architecture: Any) -> dict[str, inspect.Parameter]:
 
 def feeds(architecture: type) -> Iterator[Feed]:
     """Yield the feeds of a class, the likeliest first: a text with its companions, the required inputs and the main
-    input alone, then with what often goes with it."""
+    input alone, then with inputs that often accompany it."""
     known = parameters(architecture)
     required = [
         name
@@ -166,7 +166,7 @@ def feeds(architecture: type) -> Iterator[Feed]:
 
 
 def combinations_of(names: tuple[str, ...]) -> list[Feed]:
-    """Yield these names, each made in each of its ways, the likeliest first."""
+    """Yield these names, each built in each of its ways, the likeliest first."""
     has_grid = any(GRIDS.fullmatch(name) for name in names)
     ways = product(
         *(

@@ -1,4 +1,4 @@
-"""Inputs of the sizes that a net expects, as it says them where those that it was given don't fit."""
+"""Inputs at the sizes that a net expects, read from its error messages where the first ones don't fit."""
 
 from __future__ import annotations
 

@@ -103,8 +103,8 @@ def small(config, level: int = 0) -> Any:
 
 
 def _set_rotary_angles(config) -> None:
-    """Says, where a configuration does not, by which angles each kind of block turns its heads, and how the pairs of a
-    head are shared by time, height and width; as many heads as the width can be dealt out to."""
+    """Set, where a configuration does not, the angles by which each kind of block rotates its heads, and the division
+    of a head's pairs among time, height and width; as many heads as divide the width."""
     width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
     if isinstance(width, int) and isinstance(heads, int) and heads and width % heads:
         config.num_attention_heads = gcd(width, heads)
@@ -128,8 +128,8 @@ def _output_all_stages(config) -> None:
 
 
 def echoes(config) -> list[tuple]:
-    """Return what says the width of another part again, each as a part, the attribute, and that other part: what
-    photos and texts project to where the texts have no such width themselves, and what texts attend to."""
+    """Return attributes that repeat the width of another part, each as a part, the attribute, and that other part: the
+    width that photos and texts project to where the texts have none themselves, and the width that texts attend to."""
     text, vision = (getattr(config, name, None) for name in ("text_config", "vision_config"))
     named = [("projection_dim", text)] * (not hasattr(text, "projection_dim")) + [("encoder_hidden_size", vision)]
     return [

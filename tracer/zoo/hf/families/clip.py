@@ -77,12 +77,12 @@ SENTENCES = "a photo of a horse\na photo of a dog\na photo of a bird\na photo of
 
 
 def config() -> Any:
-    """CLIP ViT-B/32."""
+    """Return the configuration of CLIP ViT-B/32."""
     return import_transformers().CLIPConfig()
 
 
 def architecture(config) -> Any:
-    """Both towers."""
+    """Build both towers."""
     return getattr(import_transformers(), class_of(config, HEADS))
 
 
@@ -121,7 +121,7 @@ HEADS = {"CLIPModel": fits}
 
 
 def segments(sizes) -> tuple[Segment, ...]:
-    """CLS and patches in the photo tower, the tokens of a sentence in the text tower."""
+    """Return CLS and patches in the photo tower, the tokens of a sentence in the text tower."""
     vision, text = "vision_model", "text_model"
     return (
         Segment("CLS", 0, 1, vision),
@@ -131,7 +131,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 
 
 def spec(config, files) -> Spec:
-    """All that is known of a CLIP, from its configuration."""
+    """Return everything that is known of a CLIP, from its configuration."""
     return Spec(
         net=builder(config, architecture, ATTRIBUTES, set_end_token),
         whole=False,

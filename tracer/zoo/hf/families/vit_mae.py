@@ -61,7 +61,7 @@ HINTS = (
 
 
 def config() -> Any:
-    """ViTMAE base."""
+    """Return the configuration of ViTMAE base."""
     return import_transformers().ViTMAEConfig()
 
 
@@ -100,7 +100,7 @@ HEADS = {"ViTMAEForPreTraining": masked_result}
 
 
 def segments(sizes) -> tuple[Segment, ...]:
-    """CLS and the visible patches in the encoder, CLS and all patches in the decoder."""
+    """Return CLS and the visible patches in the encoder, CLS and all patches in the decoder."""
     return (
         Segment("CLS", 0, 1, "vit"),
         Segment("visible", 1, sizes["N_v"] + 1, "vit"),
@@ -110,7 +110,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 
 
 def spec(config, files) -> Spec:
-    """All that is known of a ViTMAE, from its configuration."""
+    """Return everything that is known of a ViTMAE, from its configuration."""
     visible = 1 - config.mask_ratio
     return Spec(
         net=builder(config, architecture, ATTRIBUTES),
