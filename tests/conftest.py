@@ -46,14 +46,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """End what pages left running: a thread that Python ends in the midst of a run takes the process down with it."""
+    """End what pages left running: a thread that Python ends in the middle of a run takes the process down with it."""
     if checks := sys.modules.get("pages.jobs.background_checks"):
         checks.end(60)
 
 
 def pytest_collection_finish() -> None:
-    """Look for components of other packages once: each page that is run without a browser looked through all that are
-    installed, which took a fifth of a second.
+    """Look for components of other packages once: each page that is run without a browser would look through all
+    installed ones, which took a fifth of a second.
 
     What was imported stays: going through it again each time that garbage is collected took a tenth of all time."""
     if "streamlit" in sys.modules:
@@ -73,7 +73,7 @@ def overwrite(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session")
 def vit():
-    """Return the model that most runs are tried on, at its own sizes; it stays as it is."""
+    """Return the model that most tests run, at its own sizes; it is never modified."""
     import tracer  # loads torch
 
     return tracer.load("vit")
@@ -128,7 +128,7 @@ def _playwright():
 
 @dataclass
 class Seen:
-    """Log of what a page did that it should not have done."""
+    """Log of a page's forbidden acts."""
 
     foreign: list[str] = field(default_factory=list)  # addresses asked for outside the app's own server
     errors: list[str] = field(default_factory=list)  # of the console, and uncaught exceptions
@@ -136,7 +136,7 @@ class Seen:
 
 @pytest.fixture(scope="session")
 def profile(chromium, app_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator:
-    """Yield what the pages of this worker share: what was fetched and compiled of the app's scripts, which only a
+    """Yield the profile that the pages of this worker share: fetched and compiled scripts of the app, which only a
     folder keeps."""
     folder = str(tmp_path_factory.mktemp("profile"))
     viewport = {"width": 1280, "height": 900}
@@ -147,7 +147,7 @@ def profile(chromium, app_server: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def page(profile, app_server: str) -> Iterator:
-    """Page of a visitor who was never here; `page.seen` holds what it asked of other hosts, and its errors."""
+    """Page of a visitor who was never here; `page.seen` holds its requests to other hosts, and its errors."""
     own = urlsplit(app_server).netloc
     page = profile.new_page()
     page.seen = Seen()

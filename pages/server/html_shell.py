@@ -37,7 +37,7 @@ def document() -> str:
 
 
 def first(sent: str) -> str:
-    """Return the document `sent` with the first page's heading and photo, visible while the page itself loads."""
+    """Insert the first page's heading and photo into the document `sent`, visible while the page itself loads."""
     font = re.search(r'href="(\S+\.woff2)"', sent)
     colours = {
         f"{theme}_{name}": config.get_option(f"theme.{theme}.{option}")

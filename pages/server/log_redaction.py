@@ -15,7 +15,7 @@ MAX_CAUSES = 4
 
 
 def contentless() -> None:
-    """Strip the content from all that this process logs, warns of or dies with, for every handler."""
+    """Strip the content from everything that this process logs, warns of or dies with, for every handler."""
     logging.setLogRecordFactory(_record)
     logging.captureWarnings(True)
     sys.excepthook = lambda kind, error, trace: _log(error)

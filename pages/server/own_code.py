@@ -1,4 +1,4 @@
-"""Decision whether this server runs its owner's own code, and from whom it then takes a request.
+"""Decision whether this server runs its owner's own code, and whose requests it then accepts.
 
 It does only where `python -m tracer app --own-code` started it, on this machine's loopback and not hosted. Nothing in
 the environment, in a file or in an address turns it on. The code runs with the rights of the process, so everything

@@ -1,5 +1,5 @@
 """A link as a QR code, requested by a browser: drawn beside the event loop, one at a time, and cached for a class that
-asks for the same one."""
+requests the same one."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ def draw(link: str) -> str:
 
 
 async def give(request: Request) -> Response:
-    """Answer a link in the body with its code (200), 413 where it is too long, or 429 where too many are asked for at
+    """Answer a link in the body with its code (200), 413 where it is too long, or 429 where too many are requested at
     once."""
     if (body := await request_body.read(request, MAX_BYTES)) is None:
         return Response(status_code=413)

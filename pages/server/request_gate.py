@@ -53,7 +53,7 @@ def policy(document: str) -> str:
 
 
 class RequestGate:
-    """ASGI middleware around the whole app; `pages` are the addresses of its pages, `document` is what they serve."""
+    """ASGI middleware around the whole app; `pages` are the addresses of its pages, `document` is their HTML."""
 
     def __init__(self, app: ASGIApp, *, pages: tuple[str, ...], document: str):
         self.app, self.pages = app, pages

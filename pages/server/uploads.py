@@ -26,14 +26,14 @@ PATIENCE = 120.0
 
 
 class UploadStore:
-    """Files that arrive now, and those that wait to be read; `arriving` are the bytes of each session."""
+    """Files that are arriving, and those that wait to be read; `arriving` are the bytes of each session."""
 
     def __init__(self):
         self.arriving: Counter[str] = Counter()
         self._owners: dict[str, str] = {}
 
     async def take(self, app: ASGIApp, session: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a file of a session of this server; Streamlit itself bounds the size of each."""
+        """Accept a file of a session of this server; Streamlit itself bounds the size of each."""
         size, address = _size(scope), address_of(scope)
         if refusal := self._refusal(session, size, address):
             await _drain(receive)

@@ -34,7 +34,7 @@ MAX_ADDRESSES = 4_000
 
 
 class TokenBucket:
-    """A token bucket: a burst, and then a number in a second."""
+    """A token bucket: a burst, and then a fixed rate per second."""
 
     def __init__(self, rate: float, burst: float):
         self.rate, self.burst = rate, burst
@@ -117,7 +117,7 @@ class SocketGuard:
         return await self._close(problem) if problem else message
 
     def _problem(self, data: bytes | None) -> str:
-        """Return what makes a message differ from any of a page, in words; empty for a valid one."""
+        """Describe how a message differs from any that a page sends; empty for a valid one."""
         if data is None:
             return "it sent text"
         message = BackMsg()

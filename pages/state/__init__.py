@@ -1,1 +1,1 @@
-"""Visitor's choices, and what the address of a page says of them."""
+"""Visitor's choices, and their parameters in the address of a page."""

@@ -75,7 +75,7 @@ def _cost(name: str):
 
 
 def take(offer) -> None:
-    """Take an offered model as the visitor's choice: its cost was shown beside the button."""
+    """Accept an offered model as the visitor's choice: its cost was displayed beside the button."""
     from tracer.zoo import recommendations
     from tracer.zoo.download_cost import Download
 

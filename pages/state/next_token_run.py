@@ -1,4 +1,4 @@
-"""Run that pages on the next token show: that on screen where its model predicts one, else a sample's."""
+"""Run for the pages on the next token: that on screen where its model predicts one, else a sample's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FALLBACK = "nanogpt"
 
 
 class NextTokenRun(NamedTuple):
-    """A model by its name and options, what it was run on, and the run."""
+    """A model by its name and options, its input, and the run."""
 
     name: str
     options: run_cache.Options
@@ -30,9 +30,9 @@ class NextTokenRun(NamedTuple):
 
 
 def next_token_run(lacks: str, suits: Callable[[str], bool] | None = None) -> NextTokenRun:
-    """Return the run on screen if its model predicts the next token, else that of `FALLBACK` on its sample, and say so:
-    `lacks` is the start of the sentence, such as "Your model does not write". `suits` tells by the name whether a model
-    can be shown before it is run."""
+    """Return the run on screen if its model predicts the next token, else that of `FALLBACK` on its sample, with a
+    notice: `lacks` is the start of the sentence, such as "Your model does not write". `suits` returns whether a model
+    of that name can be shown before it is run."""
     visitor().instead = ""
     if session.user_input().kind != "trace" and (suits is None or suits(model_name())):
         trace = session.trace()

@@ -12,8 +12,8 @@ PAGES = Path(__file__).parent.parent
 
 class Page(NamedTuple):
     """A page's file, its title and icon, and the heading above its link: none for pages that show the run. `places` are
-    the URL parameters of positions on the page, in order. A page that is for `own_code` is there only where this server
-    runs its owner's code."""
+    the URL parameters of positions on the page, in order. A page for `own_code` exists only where this server runs its
+    owner's code."""
 
     path: Path
     title: str

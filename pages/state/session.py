@@ -1,4 +1,4 @@
-"""Visitor's model, input and trace: chosen once, kept across pages, and reaching no other visitor.
+"""Visitor's model, input and trace: chosen once, kept across pages, and shared with no other visitor.
 
 The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. Nothing here imports torch before a trace
 is asked for.
@@ -52,7 +52,7 @@ def _suits(chosen: UserInput) -> bool:
 
 
 def sample_names() -> list[str]:
-    """Return the samples that suit the model; a model of text has one of its own."""
+    """Return the samples that suit the model; a text model has one of its own."""
     return list(samples(models.samples(model_name()))) or [run_cache.OWN_SAMPLE]
 
 
@@ -69,7 +69,7 @@ def text_key() -> str:
 
 
 def take_text(text: str, key: str) -> None:
-    """Take a text, beside the photo where the model takes both; an empty one leads back to the model's own."""
+    """Set the text, beside the photo where the model takes both; an empty one leads back to the model's own."""
     if key != text_key():  # it comes late, from a model that was left meanwhile
         return
     try:
@@ -87,20 +87,20 @@ def take_text(text: str, key: str) -> None:
 
 
 def write(text: str) -> None:
-    """Take a text that was written on the page, and copy it to the box in the sidebar."""
+    """Set a text that was written on the page, and copy it to the box in the sidebar."""
     key = text_key()
     st.session_state[key] = text
     take_text(text, key)
 
 
 def take_step(text: str) -> None:
-    """Take a text as it is, also an empty one: the text before one step of generation."""
+    """Set a text unchanged, also an empty one: the text before one step of generation."""
     st.session_state[text_key()] = text
     visitor().choose(replace(user_input(), kind="text", text=text, model=model_name()))
 
 
 def take_file(data: bytes, name: str) -> None:
-    """Take a photo or a saved trace. An unreadable file is refused with a message, and the current input stays."""
+    """Open a photo or a saved trace. An unreadable file is refused with a message, and the current input stays."""
     saved_run = name.lower().endswith(".safetensors")
     try:
         limits().check_file(len(data), saved_run)
@@ -120,8 +120,8 @@ def take_file(data: bytes, name: str) -> None:
 
 
 def take_survey(data: bytes, name: str) -> bool:
-    """Open a survey file; return whether it could be read. An unreadable one is refused with a message, and the survey
-    that was open stays."""
+    """Open a survey file; return whether it could be read. An unreadable one is refused with a message, and the open
+    survey stays."""
     from tracer.attention.survey.survey_file import open_survey  # with it comes a reader of files
 
     most = limits().upload_mb << 20
@@ -179,7 +179,7 @@ def view() -> View | None:
 
 
 def traced_view(trace: Trace) -> View | None:
-    """Return the same from a run, whose photo and grid are recorded in it; None if it had no photo."""
+    """Return the view recorded in a run, with its photo and grid; None if it had no photo."""
     picture, sizes = trace.picture, {size.name: size.value for size in trace.symbols}
     if picture is None or not {"H", "W"} <= sizes.keys():
         return None
@@ -196,8 +196,8 @@ def _match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
 
 
 def trace() -> Trace:
-    """Return the run that the pages show, computed on first use, with the checks on other runs as soon as they are
-    known. A refusal stops the page with one sentence."""
+    """Return the run of the pages, computed on first use, with the checks on other runs as soon as they are known. A
+    refusal stops the page with one sentence."""
     slots = progress_bar.reserve()
     if (run := current_run()) is None:
         chosen, name = user_input(), model_name()
@@ -233,7 +233,7 @@ def _find_run(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:
 
 
 def _drop_changes(error: Exception) -> None:
-    """Show the plain run in place of a changed one that could not be run, with the reason."""
+    """Replace a changed run that failed by the plain run, with the reason."""
     message = " ".join(str(error).split())[:500] or type(error).__name__
     known = isinstance(error, ValueError)
     message = texts.sentence(message) if known else f"{model_name()} could not be run with these changes: {message}"
@@ -254,7 +254,7 @@ def change(texts: Sequence[str]) -> None:
 
 
 def plain_trace() -> Trace:
-    """Return the run on screen as it is without changes."""
+    """Return the run on screen without its changes."""
     name, known = model_name(), run_cache.without_changes(options())
     with progress_bar.keep_page():
         run = _find_run(name, known, user_input())
@@ -269,8 +269,8 @@ def changed_trace(texts: Sequence[str]) -> Trace:
 
 
 def go_back() -> None:
-    """Go back to the model and the input that were on screen before a cancelled run, at first to the first ones; to a
-    sample of the model where a photo was not kept, with the text that there was."""
+    """Go back to the model and the input before a cancelled run, at first to the first ones; to a sample of the model
+    where a photo was not kept, with the former text."""
     now, state = visitor(), st.session_state
     model, known, name, text, chosen = now.back or (FIRST_MODEL, (), "", None, lambda: None)
     now.ask(None)
@@ -309,7 +309,7 @@ def was_run() -> bool:
 
 
 def is_check_pending() -> bool:
-    """Return whether the check of the lines on screen is still to come; the browser polls for it."""
+    """Return whether the check of the lines on screen is pending; the browser polls for it."""
     now = visitor()
     key, run = (model_name(), options()), current_run()
     waits = run is not None and user_input().trace is None and background_checks.is_pending(key, run)
@@ -345,12 +345,12 @@ def choose(option: str, value: object) -> None:
 
 
 def model() -> Any:
-    """Return the model that the pages show, ready to run."""
+    """Return the model of the pages, ready to run."""
     return run_cache.load(model_name(), options())
 
 
 def plain_model() -> Any:
-    """Return the same without the changes of its runs."""
+    """Return the model without the changes of its runs."""
     return run_cache.load(model_name(), run_cache.without_changes(options()))
 
 

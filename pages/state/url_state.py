@@ -108,8 +108,8 @@ def _input(query: dict[str, str]) -> dict[str, str]:
 
 
 def follow() -> None:
-    """Set the sample or the text that the URL names, once its model is there. Only the last photo of a visitor is kept;
-    a message says so if the URL names another one."""
+    """Set the sample or the text that the URL names, once its model is loaded. Only the last photo of a visitor is
+    kept; a message says so if the URL names another one."""
     now = visitor()
     if now.pending_cost is not None or (wanted := now.url_input) is None:
         return
@@ -231,7 +231,7 @@ def _is_of(chosen: UserInput) -> bool:
 
 
 def lacks() -> str:
-    """Return a sentence on what is on screen and missing from any link; empty where the link is complete."""
+    """Return a sentence on the parts of the screen that are missing from any link; empty where the link is complete."""
     chosen = session.user_input()
     if chosen.kind == "trace":
         return "The link does not contain the saved run. Whoever opens it is asked for the file."

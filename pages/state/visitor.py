@@ -66,15 +66,15 @@ class UserInput:
 
     @cached_property
     def content(self) -> run_cache.Content:
-        """Return the content of photo and text: one object for all who uploaded the very same."""
+        """Return the content of photo and text: one object for all who uploaded the same bytes."""
         photo = self.photo
         pixels = photo and hashlib.sha256(f"{photo.mode} {photo.size} ".encode() + photo.tobytes()).hexdigest()
         return run_cache.content((pixels, self.text))
 
 
 class CurrentRun(NamedTuple):
-    """Run on screen, with its input, model and options; `runs` bounds what is held together, and a photo that was
-    left is not held by it."""
+    """Run on screen, with its input, model and options; `runs` bounds what is held together, and the photo of an
+    abandoned input is not held by it."""
 
     user_input: weakref.ref[UserInput]
     key: tuple[str, run_cache.Options]
@@ -106,7 +106,7 @@ class CachedResult(NamedTuple):
 
 @dataclass
 class Visitor:
-    """One visitor's model, input and run, and the positions that were looked at.
+    """One visitor's model, input and run, and the positions that were visited.
 
     `model` is the model on screen, `pending_cost` the cost of another one that waits for consent, `consents` the cost
     of those that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the
@@ -201,7 +201,7 @@ class Visitor:
             self.option(model, run_cache.CHANGE, run_cache.BETWEEN.join(texts))
 
     def run(self) -> Trace | None:
-        """Return the run that was held last, if it is still there."""
+        """Return the run that was held last, if it still exists."""
         return self.current and self.current.run()
 
     def hold(self, user_input: UserInput, key: tuple[str, run_cache.Options], run: Trace) -> None:

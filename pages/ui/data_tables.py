@@ -12,7 +12,7 @@ MAX_FULL_ROWS = 60
 
 
 def show(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
-    """Draw a table of columns by name; texts are shown as they are."""
+    """Draw a table of columns by name; texts are displayed unchanged."""
     if any(len(values) > MAX_FULL_ROWS for values in columns.values()):
         st.dataframe(columns, hide_index=True, alt=alt)
         on_paper(columns, alt)
@@ -39,7 +39,7 @@ def _whole(columns: Mapping[str, Sequence], alt: str | None) -> None:
 
 
 def _text(cell: str) -> str:
-    """Return a cell as it is: none of its signs is markup."""
+    """Return a cell unchanged: none of its signs is markup."""
     return re.sub(r"([\\`*$~<#])", r"\\\1", plain(cell))
 
 

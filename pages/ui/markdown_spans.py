@@ -12,8 +12,8 @@ Piece = tuple[str, str]
 
 
 def pieces(markdown: str) -> list[Piece]:
-    r"""Return a sentence in pieces: `**bold**`, code in backticks, `$maths$` and escaped signs; all else is text as it
-    is.
+    r"""Split a sentence into pieces: `**bold**`, code in backticks, `$maths$` and escaped signs; all else is plain
+    text.
 
     `"grows as $d_k$"` gives `[("text", "grows as "), ("maths", "d_k")]`.
     """

@@ -78,7 +78,7 @@ def choices(pages: list, page: str) -> SidebarSlots:
 
 
 def _lesson(page: str) -> bool:
-    """Return whether a page may show something else than the run, which is known once it is drawn."""
+    """Return whether a page may show something other than the run, which is known once it is drawn."""
     return any(entry.heading and entry.path.stem == page for entry in page_registry.find_pages())
 
 
@@ -109,7 +109,7 @@ def _forget(page: str) -> None:
 
 
 def _readable() -> None:
-    """Refuse a text that the model can't read: what was on screen before stays, and the text stays in its box."""
+    """Refuse a text that the model can't read: the previous screen stays, and the text stays in its box."""
     now, chosen = visitor(), session.user_input()
     if chosen.kind == "text" and now.readable is not chosen:
         try:
@@ -198,7 +198,7 @@ def _upload(takes: tuple[str, ...]) -> None:
 
 
 def take_upload(data: bytes, name: str) -> bool:
-    """Take a photo, a saved run or a survey; return whether it is a survey, which has a page of its own."""
+    """Open a photo, a saved run or a survey; return whether it is a survey, which has a page of its own."""
     if name.lower().endswith(SURVEYS):
         return session.take_survey(data, name)
     session.take_file(data, name)
@@ -207,7 +207,7 @@ def take_upload(data: bytes, name: str) -> bool:
 
 def run(slots: SidebarSlots, page: str) -> None:
     """Draw the model card, the buttons to save the run, and the legend of its symbols. Nothing where there is no run,
-    or another one is shown. Messages have been shown by now."""
+    or another one is displayed. Messages have been displayed by now."""
     visitor().refused_on = page if visitor().refusal else None
     if _lesson(page):
         with slots.samples:

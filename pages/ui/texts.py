@@ -37,7 +37,7 @@ def uncounted_text(trace: Trace) -> str:
 
 
 def sentence(message: str) -> str:
-    """Return an error message with a capital letter in front, unless it begins with code, such as `hide(3,grey)`."""
+    """Return an error message with an initial capital letter, unless it begins with code, such as `hide(3,grey)`."""
     first = re.split(r"[\s,;]", message, maxsplit=1)[0]
     return f"{message[:1].upper()}{message[1:]}" if first.isalpha() else message
 
@@ -57,7 +57,7 @@ def plain(text: str) -> str:
 
 
 def _maths(part: str) -> str:
-    """Return mathematics or code as it is; mathematics that can't be shown with its signs escaped."""
+    """Return mathematics or code unchanged; mathematics that can't be displayed with its signs escaped."""
     if part.startswith("$"):
         try:
             mathematics(part[1:-1], "a text")
@@ -73,7 +73,7 @@ def escape(sentence: str) -> str:
 
 
 def literal(label: str) -> str:
-    """Return a label of a widget as it is: none of its signs is markdown."""
+    """Return a label of a widget unchanged: none of its signs is markdown."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", label)
 
 
@@ -168,7 +168,7 @@ def attention_problems(trace: Trace) -> list[str]:
 
 
 def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
-    """Return notes on attention besides its weights: later changes of them, and what they belong to."""
+    """Return notes on attention besides its weights: later changes of them, and the tower that they belong to."""
     sentences = off_photo(trace)
     if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
         counts = sorted({windows(trace, records[layer]) for layer in parted})
@@ -238,7 +238,7 @@ def card(facts: Mapping | None) -> str:
 
 
 def _figure(value: float) -> str:
-    """Return a count, or a share in percent, or another figure as it is."""
+    """Return a count, or a share in percent, or another figure unchanged."""
     if isinstance(value, int):
         return f"{value:,}"
     return percent(value) if value <= 1 else f"{value:g}"
@@ -256,7 +256,7 @@ def unseen(step: Step) -> str:
 
 
 def proof(step: Step) -> str:
-    """Return what was compared for a step, how well it agreed, and the tolerance."""
+    """Describe the comparison for a step, its agreement, and the tolerance."""
     if step.verdict == "pending":
         return "Not proven yet: the equation of this step has not been executed on the traced tensors."
     if step.recorded:

@@ -8,7 +8,7 @@ from tracer.record import Trace
 
 
 def tower(trace: Trace) -> str:
-    """Return the tower whose attention is shown: a choice in models of several, in which each has a sequence of its
+    """Return the tower whose attention is displayed: a choice in models of several, in which each has a sequence of its
     own."""
     towers = parts(trace)
     if len(towers) < 2:

@@ -1,4 +1,4 @@
-"""The address of a page: it opens on the model and the input that it names, and is kept current."""
+"""Address of a page: it opens on the model and the input that it names, and is kept current."""
 
 import pytest
 from streamlit.testing.v1 import AppTest

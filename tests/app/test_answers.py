@@ -1,4 +1,4 @@
-"""The answer of each kind of model on the overview: captions word by word, sentences, label maps, reconstructions."""
+"""Answer of each kind of model on the overview: captions word by word, sentences, label maps, reconstructions."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Every page, run without a browser, and what a visitor's session keeps and gives up."""
+"""Every page, run without a browser, and the data that a visitor's session keeps and releases."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def open_page(page: str = "") -> AppTest:
 
 
 def visit(page: str, **places: str) -> AppTest:
-    """Page as it opens at an address that says these places."""
+    """Open a page at an address with these parameters."""
     at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=SECONDS).switch_page(f"pages/{page}.py")
     for name, place in places.items():
         at.query_params[name] = place
@@ -50,13 +50,13 @@ def visit(page: str, **places: str) -> AppTest:
 
 
 def text(at: AppTest) -> str:
-    """Everything that the page and its sidebar say."""
+    """Return all texts of the page and its sidebar."""
     kinds = ("title", "header", "markdown", "caption", "text", "info", "error", "success", "warning", "latex")
     return "\n".join(element.value for kind in kinds for element in getattr(at, kind))
 
 
 def film_of(at: AppTest) -> dict:
-    """Header of the film that the page plays."""
+    """Return the header of the film that the page plays."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "film"]
     facts = 4 + int.from_bytes(data[:4], "little")
     return json.loads(data[facts + 4 : facts + 4 + int.from_bytes(data[facts : facts + 4], "little")])

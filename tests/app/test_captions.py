@@ -152,7 +152,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Three blocks of a kind: with weights of their own, with a weight that is `tied`, or `bare`."""
+    """Three blocks of a kind: with weights of their own, with a `tied` weight, or `bare`."""
 
     def __init__(self, kind: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Checks on other runs in the app: made in the background, shown to all who look, and never in a visitor's way."""
+"""Checks on other runs in the app: computed in the background, shown to all who look, and never in a visitor's way."""
 
 import copy
 import gc
@@ -37,13 +37,13 @@ def proof_text(at, step: str = SCORES) -> str:
 
 
 def component(at, name: str) -> str:
-    """What the component of that name was sent; empty where it is not on the page."""
+    """Return the data sent to the component of that name; empty where it is not on the page."""
     found = (part.proto for part in at.get("bidi_component") if part.proto.component_name == name)
     return next((proto.json or proto.bytes.decode(errors="replace") for proto in found), "")
 
 
 def response_status(word: str) -> int:
-    """Status that a browser gets that asks for the check."""
+    """Return the status that a browser gets when it asks for the check."""
 
     async def receive() -> dict:
         return {"type": "http.request", "body": word.encode(), "more_body": False}
@@ -55,7 +55,7 @@ def response_status(word: str) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_shown():
-    """No run is shown with what a test made up, and no server that ended before holds checks back."""
+    """Forget displayed runs, and servers that ended before and would hold checks back."""
     background_checks.stopped.clear()
     background_checks._shown.clear()
     yield
@@ -64,7 +64,7 @@ def nothing_shown():
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    """Nothing was checked yet, and checks wait until `go` is set."""
+    """Forget all checks; new ones wait until `go` is set."""
     for task in list(background_checks._tasks.values()):  # that of another test would end in the midst of this one
         assert task.wait(60)
     go, made = threading.Event(), background_checks._run_check
@@ -133,7 +133,7 @@ def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
 
 @pytest.fixture
 def contradict_models(monkeypatch):
-    """Other runs contradict the scores, the weights and the answer of every model."""
+    """Have other runs contradict the scores, the weights and the answer of every model."""
     found = tracer.load("vit").trace()
     found = replace(found, steps=tuple(replace(step, checked=3) for step in found.steps))
     wrong = {"block1.attention.scores", "block1.attention.weights", "block4.attention.weights", "logits"}

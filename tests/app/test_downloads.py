@@ -1,4 +1,4 @@
-"""Files that are made when their button is pressed: made, or refused in the sentence that says why."""
+"""Files that are built when their button is pressed: built, or refused in the sentence that gives the reason."""
 
 import pytest
 from streamlit.proto.BackMsg_pb2 import BackendOperationRequest
@@ -16,7 +16,7 @@ from tracer.utils.error_text import quote
 
 @pytest.fixture
 def press_download(monkeypatch):
-    """What comes back when the button of a file is pressed that this makes."""
+    """Return a function that presses the button of a file and returns the response."""
     monkeypatch.setattr(DeferredFileHandler, "handle", DeferredFileHandler.handle)
     downloads.say_why()
     files = MediaFileManager(MemoryMediaFileStorage("/media"))

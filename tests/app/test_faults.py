@@ -1,4 +1,4 @@
-"""Faults of the machine that take no time to make; `make faults` makes them all, also those under a visitor."""
+"""Faults of the machine that are quick to simulate; `make faults` runs them all, also those under a visitor."""
 
 import os
 import signal

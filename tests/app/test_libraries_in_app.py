@@ -1,4 +1,5 @@
-"""Models of libraries in the app: asked for by name, said what they take, refused in a sentence, on every page."""
+"""Models of libraries in the app: requested by name, described by their inputs, refused in a sentence, on every
+page."""
 
 import os
 from pathlib import Path
@@ -22,7 +23,7 @@ from tracer.zoo.vision import torchvision_models
 
 
 def type_name(at: AppTest, name: str) -> AppTest:
-    """Types a name into the box; AppTest knows only names that are in the list."""
+    """Type a name into the box; AppTest knows only names that are in the list."""
     box = at.sidebar.selectbox[0]
     if name not in box.options:
         box.options.append(name)

@@ -1,4 +1,4 @@
-"""Saved runs as large as they may be: every page shows them in words or in part, and sends no more than a few MB."""
+"""Saved runs of the maximum size: every page shows them in words or in part, and sends no more than a few MB."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SIDE = 2000
 
 
 def ops(count: int, **changes) -> tuple[Op, ...]:
-    """Chain of operations, each on what the one before made and on an input of its own."""
+    """Return a chain of operations, each on the previous result and on an input of its own."""
     out = TensorRecord((2, 3), "float32", 0)
     return tuple(
         Op(i, f"blocks.{i // 9}.attention", 1, "aten.add", "add", None,
@@ -27,7 +27,7 @@ def ops(count: int, **changes) -> tuple[Op, ...]:
 
 
 def steps(count: int, **changes) -> tuple[Step, ...]:
-    """Steps of which each equation names many symbols of others."""
+    """Return steps whose equations name many symbols of others."""
     right = " ".join(f"b_{{{i}}}" for i in range(200))
     made = Step("", "mlp", None, "One", "a", f"a = {right}", ("?", "?"), (2, 3), None, True, None, (), "")
     return tuple(
@@ -41,7 +41,7 @@ def attentive(tokens: int, records: int = 1) -> Trace:
 
 
 def trace_with_picture() -> Trace:
-    """100 × 100 patches of a picture of noise, in a run whose attention is lost."""
+    """Return a run whose attention is lost, with 100 × 100 patches of a picture of noise."""
     noise = torch.randint(255, (SIDE, SIDE, 3), dtype=torch.uint8)
     record = replace(sample().attentions[1], queries=10_001, keys=10_001)
     return sample(

@@ -1,4 +1,4 @@
-"""The scripts of the pages, as they are written."""
+"""Scripts of the pages, as source text."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,8 @@ BLOCK = re.compile(r"(?:async )?(?:\(.*?\)|\w+) => \{$")
 
 
 def returning(script: str) -> list[str]:
-    """Return the handlers that are not functions with a body in braces: what such a one gives may cancel the event."""
+    """Return the handlers that are not functions with a body in braces: the result of such a one may cancel the
+    event."""
     handlers = [match["handler"] for match in map(ASSIGNED_HANDLER.search, script.splitlines()) if match]
     return [handler for handler in handlers if not BLOCK.match(handler)]
 

@@ -1,4 +1,4 @@
-"""The index of the search without a browser: what is listed, and the place that each of its addresses shows."""
+"""Index of the search without a browser: its entries, and the position that each of its addresses shows."""
 
 import re
 from urllib.parse import parse_qsl
@@ -16,7 +16,7 @@ from tracer.lessons.notes.statements import rows, sections
 
 
 def entries_of(monkeypatch, model: str, **address: str) -> list[dict]:
-    """Index of a run, searched at an address."""
+    """Return the index of a run, searched at an address."""
     with monkeypatch.context() as patch:
         patch.setattr(url_state, "of", lambda page: {"model": model, **(address if page == "notes" else {})})
         return index.entries(run(model)[1])

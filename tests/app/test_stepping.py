@@ -1,5 +1,5 @@
-"""What the Trace page sends for the browser to step through: the record, all of it, within bounds; and what the browser
-tells back."""
+"""Data of the Trace page for the browser to step through: the record, all of it, within bounds; and the browser's
+reports."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ from tracer.figures.tensors.heatmap import as_array
 
 
 def unpack(data: bytes) -> tuple[dict, dict, bytes]:
-    """Facts of the visitor, the header of the steps, and the cells."""
+    """Return the facts of the visitor, the header of the steps, and the cells."""
     found, at = [], 0
     for _ in range(2):
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
@@ -31,13 +31,13 @@ def unpack(data: bytes) -> tuple[dict, dict, bytes]:
 
 
 def page_payload(at: AppTest) -> tuple[dict, dict, bytes]:
-    """Same of a page."""
+    """Return the unpacked data of a page."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "stepper"]
     return unpack(data)
 
 
 def tell(text: str) -> int:
-    """Status that a browser gets for what it tells."""
+    """Return the status that a browser gets for its report."""
 
     async def receive() -> dict:
         return {"type": "http.request", "body": text.encode(), "more_body": False}

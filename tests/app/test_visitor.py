@@ -1,4 +1,4 @@
-"""What pages remember of a visitor: one typed place, and widget keys that are named there."""
+"""State that pages keep of a visitor: one typed class, and widget keys that are named there."""
 
 import ast
 import weakref

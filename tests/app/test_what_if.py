@@ -95,7 +95,7 @@ PANELS = {
 
 
 def open_panel(page: str, **address: str) -> AppTest:
-    """Page with its panel open."""
+    """Return the page with its panel open."""
     at = visit(page, **address)
     assert not at.main.pills  # nothing of the panel is drawn while it is closed
     at.session_state[panel.KEY] = True
@@ -164,7 +164,7 @@ def test_the_answer_before_and_after_is_that_of_both_runs(vit):
 
 
 def markups(at: AppTest) -> list[str]:
-    """What the page drew as markup."""
+    """Return the markup that the page drew."""
     return [json.loads(part.proto.json) for part in at.get("bidi_component") if part.proto.component_name == "drawing"]
 
 
@@ -199,7 +199,7 @@ def test_a_model_that_needs_all_its_patches_says_so():
 
 
 def brush_of(at: AppTest) -> dict:
-    """What the browser is told to hide patches with."""
+    """Return the browser's data for hiding patches."""
     (data,) = [
         part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name in ("film", "attention_map")
     ]

@@ -14,7 +14,7 @@ def write(at, count):
 
 
 def likeliest(at):
-    """Model of text that writes what is most probable, and draws nothing."""
+    """Text model that always writes the most probable token."""
     next(slider for slider in at.main.slider if slider.label == "Temperature").set_value(0).run()
     return at
 

@@ -20,7 +20,7 @@ def twins(mask, layers=2):
 
 
 def softmax_of(net, x, layer):
-    """Plain computation, by hand."""
+    """Return the softmax, computed by hand."""
     for i in range(layer + 1):
         packed = net.get_submodule(f"packed{i}")(x).unflatten(-1, (3, 3, 4))
         q, k, v = packed.permute(2, 0, 3, 1, 4)

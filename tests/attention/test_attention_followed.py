@@ -1,4 +1,4 @@
-"""Attention is found by what is computed and not by how it is spelled: each spelling gives the weights that it ran."""
+"""Attention is found by its computation and not by its spelling: each spelling has the weights that it ran."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ B, S, D, h, d = 2, 5, 12, 3, 4
 
 
 class Attends(nn.Module):
-    """Attention from one packed projection; `spelled(q, k, v, net)` gives (context, weights), `[B, h, S, …]`."""
+    """Attention from one packed projection; `spelled(q, k, v, net)` returns (context, weights), `[B, h, S, …]`."""
 
     def __init__(self, spelled):
         super().__init__()
@@ -123,7 +123,7 @@ def flatten_heads(q, k, v, net):
 
 
 def by_rows(q, k, v, net):
-    """Decomposed relative positions: the scores are parted into rows and columns of keys."""
+    """Compute decomposed relative positions: the scores are split into rows and columns of keys."""
     along = torch.linspace(0, 1, S).view(1, 1, 1, S, 1)
     scores = (q @ k.mT / 2).view(B, h, S, S, 1) + along
     weights = scores.view(B, h, S, S).softmax(-1)

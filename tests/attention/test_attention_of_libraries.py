@@ -1,4 +1,4 @@
-"""Attention of models that libraries make, at tiny sizes: heads, masks, layers, and what is no attention of tokens."""
+"""Attention of models of libraries, at tiny sizes: heads, masks, layers, and attention that is not over tokens."""
 
 import pytest
 import torch
@@ -169,7 +169,7 @@ def test_eight_frames_that_see_only_themselves_are_one_layer_of_windows(attentio
 
 
 class Differential(nn.Module):
-    """The difference of two softmaxes takes the values (Ye et al. 2024)."""
+    """Difference of two softmaxes, applied to the values (Ye et al. 2024)."""
 
     def __init__(self):
         super().__init__()
@@ -251,7 +251,7 @@ class InPieces(nn.Module):
 
 
 class Sliced(nn.Module):
-    """Attention of two heads at a time, counted through the batch, written into their places."""
+    """Attention of two heads at a time, folded into the batch, written into their slices."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The picture closed to the words in some blocks: what the test on screen runs."""
+"""Picture masked from the words in some blocks: the computation of the test on screen."""
 
 from dataclasses import replace
 

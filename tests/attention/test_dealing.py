@@ -1,4 +1,4 @@
-"""Where heads come from: the columns of the matrices of queries, keys and values."""
+"""Origin of heads: the columns of the matrices of queries, keys and values."""
 
 import pytest
 import torch

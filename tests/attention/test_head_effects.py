@@ -1,4 +1,4 @@
-"""What heads do: equal to edited weights of plain PyTorch, and to distances and entropies that are computed anew."""
+"""Effects of heads: equal to edited weights of plain PyTorch, and to recomputed distances and entropies."""
 
 import copy
 from math import hypot, log

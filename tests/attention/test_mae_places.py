@@ -1,4 +1,4 @@
-"""Where the tokens of the masked autoencoder lie on the photo: on the very pixels that they were made of."""
+"""Positions of the masked autoencoder's tokens on the photo: on the very pixels that they were computed from."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The mask shown is the mask that ran, cell by cell, and a second proof that knows no mask agrees."""
+"""Mask on screen and mask that ran, equal cell by cell, and a second proof that knows no mask."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Where words point: a net whose attention is known, and a scene whose object is."""
+"""Pointing of words: a net with known attention, and a scene with a known object."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from tracer.models.training.pointing_eval import pointing
 
 
 class Pointing(torch.nn.Module):
-    """Stands in for a net whose last word row of attention is known: all on one patch."""
+    """Stand-in for a net whose last word row of attention is known: all on one patch."""
 
     N, P = 16, 16
 

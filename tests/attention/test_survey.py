@@ -148,7 +148,7 @@ def test_the_parts_of_another_survey_are_refused(folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def photo_rows(vit):
-    """Rows of three photos of noise, as they are measured, and the text of the weights."""
+    """Measured rows of three photos of noise, and the text of the weights."""
     model = vit
     measured = PhotoRows(model)
     return [

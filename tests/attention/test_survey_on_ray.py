@@ -24,7 +24,7 @@ def data(tmp_path):
 
 
 def actors(node) -> list[psutil.Process]:
-    """Actors of a machine of the cluster that hold a copy of the model."""
+    """Return the actors of a machine of the cluster that hold a copy of the model."""
     (raylet,) = node.all_processes["raylet"]
     known = psutil.Process(raylet.process.pid).children(recursive=True)
     return [process for process in known if SurveyActor.__name__ in " ".join(process.cmdline())]

@@ -38,7 +38,7 @@ def trace_function(function, *inputs: torch.Tensor, symbols=None, **modules):
 
 
 def assert_complete(trace) -> None:
-    """All that computes is in a step, and every step is proven."""
+    """Assert that everything that computes is in a step, and every step is proven."""
     assert trace.coverage >= 0.97
     assert {step.verdict for step in trace.steps} == {"proven"}, [(step.id, step.note) for step in trace.steps]
 

@@ -1,4 +1,4 @@
-"""A model runs where the user says; what is kept of its run, and the proofs, are on the CPU."""
+"""Devices of a model: it runs where the user chooses; the kept tensors of its run, and the proofs, are on the CPU."""
 
 import pytest
 import torch
@@ -12,12 +12,12 @@ ELSEWHERE = "expected cpu"
 
 @pytest.fixture
 def meta(monkeypatch):
-    """Device `meta`, which every machine has, among those that may be named."""
+    """Device `meta`, which every machine has, among the selectable ones."""
     monkeypatch.setattr(devices, "available", lambda: ("cpu", "meta"))
 
 
 class Far(torch.Tensor):
-    """A tensor that says that it is on a GPU, and counts how often it is brought to the CPU."""
+    """A tensor that claims to be on a GPU, and counts how often it is copied to the CPU."""
 
     came = 0
 

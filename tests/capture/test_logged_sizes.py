@@ -1,4 +1,4 @@
-"""Sizes that log what they are compared with are numbers like any other."""
+"""Sizes that log their comparisons are numbers like any other."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""The contracts of the recorder, each on the model that endangers it."""
+"""Contracts of the recorder, each on the model that endangers it."""
 
 import gc
 import inspect

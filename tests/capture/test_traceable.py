@@ -1,4 +1,4 @@
-"""What can be traced, and what a forward can be given: functions, dataclasses, casts; all else is refused in words."""
+"""Traceable objects, and inputs of a forward: functions, dataclasses, casts; all else is refused in words."""
 
 from dataclasses import dataclass
 

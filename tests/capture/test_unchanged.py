@@ -1,4 +1,4 @@
-"""A trace changes nothing: not the module, nor what it is given, nor the process; and what it lacks, it says."""
+"""A trace changes nothing: neither the module, nor its inputs, nor the process; and it reports what it lacks."""
 
 import copy
 import threading
@@ -19,7 +19,8 @@ from tracer.capture.tensors.module_state import StateSnapshot
 
 
 class Remembers(nn.Module):
-    """Changes whatever a module can hold, and takes another way where the sequence is short (like BigBird)."""
+    """A module that changes whatever a module can hold, and takes another branch where the sequence is short (like
+    BigBird)."""
 
     @dataclass
     class Config:

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def vit():
-    """Model of the changed runs; it stays as it is."""
+    """Model of the changed runs, which is never modified."""
     import tracer  # loads torch
 
     return tracer.load("vit", L=3)
@@ -13,5 +13,5 @@ def vit():
 
 @pytest.fixture(scope="session")
 def plain(vit):
-    """Its run without changes."""
+    """Run of the model without changes."""
     return vit.trace()

@@ -1,4 +1,4 @@
-"""The changes that are offered: found by roles on any model, worded for a screen, and true to their titles."""
+"""Changes that are offered: found by roles on any model, worded for a screen, and true to their titles."""
 
 import pytest
 import torch

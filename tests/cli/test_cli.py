@@ -1,4 +1,4 @@
-"""The command line: what it prints, where it prints it, and its exit status; errors are one line and no traceback."""
+"""Command line: its output, the stream of it, and its exit status; errors are one line and no traceback."""
 
 import json
 import re
@@ -18,14 +18,14 @@ SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]
 
 
 def run(capsys, *argv) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
+    """Return the exit status, standard output and standard error."""
     status = cli.main([str(word) for word in argv])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
 
 def refusal(capsys, *argv) -> str:
-    """One line with which a command line is refused."""
+    """Return the one line with which a command line is refused."""
     status, out, err = run(capsys, *argv)
     assert (status, out, err.count("\n"), err[-1]) == (2, "", 1, "\n"), (status, out, err)
     return err

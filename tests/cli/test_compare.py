@@ -1,4 +1,4 @@
-"""`python -m tracer compare`: two runs as text and as JSON, its exit status, and what it refuses."""
+"""`python -m tracer compare`: two runs as text and as JSON, its exit status, and its refusals."""
 
 import json
 

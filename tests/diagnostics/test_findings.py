@@ -1,4 +1,4 @@
-"""What findings are to those who ask for them: plain data, acknowledged or not, in files and on the command line."""
+"""Findings as their users see them: plain data, acknowledged or not, in files and on the command line."""
 
 import json
 import re

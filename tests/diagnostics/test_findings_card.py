@@ -1,4 +1,4 @@
-"""The card on Trace: what is known of a run's findings, and nothing where there are none."""
+"""Card on Trace: the known findings of a run, and nothing where there are none."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tracer.record import Finding, Trace
 
 
 def card(trace: Trace) -> AppTest:
-    """Return what the card draws of a run."""
+    """Return the card's drawing of a run."""
 
     def page(trace):
         from pages.sections.trace import findings_card

@@ -1,4 +1,4 @@
-"""The plugin holds shapes and findings in somebody's own tests."""
+"""Plugin for pytest: shapes and findings in a user's own tests."""
 
 import subprocess
 import sys

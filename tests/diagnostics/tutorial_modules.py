@@ -46,7 +46,7 @@ class ScaleDotProductAttention(nn.Module):
 
 @tutorial(stream)
 class ConcatByView(Base):
-    """The concat of a transformer from scratch."""
+    """Concatenation of heads in a transformer from scratch."""
 
     def __init__(self, wrong):
         super().__init__(wrong)
@@ -70,7 +70,7 @@ class ConcatByView(Base):
 
 @tutorial(stream)
 class AttentionLayerOfForecasts(Base):
-    """The heads of a forecasting model, by einsum."""
+    """Heads of a forecasting model, by einsum."""
 
     def __init__(self, wrong):
         super().__init__(wrong)
@@ -137,7 +137,7 @@ class TokensToGrid(Base):
 
 @tutorial(lambda: (torch.randint(0, 50, (3, 7)),))
 class BidirectionalClassifier(Base):
-    """The last states of both directions, side by side."""
+    """Last states of both directions, side by side."""
 
     def __init__(self, wrong):
         super().__init__(wrong)
@@ -173,7 +173,7 @@ class MaskBufferForFusedAttention(Base):
 
 @tutorial(stream)
 class SubsequentMask(Base):
-    """The mask of the annotated transformer, without its comparison with 0."""
+    """Mask of the annotated transformer, without its comparison with 0."""
 
     def __init__(self, wrong):
         super().__init__(wrong)
@@ -353,7 +353,7 @@ class LogitsOfTheWrongSample(Base):
 
 @tutorial(lambda: (torch.randn(6, 24), torch.randint(0, 5, (6,))), symbols={"B": 0})
 class LikelihoodOfLogits(Base):
-    """The negative log-likelihood of what is no log-probability."""
+    """Negative log-likelihood of numbers that are no log-probabilities."""
 
     def __init__(self, wrong):
         super().__init__(wrong)
@@ -405,7 +405,7 @@ class SumThatNobodyKeeps(Base):
 
 @tutorial(stream)
 class EncoderLayerWithOneResidual(Base):
-    """The second residual of a block is forgotten."""
+    """A block without its second residual."""
 
     def __init__(self, wrong):
         super().__init__(wrong)

@@ -1,4 +1,4 @@
-"""Modules with a mistake each, and the same module without it: what differs is on the lines that say `# wrong`."""
+"""Modules with a mistake each, and the same module without it: the difference is on the lines marked `# wrong`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pair(kind: str, args: Callable[[], tuple[Any, ...]] = tokens, **more: Any):
 
 
 class Heads(nn.Module):
-    """The projections of an attention of several heads; `attend` is what its subclasses are about."""
+    """Projections of an attention of several heads; `attend` is defined by subclasses."""
 
     def __init__(self, wrong: bool):
         super().__init__()
@@ -104,7 +104,7 @@ class BatchFirst(nn.Module):
 
 @pair("samples mixed", lambda: (torch.randn(1, T, D),))
 class BatchFirstOfOne(BatchFirst):
-    """The same with a batch of one: the second run has two samples."""
+    """Attention with a batch of one: the second run has two samples."""
 
 
 @pair("samples mixed")

@@ -1,4 +1,4 @@
-"""The page of a trace as HTML: well-formed, harmless, its equations drawn, nothing loaded from elsewhere."""
+"""Page of a trace as HTML: well-formed, harmless, its equations drawn, nothing loaded from elsewhere."""
 
 import re
 from html.parser import HTMLParser
@@ -12,7 +12,7 @@ from tracer.export import to_html
 
 
 class Tags(HTMLParser):
-    """The tags and attributes of a piece of HTML, and whether each tag is closed."""
+    """Tags and attributes of a piece of HTML, and whether each tag is closed."""
 
     def __init__(self, text: str):
         super().__init__()

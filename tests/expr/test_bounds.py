@@ -1,4 +1,4 @@
-"""What rounding may do to each cell: no right line is red, and a wrong one is, whatever other cells hold."""
+"""Rounding bounds of each cell: no right line is red, and a wrong one is, whatever other cells hold."""
 
 from dataclasses import replace
 
@@ -29,14 +29,14 @@ class Function(nn.Module):
 
 
 def trace_function(forward, x, **modules):
-    """Run of such a module in the dtype of x."""
+    """Return the run of such a module in the dtype of x."""
     module = Function(forward, **modules)
     with torch.no_grad():
         return tracer.trace(module.to(x.dtype) if x.is_floating_point() else module, x)
 
 
 def changed_verdicts(trace, change):
-    """Verdicts of the lines that `change` gives another equation, by their titles."""
+    """Return the verdicts of the lines whose equations `change` replaces, by their titles."""
     lines = {step.line.id: step.line for step in trace.later.derived_steps}
     wrong = {id for id, line in lines.items() if change(line) != line.equation}
     steps = trace.later.rewrite(change)(trace.steps)
@@ -54,7 +54,7 @@ def attention(lowest):
 
 
 def drop_root(line):
-    """Equation that leaves out to divide by a root."""
+    """Return the equation without its division by a root."""
     return line.equation.replace(lambda node: isinstance(node, Over), lambda node: node.args[0])
 
 
@@ -159,7 +159,7 @@ def test_another_number_is_told(dtype):
 
 
 class Cast(nn.Module):
-    """A softmax in float32 within a model of another dtype, as libraries have it."""
+    """A softmax in float32 within a model of another dtype, as in libraries."""
 
     def __init__(self):
         super().__init__()

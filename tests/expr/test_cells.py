@@ -1,4 +1,4 @@
-"""Which cells a cell is made of: as gradients say it, for every node; and what each of them contributes."""
+"""Cells that a cell depends on: as gradients show, for every node; and the contribution of each."""
 
 import pytest
 import sympy
@@ -59,7 +59,7 @@ def draw_operands(example: Example, seed: int) -> list[torch.Tensor]:
 
 
 def choose_cells(shape, seed: int, most: int = 1) -> IndexSet:
-    """Some cells of a tensor: up to `most` places along each axis."""
+    """Choose some cells of a tensor: up to `most` indices along each axis."""
     generator = torch.Generator().manual_seed(seed)
 
     def of(n: int) -> list[int]:
@@ -70,7 +70,7 @@ def choose_cells(shape, seed: int, most: int = 1) -> IndexSet:
 
 
 def indicator(cells: IndexSet) -> torch.Tensor:
-    """1 in these cells, else 0."""
+    """Return 1 in these cells, else 0."""
     made = torch.zeros(cells.shape, dtype=torch.bool)
     for index in cells:
         made[index] = True
@@ -78,7 +78,7 @@ def indicator(cells: IndexSet) -> torch.Tensor:
 
 
 def gradients(node: Node, tensors, cells: IndexSet) -> list[torch.Tensor | None]:
-    """Where the gradient of a random sum of these cells is not 0, for each operand that has one."""
+    """Return where the gradient of a random sum of these cells is not 0, for each operand that has one."""
     wanted = [x.detach().requires_grad_() if x.dtype.is_floating_point or x.is_complex() else x for x in tensors]
     made = node.run(size, *wanted)
     if not made.requires_grad:

@@ -1,4 +1,4 @@
-"""Equations: printed in reading order, refused where shapes don't fit, executed to what plain PyTorch gives."""
+"""Equations: printed in reading order, refused where shapes don't fit, executed and compared with plain PyTorch."""
 
 import pytest
 import sympy

@@ -1,4 +1,4 @@
-"""Sequence and picture: equations of their parts, printed, shaped, and executed to what slicing by hand gives."""
+"""Sequence and picture: equations of their parts, printed, shaped, and executed, compared with slicing by hand."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def number(size):
 
 
 def patch(values, n, row, column, channel):
-    """One number of the picture, by its patch, and its place there."""
+    """Return one number of the picture, by its patch and its position there."""
     return values["image"][0, channel, n // 3 * 2 + row, n % 3 * 2 + column]
 
 

@@ -72,7 +72,7 @@ def tensor(*shape, name: str = r"\mathbf{X}") -> tuple[Tensor, torch.Tensor]:
 
 
 def agree(node: Node, values: dict[str, torch.Tensor], expected: torch.Tensor | None = None) -> None:
-    """What a node computes, its shape, and what its LaTeX says."""
+    """Return a node's value, its shape, and the value of its LaTeX."""
     made = execute(node, lambda leaf: values[leaf.key], size)
     if expected is not None:
         assert made.equal(expected)
@@ -194,7 +194,7 @@ TWO = [Plus, Plus, Minus, Minus, Times, Times, Product, Product, Div, Remainder,
 
 
 def grown(depth: int, draw: random.Random, leaves: list[Tensor]) -> Node:
-    """Expression of square matrices."""
+    """Return an expression of square matrices."""
     if not depth:
         return draw.choice([*leaves, *leaves, *leaves, Scalar(2), Scalar(-0.5)])
 

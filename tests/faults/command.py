@@ -1,4 +1,4 @@
-"""The command: each fault in turn, one line for each with what was seen."""
+"""Command: each fault in turn, one line for each with the observation."""
 
 import argparse
 import inspect
@@ -10,7 +10,7 @@ from tests.faults import commands, visits
 
 
 def faults() -> dict[str, Callable[[Path], str]]:
-    """Every fault by its name: a function of an empty folder that gives what was seen, or raises."""
+    """Return every fault by its name: a function of an empty folder that returns an observation, or raises."""
     return {
         name.replace("_", " "): made
         for module in (commands, visits)
@@ -20,7 +20,7 @@ def faults() -> dict[str, Callable[[Path], str]]:
 
 
 def main() -> int:
-    """Exit status 1 if a fault lost more than the run in flight, or was not said in a sentence."""
+    """Run the faults; exit with status 1 if one lost more than the run in flight, or was not reported in a sentence."""
     known = faults()
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""A model hub on this machine, with one small checkpoint: as much of the real one as its client asks for."""
+"""A model hub on this machine, with one small checkpoint: the part of the real one that its client requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Thread
 
 
 class Hub:
-    """Serves `model` from a folder while it is entered; with `cut`, files of weights end in their middle."""
+    """A server of `model` from a folder while it is entered; with `cut`, files of weights end in the middle."""
 
     model = "somebody/small-bert"
 
@@ -52,7 +52,7 @@ class Hub:
                     self.close_connection = True
 
             def log_message(self, *words) -> None:
-                """Nothing: the driver prints what was seen."""
+                """Log nothing: the driver prints the observations."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         Thread(target=self.server.serve_forever, daemon=True).start()
@@ -64,6 +64,6 @@ class Hub:
 
     @property
     def environment(self) -> dict[str, str | None]:
-        """What makes the hub's client come here."""
+        """Return the variables that lead the hub's client here."""
         address = f"http://127.0.0.1:{self.server.server_port}"
         return {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": None, "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_XET": "1"}

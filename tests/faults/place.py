@@ -1,4 +1,4 @@
-"""Where things are broken: a copy of the app, a server of it, a disk that is full, a folder that can't be written."""
+"""Environments of faults: a copy of the app, a server of it, a full disk, a read-only folder."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TRACEBACK = "Traceback"
 
 
 def python(*words, root: Path = ROOT, file_size: int | None = None, **environment) -> subprocess.CompletedProcess:
-    """`python -m` and these words, in `root`; an environment variable that is None is taken out. `file_size` is the
-    most bytes that a file may get: beyond them writing fails, as on a full disk."""
+    """Run `python -m` with these words, in `root`; an environment variable that is None is removed. `file_size` is the
+    maximum size of a file in bytes: beyond it writing fails, as on a full disk."""
     limit = None
     if file_size is not None:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))  # noqa: E731
@@ -34,13 +34,13 @@ def tracer(*words, **options) -> subprocess.CompletedProcess:
 
 
 def change_environment(environment: dict[str, str | None]) -> dict[str, str]:
-    """The environment of this process with these variables set, or taken out where they are None."""
+    """Return the environment of this process with these variables set, or removed where they are None."""
     named = {**os.environ, **OFFLINE, **environment}
     return {name: value for name, value in named.items() if value is not None}
 
 
 def refusal(done: subprocess.CompletedProcess, *parts: str) -> str:
-    """The one line, after what it says of its model, in which a command was refused.
+    """Return the one line, after those on its model, in which a command was refused.
 
     AssertionError where it was not, or where the line does not say these parts.
     """
@@ -54,19 +54,19 @@ def refusal(done: subprocess.CompletedProcess, *parts: str) -> str:
 
 
 class Server(App):
-    """The app, whose log is looked at for tracebacks."""
+    """App whose log is searched for tracebacks."""
 
     def __init__(self, folder: Path, root: Path = ROOT, **environment):
         super().__init__(folder / "log.txt", root=root, **{**OFFLINE, **environment})
 
     def quiet(self) -> None:
-        """AssertionError if it has logged a traceback."""
+        """Raise AssertionError if the app has logged a traceback."""
         where = self.log().find(TRACEBACK)
         assert where < 0, f"the server logged: {self.log()[where:][-700:]}"
 
 
 def copy_install(folder: Path) -> Path:
-    """A copy of the app and the library in a folder, to be damaged."""
+    """Copy the app and the library into a folder, to be damaged."""
     root = folder / "install"
     root.mkdir()
     for part in PARTS:
@@ -79,7 +79,7 @@ def copy_install(folder: Path) -> Path:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nothing in the folder can be written: root, who may write what nobody may, gets a mount of its own."""
+    """Make a folder read-only: root, who may write what nobody may, gets a mount of its own."""
     if os.geteuid() == 0:
         with mount(folder, "--bind", folder):
             subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
@@ -97,8 +97,8 @@ def read_only(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[dict[str, int]]:
-    """A folder on a disk of `size` bytes; without the right to mount one, what limits the size of files to that:
-    options for `python`."""
+    """Yield a folder on a disk of `size` bytes; without the right to mount one, options for `python` that limit the
+    size of files to that."""
     folder.mkdir()
     if os.geteuid() != 0:
         yield {"file_size": size}

@@ -1,4 +1,4 @@
-"""Faults under visitors, in real browsers: what they had stays, a sentence says what happened, addresses lead back."""
+"""Faults under visitors, in real browsers: their data stays, a sentence reports the fault, addresses lead back."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def weights_missing_under_the_app(folder: Path) -> str:
 
 @contextmanager
 def _browser() -> Iterator:
-    """A Chromium of its own, in a process of its own that can be killed."""
+    """Yield a Chromium in a process of its own that can be killed."""
     from playwright.sync_api import Error
 
     before = {process.pid for process in psutil.Process().children(recursive=True)}
@@ -188,7 +188,7 @@ _drivers: list = []
 
 
 def _driver():
-    """Playwright, started once: it is one for a thread."""
+    """Return Playwright, started once for each thread."""
     from playwright.sync_api import sync_playwright
 
     if not _drivers:
@@ -203,7 +203,7 @@ def _kill(chromium) -> None:
 
 
 def _open_page(browser, address: str):
-    """A page at an address, with the run on it."""
+    """Open a page at an address, with the run on it."""
     page = browser.new_page()
     page.set_default_timeout(MAX_MILLISECONDS)
     page.goto(address)
@@ -212,7 +212,7 @@ def _open_page(browser, address: str):
 
 
 def _running(browser, address: str):
-    """A page at an address whose run has begun."""
+    """Open a page at an address whose run has begun."""
     page = browser.new_page()
     page.goto(address)
     page.locator(".stApp[data-test-script-state=running]").wait_for(state="attached", timeout=MAX_MILLISECONDS)
@@ -229,7 +229,7 @@ def _photo(side: int = 60) -> bytes:
 
 
 def _half(server: Server, address: str, headers: dict[str, str]) -> None:
-    """The first half of an upload, after which the connection breaks."""
+    """Return the first half of an upload, after which the connection breaks."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     connection.putrequest("PUT", urlsplit(address).path, skip_accept_encoding=True)
     for name, value in headers.items():

@@ -1,4 +1,4 @@
-"""A block of the film, opened: every step is a beat, its pictures are the tensors, and its factors multiply to it."""
+"""A block of the film, expanded: every step is a beat, its pictures are the tensors, and its factors multiply to it."""
 
 import json
 import re

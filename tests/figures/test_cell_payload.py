@@ -1,4 +1,4 @@
-"""One number as the browser gets it: its digits, its terms, its neighbours, and what a mean of cells says."""
+"""One number in the browser's data: its digits, its terms, its neighbours, and the text on a mean of cells."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Two runs packed for the browser: what differs is marked, and every sentence is of these runs."""
+"""Two runs packed for the browser: the differences are marked, and every sentence is of these runs."""
 
 import json
 

@@ -133,7 +133,7 @@ def test_a_reduced_matrix_says_so():
 
 
 def cells(packed: heatmap.HeatmapData) -> np.ndarray:
-    """Numbers that a browser reads."""
+    """Return the numbers that a browser reads."""
     facts = packed.facts
     kind = {16: "<f2", 32: "<f4"}[facts["bits"]]
     read = np.frombuffer(packed.cells, kind).astype(np.float64) * 2.0 ** -facts["power"]

@@ -1,4 +1,4 @@
-"""The run as a film: every step in a beat, every number in a sentence that of the run, a player for every screen."""
+"""Run as a film: every step in a beat, every number in a sentence that of the run, a player for every screen."""
 
 import json
 import re
@@ -26,7 +26,7 @@ MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "tr
 
 @pytest.fixture(scope="module")
 def boards() -> dict[str, Storyboard]:
-    """Storyboards of our own models, each on its own sample."""
+    """Return storyboards of our own models, each on its own sample."""
     return {name: storyboard(tracer.load(name).trace()) for name in MODELS}
 
 
@@ -279,7 +279,7 @@ def test_a_decoder_has_lanes_of_its_own_and_looks_across_at_those_of_the_encoder
 
 @pytest.fixture(scope="module")
 def libraries() -> dict[str, Storyboard]:
-    """Storyboards of models of a library, small ones."""
+    """Return storyboards of small models of libraries."""
     return {name: storyboard(small(name).trace()) for name in ("hf:gemma2", "hf:albert", "hf:vit_mae", "hf:beit")}
 
 
@@ -514,7 +514,7 @@ PATCHES = """() => {
 
 
 def assert_lightness_follows(page, weights: np.ndarray) -> None:
-    """Patches on screen are the brighter the more attention they get, whatever the photo shows there."""
+    """Assert that patches on screen are the brighter the more attention they get, whatever the photo."""
     shares, light = weights / weights.max(), np.array(page.evaluate(PATCHES))
     pairs = np.argwhere((shares[:, None] - shares > 1 / 16) & (light[:, None] <= light))
     assert not pairs.size, [(a, b, shares[a], shares[b], light[a], light[b]) for a, b in pairs[:5]]

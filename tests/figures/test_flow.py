@@ -1,4 +1,4 @@
-"""The pipeline as a picture: what stands side by side, what reaches back, and what a run leaves out."""
+"""Pipeline as a picture: steps side by side, lines that reach back, and parts that a run leaves out."""
 
 import json
 import re
@@ -18,18 +18,18 @@ from tracer.record import Op, Step, Symbol, TensorRecord, Trace
 
 
 def wires(html: str) -> list[dict]:
-    """Lines that a picture has, each with the boxes that it joins, its corners, and how wide it is."""
+    """Return the lines of a picture, each with the boxes that it joins, its corners, and its width."""
     return [one for found in re.findall('data-wires="([^"]*)"', html) for one in json.loads(unescape(found))]
 
 
 def wire_pairs(html: str) -> set[tuple[str, str]]:
-    """Pairs of steps and inputs that lines join; what stands for a step of elsewhere is that step."""
+    """Return pairs of steps and inputs that lines join; a stand-in for a step of elsewhere is that step."""
     pairs = [(one["from"].removeprefix("from ").partition(" to ")[0], one["to"]) for one in wires(html)]
     return {(source, target) for source, target in pairs if not target.startswith("to ")}
 
 
 def flowing(*lines: tuple) -> Trace:
-    """Run of one op a step, from lines of (id, layer, symbol, what it takes): ids of steps or names of inputs."""
+    """Return a run of one op per step, from lines of (id, layer, symbol, operands): ids of steps or names of inputs."""
     at = {id: index for index, (id, *_) in enumerate(lines)}
     shape = {"shape": (2, 3), "dtype": "float32", "symbolic": ("B", "C")}
     ops, steps = [], []
@@ -45,7 +45,7 @@ def flowing(*lines: tuple) -> Trace:
 
 
 def blocks(tower: str, start: str, *mask: str) -> list[tuple]:
-    """Two blocks, each of scores, which take the mask, and a sum that reaches back to what came into the block."""
+    """Return two blocks, each of scores, which read the mask, and a sum that reaches back to the block's input."""
     out = []
     for layer in (0, 1):
         scores, total, block = f"{tower}.scores{layer}", f"{tower}.sum{layer}", f"^{{{tower} ({layer + 1})}}"

@@ -1,4 +1,4 @@
-"""Signs of equations in plain words: those that stand in a run's own equations, and no others."""
+"""Signs of equations in plain words: those in a run's own equations, and no others."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Attention maps as the browser gets them: which layers fit the photo, and their bytes."""
+"""Attention maps in the browser's data: the layers that fit the photo, and their bytes."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tracer.record import AttentionRecord, Picture, Segment, Trace
 
 
 def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
-    """Run in which every query attends to exactly one token: query + 1."""
+    """Return a run in which every query attends to exactly one token: query + 1."""
     picture = Picture("photo", crop.box, rows, columns, 1)
     tokens = 1 + rows * columns
     segments = (Segment("CLS", 0, 1), Segment("image", 1, tokens))
@@ -28,7 +28,7 @@ def one_hot(rows: int, columns: int, photo: np.ndarray, crop: Crop) -> Trace:
 
 
 def unpack(data: bytes) -> tuple[dict, np.ndarray, np.ndarray, bytes]:
-    """(header, weights `[layers, views, S_q, S_k]`, masks `[…, S_q, S_k]`, what follows) of a packed map."""
+    """Return (header, weights `[layers, views, S_q, S_k]`, masks `[…, S_q, S_k]`, the rest) of a packed map."""
     length = int.from_bytes(data[:4], "little")
     header = json.loads(data[4 : 4 + length])
     assert length % 4 == 0

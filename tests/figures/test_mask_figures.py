@@ -42,7 +42,7 @@ def test_visible_patches_are_named_by_their_place_in_the_image():
 
 
 def unpack(data: bytes) -> tuple[dict, dict[str, np.ndarray]]:
-    """Header, and the arrays, read as the browser does."""
+    """Return the header and the arrays, read as the browser does."""
     length = int.from_bytes(data[:4], "little")
     header, rest = json.loads(data[4 : 4 + length]), data[4 + length :]
     queries, keys, (_, heads, _, count) = header["queries"], header["keys"], header["sent"]

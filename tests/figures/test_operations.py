@@ -1,4 +1,4 @@
-"""The Operations page: categories, the table's rows, the pictures, and the page itself without a browser."""
+"""Operations page: categories, the table's rows, the pictures, and the page itself without a browser."""
 
 import os
 
@@ -174,7 +174,7 @@ def zoom(at, level: str):
 
 
 def strip(at) -> list[str]:
-    """Steps whose equations stand above what is chosen."""
+    """Return the steps whose equations are above the chosen row."""
     told = "".join(str(one.proto) for one in at.get("bidi_component") if one.proto.component_name == "equations")
     return re.findall(r"data-step=\W+([\w.]+)", told)
 

@@ -1,4 +1,4 @@
-"""The map of one query, which is drawn at any length."""
+"""Map of one query, which is drawn at any length."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The line of equations that stands by a picture."""
+"""Line of equations beside a picture."""
 
 import re
 

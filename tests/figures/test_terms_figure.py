@@ -1,4 +1,4 @@
-"""The four terms of a score: maps on one scale, their sum, and how far it is from what ran."""
+"""Four terms of a score: maps on one scale, their sum, and its distance from the run."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Addresses of pages: queries that name models, samples, texts, files and steps, or what looks like them."""
+"""Addresses of pages: queries that name models, samples, texts, files and steps, or similar strings."""
 
 from pathlib import Path
 from random import Random
@@ -50,7 +50,7 @@ MAX_LETTERS = 2_000
 
 
 def make_input(chance: Random, folder: Path) -> dict[str, list[str]]:
-    """Return what a query says, as the server reads it."""
+    """Return a query's parameters, as the server reads them."""
     pairs = []
     for _ in range(chance.choice((1, 2, 2, 3, 5))):
         name = chance.choice(list(NAMES)) if chance.random() < 0.95 else chance.choice(("embed", "", "x" * 500))
@@ -73,5 +73,5 @@ def open_input(address: dict[str, list[str]], chance: Random) -> dict[str, list[
 
 
 def show_input(address: dict[str, list[str]], chance: Random) -> None:
-    """Page at that address."""
+    """Draw the page at that address."""
     pages.draw_page(chance, address=address)

@@ -23,21 +23,21 @@ PIXELS = {"image_size": 8, "patch_size": 4, "num_labels": 3}
 
 
 class Files(NamedTuple):
-    """What is opened, by the name of a model, and with which file of weights."""
+    """Name of a model to open, and the file of its weights."""
 
     name: str
     weights: Path | bytes | None
 
 
 class Executes:
-    """What a pickle may hold: loading it runs a command."""
+    """A pickle whose loading runs a command."""
 
     def __reduce__(self):
         return os.system, ("true",)
 
 
 def make_input(chance: Random, folder: Path) -> Files:
-    """Files in a folder of their own: what is known of one is remembered by its name."""
+    """Write files into a folder of their own: facts of one are cached by its name."""
     folder = Path(mkdtemp(dir=folder))
     name, files = chance.choice(_originals())
     files = dict(files)
@@ -68,21 +68,21 @@ def make_input(chance: Random, folder: Path) -> Files:
 
 
 def open_input(files: Files, chance: Random):
-    """Run of the model, or the model alone; ValueError for one that is refused."""
+    """Return a run of the model, or the model alone. Raise ValueError for one that is refused."""
     given = {} if files.weights is None else {"weights": files.weights}
     model = tracer.load(files.name, **given)
     return model.trace(prove=False) if chance.random() < 0.1 else model
 
 
 def show_input(found, chance: Random) -> None:
-    """Run as a table, where there is one."""
+    """Render the run as a table, where there is one."""
     if isinstance(found, tracer.Trace):
         export.render(found, "ops", "markdown")
 
 
 @lru_cache(maxsize=1)
 def _originals() -> tuple[tuple[str, dict[str, bytes]], ...]:
-    """Models and their files, all of which open: ours with a card, as a checkpoint of PyTorch, and the hub's."""
+    """Return models and their files, all of which open: ours with a card, as a checkpoint of PyTorch, and the hub's."""
     found = [
         _ours("vit", {"L": 1, "H": 4, "W": 6, "P": 2, "D": 6, "h": 2, "d_ff": 5, "K": 3}, "safetensors"),
         _ours("nanogpt", {"L": 1, "T_max": 5, "D": 6, "h": 2, "d_ff": 5, "V": 7}, "safetensors"),
@@ -143,7 +143,7 @@ def _damage_file(name: str, data: bytes, chance: Random) -> bytes | None:
 
 
 def _repickle(data: bytes, chance: Random) -> bytes:
-    """Checkpoint of PyTorch whose pickle is another: damaged, of other things, or one that would run a command."""
+    """Return a checkpoint of PyTorch with another pickle: damaged, of other things, or one that would run a command."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
         for entry in old.namelist():

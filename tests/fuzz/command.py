@@ -1,4 +1,4 @@
-"""Command: processes that open inputs under limits, and what was found."""
+"""Command that starts processes which open inputs under limits, and prints the findings."""
 
 import argparse
 import json
@@ -34,7 +34,7 @@ SIGNAL_MESSAGES = {
 
 @dataclass
 class Tally:
-    """How the inputs of each kind ended, and what they took."""
+    """Outcomes of the inputs of each kind, and their costs."""
 
     ended: dict[str, dict[str, int]] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Tally:
 
 
 def results(first: int, stop: int, step: int = 1, warm: int = WARM_UP_INPUTS) -> Iterator[dict]:
-    """Yield what became of the input of every `step`-th seed, in order. A process that an input ends is started anew.
+    """Yield the outcome of the input of every `step`-th seed, in order. A process that an input ends is started anew.
 
     Each process opens `warm` others of each kind first.
     """
@@ -109,7 +109,7 @@ def _start_worker(first: int, stop: int, step: int, warm: int, log) -> subproces
 
 
 def format_failure(result: dict) -> str:
-    """Finding in a line or two, with how to see it again."""
+    """Format a finding in a line or two, with the command that reproduces it."""
     seed, wrong = result["seed"], "; ".join(result["wrong"])
     return f"{result['kind']} {seed}: {wrong}\n    python -m tests.fuzz --replay {seed}"
 

@@ -1,4 +1,4 @@
-"""Damage on purpose: bytes, and values inside JSON, changed at random, by the chance that a function is given."""
+"""Damage on purpose: bytes, and values inside JSON, changed at random by a given generator."""
 
 import json
 from copy import deepcopy
@@ -77,7 +77,7 @@ FRACTIONS = (0.0, -0.0, 0.5, -1.5, 1e-320, 1e300, float("nan"), float("inf"), fl
 
 
 def damage(data: bytes, chance: Random) -> bytes:
-    """Bytes with a few of them changed, cut out, doubled or added."""
+    """Return bytes with a few of them changed, cut out, doubled or added."""
     data = bytearray(data)
     for _ in range(_few(chance)):
         at, length = chance.randrange(len(data) + 1), chance.choice((1, 2, 4, 8, 64, 1_000))
@@ -102,7 +102,7 @@ def damage(data: bytes, chance: Random) -> bytes:
 
 
 def junk(chance: Random):
-    """Value of any kind."""
+    """Return a value of any kind."""
     kinds = (
         INTEGERS,
         INTEGERS,
@@ -118,7 +118,7 @@ def junk(chance: Random):
 
 
 def like(value, chance: Random):
-    """Value of the kind of another: what is refused for its kind is not tried for anything else."""
+    """Return a value of the same kind: one that is refused for its kind is not tried for anything else."""
     match value:
         case bool():
             return not value
@@ -140,7 +140,8 @@ def like(value, chance: Random):
 
 
 def formula(chance: Random, deep: int = 4) -> str:
-    """Formula over sizes, most of them well formed, some with numbers and powers that take for ever to work out."""
+    """Return a formula over sizes, most of them well formed, some with numbers and powers that take for ever to
+    evaluate."""
     if not deep or chance.random() < 0.3:
         return chance.choice(
             ("B", "N", "D", "h", "d_k", "K", "H", "2", "3", "0", "16", "?", "9" * chance.choice((3, 40, 400, 1_900)))
@@ -177,7 +178,7 @@ def places(data, path=()) -> list[tuple]:
 
 
 def pick_path(data, chance: Random) -> tuple | None:
-    """One place inside JSON; fields that occur often are not hit more often for it. None in a value without places."""
+    """Return one path inside JSON; frequent fields are not hit more often. None in a value without paths."""
     kinds = {}
     for path in places(data):
         kinds.setdefault(tuple("*" if isinstance(key, int) else key for key in path), []).append(path)
@@ -208,7 +209,7 @@ def alter(data, chance: Random) -> None:
 
 
 def dump_json(data) -> str:
-    """JSON of a value, with `RAW` texts in the place of their names."""
+    """Return the JSON of a value, with `RAW` texts in place of their names."""
     text = json.dumps(data)
     for name, raw in RAW.items():
         text = text.replace(json.dumps(name), raw)
@@ -223,7 +224,7 @@ def value_at(data, path: tuple):
 
 
 def _everywhere(data, old: int, new: int) -> None:
-    """Put one whole number for another wherever it stands: sizes that agree go on agreeing."""
+    """Replace one whole number by another wherever it occurs, so that equal sizes stay equal."""
     for path in places(data):
         holder = value_at(data, path[:-1])
         if type(holder[path[-1]]) is int and holder[path[-1]] == old:

@@ -1,4 +1,4 @@
-"""Pages of the app, drawn without a browser: what they say, whether anything went wrong, and how much they send."""
+"""Pages of the app, drawn without a browser: their texts, their errors, and the bytes that they send."""
 
 from pathlib import Path
 from random import Random
@@ -20,7 +20,7 @@ MAX_MESSAGE_LETTERS = 1_000
 
 
 class Counting(LocalScriptRunner):
-    """Counts what the last page sent."""
+    """A counter of the bytes that the last page sent."""
 
     sent = 0
 
@@ -37,7 +37,8 @@ COMPONENTS.discover_and_register_components(start_file_watching=False)
 
 
 def draw_page(chance: Random, trace: Trace | None = None, address: dict[str, list[str]] | None = None) -> AppTest:
-    """One page of the app, on a saved run or at an address. AssertionError if it fails, or sends too much."""
+    """Draw one page of the app, on a saved run or at an address. Raise AssertionError if it fails, or sends too
+    much."""
     at = AppTest.from_file(str(APP), default_timeout=120)
     at._bidi_component_manager = COMPONENTS
     if trace is not None:

@@ -39,12 +39,12 @@ def make_input(chance: Random, folder: Path) -> bytes:
 
 
 def open_input(data: bytes, chance: Random) -> Image.Image:
-    """Return the photo; ValueError for one that is refused."""
+    """Return the photo. Raise ValueError for one that is refused."""
     return images.open_photo(data)
 
 
 def show_input(photo: Image.Image, chance: Random) -> None:
-    """Photo as the pages draw it, and as a model gets it."""
+    """Draw the photo as the pages do, and prepare it for a model."""
     assert photo.mode == "RGB" and not photo.info, "a photo is RGB, without what its file says of it"
     image, crop = images.centre_crop(photo, 32, 32)
     images.to_array(image, 0.5, 0.5)
@@ -55,7 +55,7 @@ def show_input(photo: Image.Image, chance: Random) -> None:
 
 @lru_cache(maxsize=1)
 def originals() -> tuple[bytes, ...]:
-    """Photos that open, one of each kind, and an animation."""
+    """Return photos that open, one of each kind, and an animation."""
     colours = Image.linear_gradient("L").resize((19, 13))
     colours = Image.merge("RGB", (colours, colours.rotate(180), Image.new("L", (19, 13), 90)))
     found = [
@@ -74,7 +74,8 @@ def _file(image: Image.Image, name: str, **options) -> bytes:
 
 
 def generate(chance: Random) -> bytes:
-    """Picture of one colour, small as a file: of any sides, or with blocks of text that unpack to megabytes."""
+    """Return a picture of one colour, small as a file: of any sides, or with blocks of text that unpack to
+    megabytes."""
     if chance.random() < 0.5:
         text = zlib.compress(bytes(chance.choice((10, 10**5, 2 * 10**7))), 9)
         kind = chance.choice((b"zTXt", b"iTXt", b"iCCP", b"eXIf", b"tEXt"))
@@ -103,7 +104,7 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
 
 
 def _restructure(data: bytes, chance: Random) -> bytes:
-    """Other sizes where the header says them, with checksums that are right; parts doubled, left out or moved."""
+    """Change the sizes in the header, with correct checksums; double, omit or move parts."""
     side = chance.choice(SIDES)
     if data.startswith(b"\x89PNG"):
         chunks, at = [], 8

@@ -1,4 +1,4 @@
-"""Saved runs: small ones damaged in every place, and generated ones whose sizes agree and are too large."""
+"""Saved runs: small ones damaged in every field, and generated ones whose sizes agree and are too large."""
 
 import json
 from copy import deepcopy
@@ -87,12 +87,12 @@ def make_input(chance: Random, folder: Path) -> bytes:
 
 
 def open_input(data: bytes, chance: Random) -> Trace:
-    """Return the run in the file; ValueError for one that is refused."""
+    """Return the run in the file. Raise ValueError for one that is refused."""
     return tracer.open(data, name="upload.safetensors", prove="later")
 
 
 def show_input(trace: Trace, chance: Random) -> None:
-    """Two views of each level of the run, and now and then a page of the app on it."""
+    """Render two views of each level of the run, and sometimes a page of the app on it."""
     held = {"primitives": trace.decompositions, "modules": trace.modules, "calls": trace.calls}
     for level in export.LEVELS:
         if trace.ops and not held.get(level, True):
@@ -109,7 +109,7 @@ def show_input(trace: Trace, chance: Random) -> None:
 
 @lru_cache(maxsize=1)
 def originals() -> tuple[bytes, ...]:
-    """Runs that open: one written by hand with every kind of field, and two of models of ours at tiny sizes."""
+    """Return runs that open: one written by hand with every kind of field, and two of models of ours at tiny sizes."""
     small = {"L": 1, "H": 4, "W": 6, "P": 2, "D": 6, "h": 2, "d_ff": 5, "K": 3}
     text = {"L": 1, "T_max": 5, "D": 6, "h": 2, "d_ff": 5, "V": 7}
     runs = tracer.load("vit", **small).trace(), tracer.load("nanogpt", **text).trace(primitives=True)
@@ -124,7 +124,7 @@ def _parts(data: bytes) -> tuple[dict[str, torch.Tensor], str]:
 
 
 def generate(chance: Random) -> bytes:
-    """Run without ops to speak of, of one attention or several, in which all sizes agree."""
+    """Return a run almost without ops, of one attention or several, in which all sizes agree."""
 
     def size(*most: int) -> int:
         return max(1, int(chance.choice(most) ** chance.random()))
@@ -173,7 +173,7 @@ def _bytes(trace: Trace) -> bytes:
 
 
 def _tag(value):
-    """Value of a result as saved runs write it."""
+    """Return a value of a result in the encoding of saved runs."""
     if isinstance(value, list):
         return {"list": [_tag(item) for item in value]}
     if isinstance(value, dict):
@@ -182,7 +182,7 @@ def _tag(value):
 
 
 def _alter_tensors(tensors: dict, chance: Random) -> None:
-    """One tensor of another kind, shape or content under the same name, or none."""
+    """Replace one tensor by another kind, shape or content under the same name, or remove it."""
     name = chance.choice(sorted(tensors))
     tensor = tensors[name]
     kinds = (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn)
@@ -206,7 +206,7 @@ def _alter_tensors(tensors: dict, chance: Random) -> None:
 
 
 def _with_another_header(data: bytes, chance: Random) -> bytes:
-    """Return the same tensors, described otherwise: offsets, shapes and kinds of the file format itself."""
+    """Return the same tensors, described differently: offsets, shapes and kinds of the file format itself."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     mutate.alter(header, chance)

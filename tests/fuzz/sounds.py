@@ -25,12 +25,12 @@ def make_input(chance: Random, folder: Path) -> bytes:
 
 
 def open_input(data: bytes, chance: Random) -> np.ndarray:
-    """Return the sound; ValueError for one that is refused."""
+    """Return the sound. Raise ValueError for one that is refused."""
     return audio.open_sound(data)
 
 
 def show_input(numbers: np.ndarray, chance: Random) -> None:
-    """Sound as the page of tokens draws it, and as it gives it back to be heard."""
+    """Draw the sound as the page of tokens does, and encode it for playback."""
     assert numbers.ndim == 1 and np.isfinite(numbers).all() and np.abs(numbers).max() <= 1, "a sound is from -1 to 1"
     assert audio.open_sound(audio.to_wav(numbers)).shape == numbers.shape
     logs = sound.spectrogram(numbers)
@@ -39,7 +39,7 @@ def show_input(numbers: np.ndarray, chance: Random) -> None:
 
 @lru_cache(maxsize=1)
 def originals() -> tuple[bytes, ...]:
-    """Files that open: each width, mono and stereo, slow and fast."""
+    """Return files that open: each width, mono and stereo, slow and fast."""
     found = []
     for width in (1, 2, 3, 4):
         for channels, rate in ((1, 8000), (2, 8000), (1, 44_100), (2, 4000)):

@@ -1,4 +1,4 @@
-"""One process that opens inputs, one after another, under limits, and says of each on standard output how it went.
+"""Process that opens inputs, one after another, under limits, and reports the outcome of each on standard output.
 
 A line `at SEED` before, a line of JSON after. Where an input takes too much processor time the process ends in the
 middle of it: the line before is then the last.
@@ -47,8 +47,8 @@ FORBIDDEN = ("os.system", "os.exec", "os.fork", "os.forkpty", "os.spawn", "os.po
 
 
 class Watch:
-    """While it is on, notes what an input makes Python do that none may: run a program, ask the network, unpickle a
-    class, or open a file other than its own and the program's."""
+    """A watch on Python's acts that no input may cause: running a program, asking the network, unpickling a class, or
+    opening a file other than its own and the program's."""
 
     def __init__(self, own: Path):
         self.on, self.seen, self.own = False, [], own
@@ -75,7 +75,7 @@ class Watch:
 
 
 def kind_of(seed: int) -> str:
-    """Return what the input of a seed is."""
+    """Return the kind of the input of a seed."""
     return Random(f"kind {seed}").choices(list(KINDS), [share for _, share in KINDS.values()])[0]
 
 
@@ -130,7 +130,7 @@ def _sentence(text: str) -> list[str]:
 
 
 def _memory_problems(error: BaseException | None) -> list[str]:
-    """Return what was refused only because there was no memory for it: it would have been taken where there is more."""
+    """Return inputs that were refused only for lack of memory: they would be accepted where there is more."""
     while error is not None:
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             return [f"asks for more memory than there is: {_where(error)}"]
@@ -139,14 +139,14 @@ def _memory_problems(error: BaseException | None) -> list[str]:
 
 
 def _where(error: BaseException) -> str:
-    """Exception in one line: what it says, and where in the project it rose."""
+    """Return an exception in one line: its message, and where in the project it was raised."""
     lines = [line for line in traceback.extract_tb(error.__traceback__) if ".venv" not in line.filename]
     place = f" ({Path(lines[-1].filename).name}:{lines[-1].lineno})" if lines else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}{place}"
 
 
 def _peak(anew: bool = False) -> int:
-    """Bytes of memory that the process held at most; since the last call with `anew`."""
+    """Return the peak of the process's memory in bytes; since the last call with `anew`."""
     if anew:
         Path("/proc/self/clear_refs").write_text("5")
     status = Path("/proc/self/status").read_text()
@@ -190,7 +190,7 @@ def replay(seed: int) -> int:
 
 
 def _warm(watch: Watch, count: int) -> None:
-    """Open inputs of each kind, before anything is counted: what is imported and made once is not one input's."""
+    """Open inputs of each kind before anything is counted: imports and caches are not one input's."""
     seeds = dict.fromkeys(KINDS, count)
     for seed in range(10**9, 10**9 + 10_000):
         if seeds[kind_of(seed)]:
@@ -199,5 +199,5 @@ def _warm(watch: Watch, count: int) -> None:
 
 
 def _addresses() -> int:
-    """Bytes of addresses that the process has."""
+    """Return the bytes of addresses that the process has."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

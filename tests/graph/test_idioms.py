@@ -1,4 +1,4 @@
-"""Formulas have their names however they are spelled: usual spellings of well-known ones, and what is nearly one."""
+"""Formulas get their names however they are spelled: usual spellings of well-known ones, and near misses."""
 
 import math
 
@@ -80,7 +80,7 @@ SOFTMAX = {
 
 
 def rotary(turn, sign=1.0):
-    """Function that turns heads of width 4 by the angles of their places."""
+    """Return a function that rotates heads of width 4 by the angles of their positions."""
 
     def function(m, x):
         q = x.view(*x.shape[:2], 2, 4).transpose(1, 2)
@@ -282,7 +282,8 @@ def trace_function(function, length=6):
 
 
 def has_proven_line(function, said: str) -> bool:
-    """Whether a line of a run has that in it, and all lines are proven, on other runs too as they are printed."""
+    """Return whether a line of a run contains a text, and all lines are proven, also on other runs in their printed
+    form."""
     steps = trace_function(function).check().steps
     proven = all(step.verdict == "proven" and step.checked and not step.refuted for step in steps)
     return any(said in step.latex for step in steps) and proven
@@ -342,7 +343,7 @@ def test_numbers_read_as_an_author_writes_them(number):
 
 
 class Attends(nn.Module):
-    """Attention of two heads that no module is called."""
+    """Attention of two heads in no module of that name."""
 
     def __init__(self, function):
         super().__init__()
@@ -372,7 +373,7 @@ def by_baddbmm(q, k, v):
 
 
 def linear(q, k, v):
-    """Katharopoulos et al. 2020."""
+    """Compute linear attention (Katharopoulos et al. 2020)."""
     q, k, v = (one.transpose(1, 2) for one in (F.elu(q) + 1, F.elu(k) + 1, v))
     return (q @ (k.transpose(-1, -2) @ v) / (q @ k.sum(-2).unsqueeze(-1) + 1e-6)).transpose(1, 2)
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: one step, however the library computes them, with what chooses and what weighs before it."""
+"""Mixtures of experts: one step, however the library computes them, with its router and gates before it."""
 
 import pytest
 import torch
@@ -164,7 +164,8 @@ def test_experts_that_differ_are_no_sum():
 
 
 class Weighted(nn.Module):
-    """All experts run, and `mix(experts, x, shares)` adds what they make, each by its share of the token."""
+    """Mixture in which all experts run, and `mix(experts, x, shares)` adds their results, each by its share of the
+    token."""
 
     def __init__(self, mix, *bends):
         super().__init__()
@@ -176,7 +177,7 @@ class Weighted(nn.Module):
 
 
 class Parts(Weighted):
-    """The same with one product for all experts, whose weights have a part for each."""
+    """Mixture with one product for all experts, whose weights have a part for each."""
 
     def __init__(self, mix):
         super().__init__(mix)

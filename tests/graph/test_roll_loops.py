@@ -1,4 +1,4 @@
-"""Loops over time are one line each, proven turn by turn, in symbols whatever the length."""
+"""Loops over time are one line each, proven step by step, in symbols for any length."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ class Elman(nn.Module):
 
 
 class Selective(nn.Module):
-    """The scan of a state-space model; what it reads is not what it carries on."""
+    """Scan of a state-space model; its output is not its state."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ class Gated(nn.Module):
 
 
 class Written(nn.Module):
-    """Results that are written into a tensor part by part, of a first part that something else takes too."""
+    """Results that are written into a tensor slice by slice, from a first slice that something else uses too."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +77,7 @@ class Written(nn.Module):
 
 
 class Backwards(Elman):
-    """From the last part to the first; what is collected is put in order in the end."""
+    """A loop from the last slice to the first; its results are put in order in the end."""
 
     def forward(self, x):
         h, made = x.new_zeros(x.shape[0], 4), []
@@ -88,7 +88,7 @@ class Backwards(Elman):
 
 
 class Unordered(Elman):
-    """The same, in the order in which it was made."""
+    """A loop whose results stay in the order of computation."""
 
     def forward(self, x):
         h, made = x.new_zeros(x.shape[0], 4), []
@@ -108,7 +108,7 @@ class WrittenBackwards(Elman):
 
 
 class BothWays(Elman):
-    """Two loops over the same parts."""
+    """Two loops over the same slices."""
 
     def forward(self, x):
         h, forth = x.new_zeros(x.shape[0], 4), []
@@ -123,7 +123,7 @@ class BothWays(Elman):
 
 
 class Sliced(Gated):
-    """Parts that keep their axis, and two states of which none is collected."""
+    """Slices that keep their axis, and two states of which none is collected."""
 
     def forward(self, x):
         h = c = torch.zeros(x.shape[0], 1, 4)
@@ -135,7 +135,7 @@ class Sliced(Gated):
 
 
 class SlicedBackwards(Elman):
-    """The same from the last to the first, from a state that is not zero."""
+    """A loop from the last slice to the first, from a state that is not zero."""
 
     def forward(self, x):
         h, made = torch.tanh(self.enter(x[:, 0:1])), []
@@ -146,7 +146,7 @@ class SlicedBackwards(Elman):
 
 
 class Cells(nn.Module):
-    """A cell of PyTorch's, of which PyTorch runs parts in place, and what is read of its state."""
+    """A cell of PyTorch's, of which PyTorch runs parts in place, and a result read from its state."""
 
     def __init__(self):
         super().__init__()
@@ -227,7 +227,7 @@ def test_layers_with_one_set_of_weights_are_no_loop_over_time():
 
 
 class Gates(nn.Module):
-    """An LSTM by hand: all gates of a turn are one sum of two products (Hochreiter and Schmidhuber 1997)."""
+    """An LSTM by hand: all gates of a step are one sum of two products (Hochreiter and Schmidhuber 1997)."""
 
     def __init__(self):
         super().__init__()

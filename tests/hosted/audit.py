@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def print_findings(packages: list[dict]) -> int:
-    """Says what was found for the packages of pip-audit's JSON; the exit status."""
+    """Print the findings for the packages of pip-audit's JSON; return the exit status."""
     unknown = [package["name"] for package in packages if "skip_reason" in package]
     found = [(package, hole) for package in packages for hole in package.get("vulns", ())]
     for package, hole in found:

@@ -35,7 +35,7 @@ def photo() -> bytes:
 
 
 def strings() -> set:
-    """Every text and every byte string that something holds and that may be a picture."""
+    """Yield every text and every byte string that an object holds and that may be a picture."""
     found = set()
     for holder in gc.get_objects():
         for value in gc.get_referents(holder):
@@ -45,7 +45,8 @@ def strings() -> set:
 
 
 def count_held(marker: bytes, before: set, seen: list) -> dict[str, int]:
-    """How much of the photo is held: its file, its pixels, pictures of it that a page was sent, and runs on it."""
+    """Count the held parts of the photo: its file, its pixels, pictures of it that were sent to a page, and runs on
+    it."""
     gc.collect()
     tracked = gc.get_objects()
     arrays = [thing for thing in tracked if isinstance(thing, Image.Image) and thing.size == SIZE]

@@ -69,7 +69,7 @@ def write_configuration(folder: Path) -> Path:
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
-    """Certificate for this machine, signed by itself, and who trusts it."""
+    """Return a self-signed certificate for this machine, and a context that trusts it."""
     command = (
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
     )
@@ -123,7 +123,7 @@ def main() -> None:
 
 
 async def crowd(context: ssl.SSLContext, count: int) -> None:
-    """Many visitors at about the same time, all behind one address."""
+    """Open many visitors at about the same time, all behind one address."""
 
     async def visit(number: int) -> list[concurrent.Answer]:
         chance, visitor = random.Random(number), concurrent.Visitor(ADDRESS, context)
@@ -218,7 +218,7 @@ def redirect() -> bytes:
 
 
 def half_sent() -> float:
-    """Seconds for which a connection whose request never ends is held."""
+    """Return the seconds for which a connection whose request never ends is held."""
     with socket.create_connection(("127.0.0.1", PLAIN), timeout=HEAD * 3) as plain:
         began = time.monotonic()
         plain.sendall(b"GET /trace HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half")

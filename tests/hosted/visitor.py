@@ -1,4 +1,4 @@
-"""A visitor whose acts are waited for: that of a class, in a loop of its own."""
+"""A visitor with synchronous acts: those of the class below, in a loop of its own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from tests.load import visitor
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Where all visitors of this process wait; it answers what servers ask of browsers between two acts."""
+    """Return the loop in which all visitors of this process wait; it answers servers' requests to browsers between two
+    acts."""
     made = asyncio.new_event_loop()
     threading.Thread(target=made.run_forever, daemon=True).start()
     return made
 
 
 class Visitor:
-    """`load.visitor.Visitor`, each of whose acts gives its result once it is done."""
+    """`load.visitor.Visitor`, each of whose acts returns its result once it is done."""
 
     def __init__(self, address: str, context: ssl.SSLContext | None = None, **headers: str):
         self._visitor = visitor.Visitor(address, context, **headers)
@@ -38,7 +39,7 @@ class Visitor:
         return self
 
     def run(self, query: str) -> None:
-        """Asks for the page with another query."""
+        """Request the page with another query."""
         self._visitor.query = query
         self.rerun()
 

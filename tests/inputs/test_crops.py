@@ -1,4 +1,4 @@
-"""Where a patch lies on its photo: its box is exactly its pixels, whatever the crop, the scale and the grid."""
+"""Position of a patch on its photo: its box is exactly its pixels, whatever the crop, the scale and the grid."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The one door for photos: every format and mode, upright, and over white; and the samples."""
+"""Opening of photos: every format and mode, upright, and over white; and the samples."""
 
 import re
 from importlib import resources

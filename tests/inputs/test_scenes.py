@@ -1,4 +1,4 @@
-"""Drawn scenes: what is drawn is what the caption and the pixel classes say."""
+"""Drawn scenes: their caption and pixel classes describe the drawing."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""WAV files that come in: what is heard is what was written, and whatever else comes is refused in one sentence."""
+"""WAV files that are opened: the sound is the one that was written, and anything else is refused in one sentence."""
 
 import io
 import struct
@@ -14,7 +14,7 @@ TONE = 0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
 
 
 def pcm(numbers: np.ndarray, width: int = 2, rate: int = RATE, channels: int = 1) -> bytes:
-    """WAV file as Python's own library writes it."""
+    """Return a WAV file as Python's own library writes it."""
     file, whole = io.BytesIO(), np.repeat(numbers, channels)
     with wave.open(file, "wb") as out:
         out.setnchannels(channels)

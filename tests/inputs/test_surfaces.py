@@ -1,4 +1,4 @@
-"""Surfaces and their damage: seeded, and apart where they must be."""
+"""Surfaces and their damage: seeded, and disjoint where they must be."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Each claim of the notes can fail: on a run that is changed where the claim looks, its verdict is another one."""
+"""Failures of each claim of the notes: on a run that is changed where the claim looks, its verdict changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ATTENTION, SCORES = "block1.attention", "block1.attention.scores"
 
 
 def tensors(*changes: tuple[str, Callable]) -> Callable[[Model, Trace], Broken]:
-    """Run with other tensors of some steps."""
+    """Return a run with other tensors of some steps."""
 
     def change(model, trace):
         keys = {trace.step(id).value: function for id, function in changes}
@@ -37,7 +37,7 @@ def tensors(*changes: tuple[str, Callable]) -> Callable[[Model, Trace], Broken]:
 
 
 def queries(change: Callable) -> Callable[[Model, Trace], Broken]:
-    """Run with other queries and keys recorded of every attention."""
+    """Return a run with other queries and keys recorded for every attention."""
 
     def change_run(model, trace):
         keys = {one for record in trace.attentions for one in (record.q, record.k)}
@@ -49,7 +49,7 @@ def queries(change: Callable) -> Callable[[Model, Trace], Broken]:
 
 
 def net(change: Callable[[nn.Module], object], again: bool = True) -> Callable[[Model, Trace], Broken]:
-    """Model with other parameters or modules, and its run if it is to run `again`."""
+    """Return the model with other parameters or modules, and its run if it is to run `again`."""
 
     def change_run(model, trace):
         other = replace(model, net=copy.deepcopy(model.net), _solutions={})
@@ -61,7 +61,7 @@ def net(change: Callable[[nn.Module], object], again: bool = True) -> Callable[[
 
 
 def steps(id: str, **facts) -> Callable[[Model, Trace], Broken]:
-    """Run with another record of a step."""
+    """Return a run with another record of a step."""
 
     def change_run(model, trace):
         return model, replace(trace, steps=tuple(replace(s, **facts) if s.id == id else s for s in trace.steps))
@@ -75,7 +75,7 @@ def _blocks(net, change):
 
 
 def _silent(net):
-    """No attention adds anything."""
+    """Return a model whose attentions add nothing."""
     _blocks(net, lambda block: [one.zero_() for one in block.attention.output.parameters()])
 
 
@@ -84,7 +84,8 @@ def _same_projection(net):
 
 
 def _turning(block):
-    """Sums that turn the stream round, through which no more of a gradient goes than through the branches."""
+    """Return sums that reverse the stream's sign, through which no more of a gradient passes than through the
+    branches."""
 
     class Twice(nn.Module):
         def forward(self, x, *more, **others):
@@ -139,7 +140,7 @@ def _other_source(model, trace):
 
 
 def _narrow(model, trace):
-    """Random unit vectors, made so long that each token looks at itself alone."""
+    """Return random unit vectors, scaled so that each token attends to itself alone."""
     random = torch.Generator().manual_seed(0)
 
     def alone(value):
@@ -169,7 +170,7 @@ def _shared_blocks(net):
 
 
 class _Twofold(nn.MultiheadAttention):
-    """Attention that gives something else where it is asked for its weights."""
+    """Attention whose output changes where its weights are requested."""
 
     def forward(self, *args, need_weights=True, **kwargs):
         output, weights = super().forward(*args, need_weights=need_weights, **kwargs)

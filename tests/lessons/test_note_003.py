@@ -25,13 +25,13 @@ FLASH_OP = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 def decompositions(trace, name):
-    """Decompositions of the ops of that name."""
+    """Return the decompositions of the ops of that name."""
     return [trace.decompositions[op.index] for op in trace.ops if op.op == name]
 
 
 @pytest.fixture(scope="module")
 def comparison():
-    """First attention of torchvision's block, on what enters it at batch 2, on every path."""
+    """First attention of torchvision's block, on its input at batch 2, on every path."""
     model = run("torchvision")[0]
     return attention_backends.compare(model.net, *model.inputs(B=2))
 

@@ -1,4 +1,4 @@
-"""The slips of the notes but those of note 003: what the run has instead."""
+"""Errata of the notes except those of note 003: the run's own version."""
 
 import math
 

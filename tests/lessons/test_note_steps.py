@@ -1,4 +1,4 @@
-"""Which step of a note a step of a run is."""
+"""Number of a run's step in a note."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The names of the texts behind the project."""
+"""Names of the texts behind the project."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The loss of the next token, as steps and as PyTorch has it; the gradient that flows back; and the page of both."""
+"""Loss of the next token, as steps and as PyTorch has it; the gradient that flows back; and the page of both."""
 
 import re
 from math import exp, log
@@ -18,7 +18,7 @@ from tracer.lessons.loss.next_token_loss import loss
 
 @pytest.fixture(scope="module")
 def run():
-    """Small model of the next token, what it reads, and its logits."""
+    """Return a small model of the next token, its input, and its logits."""
     made = tracer.load("nanogpt", L=3, D=16, h=2, d_ff=32)
     (tokens,) = made.inputs(text="To be, or not")
     with torch.no_grad():
@@ -48,7 +48,8 @@ def test_a_single_token_has_no_loss(run):
 
 
 def backwards(net, tokens, residual: bool) -> list[float]:
-    """Norms at the streams, by a forward pass that is written out, each sum with or without its first part."""
+    """Return the norms at the streams, by a forward pass that is written out, each sum with or without its first
+    part."""
     with torch.enable_grad():
         x = (net.tokens(tokens) + net.positions[: tokens.shape[1]]).detach().requires_grad_()
         mask = torch.full((tokens.shape[1],) * 2, float("-inf")).triu(1)

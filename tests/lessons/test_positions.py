@@ -1,4 +1,4 @@
-"""Kinds of positions on one model: what each does to scores, sums of their terms, and shuffled tokens."""
+"""Kinds of positions on one model: the effect of each on scores, sums of their terms, and shuffled tokens."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ KINDS = [kind.name for kind in positions.all_kinds()]
 
 @pytest.fixture(scope="module")
 def at():
-    """What is measured of each kind, once."""
+    """Return the measurements of each kind, cached."""
     found = {}
 
     def of(kind: str):

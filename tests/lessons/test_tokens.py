@@ -1,4 +1,4 @@
-"""Ways to make tokens: each is proven step by step, at more than one input, and ends in the one shape of all."""
+"""Tokenizations: each is proven step by step, on more than one input, and ends in the common shape."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ NASTY = (
 
 
 def proven(run, *shape) -> None:
-    """Whether all of a run is, and whether it ends in tokens of this shape."""
+    """Return whether all of a run is proven, and whether it ends in tokens of this shape."""
     assert {step.verdict for step in run.steps} == {"proven"} and not run.notes
     made = tokenization.before(run)[-1]
     assert (made.symbolic, made.shape) == (("B", "n", "D"), shape)

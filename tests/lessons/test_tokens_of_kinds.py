@@ -1,4 +1,4 @@
-"""Each way to tokens: every step proven; video, sound, series and points: pictures computed again by other code."""
+"""Tokenizations of each kind: every step proven; video, sound, series and points: pictures recomputed by other code."""
 
 from functools import cache
 
@@ -61,7 +61,8 @@ def run(name):
 
 @cache
 def random_run(name):
-    """Another run of a way: at sizes of a probe, on random numbers. The net, its inputs and the trace."""
+    """Return the net, its inputs and the trace of another run of a tokenization: at sizes of a probe, on random
+    numbers."""
     way, sizes = WAYS[name], WAYS[name].probes[2] | {"B": 2}
     sizes |= {"F": 3} if "F" in sizes else {}  # few enough that all tensors are kept
     net, args = way.build(sizes | {"D": SHARED["D"]})

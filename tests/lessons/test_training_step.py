@@ -28,7 +28,7 @@ MODELS = [
 
 
 def step_of(name, **options):
-    """Step of a model on its sample, the model, and what it reads."""
+    """Return the step of a model on its sample, the model, and its input."""
     model = tracer.load(name, **options)
     inputs = tuple(model.inputs())
     step = training_step.training_step(model.net, inputs, inputs[-1], model.trace(prove=False))
@@ -144,7 +144,7 @@ def test_a_norm_that_the_code_writes_out_has_its_rule_and_is_disproven_with_anot
 
 
 def with_mistake(monkeypatch, node, run) -> dict[str, str]:
-    """Verdicts on parameters by their paths, where a node computes something else."""
+    """Return the verdicts on parameters by their paths, where a node computes something else."""
     monkeypatch.setattr(node, "run", run)
     return {line.paths[0]: line.verdict for line in step_of("nanogpt", L=1)[0].lines}
 

@@ -1,4 +1,4 @@
-"""The lesson on writing: how a token is chosen, what a cache costs and saves, and what padding does."""
+"""Lesson on writing: the choice of a token, the costs and savings of a cache, and the effects of padding."""
 
 import numpy as np
 import pytest

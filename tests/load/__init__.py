@@ -1,4 +1,4 @@
-"""A class that opens the app: visitors without browsers, the lesson they play, and what it costs the server.
+"""A class that opens the app: visitors without browsers, the lesson they play, and its cost for the server.
 
     python -m tests.load [lesson | cold | photos] [--sessions 30] [--seconds 600] [--address http://…]
 

@@ -19,7 +19,7 @@ THINKING_SECONDS = (3.0, 5.0)
 
 
 async def lesson(server: Server, sessions: int, seconds: float, runs: bool = True) -> tuple[list[Act], list]:
-    """All that the students of a class did in that time, and the memory (seconds, megabytes) over it."""
+    """Return the acts of the students of a class in that time, and the memory (seconds, megabytes) over it."""
     acts: list[Act] = []
     memory: list[tuple[float, float]] = []
     over = time.monotonic() + seconds
@@ -43,7 +43,7 @@ async def lesson(server: Server, sessions: int, seconds: float, runs: bool = Tru
 
 
 def failed_act(error: BaseException) -> Act:
-    """Act that never came to an end, as an error like any other."""
+    """Return an act that never ended, as an error like any other."""
     from tests.load.visitor import Answer
 
     return Act("open", False, Answer(problems=[f"{type(error).__name__}: {error}"]))
@@ -78,13 +78,13 @@ def quantile(ordered: list[float], share: float) -> float:
 
 
 def thin_out(memory: list, most: int = 14) -> list:
-    """At most so many of the values, the last among them."""
+    """Return at most that many of the values, the last among them."""
     step = max(1, -(-len(memory) // most))
     return memory[::-step][::-1]
 
 
 async def photos(server: Server, count: int) -> tuple[list[Act], list]:
-    """One student who gives one photo after another, and the memory after each (number, megabytes)."""
+    """Run one student who uploads one photo after another; return the memory after each (number, megabytes)."""
     student, memory = Student(0, server.address), []
     acts = [await student.open()]
     for number in range(count):
@@ -96,7 +96,7 @@ async def photos(server: Server, count: int) -> tuple[list[Act], list]:
 
 
 async def cold(server: Server, sessions: int) -> list[Act]:
-    """Everybody opens the app at once."""
+    """Open the app for everybody at once."""
     students = [Student(number, server.address) for number in range(sessions)]
     acts = await asyncio.gather(*(student.open() for student in students))
     await asyncio.gather(*(student.visitor.close() for student in students))
@@ -104,7 +104,7 @@ async def cold(server: Server, sessions: int) -> list[Act]:
 
 
 def main() -> int:
-    """Run what the command line asks for and print it; return 1 if there was an error."""
+    """Run the commands of the command line and print the results; return 1 if there was an error."""
     options = _options()
     if options.address and not options.pid:
         raise SystemExit("--address also needs --pid, the process of that server: its CPU and memory are read")

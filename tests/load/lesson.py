@@ -1,4 +1,4 @@
-"""Path of a lesson: what one student does, act by act, in fixed shares, the same for the same number."""
+"""Path of a lesson: the acts of one student, in fixed shares, the same for the same number."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PHOTO = (1600, 1200)
 
 @dataclass
 class Act:
-    """Act that was done, whether it made the model run on something that it had not run on, and what came of it."""
+    """A completed act, whether it made the model run on a new input, and its outcome."""
 
     kind: str
     run: bool
@@ -51,11 +51,11 @@ class Student:
         self._deck: list[str] = []
 
     async def open(self) -> Act:
-        """Open the app as it is shown to everybody."""
+        """Open the app as everybody sees it."""
         return Act("open", False, await self.visitor.open())
 
     async def act(self) -> Act:
-        """Do what comes next."""
+        """Do the next act."""
         if len(self._deck) < 10:
             self._deck += self._shuffle_deck()
         kind = next(kind for kind in self._deck if self._suits(kind))
@@ -70,7 +70,7 @@ class Student:
         return Act(kind, run, answer)
 
     def _shuffle_deck(self) -> list[str]:
-        """Twenty acts in the fixed shares, in any order."""
+        """Return twenty acts in the fixed shares, in random order."""
         deck = [kind for kind, share in SHARES.items() if kind not in self._left_out for _ in range(share // 5)]
         self.chance.shuffle(deck)
         return deck
@@ -93,7 +93,7 @@ class Student:
         return await self.visitor.follow(self.visitor.find("page_link", self.page))
 
     async def _sample(self) -> Answer:
-        """Another sample; who has an input of their own goes back from it."""
+        """Choose another sample; a student with an own input goes back from it."""
         self.own = False
         if back := self._back():
             return await self.visitor.press(back)
@@ -109,7 +109,7 @@ class Student:
         return self.visitor.find("button", "Back to the sample")
 
     async def _model(self) -> Answer:
-        """Another model; one that what waits in the deck can be done with, where something waits."""
+        """Choose another model; one that the waiting acts of the deck need, where any wait."""
         waiting = next((kind for kind in self._deck if not self._suits(kind)), None)
         wanted = {"text": "text", "photo": "image"}.get(waiting)
         known = [n for n in models.names() if n != self.model and (wanted is None or wanted in models.takes(n))]
@@ -129,7 +129,7 @@ class Student:
         return await self.visitor.upload(place, name, photo(self.chance.getrandbits(32)))
 
     async def _choice(self) -> Answer:
-        """Another token or operation; steps, queries and zooms are gone through in the browser."""
+        """Choose another token or operation; steps, queries and zooms are handled in the browser."""
         tokens, operations, zoom = self._choices()
         if tokens is not None:
             return await self.visitor.set(tokens, string_array_value=[self.chance.choice(tokens.options)])
@@ -146,7 +146,7 @@ class Student:
         return None, find("selectbox", "Operation"), find("button_group", "Zoom")
 
     async def _change(self) -> Answer:
-        """Change of the run, one that the panel offers; or, every other time, the run without those of before."""
+        """Apply one of the panel's changes; or, every other time, return to the run without changes."""
         find, chance = self.visitor.find, self.chance
         if self.model in self._changed and (undo := find("button", "Undo the changes")) and chance.random() < 0.5:
             self._changed.discard(self.model)
@@ -163,7 +163,7 @@ class Student:
 
 
 def photo(number: int) -> bytes:
-    """Photo that nobody else has: soft colours with some grain, as large as a phone's that was made smaller."""
+    """Return a photo that nobody else has: soft colours with some grain, as large as a downscaled one of a phone."""
     chance = np.random.default_rng(number)
     small = Image.fromarray(chance.integers(0, 255, (24, 32, 3), dtype=np.uint8))
     file = io.BytesIO()
@@ -172,7 +172,7 @@ def photo(number: int) -> bytes:
 
 
 def text(model: str, chance: random.Random) -> str:
-    """Text that the model can read."""
+    """Return a text that the model can read."""
     if model == "nanogpt":
         return " ".join(chance.choices("to be or not that is the question what light through yonder".split(), k=8))
     if model == "transformer":

@@ -1,4 +1,4 @@
-"""Server under load: started on a free port, and what it and all its processes cost."""
+"""Server under load: started on a free port, and the costs of it and all its processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 5.0
 
 
 class Server:
-    """App as a process, with the processes that it starts; `log` gives what they said, where that is known."""
+    """App as a process, with the processes that it starts; `log` has their output, where that is known."""
 
     def __init__(self, address: str, process: int, log: Callable[[], str] = str):
         self.address, self.log = address, log
@@ -28,7 +28,7 @@ class Server:
         return [self._root, *self._root.children(recursive=True)]
 
     def cpu(self) -> float:
-        """Seconds of CPU that all its processes have used, those that ended included."""
+        """Return the seconds of CPU that all its processes have used, those that ended included."""
         total = 0.0
         for process in self._all():
             with suppress(psutil.NoSuchProcess):
@@ -37,7 +37,7 @@ class Server:
         return total
 
     def memory(self) -> float:
-        """Megabytes in use by all its processes; what several of them share counts once (PSS)."""
+        """Return the megabytes in use by all its processes; what several of them share counts once (PSS)."""
         total = 0
         for process in self._all():
             with suppress(psutil.NoSuchProcess):
@@ -47,7 +47,8 @@ class Server:
 
 @contextmanager
 def start_server() -> Iterator[Server]:
-    """Server of its own on a free port, ended afterwards. RuntimeError with its log where it does not come up."""
+    """Start a server on a free port and end it afterwards. Raise RuntimeError with its log where it does not come
+    up."""
     with TemporaryDirectory() as folder, App(Path(folder) / "log.txt", TRACER_PREWARM="all") as app:
         yield Server(app.address, app.process.pid, app.log)
 
@@ -61,7 +62,8 @@ async def watch_memory(server: Server, seen: list[tuple[float, float]]) -> None:
 
 
 def calibration() -> float:
-    """Seconds that a fixed piece of work takes: beside other figures it says how busy, and how fast, the machine is."""
+    """Return the seconds that a fixed piece of work takes: beside other figures it shows how busy, and how fast, the
+    machine is."""
     began = time.perf_counter()
     sum(number * number for number in range(2_000_000))
     return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""One visitor without a browser: Streamlit's own messages over its websocket, and a note of all that went wrong.
+"""One visitor without a browser: Streamlit's own messages over its websocket, and a log of all errors.
 
 The messages are those of `streamlit.proto`; the server can't tell this from a browser, but nothing is drawn.
 """
@@ -33,7 +33,7 @@ MESSAGE_AGE = 2
 
 @dataclass
 class Answer:
-    """Answer to one act: after how many seconds it was whole, how many bytes, and every error in it."""
+    """Answer to one act: the seconds until it was complete, its bytes, and every error in it."""
 
     seconds: float = 0.0
     bytes: int = 0
@@ -70,7 +70,8 @@ class Visitor:
         return answer
 
     async def connect(self) -> None:
-        """Websocket, as the session that this visitor had, if any; Streamlit's page too tries again, more often."""
+        """Connect the websocket, as this visitor's former session, if any; Streamlit's page too tries again, more
+        often."""
         try:
             await self._connect()
         except InvalidMessage:  # the connection was closed before it was answered
@@ -108,7 +109,7 @@ class Visitor:
         return next(iter(self.all(kind, label)), None)
 
     def all(self, kind: str, label: str = "") -> list:
-        """Every element of a kind on the page whose label begins with `label`, in the order of their places."""
+        """Return every element of a kind on the page whose label begins with `label`, in their order."""
         shown = [_element_message(e) for _, e in sorted(self.elements.items()) if e.WhichOneof("type") == kind]
         return [one for one in shown if getattr(one, "label", "").startswith(label)]
 
@@ -117,7 +118,7 @@ class Visitor:
         return next((panel for panel in self._panels.values() if panel.label == label), None)
 
     async def press(self, button) -> Answer:
-        """Presses a button."""
+        """Press a button."""
         return await self.set(button, trigger_value=True)
 
     async def set(self, widget, **value) -> Answer:
@@ -132,7 +133,7 @@ class Visitor:
         return await self.rerun(fragment=self._fragments.get(widget.id, ""))
 
     async def follow(self, link) -> Answer:
-        """Follows a link to a page."""
+        """Follow a link to a page."""
         self.page, self.query = link.page_script_hash, link.query_string
         return await self.rerun()
 
@@ -159,7 +160,7 @@ class Visitor:
         return answer
 
     async def rerun(self, fragment: str = "") -> Answer:
-        """Asks for the page as it is now, or for one fragment of it, and waits until it is whole."""
+        """Request the current page again, or one fragment of it, and wait until it is complete."""
         request = BackMsg()
         script = request.rerun_script
         script.query_string, script.page_script_hash, script.fragment_id = self.query, self.page, fragment
@@ -182,7 +183,7 @@ class Visitor:
         return answer
 
     async def _whole(self, answer: Answer, fragment: bool) -> None:
-        """Take messages until the run that was asked for is over; one that stops for another run is not."""
+        """Receive messages until the requested run is over; one that stops for another run is not."""
         over = ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY if fragment else ForwardMsg.FINISHED_SUCCESSFULLY
         self._runs += 1
         while True:
@@ -204,7 +205,7 @@ class Visitor:
                     return
 
     async def _message(self, answer: Answer | None = None) -> ForwardMsg:
-        """Return the next message; one that only names a large message of before is that message."""
+        """Return the next message, or the former large message that it refers to."""
         data = await self._socket.recv()
         if answer:
             answer.bytes += len(data)
@@ -242,12 +243,12 @@ class Visitor:
                 self._states.pop(id, None)
 
     def _forget(self) -> None:
-        """Drop what a browser drops after a run: the states of widgets that are gone, large messages of long ago."""
+        """Drop what a browser drops after a run: the states of removed widgets, and old large messages."""
         self._states = {id: state for id, state in self._states.items() if id in self._fragments}
         self._large = {hash: kept for hash, kept in self._large.items() if kept[1] > self._runs - MESSAGE_AGE}
 
     def put(self, path: str, name: str, data: bytes) -> int:
-        """Return the status of the request that carries a file; it waits."""
+        """Send the request that carries a file and return its status; it waits."""
         edge = secrets.token_hex(16)
         head = f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename={json.dumps(name)}\r\n'
         body = f"{head}Content-Type: application/octet-stream\r\n\r\n".encode() + data + f"\r\n--{edge}--\r\n".encode()
@@ -255,7 +256,7 @@ class Visitor:
         return self.get(path, "PUT", body, **{"Content-Type": kind, "X-Xsrftoken": token, "Origin": self.address})[0]
 
     def get(self, path: str, method: str = "GET", data: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
-        """Status, headers as text in small letters, and body; cookies are kept as a browser does. It waits."""
+        """Return status, headers as lower-case text, and body; cookies are kept as a browser does. It waits."""
         request = urllib.request.Request(self.address + path, data, {**self._cookies(), **headers}, method=method)
         try:
             answer = urllib.request.urlopen(request, timeout=PATIENCE, context=self.context)
@@ -276,6 +277,6 @@ class Visitor:
 
 
 def _element_message(element: Element):
-    """Return the message of what an element is, such as a `Button`; None for a place that is empty."""
+    """Return the message of an element's kind, such as a `Button`; None for an empty one."""
     kind = element.WhichOneof("type")
     return kind and getattr(element, kind)

@@ -1,4 +1,4 @@
-"""Words of ops: what a call's node computes, its shape, and what it prints, at two sets of sizes."""
+"""Words of ops: the value of a call's node, its shape, and its LaTeX, at two sets of sizes."""
 
 import math
 import pickle
@@ -25,7 +25,7 @@ NAMES = [rf"\mathbf{{{letter}}}" for letter in "XYUVGFQRPMOTSEIJLAHKWBCDN"]
 
 
 def draw_arguments(case: Case, sizes: dict) -> dict:
-    """Arguments of a case at some sizes."""
+    """Return the arguments of a case at some sizes."""
     generator = torch.Generator().manual_seed(0)
 
     def real(one):
@@ -52,7 +52,7 @@ def call_op(case: Case, arguments: dict):
 
 
 def symbolic(shapes: list[tuple[int, ...]], extra: list[dict]) -> tuple:
-    """Sizes of results: constants, sizes that have these values, or new ones."""
+    """Return the symbolic sizes of results: constants, sizes that have these values, or new ones."""
     found = []
     for values in zip(*shapes, strict=True):
         if len(set(values)) == 1:
@@ -68,7 +68,7 @@ def symbolic(shapes: list[tuple[int, ...]], extra: list[dict]) -> tuple:
 
 
 class Written:
-    """A case's node, with what it was given at both sets of sizes."""
+    """A case's node, with its operands at both sets of sizes."""
 
     def __init__(self, case: Case):
         self.case, self.sizes = case, [dict(sizes) for sizes in SIZES]
@@ -111,7 +111,7 @@ class Written:
         return lambda expression: float(sympy.sympify(expression).subs(numbers))
 
     def reads(self, at: int) -> np.ndarray:
-        """Printed LaTeX, read and evaluated."""
+        """Return the value of the printed LaTeX."""
         values = {tensor.name: self.values[at][key] for key, tensor in self.tensors.items()}
         values |= {
             tensor.name: self.values[at][tensor.key].T if tensor.transposed else self.values[at][tensor.key]
@@ -130,7 +130,7 @@ class Written:
 
 
 def off(made, expected) -> float:
-    """max|made - expected| / max|expected|, equal infinities and NaNs left out."""
+    """Return max|computed - expected| / max|expected|, equal infinities and NaNs left out."""
     made, expected = (
         np.asarray(one.numpy(force=True) if isinstance(one, torch.Tensor) else one) * 1.0 for one in (made, expected)
     )

@@ -1,4 +1,4 @@
-"""Formulas of places that have a name: sinusoids, distances, prefix masks; what is nearly one of them has none."""
+"""Named formulas of positions: sinusoids, distances, prefix masks; near misses have no name."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tracer.attention import masks
 
 
 def waves(x, base=10000, share=None, order=(torch.sin, torch.cos)):
-    """Tokens with sines and cosines of their places, in turn."""
+    """Add sines and cosines of their positions to tokens, alternately."""
     T, D = x.shape[1:]
     rates = base ** (torch.arange(0, D, 2, dtype=torch.float64) / (share or D))
     angles = torch.arange(T, dtype=torch.float64)[:, None] / rates
@@ -16,14 +16,14 @@ def waves(x, base=10000, share=None, order=(torch.sin, torch.cos)):
 
 
 def distances(x, least=-2, most=2, turned=False, add=2):
-    """For each pair of tokens, the number of the query that its distance says."""
+    """Return, for each pair of tokens, the query's number for its distance."""
     place = torch.arange(x.shape[1])
     apart = (place[:, None] - place if turned else place - place[:, None]).clamp(least, most) + add
     return x.gather(-1, apart.expand(x.shape[0], *apart.shape))
 
 
 def sum_by_distance(x, start=0.0):
-    """What each query gives to each distance."""
+    """Return the sum of each query's shares by distance."""
     place = torch.arange(x.shape[1])
     apart = (place - place[:, None]).clamp(-2, 2) + 2
     shares = x @ x.transpose(1, 2)
@@ -31,12 +31,12 @@ def sum_by_distance(x, start=0.0):
 
 
 def mask_scores(x, mask=lambda T: masks.prefix(T, 3)):
-    """Scores that a mask is added to."""
+    """Return scores that a mask is added to."""
     return (x @ x.transpose(1, 2) + mask(x.shape[1])).softmax(-1)
 
 
 def first(x, number=1, find=torch.argmax):
-    """Token of each sequence at which a number first stands."""
+    """Return the token of each sequence at the first occurrence of a number."""
     ends = find((x[..., 0].round().long() == number).int(), dim=1)
     return x[torch.arange(len(x)), ends]
 

@@ -22,7 +22,7 @@ def last_row(output) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def cached_runs():
-    """Checked run of each of our models that reads its last token after a cache."""
+    """Return a checked run of each of our models that reads its last token after a cache."""
     return {name: counterfactual_budget.check(tracer.load(name).trace(cache=True)) for name in OURS}
 
 

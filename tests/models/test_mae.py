@@ -1,4 +1,4 @@
-"""The masked autoencoder: what it runs is proven, the unseen stays unseen, and its anomaly map finds what is odd."""
+"""Masked autoencoder: its run is proven, the hidden stays hidden, and its anomaly map finds defects."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The sizes and options that a model offers: those of the papers and notes that their names say."""
+"""Sizes and options that a model offers: those of the papers and notes that their names refer to."""
 
 import pytest
 

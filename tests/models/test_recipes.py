@@ -1,4 +1,4 @@
-"""What recipes of training are made of: the order of examples, how pictures vary, rates, optimizers, what is hidden."""
+"""Parts of training recipes: the order of examples, the augmentation of pictures, rates, optimizers, hidden patches."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The segmenter: step 10 of note 001, proven, and a recipe that learns."""
+"""Segmenter: step 10 of note 001, proven, and a recipe that learns."""
 
 import pytest
 import torch

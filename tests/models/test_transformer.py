@@ -1,4 +1,4 @@
-"""The transformer of note 004: proven with all positions and masks, its scores in four terms, strings reversed."""
+"""Transformer of note 004: proven with all positions and masks, its scores in four terms, strings reversed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The ViT: what it shows, step by step, on the photo that is loaded first."""
+"""ViT: its steps on the photo that is loaded first."""
 
 import ast
 import re
@@ -206,7 +206,7 @@ def formula(text):
 
 
 def shape_comments(path):
-    """(line number, line, shape) of every line of a forward that ends in a comment such as `# [B, N+1, D]`."""
+    """Return (line number, line, shape) of every line of a forward that ends in a comment such as `# [B, N+1, D]`."""
     source = Path(path).read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef) and node.name == "forward":

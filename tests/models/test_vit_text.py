@@ -1,4 +1,4 @@
-"""vit-text: part II of note 000, proven under all masks, and what its shipped weights say."""
+"""Vit-text: part II of note 000, proven under all masks, and the captions of its shipped weights."""
 
 import pytest
 import torch
@@ -119,7 +119,7 @@ def test_a_strided_convolution_embeds_the_same_without_reordering(model, trace):
 
 
 def changed_positions(model, change) -> list[int]:
-    """Positions of X_f that differ after `change(image, tokens)`."""
+    """Return the positions of X_f that differ after `change(image, tokens)`."""
     image, tokens = (tensor.clone() for tensor in model.inputs())
     ends = []
     hook = model.net.norm.register_forward_hook(lambda module, given, made: ends.append(made))

@@ -1,4 +1,4 @@
-"""The recipe of vit-text: what it is to say, that it learns to, and the sizes that it refuses."""
+"""Recipe of vit-text: its targets, that it learns them, and the sizes that it refuses."""
 
 import pytest
 import torch

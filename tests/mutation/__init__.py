@@ -1,4 +1,4 @@
-"""Deliberate small mutations: what `verify` is worth is how many of them it finds.
+"""Deliberate small mutations: the worth of `verify` is the number of them that it finds.
 
 Each is applied alone, in a copy of the project. `handwritten/` has those that somebody thought of, by name, as rules on
 the syntax tree (`rules.py`); `random_mutants.py` draws others from a seed; `runner.py` applies them and says which
@@ -21,7 +21,7 @@ def _read(file: str) -> str:
 
 
 class Mutant(NamedTuple):
-    """A small change of one file of the project: `old`, which stands there once, or at offset `at`, becomes `new`.
+    """A small change of one file of the project: `old`, which occurs there once, or at offset `at`, becomes `new`.
 
     `tests` are the browser tests that have to see it; without them, `verify` and the nearest tests do.
     """
@@ -34,8 +34,7 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...] = ()
 
     def apply(self) -> str:
-        """Return the file with the mutation. ValueError where what is to be changed does not stand there, or several
-        times."""
+        """Return the file with the mutation. Raise ValueError where its text does not occur, or several times."""
         text, at = self.text(), self.at
         if at < 0:
             if text.count(self.old) != 1:
@@ -45,11 +44,11 @@ class Mutant(NamedTuple):
         return text[:at] + self.new + text[at + len(self.old) :]
 
     def text(self) -> str:
-        """Return the file as it is."""
+        """Return the file unchanged."""
         return _read(self.file)
 
     @property
     def line(self) -> int:
-        """Line on which it begins, from 1."""
+        """Line on which the mutation begins, from 1."""
         at = self.at if self.at >= 0 else self.text().find(self.old)
         return self.text().count("\n", 0, at + len(self.old) - len(self.old.lstrip())) + 1

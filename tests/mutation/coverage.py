@@ -1,4 +1,4 @@
-"""Which statements of the package run: in a model that is verified, and in each test of the nodes of equations."""
+"""Statements of the package that run: in a verified model, and in each test of the nodes of equations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ a sentence."""
 
 
 class InstrumentingFinder:
-    """Imports the package's modules so that each statement notes that it runs."""
+    """An importer of the package's modules that makes each statement note that it runs."""
 
     def __init__(self, ran: dict[str, set[int]]):
         self.ran = ran

@@ -1,5 +1,4 @@
-"""Mutants that can be drawn and survive, and why nothing that is shown is wrong with them. None of them counts as
-caught."""
+"""Random mutants that survive, and why nothing on screen is wrong with them. None of them counts as caught."""
 
 HARMLESS: dict[tuple[str, str, str], str] = {
     (

@@ -1,4 +1,4 @@
-"""Which test files guard a file of the package: those that import it, or else what imports it, by the fewest steps."""
+"""Test files that guard a file of the package: those that import it, or else its importers, by the fewest steps."""
 
 from __future__ import annotations
 

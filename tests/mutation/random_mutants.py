@@ -1,4 +1,4 @@
-"""Mutants drawn from a seed: a sign, an index, a comparison, a constant or the order of two arguments is another one.
+"""Mutants drawn from a seed: a sign, an index, a comparison, a constant or the order of two arguments is changed.
 
 Only where numbers, shapes and formulas are made, and not in what is only said when input is refused.
 """
@@ -54,7 +54,7 @@ COMPARISONS |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsN
 
 
 def draw_mutants(count: int = 200, seed: int = 0) -> list[Mutant]:
-    """`count` of all mutants of these kinds, no two at one place.
+    """Draw `count` of all mutants of these kinds, no two at one position.
 
     Those come first whose hash of the seed, the function and the line is the lowest: a change elsewhere draws them
     again.
@@ -63,7 +63,7 @@ def draw_mutants(count: int = 200, seed: int = 0) -> list[Mutant]:
 
 
 def all_mutants() -> list[Mutant]:
-    """All mutants that can be drawn, no two of one expression."""
+    """Return all mutants that can be drawn, no two of one expression."""
     found = {(file, mutant.at, mutant.old): mutant for file, names in _files() for mutant in _mutants_of(file, names)}
     return list(found.values())
 
@@ -75,7 +75,7 @@ def _hash(mutant: Mutant, seed: int) -> bytes:
 
 
 def _files() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the files that FILES says, and the only names in each that count. ValueError where a pattern matches
+    """Yield the files that FILES lists, and the only names in each that count. Raise ValueError where a pattern matches
     nothing."""
     for pattern in FILES:
         pattern, _, names = pattern.partition(":")
@@ -112,8 +112,8 @@ def _shorten(text: str) -> str:
 
 
 def _mutable_expressions(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the expressions in a piece of code that make what is shown: not annotations, decorators, defaults of sizes
-    of caches, messages, or what decides whether input is refused."""
+    """Yield the expressions in a piece of code that compute results on screen: not annotations, decorators, default
+    cache sizes, messages, or conditions that refuse input."""
     if isinstance(node, ast.If) and any(isinstance(inner, ast.Raise) for inner in node.body):
         rest = node.orelse
     elif isinstance(node, (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)):
@@ -135,7 +135,7 @@ def _mutable_expressions(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _mutate(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Yield what an expression can be mistaken for, and the kind of that mutation."""
+    """Yield the mutations of an expression, and the kind of each."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if (
             type(op) in SIGNS and not _is_text(left) and not _is_text(right)

@@ -18,8 +18,7 @@ MIN_SHARE = 0.95
 
 
 def select_mutants(names: Sequence[str], seed: int) -> tuple[list[Mutant], list[Mutant]]:
-    """Return the mutants that are listed and those that are drawn: all, or those whose name, file or place is one of
-    `names`.
+    """Return the handwritten and the random mutants: all, or those whose name, file or position is one of `names`.
 
     At a place, such as "shapes/solver.py:131", are all that can be drawn there. ValueError where there is none.
     """
@@ -46,7 +45,7 @@ def _place(mutant: Mutant) -> str:
 
 
 def run_trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> Iterator[tuple[str, Trial]]:
-    """Try the mutants: ("listed" or "drawn", what became of it), as they end."""
+    """Try the mutants and yield ("listed" or "drawn", the outcome), as they end."""
     listed, others = select_mutants(names, seed)
     kinds = {**dict.fromkeys(others, "drawn"), **dict.fromkeys(listed, "listed")}
     for trial in try_mutants(kinds, jobs=jobs):
@@ -54,7 +53,7 @@ def run_trials(names: Sequence[str] = (), *, seed: int = 0, jobs: int = 2) -> It
 
 
 def format_trial(trial: Trial) -> str:
-    """One mutant, and what caught it."""
+    """Format one mutant, and the check that caught it."""
     mutant = trial.mutant
     found = trial.caught or f"SURVIVED {trial.tried} models and files of tests{_reason(trial)}"
     return f"{_place(mutant)}  {mutant.name}\n    {found}"
@@ -76,7 +75,7 @@ def _reason(trial: Trial) -> str:
 
 
 def summarize(found: Sequence[tuple[str, Trial]]) -> tuple[list[str], bool]:
-    """How many were caught of each kind, and whether that is enough."""
+    """Summarize how many of each kind were caught, and whether that is enough."""
     said, enough = [], True
     for kind, least in (("listed", 1.0), ("drawn", MIN_SHARE)):
         every = [trial for of, trial in found if of == kind]
@@ -90,7 +89,7 @@ def summarize(found: Sequence[tuple[str, Trial]]) -> tuple[list[str], bool]:
 
 
 def trial_as_json(kind: str, trial: Trial) -> dict[str, Any]:
-    """Trial as JSON knows it."""
+    """Return a trial as JSON types."""
     mutant = trial.mutant
     where = {"kind": kind, "mutant": mutant.name, "file": mutant.file, "line": mutant.line}
     return {**where, "caught": trial.caught or None, "model": trial.model or None, "models": trial.tried}

@@ -1,4 +1,4 @@
-"""Rules for mutants: a pattern of the syntax tree and what replaces it, wherever in the package it stands.
+"""Rules for mutants: a pattern of the syntax tree and its replacement, wherever in the package it occurs.
 
 A rule finds its place by structure and not by file or line, so it survives reformatting, a function that moves to
 another file, and most renames:
@@ -46,7 +46,7 @@ SKIPPED_FIELDS = ("ctx", "kind", "type_comment")
 
 @dataclass(frozen=True)
 class Rule:
-    """A named mutation: what is replaced by what, where, and which browser tests have to see it."""
+    """A named mutation: the pattern, the replacement, its scope, and the browser tests that have to see it."""
 
     name: str
     kind: str
@@ -56,7 +56,7 @@ class Rule:
     tests: tuple[str, ...] = ()
 
     def mutant(self) -> Mutant:
-        """Return the change of one file. ValueError where a pattern matches nothing, or several places."""
+        """Return the change of one file. Raise ValueError where a pattern matches nothing, or several positions."""
         edits = [self._edit(old, new) for old, new in self.edits]
         files = {edit.file for edit in edits}
         if len(files) > 1:
@@ -71,7 +71,7 @@ class Rule:
         return Mutant(self.name, file, text[start:stop], new, start, self.tests)
 
     def _edit(self, old: str, new: str) -> _Edit:
-        """Return the one place that a pattern matches."""
+        """Return the one position that a pattern matches."""
         edits = list({"code": _code_edits, "text": _text_edits, "raw": _raw_edits}[self.kind](self, old, new))
         if len(edits) != 1:
             where = ", ".join(f"{edit.file}:{edit.line}" for edit in edits[:5]) or "nothing"
@@ -86,7 +86,7 @@ def code(name: str, edits: Mapping[str, str], within: str = "") -> Rule:
 
 
 def text(name: str, edits: Mapping[str, str], within: str = "") -> Rule:
-    """Return a rule that replaces a piece of what a string of Python says."""
+    """Return a rule that replaces a piece of the content of a Python string."""
     return Rule(name, "text", tuple(edits.items()), within)
 
 
@@ -96,8 +96,8 @@ def raw(name: str, files: str, edits: Mapping[str, str], tests: Iterable[str] = 
 
 
 class _Edit(NamedTuple):
-    """Change of a file: a span, where `root` is None; else a node inside of `root`, and the function that makes
-    what replaces it."""
+    """Change of a file: a span, where `root` is None; else a node inside of `root`, and the function that builds its
+    replacement."""
 
     file: str
     line: int
@@ -107,7 +107,7 @@ class _Edit(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A node of a file, the names that it stands in, and the outermost f-string around it, or itself."""
+    """A node of a file, the names of its enclosing scopes, and the outermost f-string around it, or itself."""
 
     node: Any
     scope: tuple[str, ...]
@@ -133,7 +133,7 @@ def _files(pattern: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def _places(file: str) -> dict[type, list[_Place]]:
-    """Every node of a file by its kind, but docstrings, annotations and what is imported."""
+    """Yield every node of a file by its kind, except docstrings, annotations and imports."""
     module = tuple(part for part in file.removesuffix(".py").split("/") if part != "__init__")
     places: dict[type, list[_Place]] = {}
     for place in _walk(parse(_source(file)), module, None):
@@ -142,7 +142,7 @@ def _places(file: str) -> dict[type, list[_Place]]:
 
 
 def _candidate_files(rule: Rule) -> Iterator[str]:
-    """Yield the files in which what a rule is within may be."""
+    """Yield the files in which the scope of a rule may be."""
     for file in _files(rule.files):
         if all(name in file or name in _source(file) for name in rule.within.split(".")):
             yield file
@@ -169,7 +169,7 @@ def _walk(node: ast.AST, scope: tuple[str, ...], joined: ast.AST | None) -> Iter
 
 @cache
 def qualified_name(file: str, line: int) -> str:
-    """Return the qualified name of what a line of a file stands in: a function, a class or a module-level name."""
+    """Return the qualified name of the scope of a file's line: a function, a class or a module-level name."""
     statements = (place for kind, places in _places(file).items() if issubclass(kind, ast.stmt) for place in places)
     around = [place for place in statements if line in _lines(place.node)]
     innermost = max(around, key=lambda place: (place.node.lineno, place.node.col_offset), default=None)
@@ -181,7 +181,7 @@ def _lines(node: Any) -> range:
 
 
 def is_inside(scope: tuple[str, ...], within: str) -> bool:
-    """Return whether names that stand in each other, from the outermost, have those of a qualified name in a row."""
+    """Return whether nested names, from the outermost, contain those of a qualified name in a row."""
     names = tuple(within.split(".")) if within else ()
     return any(scope[i : i + len(names)] == names for i in range(len(scope) - len(names) + 1))
 
@@ -223,7 +223,7 @@ def _pattern(source: str) -> ast.expr | ast.stmt:
 
 @lru_cache(maxsize=1024)
 def _words(source: str) -> frozenset[str]:
-    """Return the names that stand in a pattern and have to stand in what it matches."""
+    """Return the names in a pattern that its matches have to contain."""
     tree = _pattern(source)
     names = {getattr(node, name, None) for node in ast.walk(tree) for name in ("id", "attr", "arg")}
     return frozenset(name for name in names if name and not name.startswith(_META))
@@ -237,7 +237,7 @@ def _meta(value: Any) -> str:
 
 
 def _match(pattern: Any, value: Any, bound: dict[str, Any]) -> bool:
-    """Return whether a piece of code is what a pattern says; notes in `bound` what its placeholders stand for."""
+    """Return whether a piece of code matches a pattern; note in `bound` the values of its placeholders."""
     name = _meta(pattern)
     if name and not isinstance(pattern, ast.Starred):
         known = bound.setdefault(name, value)
@@ -275,23 +275,23 @@ def _match_keywords(pattern: list[ast.keyword], value: list[ast.keyword], bound:
 
 
 def _equal_code(a: Any, b: Any) -> bool:
-    """Return whether two pieces of code say the same, read or assigned."""
+    """Return whether two pieces of code are equal, whether read or assigned."""
     dumped = [ast.dump(x).replace("Store()", "Load()") if isinstance(x, ast.AST) else x for x in (a, b)]
     return dumped[0] == dumped[1]
 
 
 def _filled_for(replacement: ast.AST, bound: dict[str, Any], node: ast.AST) -> Any:
-    """Return what a node is replaced by."""
+    """Return the replacement of a node."""
     return _substitute(replacement, bound)
 
 
 def _reword(old: str, new: str, node: Any) -> ast.Constant:
-    """String that says something else."""
+    """Return the string with another text."""
     return ast.Constant(node.value.replace(old, new))
 
 
 def _substitute(tree: Any, bound: dict[str, Any]) -> Any:
-    """Replacement with what its placeholders stand for."""
+    """Return the replacement with the values of its placeholders."""
     name = _meta(tree)
     if name and not isinstance(tree, ast.Starred):
         return copy.deepcopy(bound[name])

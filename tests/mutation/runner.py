@@ -1,4 +1,4 @@
-"""Applies mutants one at a time and lets `verify` look for them.
+"""Runner that applies mutants one at a time and lets `verify` look for them.
 
 Each is tried in a process of its own, forked from one that has imported what the package needs, but none of the package
 itself: the copy of the package with the mutation is then imported as if it were the only one. The models that run the
@@ -74,8 +74,8 @@ rotary positions and other norms."""
 
 @dataclass
 class Model:
-    """Target that the harness verifies, a model or a file of tests: how long that takes, and the statements that it
-    runs, by file and the line on which they begin; of tests also those of each alone."""
+    """Target that the harness verifies, a model or a file of tests: its duration, and the statements that it runs, by
+    file and first line; of tests also those of each alone."""
 
     name: str
     sizes: dict
@@ -84,7 +84,7 @@ class Model:
     tests: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     def runs(self, mutant: Mutant) -> bool:
-        """Return whether it runs the line of a mutant, or reads the card that has it."""
+        """Return whether the target runs the line of a mutant, or reads the card that has it."""
         if not mutant.file.endswith(".py"):
             return Path(mutant.file).stem == self.name and not self.sizes
         return _statement_start(mutant.file, mutant.line) in self.lines.get(mutant.file, ())
@@ -102,7 +102,7 @@ class Model:
         return first_failure(self.name, alone, folder=folder / "tests")
 
     def considers(self, mutant: Mutant) -> bool:
-        """Return whether it may run the line of a mutant, as far as can be told before it was run."""
+        """Return whether the target may run the line of a mutant, as far as is known before it runs."""
         if not self.name.endswith(".py"):
             return is_verified(mutant.file) if mutant.file.endswith(".py") else self.runs(mutant)
         return self.name in find_tests(mutant.file) or (self.name in NODE_TESTS and is_verified(mutant.file))
@@ -116,7 +116,7 @@ def _statement_start(file: str, line: int) -> int:
 
 
 def _shares_fixtures(test: str) -> bool:
-    """Return whether the tests of a file share what is computed once."""
+    """Return whether the tests of a file share cached results."""
     text = (TESTS / test).read_text(encoding="utf-8")
     return 'scope="module"' in text or "cache" in text
 
@@ -134,7 +134,7 @@ def _tree(file: str) -> ast.Module:
 
 @dataclass
 class Trial:
-    """Outcome of a mutant: what caught it first, in which model; nothing where it survived."""
+    """Outcome of a mutant: the first check that caught it, and in which model; nothing where it survived."""
 
     mutant: Mutant
     caught: str = ""
@@ -144,7 +144,7 @@ class Trial:
 
 
 def list_checks(mutants: Iterable[Mutant]) -> list[Model]:
-    """Return the models that can be verified here and the test files that guard what is changed, in the order of
+    """Return the models that can be verified here and the test files that guard the changed files, in the order of
     trial."""
     from tracer import zoo  # in the process that tries it
 
@@ -159,8 +159,8 @@ def list_checks(mutants: Iterable[Mutant]) -> list[Model]:
 
 
 def try_mutants(mutants: Iterable[Mutant], models: Iterable[Model] | None = None, jobs: int = 2) -> Iterator[Trial]:
-    """Each mutant with what caught it, those that survive last. ValueError for one that can't be applied, or for a
-    model that `verify` has something against without any mutation."""
+    """Yield each mutant with the check that caught it, those that survive last. Raise ValueError for one that can't be
+    applied, or for a model with a problem even without any mutation."""
     mutants = list(mutants)
     for mutant in mutants:
         mutant.apply()
@@ -185,7 +185,8 @@ def try_mutants(mutants: Iterable[Mutant], models: Iterable[Model] | None = None
 
 
 def prepare(models: list[Model], jobs: int = 2) -> None:
-    """Verify models without any mutation and note what they run. ValueError names one that has a problem."""
+    """Verify models without any mutation and note the statements that they run. Raise ValueError with the name of one
+    that has a problem."""
     needed: set[str] = set()
     for model, answer in _run_in_processes(models, _verify_original, jobs, MAX_SECONDS):
         if answer["caught"]:
@@ -208,8 +209,8 @@ def _trial(model: Model, mutant: Mutant) -> dict:
 
 
 def _in_browser(mutants: Iterable[Mutant]) -> Iterator[Trial]:
-    """Mutants that name the browser tests that have to see them, one at a time. ValueError where such a test fails
-    without a mutation, or does not run."""
+    """Yield mutants that name the browser tests that have to see them, one at a time. Raise ValueError where such a
+    test fails without a mutation, or does not run."""
     clean: set[tuple[str, ...]] = set()
     for mutant in mutants:
         if mutant.tests not in clean:
@@ -256,7 +257,7 @@ def _browser_failure(mutant: Mutant) -> str:
 
 
 def _first_failure(name: str, sizes: dict) -> str:
-    """Return the first that `verify` has against a model, an error too; empty where all is proven."""
+    """Return the first problem that `verify` finds in a model, also an error; empty where all is proven."""
     try:
         import tracer  # in the process that tries it
         from tracer import verify  # in the process that tries it
@@ -269,7 +270,7 @@ def _first_failure(name: str, sizes: dict) -> str:
 
 
 def _copy_project(folder: Path, mutant: Mutant) -> None:
-    """Copy of the project in a folder, with one file that has the mutant; all others are links."""
+    """Copy the project into a folder, with one file that has the mutant; all others are links."""
     source, target = ROOT, folder
     for part in Path(mutant.file).parts:
         target.mkdir(exist_ok=True)
@@ -290,7 +291,7 @@ def _unload_project(folder: str) -> None:
 
 
 def _is_own(module: str) -> bool:
-    """Return whether a module is the project's, and not this harness, which goes on as it is."""
+    """Return whether a module is the project's, and not this harness, which stays loaded."""
     own = module.split(".")[0] in ("tracer", "pages", "tests", "app")
     return own and module != "tests" and not module.startswith("tests.mutation")
 
@@ -318,7 +319,7 @@ def _verify_original(model: Model) -> dict:
 
 
 def _run_in_processes(tasks: Iterable, work: Callable[[Any], dict], jobs: int, seconds: float) -> Iterator[tuple]:
-    """Do the work for each task in a process of its own, `jobs` at a time; (task, answer) as they end.
+    """Run the work for each task in a process of its own, `jobs` at a time; yield (task, answer) as they end.
 
     Each may take so many seconds of a core.
 

@@ -1,4 +1,4 @@
-"""The harness of mutants: each can be applied, a sample is caught, and what survives is said."""
+"""Harness of mutants: each can be applied, a sample is caught, and survivors are reported."""
 
 import functools
 import json
@@ -53,8 +53,8 @@ def possible() -> tuple[Mutant, ...]:
 
 
 def try_sample(*names: str) -> dict[str, str]:
-    """Return what caught each of a sample, tried on one small model, in a process whose imports the harness can
-    undo."""
+    """Return the check that caught each of a sample, tried on one small model, in a process whose imports the harness
+    can undo."""
     command = [sys.executable, "-c", SAMPLE, *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

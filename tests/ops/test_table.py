@@ -1,4 +1,4 @@
-"""The table of ops: what an entry says is of the op, and every op that has a formula has an entry."""
+"""Table of ops: an entry describes its op, and every op that has a formula has an entry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_no_entry_has_computes():
 
 
 def _overloads(name: str) -> list:
-    """Schemas of an op, also of its form in place."""
+    """Return the schemas of an op, also of its form in place."""
     return [
         schema for packet in (name, f"{name}_") for schema in torch._C._jit_get_schemas_for_operator(f"aten::{packet}")
     ]

@@ -1,4 +1,4 @@
-"""The structure of the code: layers, circles of imports, the size of folders, and the vocabulary of public names."""
+"""Structure of the code: layers, circles of imports, the size of folders, and the vocabulary of public names."""
 
 import ast
 import re
@@ -133,7 +133,7 @@ def layers() -> tuple[str, ...]:
 
 
 def layer(module: str) -> int:
-    """Return the height of a module: that of the most special of the layers that it is in."""
+    """Return the height of a module: that of the most specific of the layers that it is in."""
     if module == "tracer.__main__":
         return len(layers())
     inside = [place for place in layers() if place == module or (module.startswith(f"{place}.") and place != "tracer")]
@@ -179,7 +179,7 @@ def importing(paths: Iterable[Path], packages: set[str]) -> list[str]:
 
 
 def is_bare_participle(name: str) -> bool:
-    """Return whether a name is a participle and nothing else: of what, it does not say."""
+    """Return whether a name is a participle and nothing else, without the noun that it describes."""
     word = "" if re.search("[a-z][A-Z]", name) else name.lower()
     return word in IRREGULAR or (
         word.endswith("ed") and len(word) > 4 and "_" not in word and word not in NOUNS_AND_VERBS

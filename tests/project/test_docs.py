@@ -1,4 +1,4 @@
-"""The documents: what they link to and name exists, what they quote is so, and their commands and programs run."""
+"""Documents: their links and names exist, their quotes are exact, and their commands and programs run."""
 
 import ast
 import contextlib
@@ -35,7 +35,7 @@ def prose(name: str) -> str:
 
 
 def code(name: str) -> list[str]:
-    """Return what stands in backticks in a document."""
+    """Return the texts in backticks of a document."""
     return re.findall(r"`([^`\n]+)`", prose(name))
 
 
@@ -144,7 +144,7 @@ def test_the_python_of_a_document_runs(name, tmp_path, monkeypatch):
 
 
 def table(name: str, heading: str) -> list[list[str]]:
-    """Return the cells of the table under a heading row that begins so."""
+    """Return the cells of the table under a heading row that begins with a text."""
     rows = TEXTS[name].partition(f"\n{heading}")[2].splitlines()[2:]
     cut = next((i for i, row in enumerate(rows) if not row.startswith("|")), len(rows))
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows[:cut]]

@@ -1,4 +1,4 @@
-"""The recipes of docs/extending.md, tried: in a copy of the tree each new thing is one file, found by itself."""
+"""Recipes of docs/extending.md, tried: in a copy of the tree each new thing is one file, found by itself."""
 
 import shutil
 import subprocess
@@ -102,7 +102,7 @@ def tree(tmp_path_factory) -> Path:
 
 
 def ran(tree: Path, *command: str) -> str:
-    """What a command says in that tree."""
+    """Return a command's output in that tree."""
     done = subprocess.run([sys.executable, *command], cwd=tree, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout

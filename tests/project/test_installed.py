@@ -1,4 +1,4 @@
-"""The app out of an installed package: a wheel holds its pages, and no package of theirs lies beside the library."""
+"""App from an installed package: a wheel holds its pages, and no package of theirs lies beside the library."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The package as a tool sees it from outside: its public names, its types, and what it needs to be installed."""
+"""Package as a tool sees it from outside: its public names, its types, and its requirements."""
 
 import ast
 import os

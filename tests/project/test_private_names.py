@@ -1,4 +1,4 @@
-"""Private names of PyTorch and transformers: each stands in one file, and does there what it is needed for."""
+"""Private names of PyTorch and transformers: each is in one file, and fulfils its purpose there."""
 
 import ast
 from collections.abc import Iterator
@@ -41,8 +41,8 @@ def own_names(tree: ast.Module) -> set[str]:
 
 
 def uses_of_private_names(source: str, attributes: frozenset[str], strings: frozenset[str]) -> Iterator[str]:
-    """Yield where a module imports something private of the libraries, reads one of `attributes` of another object
-    than its own, or spells one of `strings`, as `getattr` takes them."""
+    """Yield where a module imports something private of the libraries, reads one of `attributes` of another object than
+    its own, or contains one of `strings`, as `getattr` takes them."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         used: list[str] = []

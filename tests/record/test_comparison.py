@@ -1,4 +1,4 @@
-"""Two runs, line by line: a mistake that was planted is the first difference, and what is the same is called so."""
+"""Two runs, line by line: a planted mistake is the first difference, and equal lines are called equal."""
 
 import copy
 import dataclasses
@@ -43,7 +43,7 @@ def net():
 
 
 def run(net, seed=0, **how):
-    """Trace a net on seeded numbers, with proofs left for later."""
+    """Trace a net on seeded numbers, with lazy proofs."""
     x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
         return tracer.trace(net, x, symbols={"B": 0, "T": 1}, prove=DEFERRED, **how)
@@ -63,7 +63,7 @@ def edit_copy(net, edit):
 
 
 def row(comparison, end):
-    """Return the row of the line whose id ends so."""
+    """Return the row of the line whose id ends with a suffix."""
     (found,) = [row for row in comparison.rows if row.id.endswith(end)]
     return found
 

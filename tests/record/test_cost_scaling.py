@@ -1,4 +1,4 @@
-"""What a model costs at sizes that were not run, and the page that asks for them."""
+"""Costs of a model at sizes that were not run, and the page for them."""
 
 import re
 from functools import cache

@@ -1,4 +1,5 @@
-"""What is printed is what runs: each equation read again from its LaTeX, and mistakes in it that are found."""
+"""Printed equations are those that run: each equation parsed again from its LaTeX, and mistakes in it that are
+found."""
 
 import ast
 from dataclasses import replace
@@ -30,7 +31,7 @@ CASES += [(name, options) for name, every in FOREIGN_MODELS.items() for options 
 
 
 def tiny_model(name: str, options: dict):
-    """Model at tiny sizes, two blocks deep; with the letters of its own sample where it reads text."""
+    """Return a model at tiny sizes, two blocks deep; with the letters of its own sample where it reads text."""
     spec = models.spec_of(name)
     if zoo.is_foreign(name):
         assert FOREIGN_MODELS[name] == list(choices(spec))
@@ -40,7 +41,7 @@ def tiny_model(name: str, options: dict):
 
 
 def read_problems(model, trace=None, **given) -> list[str]:
-    """What is said of what a model prints, or of a trace instead of its own."""
+    """Return the problems of a model's printed lines, or of a trace instead of its own."""
     trace = trace or model.trace(keep=2**30, **given)
     return list(problems(SimpleNamespace(trace=trace, model=model, inputs=model.inputs())))
 
@@ -104,7 +105,7 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def runs():
-    """For each of those models its run, with all that is read of it, made once: `runs(key)`."""
+    """Return the run of each of those models, with everything parsed from it, cached: `runs(key)`."""
     kept = {}
 
     def of(key: str):

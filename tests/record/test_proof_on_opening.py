@@ -130,7 +130,7 @@ def test_what_was_saved_twice_stays_proven(data, trace):
 
 
 class Masked(torch.nn.Module):
-    """Attention with a mask of large numbers in the place of infinities."""
+    """Attention with a mask of large numbers in place of infinities."""
 
     def __init__(self, low):
         super().__init__()

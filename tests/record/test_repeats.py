@@ -1,4 +1,4 @@
-"""Blocks that repeat are found, printed once, and compared with every one that they stand for."""
+"""Repeated blocks are found, printed once, and compared with every block that they stand for."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from tracer.verify.checks.printed import printed_repeats
 
 
 def book(*lines: tuple) -> Trace:
-    """Trace of steps alone, from (layer, symbol, right side)."""
+    """Return a trace of steps alone, from (layer, symbol, right side)."""
     steps = [
         Step(f"b{n}", "s", layer, "t", symbol, f"{symbol} = {right}", ("B",), (2,), n * 1e-7, False, None, (), "why")
         for n, (layer, symbol, right) in enumerate(lines)

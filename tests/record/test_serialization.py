@@ -1,4 +1,4 @@
-"""Saving and opening traces: exact round trips, and one sentence for what can't be saved or opened."""
+"""Saving and opening traces: exact round trips, and one sentence for anything that can't be saved or opened."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from tracer.symbols import notation
 
 
 def same(a, b) -> bool:
-    """Equal in type and value, bit for bit in tensors."""
+    """Return whether two values are equal in type and value, bit for bit in tensors."""
     if isinstance(a, torch.Tensor):
         bits = (
             (a.contiguous().flatten().view(torch.uint8), b.contiguous().flatten().view(torch.uint8))
@@ -42,7 +42,7 @@ PROOFS = ("error", "margin", "wrong", "checked", "refuted", "replayed", "unseen"
 
 
 def strip_proofs(trace: Trace) -> Trace:
-    """Trace as its file has it: without proofs, and without what holds the model."""
+    """Return the trace as stored in its file: without proofs, and without references to the model."""
     plain = {name: field.default for field in dataclasses.fields(Step) if (name := field.name) in PROOFS}
     plain |= {"error": None}
     steps = tuple(dataclasses.replace(step, **plain) for step in trace.steps)
@@ -57,7 +57,7 @@ def data(tmp_path_factory) -> bytes:
 
 
 def rewritten(data: bytes, change) -> bytes:
-    """File with its JSON changed by `change(fields)`."""
+    """Return a file with its JSON changed by `change(fields)`."""
     length = int.from_bytes(data[:8], "little")
     fields = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["trace"])
     change(fields)

@@ -1,4 +1,4 @@
-"""The relation of two tensors, and of two printed equations."""
+"""Relation of two tensors, and of two printed equations."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a stranger can send before a session and before a run, tried on a hosted server over its socket.
+"""Attacks of a stranger before a session and before a run, on a hosted server over its socket.
 
 Each test is one attack that once took the server from everybody else. Addresses are those that a proxy forwards.
 """
@@ -40,7 +40,7 @@ NAME = "a.safetensors"
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory):
-    """Hosted app with few places for one address."""
+    """Hosted app with few slots for one address."""
     log = tmp_path_factory.mktemp("attacked") / "log.txt"
     bounds = {"TRACER_HOSTED": "1", "TRACER_HOST": "app.example", "TRACER_UPLOADS_MB": "16", "TRACER_ADDRESS_RUNS": "1"}
     clock = log.with_name("clock")
@@ -51,12 +51,12 @@ def app(tmp_path_factory):
 
 
 def at(address: str) -> dict[str, str]:
-    """Header by which a proxy tells an address."""
+    """Return the header by which a proxy reports an address."""
     return {"X-Forwarded-For": address}
 
 
 def connect(app: App, address: str = ATTACKER, **more):
-    """Websocket of Streamlit's protocol from an address."""
+    """Open a websocket of Streamlit's protocol from an address."""
     where = app.address.replace("http", "ws") + "/_stcore/stream"
     headers = {"subprotocols": ["streamlit", "none"], "additional_headers": at(address), "compression": None}
     return websockets.connect(where, open_timeout=30, max_size=None, **headers, **more)
@@ -69,7 +69,7 @@ def rerun_message(query: str = "") -> bytes:
 
 
 def words() -> str:
-    """Text that no run is kept for."""
+    """Return a text for which no run is cached."""
     return "".join(random.choices(string.ascii_letters, k=100))
 
 
@@ -78,13 +78,13 @@ def memory(app: App) -> int:
 
 
 def server_time(app: App) -> float:
-    """Time that answers of the server say it is."""
+    """Return the time in the headers of the server's answers."""
     headers = message_from_string(Visitor(app.address).get("/healthz")[1])
     return parsedate_to_datetime(headers["date"]).timestamp()
 
 
 def close_code(app: App, *messages: bytes | str, first: bytes = b"") -> int:
-    """Code with which a socket is closed after these messages."""
+    """Return the code with which a socket is closed after these messages."""
 
     async def receive_code() -> int:
         async with connect(app, secrets.token_hex(4)) as socket:

@@ -15,14 +15,14 @@ from tracer.record.serialization.encode import encode
 
 
 def encode_trace(trace, change=lambda fields: None) -> bytes:
-    """File of a trace, its JSON changed by `change(fields)`."""
+    """Return the file of a trace, its JSON changed by `change(fields)`."""
     fields, tensors = encode(trace)
     change(fields)
     return safetensors.torch.save(tensors, {"trace": json.dumps({"version": serialization.VERSION, **fields})})
 
 
 def lone(q: torch.Tensor, k: torch.Tensor, heads: int, chain=(), **more):
-    """Handmade run with one attention over these queries and keys, and with `more` tensors."""
+    """Return a handmade run with one attention over these queries and keys, and with `more` tensors."""
     record = AttentionRecord(0, "", "a", 0, heads, q.shape[-2], k.shape[-2], "q", "k", chain)
     values = {"q": q, "k": k, "scores": sample().values["scores"], **more}
     return sample(attentions=(record,), values=values, segments=(), picture=None)

@@ -88,7 +88,7 @@ def test_damaged_bytes_open_or_are_refused_in_words(data):
 
 
 def bombs() -> dict[str, bytes]:
-    """Small files whose headers declare 20,000 × 10,000 pixels or more."""
+    """Return small files whose headers declare 20,000 × 10,000 pixels or more."""
     wide, tall = 20_000, 10_000
     png = bytearray(encode(two_tone("L"), "PNG"))
     png[16:24] = struct.pack(">II", wide, tall)
@@ -195,7 +195,7 @@ def test_pillow_is_left_as_it_was_by_many_threads():
 
 
 def rows_of_zeros(width: int, height: int, colour: int, channels: int) -> bytes:
-    """PNG of black, or clear, pixels of 8 bits."""
+    """Return a PNG of black, or clear, pixels of 8 bits."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -263,7 +263,7 @@ def test_a_photo_is_shrunk_no_further_than_a_screen_needs(size, expected):
 
 
 def short(width: int, height: int, rows: int, colour: int = 2, depth: int = 8, interlaced: int = 0) -> bytes:
-    """PNG whose image data end, as a whole stream, after some of its rows."""
+    """Return a PNG whose image data end, as a whole stream, after some of its rows."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

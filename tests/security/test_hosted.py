@@ -1,4 +1,4 @@
-"""A hosted server from outside: who and what it lets in, what its answers carry, and what its log does not hold."""
+"""A hosted server from outside: whom and what it admits, the content of its answers, and what its log omits."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ TYPED_TEXT, FILE, ADDRESS_QUERY = "zebra quagga", "okapi-4711.png", "giraffe"
 
 @pytest.fixture(scope="module")
 def hosted_app(tmp_path_factory):
-    """Address of a hosted app with room for two visitors, and the file of what it writes."""
+    """Address of a hosted app with room for two visitors, and the file of its output."""
     log = tmp_path_factory.mktemp("hosted") / "log.txt"
     bounds = {"TRACER_HOSTED": "1", "TRACER_VISITORS": "2", "TRACER_UPLOAD_MB": "1", "TRACER_PHOTO_MB": "1"}
     with App(log, "--logger.level=debug", health="/healthz", **bounds) as app:

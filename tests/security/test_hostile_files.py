@@ -22,7 +22,7 @@ def data(tmp_path_factory) -> bytes:
 
 
 def put(value, *path):
-    """Change that puts a value at a path of the JSON."""
+    """Return a change that puts a value at a path of the JSON."""
 
     def change(fields):
         for key in path[:-1]:
@@ -136,7 +136,7 @@ def test_hostile_fields(data, name):
 
 
 def empty_and_vast(data: bytes) -> bytes:
-    """File, whose tensors are empty and state sizes whose product is not a number of 64 bits."""
+    """Return a file whose tensors are empty and state sizes whose product exceeds 64 bits."""
     length = int.from_bytes(data[:8], "little")
     header = {"__metadata__": json.loads(data[8 : 8 + length])["__metadata__"]}
     header["values/q"] = {"dtype": "F32", "shape": [0, *[7] * 40], "data_offsets": [0, 0]}
@@ -175,7 +175,7 @@ JUNK = (
 
 
 def places(data, path=()):
-    """Paths of all values inside JSON."""
+    """Return the paths of all values inside JSON."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, value in items:
         yield (*path, key)

@@ -1,4 +1,4 @@
-"""The driver of a class: it plays a lesson without an error, and counts an error where there is one."""
+"""Driver of a class: it plays a lesson without an error, and counts errors."""
 
 import asyncio
 from collections import Counter
@@ -14,7 +14,7 @@ from tests.load.visitor import Answer, Visitor
 
 
 async def lesson(address: str, students: int, acts: int) -> list[Act]:
-    """What a small class does that does not stop to think."""
+    """Return the acts of a small class without pauses."""
 
     async def attends(number: int) -> list[Act]:
         student = Student(number, address)
@@ -27,7 +27,8 @@ async def lesson(address: str, students: int, acts: int) -> list[Act]:
 
 
 def run_coroutine(work):
-    """What a coroutine gives, in a thread of its own: a browser that other tests opened has the loop of this one."""
+    """Return the result of a coroutine, run in a thread of its own: a browser that other tests opened uses the loop of
+    this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
 
@@ -57,7 +58,7 @@ def test_what_a_page_refuses_is_counted(app_server):
 
 
 class Told:
-    """A socket that has been told what comes."""
+    """A socket with scripted messages."""
 
     def __init__(self, *messages: ForwardMsg):
         self.messages = [message.SerializeToString() for message in messages]

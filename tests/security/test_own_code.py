@@ -1,4 +1,4 @@
-"""The page that runs its owner's code: it is there only where it was asked for, and only for a page of this server."""
+"""Page that runs its owner's code: it exists only where it was requested, and only for a page of this server."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_only_a_page_of_this_server_is_its_own(request_, accepted):
 
 
 def answer(app: App, *lines: str) -> bytes:
-    """First line that the server answers to these lines."""
+    """Return the first line of the server's answer to these lines."""
     port = urlsplit(app.address).port
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.sendall("\r\n".join([line.format(port=port) for line in (*lines, "", "")]).encode())

@@ -1,4 +1,4 @@
-"""Links as QR codes: drawn for whoever asks, and refused where they are too long."""
+"""Links as QR codes: drawn for any visitor, and refused where they are too long."""
 
 from starlette.applications import Starlette
 from starlette.routing import Route

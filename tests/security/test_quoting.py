@@ -1,4 +1,4 @@
-"""What was given is quoted in the sentence that refuses it, at most a line of it; a damaged card is named."""
+"""Quotes of user input in the sentence that refuses it, at most a line of it; a damaged card is named."""
 
 import json
 import re

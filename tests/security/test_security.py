@@ -1,4 +1,4 @@
-"""SECURITY.md: every measure and every attack names what tries it, and what is named is there."""
+"""SECURITY.md: every measure and every attack names its test, and all names exist."""
 
 import ast
 import re
@@ -13,14 +13,14 @@ MAKE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def rows(*header: str) -> list[list[str]]:
-    """Rows of the table with this header."""
+    """Return the rows of the table with this header."""
     _, _, table = TEXT.partition(f"| {' | '.join(header)} |\n")
     lines = table.split("\n\n")[0].splitlines()[1:]
     return [line.strip("| ").split(" | ") for line in lines]
 
 
 def missing(named: str) -> str:
-    """What of a test, a file or a command that is named between backticks is not there; empty where all of it is."""
+    """Return the tests, files or commands named between backticks that do not exist; empty where all do."""
     command, _, rest = named.partition(" ")
     if command == "make":
         return "" if re.search(rf"^{rest.split()[0]}:", MAKE, re.MULTILINE) else named

@@ -1,4 +1,4 @@
-"""The folder of a public Space: what it copies is there, and its command starts the hosted app."""
+"""Folder of a public Space: the files that it copies exist, and its command starts the hosted app."""
 
 import json
 import os

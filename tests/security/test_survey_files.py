@@ -21,7 +21,7 @@ def encode_survey(*rows, **facts) -> bytes:
 
 
 def repeat_rows(count: int, **columns) -> bytes:
-    """File of a few kilobytes with a photo, and that many equal rows."""
+    """Return a file of a few kilobytes with a photo, and that many equal rows."""
     rows = {"photo": "a.jpg", "row": ["photo", "head"], "layer": 0, "head": 0, "change": 1.0, **columns}
     numbers = np.ones(count, np.int32)
     numbers[0] = 0

@@ -1,4 +1,4 @@
-"""The sizes that ops derive from their arguments, against those of PyTorch at sizes of the checks' own."""
+"""Sizes that ops derive from their arguments, against those of PyTorch at sizes of the checks' own."""
 
 from __future__ import annotations
 

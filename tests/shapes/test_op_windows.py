@@ -1,4 +1,4 @@
-"""The sizes of windows, slices and sums that follow from an op's own arguments, compared with runs at other sizes."""
+"""Sizes of windows, slices and sums that follow from an op's own arguments, compared with runs at other sizes."""
 
 from __future__ import annotations
 

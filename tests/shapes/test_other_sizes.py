@@ -1,4 +1,4 @@
-"""What is solved of nets of libraries is right at sizes that no probe had, as another run of the net itself shows."""
+"""Solved shapes of nets of libraries, compared with another run of the net at sizes that no probe had."""
 
 import pytest
 import torch

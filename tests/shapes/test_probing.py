@@ -89,7 +89,7 @@ def _building(allowed):
 
 
 def _work() -> Iterator[str]:
-    """Check the cost of the largest probe, counted by PyTorch at its sizes; the product's estimate is linear in
+    """Check the cost of the largest probe, counted by PyTorch at its sizes; the library's estimate is linear in
     these."""
     net, sizes = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)), {"B": 3, "T": 7}
     largest = max(choose_sizes(sizes), key=lambda probe: prod(probe.values()))
@@ -285,7 +285,7 @@ def _axes() -> Iterator[str]:
 
 
 class _Rounds(nn.Module):
-    """A module that takes every second, the first half, the rest, and repeats."""
+    """A module that slices every second, the first half, the rest, and repeats."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         every, half = x[:, ::2], x[:, : x.shape[1] // 2]

@@ -1,4 +1,4 @@
-"""Python numbers that are solved from their values in some runs: a formula has to be met, not only nearly."""
+"""Python numbers that are solved from their values in some runs: a formula has to match exactly, not nearly."""
 
 from __future__ import annotations
 

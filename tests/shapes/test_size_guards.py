@@ -1,4 +1,4 @@
-"""Sizes at which a comparison of a forward comes out otherwise, chosen among those that it depends on."""
+"""Sizes at which a comparison of a forward has another outcome, chosen among those that it depends on."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""Sizes that are solved from their values in some runs: right at others too, and none that is not so."""
+"""Sizes that are solved from their values in some runs: right at others too, and none that is not."""
 
 from __future__ import annotations
 

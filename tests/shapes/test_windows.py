@@ -1,4 +1,4 @@
-"""Sizes that ops say by their own arguments (slices, windows that move, padding), and those that are rounded."""
+"""Sizes that follow from ops' own arguments (slices, sliding windows, padding), and rounded ones."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ class Slices(nn.Module):
 
 
 class Cuts(nn.Module):
-    """Takes every second, the first half, and repeats."""
+    """A module that slices every second, the first half, and repeats."""
 
     def forward(self, x):
         every, half = x[:, ::2], x[:, : x.shape[1] // 2]
@@ -38,7 +38,7 @@ def test_halves_steps_offsets_and_multiples_are_solved():
 
 
 class Filled(nn.Module):
-    """Pads a picture to the next multiple of 5 rows and of 7 columns, as models with windows do."""
+    """A module that pads a picture to the next multiple of 5 rows and of 7 columns, as models with windows do."""
 
     def forward(self, x):
         return nn.functional.pad(x, (0, -x.shape[3] % 7, 0, -x.shape[2] % 5))

@@ -1,4 +1,4 @@
-"""Random numbers that are alike in each run of a test, and the names of its parts."""
+"""Random numbers that are equal in each run of a test, and the names of its parts."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

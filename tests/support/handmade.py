@@ -27,7 +27,8 @@ CHAIN = (("div", ("scores", 3**0.5)), ("add", ("scores", "mask")), ("causal", (f
 
 
 def sample(**changes) -> Trace:
-    """Scores and logits of a one-block model with two heads, five tokens of width six; `changes` replace fields."""
+    """Return scores and logits of a one-block model with two heads, five tokens of width six; `changes` replace
+    fields."""
     torch.manual_seed(0)
     q, k = torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 3)
     scores = q @ k.transpose(-2, -1) / 3**0.5

@@ -1,4 +1,4 @@
-"""Small models, each named after what makes it hard to trace. All sizes are distinct."""
+"""Small models, each named after the property that makes it hard to trace. All sizes are distinct."""
 
 import torch
 import torch.nn.functional as F
@@ -6,7 +6,7 @@ from torch import nn
 
 
 class InPlace(nn.Module):
-    """Rewrites a tensor that another op has read, through the tensor and through a view of it."""
+    """A write into a tensor that another op has read, through the tensor and through a view of it."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class CalledTwice(nn.Module):
 
 
 class TiedWeights(nn.Module):
-    """Embedding matrix is the output matrix too (Press and Wolf 2017)."""
+    """An embedding matrix that is the output matrix too (Press and Wolf 2017)."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ class TiedWeights(nn.Module):
 
 
 class TupleAndDict(nn.Module):
-    """Takes a dictionary and returns a tuple with a dictionary in it."""
+    """A module that takes a dictionary and returns a tuple with a dictionary in it."""
 
     def __init__(self):
         super().__init__()
@@ -69,7 +69,7 @@ class TupleAndDict(nn.Module):
 
 
 class KeywordOnly(nn.Module):
-    """Takes its tensors by keyword only."""
+    """A module that takes its tensors by keyword only."""
 
     def __init__(self):
         super().__init__()
@@ -89,7 +89,7 @@ class SeveralOutputs(nn.Module):
 
 
 class HalfWay(nn.Module):
-    """Raises its own error after two ops, inside a child."""
+    """A module that raises its own error after two ops, inside a child."""
 
     class Breaking(nn.Module):
         def forward(self, x):
@@ -105,7 +105,7 @@ class HalfWay(nn.Module):
 
 
 class Recovers(nn.Module):
-    """Catches the error of one child and goes on with another."""
+    """A module that catches the error of one child and continues with another."""
 
     def __init__(self):
         super().__init__()
@@ -120,7 +120,7 @@ class Recovers(nn.Module):
 
 
 class TracesInside(nn.Module):
-    """Starts a trace in its own forward."""
+    """A module that starts a trace in its own forward."""
 
     def forward(self, x):
         import tracer
@@ -129,14 +129,14 @@ class TracesInside(nn.Module):
 
 
 class Random(nn.Module):
-    """Draws random numbers, in training and in evaluation."""
+    """A module that draws random numbers, in training and in evaluation."""
 
     def forward(self, x):
         return F.dropout(x, 0.5, training=True) + torch.rand_like(x)
 
 
 class WritesBuffer(nn.Module):
-    """Counts its calls in a buffer, and keeps running statistics while training."""
+    """A module that counts its calls in a buffer, and keeps running statistics while training."""
 
     def __init__(self):
         super().__init__()
@@ -179,7 +179,7 @@ class FusedAttention(nn.Module):
 
 
 class ExplicitAttention(FusedAttention):
-    """The same attention written out: the two must give the same maps."""
+    """Attention written out, with the same maps as the fused kernel."""
 
     def forward(self, x):
         _, S, D = x.shape

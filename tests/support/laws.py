@@ -17,15 +17,15 @@ SHORTEST, LONGEST = (
 
 
 def _is_in_range(note: str, length: int) -> bool:
-    """Return whether a line is said to hold where an axis has this length."""
+    """Return whether a line claims to hold where an axis has this length."""
     return all(int(n) <= length for n in SHORTEST.findall(note)) and all(
         int(n) >= length for n in LONGEST.findall(note)
     )
 
 
 def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int]]]) -> dict[str, str]:
-    """Return the lines, by their LaTeX, that are proven without a note on sizes and give other numbers than the
-    function at other sizes, each with what is wrong; `inputs` holds what it is given and its sizes."""
+    """Return the lines, by their LaTeX, that are proven without a note on sizes and have other values than the function
+    at other sizes, each with the problem; `inputs` holds its arguments and its sizes."""
     replay, broken = trace.replay, {}
     lines = {step.id: _read(step, replay._names(trace.steps)) for step in trace.steps}
     for x, sizes in inputs:

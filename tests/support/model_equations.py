@@ -9,7 +9,7 @@ from tracer.models.shared.spec import Spec
 
 
 def choices(spec: Spec) -> Iterator[dict]:
-    """Yield the options of a model as they are by default, then each other value of each of them alone."""
+    """Yield the default options of a model, then each other value of each of them alone."""
     default = {option: values[0] for option, values in spec.options.items()}
     yield default
     for option, values in spec.options.items():
@@ -19,7 +19,7 @@ def choices(spec: Spec) -> Iterator[dict]:
 
 @lru_cache(maxsize=1)
 def printed_equations() -> dict[str, str]:
-    """All lines of models of one block, small, each with the name of a model and of a step that prints it."""
+    """Return all lines of models of one block, small, each with the name of a model and of a step that prints it."""
     found = {}
     for name in models.names():
         spec = models.spec_of(name)

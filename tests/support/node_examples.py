@@ -12,7 +12,7 @@ FULL_SLICE = (None, None, None)
 
 
 class Example(NamedTuple):
-    """A node over placeholders, and how each of its operands is drawn.
+    """A node over placeholders, and the generator of each of its operands.
 
     `exact`: what it reads of its operands is what gradients are not zero for, no more.
     """
@@ -39,7 +39,7 @@ def truth(*shape: int) -> Callable[[], torch.Tensor]:
 
 
 def different(count: int, of: int, rows: int) -> Callable[[], torch.Tensor]:
-    """Numbers below `of`, none twice in a row."""
+    """Return numbers below `of`, none twice in a row."""
     return lambda: torch.stack([torch.randperm(of)[:count] for _ in range(rows)])
 
 
@@ -304,7 +304,7 @@ def _constants():
 
 
 def examples() -> dict[str, Example]:
-    """All of them, by the names of their classes; a class with several has them numbered."""
+    """Return all examples, by the names of their classes; a class with several has them numbered."""
     found: dict[str, Example] = {}
     for group in (_elementwise, _layouts, _sums, _rows, _losses, _places, _constants):
         for example in group():

@@ -1,4 +1,4 @@
-"""Small runs of the notes' statements, made once for all tests, and torchvision's whole model."""
+"""Small runs of the notes' statements, cached for all tests, and torchvision's whole model."""
 
 from functools import cache
 
@@ -11,7 +11,7 @@ from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
 
 
 def _provide_run(name):
-    """Model by its own name runs as it is shipped where the notes have no run of it."""
+    """Return a model and its run: the small one of the notes, else the shipped one."""
     if name in RUNS:
         return small(name)
     model = tracer.load(name)

@@ -1,4 +1,4 @@
-"""Reads pictures, tooltips and numbers back from a page, by what a visitor sees: the colours and the bar beside them.
+"""Readers of pictures, tooltips and numbers of a page, by what a visitor sees: the colours and the bar beside them.
 
 Nothing here knows how a picture was drawn, and no function of the figures is called.
 """
@@ -48,7 +48,7 @@ PICTURE = """(canvas, [points, reads, bar, ends]) => {
 
 @cache
 def run(model: str, **given):
-    """Return the trace of a model on its sample, made once for this process."""
+    """Return the trace of a model on its sample, cached for this process."""
     return tracer.load(model).trace(**given)
 
 
@@ -58,7 +58,7 @@ def value(trace, step: str) -> torch.Tensor:
 
 
 def open_address(page, address: str, ready: str) -> None:
-    """Open an address and wait until what it shows is there."""
+    """Open an address and wait until its content is there."""
     page.goto(f"/{address}")
     page.locator(ready).first.wait_for()
     wait_until_settled(page)
@@ -71,7 +71,7 @@ def draw(count: int, size: Sequence[int], seed: int = 0) -> list[tuple[int, ...]
 
 
 def number(text: str) -> float:
-    """Return the first number of a text as it is written on screen: `−1.5`, `9.1 × 10⁻⁸`, `−∞`, `1,024`."""
+    """Return the first number of a text in the notation of the screen: `−1.5`, `9.1 × 10⁻⁸`, `−∞`, `1,024`."""
     match = NUMBER.search(text)
     assert match, text
     return _float(match[0])
@@ -100,7 +100,7 @@ def share(text: str) -> tuple[float, float]:
 
 
 def says(text: str, expected: float) -> bool:
-    """Return whether a text that ends in a share in per cent says this one."""
+    """Return whether a text that ends in a share in per cent states this one."""
     low, high = share(re.search(r"[<>]?\s*[\d.]+\s*%", text)[0])
     return low <= expected <= high
 
@@ -112,25 +112,26 @@ PLOTS = """() => [...document.querySelectorAll(".js-plotly-plot")].map((plot) =>
 
 
 def plots(page) -> list[list[dict]]:
-    """Return the charts of a page, each as what it draws: kind, name, and the numbers `x`, `y` and `z`."""
+    """Return the charts of a page, each as its drawing: kind, name, and the numbers `x`, `y` and `z`."""
     return page.evaluate(PLOTS)
 
 
 def close(shown: float, expected: float, digits: int = 3) -> bool:
-    """Return whether a number that is shown with so many digits is this one."""
+    """Return whether a number that is displayed with that many digits is this one."""
     if not np.isfinite(expected) or not np.isfinite(shown):
         return shown == expected or bool(np.isnan(shown) and np.isnan(expected))
     return abs(shown - expected) <= 0.6 * 10.0 ** (1 - digits) * max(abs(shown), abs(expected)) + 1e-12
 
 
 def unpack(pixels: str) -> np.ndarray:
-    """Return the bytes of a canvas `[cells, 4]`, which came as base64: lists of numbers are slow to come."""
+    """Return the bytes of a canvas `[cells, 4]`, transferred as base64: lists of numbers are slow."""
     return np.frombuffer(b64decode(pixels), np.uint8).reshape(-1, 4).astype(int)
 
 
 class Picture(NamedTuple):
-    """A canvas as it was read: its pixels `[rows, columns, 4]`, the tooltips at points, the colours of the bar beside
-    it from one end to the other, the labels of the bar as (text, share of its length), and its text alternative."""
+    """A canvas that was read back: its pixels `[rows, columns, 4]`, the tooltips at points, the colours of the bar
+    beside it from one end to the other, the labels of the bar as (text, share of its length), and its text
+    alternative."""
 
     pixels: np.ndarray
     points: list[tuple[int, int]]
@@ -140,7 +141,7 @@ class Picture(NamedTuple):
     alt: str | None
 
     def values(self) -> np.ndarray:
-        """Return the value of each cell `[rows, columns]` by the bar: that of the colour there which is the nearest."""
+        """Return the value of each cell `[rows, columns]` by the bar: that of its nearest colour."""
         fine = np.linspace(0, len(self.stops) - 1, 1021)
         ramp = np.stack([np.interp(fine, np.arange(len(self.stops)), self.stops[:, i]) for i in range(3)], axis=1)
         codes = self.pixels[..., :3].astype(np.int64) @ (65536, 256, 1)
@@ -172,8 +173,8 @@ def read(canvas, points, reads: Sequence[str], bar: str = "", ends: str = "", fl
 
 
 def check_colours(picture: Picture, expected: np.ndarray, tolerance: float = 0.02) -> None:
-    """Check that the colour of each cell stands for its value, up to a share of the range, and that what is not finite
-    is empty."""
+    """Check that the colour of each cell encodes its value, up to a share of the range, and that cells that are not
+    finite are empty."""
     expected = np.asarray(expected, dtype=float)
     assert picture.pixels.shape[:2] == expected.shape
     finite = np.isfinite(expected)

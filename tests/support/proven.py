@@ -1,4 +1,4 @@
-"""Checks that every model of ours has to pass, in one place: proofs, golden steps, and shape comments that are true."""
+"""Checks that every model of ours has to pass, together: proofs, golden steps, and shape comments that are true."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 def assert_proven(model, **given):
-    """Traces the model and asserts that all of it is proven, and the output bit-equal; returns the trace."""
+    """Trace the model and assert that all of it is proven, and the output bit-equal; return the trace."""
     trace = model.trace(**given)
     assert trace.coverage == 1 and trace.notes == ()
     for step in trace.steps:
@@ -71,7 +71,7 @@ def assert_comments(module, trace, derived: dict[str, str], part: str = "", **sa
 
 
 def assert_learns(name: str, folder: Path, settings: dict) -> tuple:
-    """Assert that a tiny run of a recipe lowers the loss of a batch, and that two runs make the same weights.
+    """Assert that a tiny run of a recipe lowers the loss of a batch, and that two runs train the same weights.
 
     Returns the recipe, the net with those weights, and their card.
     """

@@ -20,20 +20,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_in_thread(coroutine: Coroutine):
-    """Return what it gives, from a loop of its own: a browser that tests drive may have one in this thread."""
+    """Return the result of a coroutine, run in a loop of its own: a browser that tests drive may have one in this
+    thread."""
     with ThreadPoolExecutor(1) as own:
         return own.submit(asyncio.run, coroutine).result()
 
 
 def free_port() -> int:
-    """Port of this machine that nobody listens on now."""
+    """Return a port of this machine that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 class App:
-    """App on a port of its own, which it keeps when it is started again; what it says goes to the end of `log`.
+    """App on a port of its own, which it keeps when it is started again; its output is appended to `log`.
 
     `options` are Streamlit's own, such as `--logger.level=debug`; it is up once `health` answers. It computes only its
     first run before anybody asks, unless TRACER_PREWARM says otherwise. A variable of the environment that is None is
@@ -72,7 +73,8 @@ class App:
                 self.end(signal.SIGKILL)
 
     def start(self, seconds: float = 180) -> App:
-        """Start it and wait until it is up. RuntimeError with the end of its log where it does not come up."""
+        """Start the app and wait until it is up. Raise RuntimeError with the end of its log where it does not come
+        up."""
         with self.log_file.open("a") as log:
             options = {"cwd": self.root, "env": self.environment, "stdin": subprocess.DEVNULL}
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, **options)
@@ -84,7 +86,7 @@ class App:
         return self
 
     def answers(self) -> bool:
-        """Return whether it says that it is well."""
+        """Return whether the app reports that it is healthy."""
         try:
             with urllib.request.urlopen(f"{self.address}{self.health}", timeout=5):
                 return True
@@ -92,10 +94,10 @@ class App:
             return False
 
     def end(self, number: signal.Signals, seconds: float = 30) -> int:
-        """Send a signal and wait until the process has ended; its exit status."""
+        """Send a signal and wait until the process has ended; return its exit status."""
         self.process.send_signal(number)
         return self.process.wait(timeout=seconds)
 
     def log(self) -> str:
-        """All that it said so far, without the colours."""
+        """Return all output so far, without the colours."""
         return re.sub(r"\x1b\[[0-9;]*m", "", self.log_file.read_text(errors="replace"))

@@ -6,7 +6,7 @@ import pytest
 
 
 def cases(known: Iterable, always: Container) -> list:
-    """Return what `parametrize` is given: those in `always` as they are, the others marked."""
+    """Return the arguments of `parametrize`: those in `always` unmarked, the others marked."""
     return [one if one in always else _swept(one) for one in known]
 
 

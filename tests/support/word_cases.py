@@ -18,9 +18,9 @@ SIZES = (
 
 
 class T(NamedTuple):
-    """A tensor of a call: its axes as `"B N 2*D"`, and what its numbers are: `real`, `positive`, `share` (between 0 and
-    1), `truth`, `places N`, `distinct`, `order` (a permutation along the last axis), `ends N` (of runs that make up N)
-    or `complex`."""
+    """A tensor of a call: its axes as `"B N 2*D"`, and the kind of its numbers: `real`, `positive`, `share` (between 0
+    and 1), `truth`, `places N`, `distinct`, `order` (a permutation along the last axis), `ends N` (of runs that add up
+    to N) or `complex`."""
 
     axes: str
     kind: str = "real"
@@ -64,7 +64,7 @@ def value(expression: str, sizes: dict[str, int]) -> float:
 
 
 def size(expression: str):
-    """Argument that is a number of the sizes at hand: `size("K")`."""
+    """Return an argument that is a number of the current sizes: `size("K")`."""
     return Size(expression)
 
 
@@ -73,7 +73,7 @@ class Size(str):
 
 
 class Case(NamedTuple):
-    """One call: an op, its arguments, which output is asked for."""
+    """One call: an op, its arguments, the requested output."""
 
     op: object
     arguments: dict
@@ -87,7 +87,7 @@ CASES: dict[str, list[Case]] = {}
 
 
 def case(op, *arguments, position: int = 0, single: bool = False, **named) -> None:
-    """Arguments by their places in the schema, then by name."""
+    """Return a case with arguments by their positions in the schema, then by name."""
     schema = op._schema
     given = {argument.name: one for argument, one in zip(schema.arguments, arguments, strict=False)} | named
     CASES.setdefault(schema.name.removeprefix("aten::"), []).append(Case(op, given, position, single))

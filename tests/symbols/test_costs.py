@@ -1,4 +1,4 @@
-"""What an operation costs is counted, or said not to be: never 0 for want of a formula."""
+"""Cost of an operation: counted, or reported as not counted, and never 0 for want of a formula."""
 
 import json
 
@@ -28,7 +28,7 @@ class Recurrent(nn.Module):
 
 
 class Unknown(nn.Module):
-    """The width of its product is not an expression over the sizes of its input."""
+    """A module whose product's width is not an expression over the sizes of its input."""
 
     def forward(self, x):
         return x[:, : x.shape[1] ** 2 % 7 + 1] @ torch.ones(3, 4)
@@ -120,7 +120,7 @@ def test_products_in_place_cost_what_products_cost():
 
 
 class Folded(nn.Module):
-    """A linear map of a tensor that is contiguous in a batch of one alone: PyTorch multiplies it another way then."""
+    """A linear map of a tensor that is contiguous in a batch of one alone: PyTorch multiplies it differently then."""
 
     def __init__(self):
         super().__init__()

@@ -1,5 +1,5 @@
 """Derived textbooks of libraries against those that people once wrote by hand: `books.json` has their ids, letters and
-shapes at tiny sizes, of what stands outside blocks and of the first block."""
+shapes at tiny sizes, of lines outside blocks and of the first block."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,8 @@ OTHERS = {
 
 
 def model(case: str) -> Model:
-    """`"hf:gpt2 eager"` writes its attention out; `"hf:vit ViTModel"` is of that class."""
+    """Return a model by name: `"hf:gpt2 eager"` computes its attention explicitly; `"hf:vit ViTModel"` is of that
+    class."""
     name, _, more = case.partition(" ")
     options = {"attention": more} if more == "eager" else {}
     if not more or options:
@@ -62,7 +63,7 @@ def write(case: str, derived: dict[str, tuple[str, str]]) -> None:
 
 
 def _text(books: dict[str, list[list[str]]]) -> str:
-    """File: one line for each line of a book."""
+    """Return the file's text: one line for each line of a book."""
     said = [
         f" {json.dumps(case)}: [\n" + ",\n".join(f"  {json.dumps(line)}" for line in lines) + "\n ]"
         for case, lines in books.items()

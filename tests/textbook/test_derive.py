@@ -22,7 +22,7 @@ from tracer.verify.checks.printed import printed_equations
 
 
 class Written(nn.Module):
-    """Parts of a tensor are written one after the other, through views, before it is read."""
+    """A module that writes the slices of a tensor one after the other, through views, before it reads it."""
 
     def forward(self, x):
         made = torch.empty(x.shape[0], 4)
@@ -33,7 +33,7 @@ class Written(nn.Module):
 
 
 class Chosen(nn.Module):
-    """Experts of which each token takes the best."""
+    """Experts of which each token selects the best."""
 
     def __init__(self):
         super().__init__()
@@ -186,7 +186,7 @@ def test_a_pattern_rebuilds_its_index_map(move):
 
 
 def _laid_by(pattern, shape, result):
-    """Index map that a pattern says, by numpy's own slices, reshapes and transposes."""
+    """Return the index map of a pattern, by numpy's own slices, reshapes and transposes."""
     places = np.arange(np.prod(shape)).reshape(shape)
     places = places[tuple(slice(*taken) if taken else slice(None) for taken in pattern.picked)]
     order = [part for parts in pattern.left for part in parts]
@@ -284,7 +284,7 @@ def test_random_numbers_are_not_drawn_again():
 
 
 class Laid(nn.Module):
-    """Fused attention whose result PyTorch lays out in memory as its queries lay."""
+    """Fused attention whose result PyTorch stores in the memory layout of its queries."""
 
     def forward(self, x):
         heads = nn.functional.scaled_dot_product_attention(*(x.unflatten(-1, (3, 4)).transpose(1, 2),) * 3)
@@ -299,7 +299,7 @@ class Counted(nn.Module):
 
 
 class OneRow(nn.Module):
-    """Matrices of one row, made of vectors of a batch of one."""
+    """Matrices of one row, built from vectors of a batch of one."""
 
     def forward(self, x):
         mean = x.mean(1, keepdim=True) * 2
@@ -307,7 +307,7 @@ class OneRow(nn.Module):
 
 
 class Single(nn.Module):
-    """One number, taken out of a batch of one."""
+    """One number, selected from a batch of one."""
 
     def forward(self, x):
         return (x.mean((1, 2)) * 2).view(()) * x
@@ -322,7 +322,7 @@ class Floored(nn.Module):
 
 
 class Thrown(nn.Module):
-    """A mask that is made of nothing, laid out, and then used by no block."""
+    """A mask that is computed from nothing, rearranged, and then used by no block."""
 
     def forward(self, x):
         places = torch.arange(x.shape[1]) + 1

@@ -1,4 +1,4 @@
-"""What the explanations of steps state as a fact, measured."""
+"""Facts stated in the explanations of steps, measured."""
 
 import pkgutil
 import re
@@ -31,17 +31,17 @@ HINTED_MODELS = (clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_tex
 
 
 def whys(model) -> list[Why]:
-    """What a model's hints give as reasons."""
+    """Return the reasons in a model's hints."""
     return [hint.why for hint in model.HINTS if hint.why]
 
 
 def notes(model) -> list[Why]:
-    """How its hints say that texts differ from a run, where they state facts of it."""
+    """Return the hints' notes on how texts differ from a run, where they state facts of it."""
     return [hint.note for hint in model.HINTS if hint.note and not isinstance(hint.note, str)]
 
 
 def explanation_text(model, at: str) -> str:
-    """All claims that a model's hints make of a line."""
+    """Return all claims of a model's hints on a line."""
     return " ".join(claim.text for hint in model.HINTS if hint.at == at for claim in claims(hint.why))
 
 
@@ -150,7 +150,7 @@ def test_no_explanation_says_what_a_run_contradicts():
 
 
 def lesson_hints() -> list[Hint]:
-    """Hints of lessons and of families of libraries, wherever they stand in their modules."""
+    """Return the hints of lessons and of families of libraries, wherever they are in their modules."""
     found = []
     for package in (
         "tracer.lessons.tokenization",
@@ -176,7 +176,7 @@ def hints_in(value) -> list[Hint]:
 
 
 def every_claim() -> list[Claim]:
-    """All claims that derived textbooks, our models, lessons and families of libraries make."""
+    """Return all claims of derived textbooks, our models, lessons and families of libraries."""
     told = [*why.WHY.values(), *(one for model in HINTED_MODELS for one in whys(model))]
     told += [hint.why for hint in lesson_hints() if hint.why]
     return list(dict.fromkeys(claim for one in told for claim in claims(one)))
@@ -209,7 +209,7 @@ def test_a_note_states_a_fact_of_the_run_with_a_predicate():
 
 
 def contexts(run: Callable[[], object]) -> list[Context]:
-    """What the claims of a run's lines are evaluated on."""
+    """Return the contexts in which the claims of a run's lines are evaluated."""
     found: list[Context] = []
 
     def keep(why_: Why, context: Context, strict: bool = False) -> Explanation:
@@ -223,7 +223,7 @@ def contexts(run: Callable[[], object]) -> list[Context]:
 
 
 class Pooled(torch.nn.Module):
-    """Queries made of parameters alone; keys and values in one product."""
+    """Queries computed from parameters alone; keys and values in one product."""
 
     def __init__(self):
         super().__init__()
@@ -332,7 +332,7 @@ def partial(request):
 
 
 def refuted_claims(run, id: str, change: Callable) -> set[str]:
-    """What does not hold of a line once its tensor is another one."""
+    """Return the claims that do not hold for a line once its tensor is replaced."""
     model, inputs, trace = run
     key = trace.step(id).value
     changed = replace(trace, values={**trace.values, key: change(trace.values[key])})

@@ -1,4 +1,4 @@
-"""Each model’s textbook, as people wrote it or read it: a diff when an equation, a shape or an op moves.
+"""Each model’s textbook, as people wrote it or read it: a diff when an equation, a shape or an op changes.
 
 What a net computes is said as it runs; that it is what the papers say is held here.
 """

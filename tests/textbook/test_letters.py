@@ -11,7 +11,7 @@ from tracer.verify.checks.printed import printed_equations
 
 
 def run(net, *given, **symbols):
-    """Trace of a net with random weights; every line of it is proven, and read as it is printed."""
+    """Return the trace of a net with random weights; every line of it is proven, and parsed from its printed form."""
     torch.manual_seed(0)
     net = net.eval()
     survey_zoo.perturb_parameters(net)
@@ -46,7 +46,7 @@ class FeedForward(nn.Module):
 
 
 class Listed(nn.Module):
-    """A block whose parts are counted, as those of T5."""
+    """A block whose parts are numbered, as those of T5."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ def test_parts_of_a_block_that_are_counted_are_one_block():
 
 
 class Biased(nn.Module):
-    """Attention with a bias for each head: slopes times places, or learned, looked up by distance."""
+    """Attention with a bias for each head: slopes times positions, or learned, looked up by distance."""
 
     def __init__(self, learned):
         super().__init__()
@@ -168,7 +168,7 @@ def test_tokens_that_are_convolved_over_time_are_no_feature_maps():
 
 
 class FrozenNorm(nn.Module):
-    """A batch norm whose statistics are given, as detectors have it: a scale and a shift."""
+    """A batch norm with constant statistics, as in detectors: a scale and a shift."""
 
     def __init__(self):
         super().__init__()
@@ -193,7 +193,7 @@ def test_a_batch_norm_that_is_written_out_is_one_line_in_the_words_of_one():
 
 
 class Positions(nn.Module):
-    """Sines of the places along the sequence, made of its length alone."""
+    """Sines of the positions along the sequence, computed from its length alone."""
 
     def forward(self, x):
         places = torch.ones_like(x[0, :, 0]).cumsum(0)[:, None] / torch.arange(1, 9)
@@ -201,7 +201,7 @@ class Positions(nn.Module):
 
 
 class Asking(nn.Module):
-    """A block of a detector's decoder: positions are added to what is compared, not to what is handed over."""
+    """A block of a detector's decoder: positions are added to queries and keys, not to values."""
 
     def __init__(self):
         super().__init__()
@@ -241,7 +241,7 @@ def test_positions_that_are_added_to_queries_and_keys_have_the_letters_of_positi
 
 
 class ScaledBefore(SelfAttention):
-    """Queries are scaled before they are dealt out to heads, and the kernel is told to scale nothing."""
+    """Queries that are scaled before they are split into heads, for a kernel without a scale."""
 
     def forward(self, x):
         y = self.norm(x)
@@ -269,7 +269,7 @@ class TokenNorm(nn.Module):
 
 
 class Patched(nn.Module):
-    """A block of a model of series: variates are laid to the batch for it, and its norms are counted."""
+    """A block of a model of series: variates are folded into its batch, and its norms are numbered."""
 
     def __init__(self):
         super().__init__()
@@ -293,7 +293,8 @@ def test_norms_that_are_counted_are_no_blocks_and_axes_of_size_1_stay_apart():
 
 
 class AskedForWeights(nn.Module):
-    """PyTorch's own attention as it is called by default, which scales queries before the product; one block alone."""
+    """PyTorch's own attention called with default arguments, which scales queries before the product; one block
+    alone."""
 
     def __init__(self):
         super().__init__()

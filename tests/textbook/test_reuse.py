@@ -1,4 +1,4 @@
-"""Equations derived from a run at one size are taken for runs at others, where they are proven; else derived anew."""
+"""Equations derived from a run at one size are reused for runs at others, where they are proven; else derived anew."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def steps(name: str, texts: tuple[str, ...]) -> tuple:
 
 @pytest.fixture(autouse=True)
 def empty():
-    """No book of another test."""
+    """Clear the books of other tests."""
     derivation._books.clear()
     derivation._lenders.clear()
 

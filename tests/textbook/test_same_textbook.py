@@ -1,4 +1,4 @@
-"""The textbook of a module does not depend on the sizes of the run that it is derived from, nor on its values."""
+"""Textbook of a module, independent of the sizes and the values of the run that it is derived from."""
 
 import math
 
@@ -67,7 +67,7 @@ SAME = {
 
 
 def book(function, batch: int, length: int):
-    """Textbook of a module at these sizes."""
+    """Return the textbook of a module at these sizes."""
     torch.manual_seed(0)
     module = Of(function)
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_roots_and_logarithms_are_read_again():
 
 
 def place(x) -> int:
-    """Place of the largest token of the first row: a number that the code reads."""
+    """Return the index of the largest token of the first row: a number that the code reads."""
     return int(x[0].sum(-1).argmax())
 
 
@@ -282,7 +282,7 @@ def test_heads_are_repeated_so_many_times_at_a_batch_of_their_number_too():
 
 
 def mask_beyond(mask, longest=1, otherwise=lambda scores: scores):
-    """Attention whose mask is left out where there are no more than so many tokens."""
+    """Return attention whose mask is left out where there are no more than that many tokens."""
 
     def attend(x):
         scores, places = x @ x.transpose(-1, -2), torch.arange(x.shape[1])
@@ -297,7 +297,7 @@ def hide(scores, rows, columns):
 
 
 def fused_beyond(longest):
-    """Fused attention that is causal where there are more than so many tokens."""
+    """Return fused attention that is causal where there are more than that many tokens."""
 
     def attend(x):
         heads = x[:, None]
@@ -307,7 +307,7 @@ def fused_beyond(longest):
 
 
 def compare_twice(x):
-    """Attention whose mask is left out for two tokens, too, after another comparison that one token decides."""
+    """Return attention whose mask is left out for two tokens, too, after another comparison that one token decides."""
     assert x.shape[1] > 1 or x.shape[1] == 1
     return mask_beyond(hide, longest=2)(x)
 

@@ -1,4 +1,4 @@
-"""One attention on every path: the same numbers, and what each path runs."""
+"""One attention on every path: the same numbers, and the ops of each path."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +12,7 @@ FAST = "_native_multi_head_attention"
 
 
 class Blocks(nn.Module):
-    """Two attentions, of which the second reads what the first made."""
+    """Two attentions, of which the second reads the result of the first."""
 
     def __init__(self, **options):
         super().__init__()

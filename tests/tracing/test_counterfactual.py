@@ -40,7 +40,7 @@ class Blocks(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A layer and what a model does with its result."""
+    """A layer whose result a model scales."""
 
     def __init__(self, change):
         super().__init__()
@@ -120,7 +120,7 @@ def test_a_run_in_another_precision_says_so():
 
 
 class Picky(nn.Linear):
-    """A layer that runs with the weights alone that it was made with."""
+    """A layer that runs only with its original weights."""
 
     known = None
 

@@ -1,4 +1,4 @@
-"""The levels of modules and calls, what fused attention costs by its parts, and the primitives of one op alone."""
+"""Levels of modules and calls, the costs of fused attention by its parts, and the primitives of one op alone."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from tracer.verify.checks.run import module_records as checked
 
 
 class Causal(nn.Module):
-    """Fused attention between projections; the second module is given its tensor by name."""
+    """Fused attention between projections; the second module receives its tensor by name."""
 
     def __init__(self, D: int = 8, h: int = 2):
         super().__init__()
@@ -45,7 +45,7 @@ def causal():
 
 
 def record_modules():
-    """Recording of one module in another, and its ops."""
+    """Return the calls of one module in another, and its ops."""
     with torch.no_grad():
         found = record(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (torch.randn(2, 3),), calls=True)
     return found.calls, account(OpSequence(found.ops), (), (), None, (), ()).ops
@@ -150,7 +150,7 @@ def test_a_module_traced_by_its_factory_has_steps_and_modules(monkeypatch, tmp_p
 
 
 def mask_scores(x):
-    """With tensors that the code makes itself, a view, a write and an op that PyTorch takes apart."""
+    """Compute a softmax with tensors that the code builds itself, a view, a write and an op that PyTorch decomposes."""
     scores = x @ x.mT * torch.tensor(2.0) + torch.full((3, 3), 1.0).triu(1)
     scores[..., 0] = 0
     return scores.softmax(-1).transpose(-2, -1).contiguous()

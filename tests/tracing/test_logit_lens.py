@@ -1,4 +1,4 @@
-"""The lens is what the model's own code answers when its last block is skipped to, and is proven like any line."""
+"""Logit lens: the answer of the model's own code when its remaining blocks are skipped, proven like any line."""
 
 from dataclasses import replace
 

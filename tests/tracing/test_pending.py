@@ -1,4 +1,4 @@
-"""Proofs that are still to come: nothing calls them proven, and they are made while the model is there."""
+"""Pending proofs: nothing calls them proven, and they are computed while the model exists."""
 
 import copy
 import json
@@ -148,7 +148,7 @@ def test_the_page_proves_a_block_when_it_is_shown(trace, monkeypatch):
 
 
 def nearly_silu(x, weight):
-    """SiLU, but for numbers that no formula with a name is tried on."""
+    """Compute SiLU, up to numbers that no named formula is tried on."""
     return torch.where(x > 2e6, 0 * x, x * torch.sigmoid(x)) @ weight
 
 

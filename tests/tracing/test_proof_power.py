@@ -1,4 +1,4 @@
-"""Which operands a proof does not see, in the run that was traced and in others."""
+"""Operands that a proof does not see, in the traced run and in others."""
 
 import pytest
 import torch
@@ -79,7 +79,7 @@ def test_a_factor_that_can_be_left_out_is_not_seen():
 
 
 class Upcast(nn.Module):
-    """A norm that computes in float32 whatever it is given, as libraries do, with gains of ones."""
+    """A norm that computes in float32 for any input, as in libraries, with gains of ones."""
 
     def __init__(self):
         super().__init__()

@@ -235,7 +235,7 @@ BRACE = re.compile(r"\\underbrace\{(.*?)\}_\{\d+\\text\{ more\}\}")
 
 
 def sums_up(filled: str) -> float:
-    """Return what a filled equation comes to, by the independent reader of what is printed."""
+    """Return the value of a filled equation, by the independent reader of printed equations."""
     without = BRACE.sub(lambda match: rf"\left({match[1]}\right)", filled).replace(r"\infty", "10^{400}")
     return float(evaluate(read(f"x = {without}", {"x"}), {}.__getitem__, ()))
 
@@ -263,7 +263,7 @@ def test_a_filled_equation_keeps_the_form_of_its_line(trace):
 
 
 def taken_by(trace, id: str, index) -> dict[str, set]:
-    """Return the cells of each line that change when one number of a tensor does, as the equations have it."""
+    """Return the cells of each line that change when one number of a tensor does, by the equations."""
     value = trace.later.values(RecomputedValues)
     moved: dict[str, set] = {}
     for step in trace.steps:

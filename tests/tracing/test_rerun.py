@@ -1,4 +1,5 @@
-"""Proofs in bounded memory: what the cap on kept values leaves out is proven in a second run, or says why not."""
+"""Proofs in bounded memory: lines that the cap on kept values leaves out are proven in a second run, or report why
+not."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Deep(nn.Module):
 
 
 class Counting(nn.Module):
-    """Another result at every call, by a number that is not part of the module."""
+    """A function with another result at every call, by a number that is not part of the module."""
 
     numbers = count(1)
 

@@ -14,7 +14,7 @@ from tracer.verify.checks.outputs.returned_tensors import find_unaccounted
 
 
 class Net(nn.Module):
-    """Two linear maps of [B, T, 8], and what `rule` makes of them."""
+    """Two linear maps of [B, T, 8], combined by `rule`."""
 
     def __init__(self, rule):
         super().__init__()
@@ -25,7 +25,7 @@ class Net(nn.Module):
 
 
 class Store:
-    """What a cache of keys is to Python: an object with attributes, and one that refers to itself."""
+    """A stand-in for a cache of keys: an object with attributes, which refers to itself."""
 
     def __init__(self, keys):
         self.layers, self.own, self._hidden = [keys], self, keys + 1

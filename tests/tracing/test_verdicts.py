@@ -1,4 +1,4 @@
-"""What is called proven: a wrong equation is red on the pages, named by `verify`, and never counted."""
+"""Meaning of proven: a wrong equation is red on the pages, named by `verify`, and never counted."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +26,7 @@ SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
 
 @contextmanager
 def tell_lie(id, lie):
-    """Within it, the line of this id that is derived from a run says what `lie` makes of its equation."""
+    """Replace the equation of the line of this id by the result of `lie`, as a context."""
 
     def lying(*given):
         book = derive(*given)
@@ -43,14 +43,14 @@ def tell_lie(id, lie):
 
 @contextmanager
 def forgotten():
-    """Within it, textbooks forget to divide the scores by √d_k."""
+    """Have textbooks omit the division of the scores by √d_k, as a context."""
     with tell_lie(SCORES, lambda line: line.equation.operands[0]):
         yield
 
 
 @pytest.fixture(scope="module")
 def trace():
-    """Run of a ViT with such a textbook."""
+    """Return the run of a ViT with such a textbook."""
     with forgotten():  # and not while the app runs its samples, which all tests of this process share
         return tracer.load("vit", **SIZES).trace()
 
@@ -126,7 +126,7 @@ def test_the_tolerance_comes_from_the_dtype(error, dtype, verdict):
 
 
 def proof(computed: list[float], traced: list[float]):
-    """Proof of `Y = X` for tensors of these values."""
+    """Return the proof of `Y = X` for tensors of these values."""
     kept, found = TensorStore(1 << 20), []
     for op, (name, numbers) in enumerate({"x": computed, "y": traced}.items()):
         kept.offer(f"{op}.0", torch.tensor(numbers))
@@ -152,7 +152,7 @@ def test_nothing_but_nan_proves_nothing():
 
 
 class Best(torch.nn.Module):
-    """The places of the largest numbers, the last of them one further on where `moved`."""
+    """Indices of the largest numbers, the last of them shifted by one where `moved`."""
 
     def __init__(self, moved=0):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The bounds of a server: their defaults, who sets them, and the sentence where one is reached."""
+"""Limits of a server: their defaults, their variables, and the sentence where one is reached."""
 
 import threading
 from itertools import cycle

@@ -1,4 +1,4 @@
-"""Each independent check finds what it is there for: an honest run, and copies of it with one thing wrong each."""
+"""Each independent check finds its kind of mistake: an honest run, and copies of it with one thing wrong each."""
 
 import math
 import re
@@ -37,7 +37,7 @@ SLOW = "run.undescribed_module", "run.proof_sensitivity"
 
 
 def find_problems(model, trace, slow: bool = False) -> list[str]:
-    """What the checks say; the slow ones only if asked."""
+    """Return the problems that the checks report; the slow ones only on request."""
     names = [name for name in checks.names() if slow or name not in SLOW]
     with torch.no_grad(), patch.object(checks, "names", lambda: names):
         return list(checks.problems(model, model.inputs(), trace))

@@ -1,4 +1,4 @@
-"""The measures of sentences: each holds of lines that are right, and finds a line that is deliberately wrong."""
+"""Measures of sentences: each holds for right lines, and finds a deliberately wrong one."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,7 +74,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Two such blocks; so many features of each head are `turned` by position."""
+    """Two such blocks; that many features of each head are `turned` by position."""
 
     def __init__(self, turned: int, **options: Any):
         super().__init__()
@@ -122,7 +122,7 @@ def halves(of: Values) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def swap_pairs(x: torch.Tensor) -> torch.Tensor:
-    """Return the rows with their lengths as they were, and those of their pairs exchanged."""
+    """Return the rows with their lengths unchanged, and the members of their pairs swapped."""
     return x[..., [1, 0, *range(2, x.shape[-1])]]
 
 

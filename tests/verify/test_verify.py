@@ -30,7 +30,7 @@ def trace(model):
 
 
 def verify_trace(model, trace, net=None) -> tuple[dict, list[str]]:
-    """Report, and its failures, on a model that shows `trace` for its run."""
+    """Return the report, and its failures, on a model that shows `trace` for its run."""
     liar = replace(model, net=net) if net else copy(model)  # which has the lines that were derived before
     liar.name = "liar"
     liar.trace = lambda *, primitives, keep: trace
@@ -39,7 +39,7 @@ def verify_trace(model, trace, net=None) -> tuple[dict, list[str]]:
 
 
 def first(records, chosen, **changes):
-    """Records with the first that `chosen` accepts changed."""
+    """Return records with the first that `chosen` accepts changed."""
     index = next(i for i, record in enumerate(records) if chosen(record))
     return (*records[:index], replace(records[index], **changes), *records[index + 1 :])
 

@@ -45,7 +45,7 @@ def llama() -> tuple[type, object]:
 
 @pytest.fixture(params=cases((bert, gpt2, vit, llama), (bert, vit)), ids=lambda made: made.__name__)
 def checkpoint(request, tmp_path) -> tuple[Path, torch.nn.Module]:
-    """Folder in the hub's own format, and the net that was saved in it."""
+    """Return a folder in the hub's own format, and the net that was saved in it."""
     torch.manual_seed(0)
     architecture, config = request.param()
     net = architecture(config).eval()

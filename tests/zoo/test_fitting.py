@@ -1,4 +1,4 @@
-"""Inputs are made, asked for, and brought to size until a net runs: each rule on a net made by hand."""
+"""Inputs are built, requested and resized until a net runs: each rule on a net written by hand."""
 
 from types import SimpleNamespace
 
@@ -11,7 +11,7 @@ from tracer.zoo.hf.dummy.input_signatures import SIZES, combinations_of, usual
 
 
 class Mapped(torch.nn.Module):
-    """Takes vectors of a width that its configuration does not say."""
+    """A net that takes vectors of a width that its configuration does not have."""
 
     main_input_name = "hidden_states"
 
@@ -24,7 +24,7 @@ class Mapped(torch.nn.Module):
 
 
 class Filtered(Mapped):
-    """Takes channels that it does not say."""
+    """A net that takes channels without declaring their number."""
 
     def __init__(self):
         super().__init__()
@@ -35,14 +35,14 @@ class Filtered(Mapped):
 
 
 class Rows(Mapped):
-    """Takes numbers in whole rows."""
+    """A net that takes numbers in whole rows."""
 
     def forward(self, hidden_states):
         return hidden_states.view(1, -1, 37)
 
 
 class Joined(Mapped):
-    """Takes as many rows as it has of its own."""
+    """A net that takes as many rows as it has of its own."""
 
     def forward(self, hidden_states):
         return torch.cat([hidden_states, torch.zeros(1, 9, 24)], dim=2)
@@ -60,7 +60,7 @@ def test_an_input_gets_the_size_that_a_net_says_it_expects(net):
 
 
 class Pooled(Mapped):
-    """Takes photos that are large enough."""
+    """A net that takes photos that are large enough."""
 
     main_input_name = "pixel_values"
 
@@ -75,14 +75,14 @@ def test_an_input_that_is_too_small_grows():
 
 
 class Inner(torch.nn.Module):
-    """Takes vectors beside those of the tokens, and does not say so."""
+    """A net that takes vectors beside those of the tokens without declaring them."""
 
     def forward(self, hidden_states, attention_mask=None, t_cond=None):
         return hidden_states * (1 + torch.relu(t_cond))
 
 
 class Conditioned(Mapped):
-    """Hands on what it is given by name."""
+    """A net that passes keyword arguments on."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ def test_what_is_asked_for_within_is_given_through_a_forward_that_hands_it_on():
 
 
 class Patched(Mapped):
-    """Takes the patches of a photo as small pictures, and how they lie."""
+    """A net that takes the patches of a photo as small pictures, and their positions."""
 
     def forward(self, pixel_values, grid_thw):
         count, channels, height, width = pixel_values.shape
@@ -106,7 +106,7 @@ class Patched(Mapped):
 
 
 class Merged(Patched):
-    """Takes those of the patches that become one token."""
+    """A net that takes the patches that become one token as small pictures."""
 
     def forward(self, pixel_values, image_grid_thw):
         assert pixel_values.shape == (int(image_grid_thw.prod()), 12, 12, 3), "no patches"

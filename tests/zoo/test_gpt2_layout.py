@@ -15,7 +15,7 @@ V, T, D, H, D_FF, L = 23, 9, 8, 2, 20, 2
 
 
 def checkpoint(*, bias=True, tied=True, seed=0):
-    """Tensors in nanoGPT's names, matrices [out, in]."""
+    """Return tensors in nanoGPT's names, matrices [out, in]."""
     random = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
@@ -34,7 +34,8 @@ def checkpoint(*, bias=True, tied=True, seed=0):
 
 
 def reference(tensors, tokens, gelu):
-    """GPT-2 as plainly as can be (Radford et al. 2019), straight from the file's tensors: logits `[B, T, V]`."""
+    """Compute GPT-2 as plainly as possible (Radford et al. 2019), straight from the file's tensors: logits `[B, T,
+    V]`."""
     p = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
 
     def norm(x, name):
@@ -57,7 +58,7 @@ def reference(tensors, tokens, gelu):
 
 
 def to_gpt2_layout(tensors):
-    """Same file as transformers writes it: `Conv1D` matrices [in, out], mask buffers, a tied head left out."""
+    """Return the file as transformers writes it: `Conv1D` matrices [in, out], mask buffers, a tied head left out."""
     matrices = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
     made = {name: tensor.T.contiguous() if name.endswith(matrices) else tensor for name, tensor in tensors.items()}
     if torch.equal(made["lm_head.weight"], made["transformer.wte.weight"]):

@@ -1,4 +1,5 @@
-"""A checkpoint of transformers is the class that it says, and answers with its own head or says that it has none."""
+"""A checkpoint of transformers is opened as its own class, and answers with its own head or reports that it has
+none."""
 
 import json
 
@@ -42,7 +43,7 @@ def offline(monkeypatch):
 
 
 def save_checkpoint(name, folder):
-    """Tiny checkpoint of a class, in the hub's own format, and the net that was saved."""
+    """Save a tiny checkpoint of a class, in the hub's own format, and return the net."""
     config, sizes, _ = CLASSES[name]
     torch.manual_seed(0)
     net = getattr(transformers, name)(getattr(transformers, config)(**sizes)).eval()

@@ -1,4 +1,4 @@
-"""Models of libraries: proven at tiny sizes, attention as the library itself has it, refusals in one sentence."""
+"""Models of libraries: proven at tiny sizes, attention equal to the library's own, refusals in one sentence."""
 
 import json
 import subprocess

@@ -192,7 +192,8 @@ def test_every_library_lists_its_names():
 
 
 def slow_nms(boxes, scores, most):
-    """Definition, box by box: the best that is left stays, and all that overlap it too much go."""
+    """Return the kept boxes by definition, box by box: the best remaining one stays, and all that overlap it too much
+    go."""
     left, kept = sorted(range(len(scores)), key=lambda number: -scores[number]), []
     while left:
         best = left.pop(0)

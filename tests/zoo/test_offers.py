@@ -1,4 +1,4 @@
-"""Models that are offered beside ours: what is said of them is so, they come out of the hub's own cache, and without a
+"""Models that are offered beside ours: their descriptions are true, they load from the hub's own cache, and without a
 network the button says so."""
 
 import json
@@ -33,7 +33,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def cached_snapshot(cache, repository: str):
-    """Folder of a repository's one snapshot, as the hub's client lays it."""
+    """Return the folder of a repository's one snapshot, in the layout of the hub's client."""
     folder = cache / repo_folder_name(repo_id=repository, repo_type="model")
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text("0" * 40)

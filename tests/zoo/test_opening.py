@@ -1,4 +1,4 @@
-"""A configuration of transformers is made small, completed and fed by rules: each on a configuration made by hand."""
+"""A configuration of transformers is shrunk, completed and fed by rules: each on a configuration written by hand."""
 
 from importlib import import_module
 from types import SimpleNamespace
@@ -80,7 +80,7 @@ class HandConfig(SimpleNamespace):
 
 
 class InnerConfig(HandConfig):
-    """One within it, which declares what it holds."""
+    """An inner configuration, which declares its attributes."""
 
     deepstack_map: "dict[str, int] | None"
 

@@ -1,4 +1,4 @@
-"""Where patches stand in a sequence is shown on the net itself: of others nothing is said."""
+"""Positions of patches in a sequence, shown on the net itself; other sequences have none."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The app in a real browser: what a class sees, does and must not notice."""
+"""App in a real browser: what a class sees, does and must not notice."""
 
 import json
 import re
@@ -53,7 +53,8 @@ def wait_until_settled(page) -> None:
 
 
 def until(page, expression: str, seconds: float = SLOW / 1000) -> None:
-    """Wait until that is true in the page; Playwright's `wait_for_function` is stopped by the app's own policy."""
+    """Wait until an expression is true in the page; Playwright's `wait_for_function` is blocked by the app's own
+    policy."""
     deadline = time.monotonic() + seconds
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, expression
@@ -61,13 +62,13 @@ def until(page, expression: str, seconds: float = SLOW / 1000) -> None:
 
 
 def quiet(page) -> None:
-    """No error in the console and no other host asked, so far."""
+    """Assert that the console has no error and no other host was contacted so far."""
     assert page.seen.errors == []
     assert page.seen.foreign == []
 
 
 def class_of(title: str) -> str:
-    """Class in a title such as `The answer: horse, 91.0 %`."""
+    """Return the class in a title such as `The answer: horse, 91.0 %`."""
     return title.removeprefix("The answer: ").partition(",")[0]
 
 
@@ -113,7 +114,7 @@ def test_a_patch_is_marked_in_photo_and_input(page):
 
 
 def to_scores(page) -> None:
-    """To the step of the scores by the pipeline, whose blocks are folded."""
+    """Go to the step of the scores by the pipeline, whose blocks are folded."""
     page.get_by_text("One block, run").click()
     page.get_by_role("button", name=re.compile("Scores")).click()
 

@@ -1,4 +1,4 @@
-"""The Attention page in a real browser: one tower after the other, and keys instead of a mouse."""
+"""Attention page in a real browser: one tower after the other, and keys instead of a mouse."""
 
 import re
 from io import BytesIO
@@ -243,7 +243,7 @@ def test_the_bars_under_the_weights_are_seen_in_both_themes(page, scheme):
 
 
 def luminance(rgb: np.ndarray) -> float:
-    """Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."""
+    """Return the relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."""
     shares = [int(channel) / 255 for channel in rgb]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -1,4 +1,4 @@
-"""The Compare page in a real browser: it opens at the first difference, and moves between steps by itself."""
+"""Compare page in a real browser: it opens at the first difference, and moves between steps by itself."""
 
 import pytest
 

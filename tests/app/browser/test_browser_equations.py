@@ -1,4 +1,4 @@
-"""Every equation that can be printed, in the KaTeX that Streamlit itself ships and shows equations with."""
+"""Every equation that can be printed, in the KaTeX that Streamlit itself ships and uses."""
 
 import mimetypes
 from pathlib import Path
@@ -27,7 +27,7 @@ RENDER = """async ([script, equations]) => {
 
 @pytest.fixture
 def find_refused(browser):
-    """Function of equations: those that KaTeX refuses."""
+    """Return a function that returns the equations that KaTeX refuses."""
     context = browser.new_context()
     page = context.new_page()
 

@@ -1,4 +1,4 @@
-"""The first look of a new visitor, in a real browser: what comes over the wire, and what is seen meanwhile."""
+"""First page of a new visitor, in a real browser: the bytes on the wire, and the screen meanwhile."""
 
 import pytest
 from playwright.sync_api import expect
@@ -12,7 +12,7 @@ MOST = 1_800_000
 
 @pytest.fixture
 def fresh(browser, app_server):
-    """Page of a visitor whose browser has nothing of the app yet; `page.asked` holds its requests."""
+    """Page of a visitor whose browser has cached nothing of the app yet; `page.asked` holds its requests."""
     context = browser.new_context(base_url=app_server, viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(SLOW)

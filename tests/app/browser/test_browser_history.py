@@ -1,4 +1,4 @@
-"""Back and forward in a real browser: each move is one entry, and what was on screen comes back."""
+"""Back and forward in a real browser: each move is one entry, and the former screen comes back."""
 
 import pytest
 from playwright.sync_api import expect

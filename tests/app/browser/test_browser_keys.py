@@ -32,7 +32,7 @@ def open_address(page, address: str) -> None:
 
 
 def walk(page, key: str) -> list[int]:
-    """Stops that the key leads to, one after the other, until the focus leaves the page or comes to one again."""
+    """Return the stops of the key, one after the other, until the focus leaves the page or reaches one again."""
     stops: list[int] = []
     while len(stops) < MOST:
         page.keyboard.press(key)
@@ -61,7 +61,7 @@ def test_tab_goes_through_a_page_and_back(page, address):
 
 
 def place(page, patch: int) -> tuple[float, float]:
-    """Middle of a patch on the photo of the film, on the page."""
+    """Return the middle of a patch on the photo of the film, on the page."""
     x, y, wide = page.evaluate(
         f"""() => {{
           const film = {FILM};

@@ -1,4 +1,5 @@
-"""The address in a real browser: it holds what is on screen, Back walks through it, and a link of it is handed out."""
+"""Address in a real browser: it holds the state of the screen, Back walks through it, and a link of it can be
+copied."""
 
 import pytest
 from playwright.sync_api import expect

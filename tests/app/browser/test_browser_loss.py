@@ -1,4 +1,4 @@
-"""The pages of the loss and of writing in a real browser: a text in colours, and a text that grows token by token."""
+"""Pages of the loss and of writing in a real browser: a text in colours, and a text that grows token by token."""
 
 import re
 

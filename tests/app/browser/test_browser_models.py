@@ -16,7 +16,7 @@ def patience(page) -> None:
 
 
 def choose(page, model: str) -> None:
-    """Chooses a model in the sidebar, by keyboard."""
+    """Choose a model in the sidebar, by keyboard."""
     box = page.get_by_test_id("stSelectbox").get_by_role("combobox")
     box.fill(model)
     page.get_by_role("option", name=model, exact=True).click()

@@ -1,4 +1,4 @@
-"""Each statement of the notes is seen where its own lines say: one visit for each page and model."""
+"""Each statement of the notes is seen where its own lines lead: one visit for each page and model."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ READINGS: dict[tuple[str, ...], Seen] = {}
 
 
 class Place(NamedTuple):
-    """What a link leads to: a page, of what run it is, and where on it."""
+    """Target of a link: a page, its run, and the position on it."""
 
     link: str
     page: str
@@ -83,13 +83,13 @@ class Place(NamedTuple):
 
     @property
     def primitives(self) -> bool:
-        """Whether it is the primitives of the op of a step, each of which is a visit of its own."""
+        """Return whether the target is the primitives of a step's op, each of which is a visit of its own."""
         return self.at.get("zoom") == "primitives" and "step" in self.at
 
 
 class Seen(NamedTuple):
-    """What stands on a page: its words, the rows of its table by their names, the sizes of its run, what it offers to
-    choose from, and its model."""
+    """Content of a page: its words, the rows of its table by their names, the sizes of its run, its choices, and its
+    model."""
 
     text: str
     rows: Mapping[str | int, str]
@@ -112,7 +112,7 @@ def visit(page, place: Place) -> Seen:
 
 
 def read(page, place: Place) -> Seen:
-    """Return what stands on the page that is open."""
+    """Read the content of the open page."""
     model, found = place.of.get("model", ""), {}
     if place.page == "trace":
         found = page.evaluate(STEPS)
@@ -141,14 +141,14 @@ def read(page, place: Place) -> Seen:
 
 
 def plain(latex: str) -> str:
-    r"""Shape as tables have it: `[B,\ N + 1,\ d_{\mathrm{ff}}]` is `[B, N+1, d_ff]`."""
+    r"""Return a shape in the form of tables: `[B,\ N + 1,\ d_{\mathrm{ff}}]` is `[B, N+1, d_ff]`."""
     for old, new in ((r"\ ", " "), (r"\,", "·"), ("^{2}", "²"), (r"\mathrm", ""), ("\\", ""), (" + ", "+")):
         latex = latex.replace(old, new)
     return re.sub(r"[{}]", "", latex)
 
 
 def is_seen(line: dict, place: Place, seen: Seen) -> bool:
-    """Whether what a line of a statement says stands on the page that it leads to."""
+    """Return whether the content of a statement's line is on the page that it leads to."""
     said = line["text"].rpartition("→")[0]
     numbers = re.findall(r"\[[\d, ]+\]", said)
     if ":" in place.of.get("model", ""):  # the note's run has a batch of 2, that of the page 1

@@ -1,4 +1,4 @@
-"""The page of the notes in a real browser."""
+"""Page of the notes in a real browser."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The Operations page and the models of libraries in a real browser: by keyboard, at both widths, in both themes."""
+"""Operations page and the models of libraries in a real browser: by keyboard, at both widths, in both themes."""
 
 import os
 

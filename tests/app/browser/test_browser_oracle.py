@@ -1,4 +1,4 @@
-"""What pages draw and say of a run, read back in a real browser and compared with it: canvases, tables, tooltips."""
+"""Drawings and texts of pages, read back in a real browser and compared with the run: canvases, tables, tooltips."""
 
 import re
 from io import BytesIO
@@ -39,7 +39,7 @@ STEP = """() => {
 
 
 def check_step(page, trace, step, index: tuple[int, ...]) -> None:
-    """Check all that the Trace page says of a step, and its heatmap where the leading axes are at `index`."""
+    """Check every text of the Trace page on a step, and its heatmap where the leading axes are at `index`."""
     shown = page.evaluate(STEP)
     number_of = trace.steps.index(step) + 1
     assert (shown["title"], shown["stage"], shown["count"]) == (
@@ -78,7 +78,7 @@ def check_step(page, trace, step, index: tuple[int, ...]) -> None:
 
 
 def check_heat(canvas, matrix: np.ndarray, seed: int) -> None:
-    """Check the colours of a heatmap on Trace, and what 20 of its cells say."""
+    """Check the colours of a heatmap on Trace, and the texts of 20 of its cells."""
     rows, columns = matrix.shape
     picture = read(canvas, draw(CELLS, matrix.shape, seed), [".read"], ".stripe", ".ends", flip=True)
     if any("∞" in text for text, _ in picture.labels):
@@ -158,7 +158,7 @@ COLUMNS = 8
 
 
 def patch_name(token: int) -> str:
-    """Name on screen of a token of vit."""
+    """Return the name of a token of vit on screen."""
     return (
         "CLS" if token == 0 else f"patch {token} (row {(token - 1) // COLUMNS + 1}, column {(token - 1) % COLUMNS + 1})"
     )
@@ -185,7 +185,7 @@ def check_row(shown: dict, weights: np.ndarray) -> None:
 
 
 def check_photo(screenshot: bytes, photo: Image.Image) -> None:
-    """Check that what is under the map is the middle square of a photo, and not its mirror image."""
+    """Check that the image under the map is the middle square of a photo, and not its mirror image."""
     side = min(photo.size)
     left, top = ((length - side) // 2 for length in photo.size)
     expected = np.asarray(photo.convert("L").crop((left, top, left + side, top + side)).resize((32, 32)), float).ravel()
@@ -235,7 +235,7 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
 
 
 def names(trace) -> list[str]:
-    """Names on screen of the tokens of a text of characters."""
+    """Return the names of the tokens of a text of characters on screen."""
     return [f"{at + 1}: { ({' ': '␣', chr(10): '⏎'}.get(word, word))!r}" for at, word in enumerate(trace.words)]
 
 
@@ -285,7 +285,7 @@ ROW = """(row) => {
 
 
 def bars(path: str, scale: list[tuple[str, float]]) -> dict[int, float]:
-    """Values that bars stand for, by their place: as high as the labels of the scale beside them say."""
+    """Return the values of bars, by their position, from their heights and the labels of the scale beside them."""
     at, shown = zip(*sorted((at, number(text)) for text, at in scale if text), strict=True)
     line = np.polyfit(at, shown, 1)
     found = re.findall(r"M([\d.]+) [\d.e+-]+V([\d.e+-]+)h", path)

@@ -1,4 +1,4 @@
-"""What the lessons and tables draw and say, read back in a real browser and compared with what is computed anew."""
+"""Drawings and texts of lessons and tables, read back in a real browser and compared with recomputed values."""
 
 import copy
 import re
@@ -57,7 +57,7 @@ def test_learned_positions_are_as_alike_as_is_said(page):
 
 
 def spot(canvas, patch: int) -> dict[str, float]:
-    """Where the tile of a patch lies on a canvas, from its upper left corner."""
+    """Return the position of a patch's tile on a canvas, from its upper left corner."""
     box = canvas.bounding_box()
     return {"x": (patch % 8 + 0.5) * box["width"] / 8, "y": (patch // 8 + 0.5) * box["height"] / 8}
 
@@ -108,7 +108,8 @@ def test_panels_of_positions_hold_what_their_titles_say(page):
 
 
 def check_penalty(page) -> None:
-    """Check the curves of ALiBi: each head takes its own slope times the distance off one score, wherever a pair is."""
+    """Check the curves of ALiBi: each head subtracts its own slope times the distance from one score, wherever a pair
+    is."""
     page.get_by_test_id("stButtonGroup").get_by_text("ALiBi", exact=True).click()
     page.get_by_text("A penalty grows with the distance").wait_for()
     wait_until_settled(page)
@@ -194,7 +195,7 @@ def check_gradients(page, net, trace, ids: torch.Tensor) -> None:
 
 
 def shapes(text: str, sizes: dict[str, int]) -> list[list[int]]:
-    """Shapes that a cell of a table has in symbols, such as `[B, P²·C]  [h]`, at these sizes."""
+    """Return the shapes in a cell of a table, in symbols, such as `[B, P²·C] [h]`, at these sizes."""
     python = text.replace("·", "*").replace("²", "**2")
     return [[eval(part, {}, sizes) for part in shape.split(",")] for shape in re.findall(r"\[(.*?)\]", python) if shape]
 
@@ -267,7 +268,7 @@ def costs(N: int, D: int, sizes: dict[str, int]) -> dict[str, float]:
 
 
 def check_tooltips(page, sizes: dict[str, int]) -> None:
-    """Check what is said where one points at the curves."""
+    """Check the tooltips of points on the curves."""
     page.set_viewport_size({"width": 1400, "height": 1600})
     for which, name in enumerate(("N", "D")):
         plot = page.locator(".js-plotly-plot").nth(which)

@@ -1,4 +1,4 @@
-"""Sound, video and the photo in patches, read back in a real browser and compared with what is computed anew."""
+"""Sound, video and the photo in patches, read back in a real browser and compared with recomputed values."""
 
 import re
 import wave
@@ -37,12 +37,12 @@ def patience(page) -> None:
 
 
 def picture(address: str) -> np.ndarray:
-    """Return the pixels of a picture that its address holds."""
+    """Return the pixels of the picture in a `data:` address."""
     return np.asarray(Image.open(BytesIO(b64decode(address.partition(",")[2]))).convert("RGB")).astype(float)
 
 
 def drawing(page, selector: str) -> dict:
-    """Return what an SVG holds: its label, pictures, places of patches, frames and texts."""
+    """Return the content of an SVG: its label, pictures, positions of patches, frames and texts."""
     return page.locator(selector).evaluate(DRAWING)
 
 
@@ -116,7 +116,7 @@ def test_the_video_is_cut_to_the_tokens_that_ran(page):
 
 
 def middle(frame: np.ndarray, channel: int) -> float:
-    """Return the mean column of the pixels that are of one colour alone."""
+    """Return the mean column of the pixels of one colour."""
     others = [one for one in range(3) if one != channel]
     return float(np.nonzero(frame[..., channel] > 60 + frame[..., others].max(-1))[1].mean())
 

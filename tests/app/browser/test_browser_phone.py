@@ -1,4 +1,4 @@
-"""A phone: the sidebar lies over the page, and gives way to what the page has to say."""
+"""A phone: the sidebar lies over the page, and makes room for messages of the page."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def wait_for_folded_sidebar(page) -> None:
 
 
 def clear(page, box) -> bool:
-    """Whether a box comes to lie below the bar at the top."""
+    """Return whether a box lies below the bar at the top."""
     for _ in range(50):  # what stands above it may still be drawn
         bar, place = page.get_by_test_id("stHeader").bounding_box(), box.bounding_box()
         if place and place["y"] >= bar["y"] + bar["height"]:

@@ -1,4 +1,4 @@
-"""Attention over the photo in a real browser: where it lies, how it follows the pointer and the keys."""
+"""Attention over the photo in a real browser: its position, and how it follows the pointer and the keys."""
 
 from io import BytesIO
 
@@ -104,7 +104,7 @@ def test_a_patch_is_lit_by_its_weight_over_a_sketch_and_the_photo_is_one_choice_
         return np.asarray(Image.open(BytesIO(page.locator(f".over {part}").screenshot())).convert("RGB"), float)
 
     def patches() -> np.ndarray:
-        """Mean colour of each patch, away from its edges and their lines."""
+        """Return the mean colour of each patch, away from its edges and their lines."""
         seen = pixels(".photo")
         side = seen.shape[0] / 8
         inner = [slice(int((at + 0.15) * side), int((at + 0.85) * side)) for at in range(8)]
@@ -198,7 +198,7 @@ def test_keyboard_and_numbers_move_the_patch(page):
 
 
 def looking_elsewhere(rows: int = 2, columns: int = 3, layers: int = 1) -> Trace:
-    """Run on a photo that is not square, in a grid of patches: every token looks at the one before it only."""
+    """Run on a photo that is not square, in a grid of patches: every token attends to the one before it only."""
     torch = pytest.importorskip("torch")
     photo = Image.new("RGB", (200, 80), "grey")
     _, crop = centre_crop(photo, 4 * rows, 4 * columns)

@@ -1,4 +1,4 @@
-"""The content security policy in a real browser: every page works under it, and it stops what it should."""
+"""Content security policy in a real browser: every page works under it, and it stops what it should."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The page Positions in a real browser: pictures that are read, a patch that is chosen, and a narrow screen."""
+"""Positions page in a real browser: pictures that are read, a patch that is chosen, and a narrow screen."""
 
 import pytest
 

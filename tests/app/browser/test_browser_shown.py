@@ -230,7 +230,7 @@ def test_forced_colours_leave_bars_swatches_and_what_is_chosen(page, address, ma
 
 
 def axe(page) -> list[str]:
-    """What axe finds on a page that is serious, in short."""
+    """Return the serious findings of axe on a page, in short."""
     if not page.evaluate("Boolean(window.axe)"):
         page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
     rules = {name: {"enabled": True} for name in OURS}

@@ -1,4 +1,4 @@
-"""The page Tokens in a real browser: a sentence as pieces that join as merges go on, on every screen."""
+"""Tokens page in a real browser: a sentence as pieces that merge step by step, on every screen."""
 
 import pytest
 from playwright.sync_api import expect

@@ -1,4 +1,4 @@
-"""The Trace page in a real browser: it steps by itself, shows the record, and keeps its place."""
+"""Trace page in a real browser: it steps by itself, shows the record, and keeps its position."""
 
 import json
 import re
@@ -197,7 +197,8 @@ def test_formulas_and_drawings_of_a_strangers_run_are_no_markup(page):
 
 
 def point_at_cell(page, down: float, across: float) -> str:
-    """What is said of the cell at these shares of the heatmap, which is drawn anew once its line was checked."""
+    """Point at these shares of the heatmap, which is redrawn once its line was checked, and return the text on the
+    cell."""
     cells, read = page.locator("canvas.cells").first, page.locator(".stepper .read")
     deadline = time.monotonic() + SLOW / 1000
     said = ""

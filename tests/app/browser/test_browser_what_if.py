@@ -1,4 +1,4 @@
-"""What if, in a real browser: the head on screen is switched off, and one click takes it back."""
+"""What if? in a real browser: the head on screen is switched off, and one click undoes it."""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -58,7 +58,7 @@ def test_patches_are_painted_away_with_the_pointer_and_with_keys(page):
         page.mouse.move(box["x"] + (column + 0.5) * box["width"] / 8, box["y"] + (row + 0.5) * box["height"] / 8)
 
     def wait_for_change(change: str | None) -> None:
-        """Wait until the run of that change is on screen, and said."""
+        """Wait until the run of that change is on screen, and announced."""
         told.filter(has_text="The answer" if change else "Drag over the photo").wait_for()
         wait_until_settled(page)
         assert parse_qs(urlsplit(page.url).query).get("change") == (change and [change])

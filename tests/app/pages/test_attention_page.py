@@ -1,4 +1,4 @@
-"""The Attention page without a browser: what it gets to draw from, and what it says around it."""
+"""Attention page without a browser: the data that it draws from, and the texts around it."""
 
 from streamlit.testing.v1 import AppTest
 
@@ -14,7 +14,7 @@ def test_the_claims_are_one_link_away():
 
 
 def map_header(at: AppTest) -> dict:
-    """Header of what the browser gets to draw attention from."""
+    """Return the header of the browser's attention data."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "attention_map"]
     return unpack(data[4 + int.from_bytes(data[:4], "little") :])[0]  # below the facts of the visitor
 

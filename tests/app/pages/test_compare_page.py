@@ -1,4 +1,4 @@
-"""The Compare page: each kind of second run, its address, and what it refuses."""
+"""Compare page: each kind of second run, its address, and its refusals."""
 
 import json
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tests.support.handmade import sample
 
 
 def comparison_header(at) -> dict:
-    """Return what the page sent of its comparison, and the header of its data."""
+    """Return the facts that the page sent of its comparison, and the header of its data."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "comparison"]
     data = data[4 + int.from_bytes(data[:4], "little") :]  # below the facts of the visitor
     return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])

@@ -1,4 +1,4 @@
-"""The Mask page: the mask is named, tokens are named alike, both proofs agree, and what is known isn't run again."""
+"""Mask page: the mask is named, tokens are named alike, both proofs agree, and known results aren't computed again."""
 
 import json
 
@@ -25,7 +25,7 @@ def verdicts(at: AppTest) -> list[str]:
 
 
 def mask_header(at: AppTest) -> dict:
-    """Header of what the page sent of its mask."""
+    """Return the header of the page's mask data."""
     (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "mask"]
     data = data[4 + int.from_bytes(data[:4], "little") :]  # below the facts of the visitor
     return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])

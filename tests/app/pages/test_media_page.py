@@ -1,4 +1,4 @@
-"""Video, sound, series and points on the page Tokens: what is drawn and said, and what is refused."""
+"""Video, sound, series and points on the page Tokens: drawings, texts and refusals."""
 
 import json
 
@@ -15,7 +15,7 @@ from tracer.lessons.tokenization import points, series, sound
 
 
 def own(at: AppTest, data: bytes) -> AppTest:
-    """Page once a file was given as one's own sound."""
+    """Return the page after a file was uploaded as one's own sound."""
     uploader = next(each for each in at.file_uploader if "WAV" in each.label)
     uploader.set_value(("secret.wav", data, "audio/wav")).run()
     assert not at.exception

@@ -1,4 +1,4 @@
-"""The page of the notes without a browser: claims on any model, and what they are set against."""
+"""Page of the notes without a browser: claims on any model, and their baselines."""
 
 import re
 import threading

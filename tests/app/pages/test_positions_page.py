@@ -1,4 +1,4 @@
-"""The page Positions: every kind, its pictures within bounds, what it says, and its place in the address."""
+"""Positions page: every kind, its pictures within bounds, its texts, and its parameters in the address."""
 
 import json
 import time
@@ -16,7 +16,7 @@ from tracer.lessons.notes.statements import rows
 
 
 def panels(at: AppTest) -> list[list[dict]]:
-    """What each group of panels says of its pictures."""
+    """Return the texts of each group of panels on its pictures."""
     found = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "panels"]
     return [json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")]) for data in found]
 

@@ -1,4 +1,4 @@
-"""The page Sizes with a published model: its address, its shapes and its costs at a batch, a length and a dtype."""
+"""Sizes page with a published model: its address, its shapes and its costs at a batch, a length and a dtype."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tracer.zoo.hf.published_models import published_models
 
 
 def metrics(at) -> dict[str, str]:
-    """Numbers of the page by their labels."""
+    """Return the numbers of the page by their labels."""
     return {metric.label: metric.value for metric in at.main.metric}
 
 

@@ -19,7 +19,7 @@ from tracer.inputs.samples import samples
 
 @pytest.fixture(scope="module")
 def rows():
-    """Rows of two sample photos under other names, and the text of the weights."""
+    """Return rows of two sample photos under other names, and the text of the weights."""
     model, photos = tracer.load("vit"), samples("photos")
     measured = PhotoRows(model)
     return [
@@ -32,7 +32,7 @@ def file(rows, weights: str = "w") -> bytes:
 
 
 def numbers(at) -> dict[tuple[int, int], str]:
-    """Number of each head, by its indices; on screen blocks and heads count from 1."""
+    """Return the number of each head, by its indices; on screen blocks and heads count from 1."""
     cells = re.findall(r'title="Block (\d+), head (\d+): (\S+) points', markup(at, "heads"))
     return {(int(block) - 1, int(head) - 1): number for block, head, number in cells}
 

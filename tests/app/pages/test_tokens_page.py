@@ -1,4 +1,4 @@
-"""The page Tokens without a browser: what it draws of a sentence, what it says of it, and what it refuses."""
+"""Tokens page without a browser: its drawings of a sentence, its texts, and its refusals."""
 
 import html
 import re
@@ -34,7 +34,7 @@ def visit(**address: str) -> AppTest:
 
 
 def cuts(at: AppTest) -> dict[str, list[int]]:
-    """Ids of each way, as drawn."""
+    """Return the ids of each way, as drawn."""
     rows = [element.proto.body for element in at.get("html") if 'class="cut' in element.proto.body]
     named = {html.unescape(re.search("<strong>(.*?)</strong>", row)[1]): row for row in rows}
     return {name: [int(id) for id in re.findall(r"<i>(?:\[UNK\] )?(\d+)</i>", row)] for name, row in named.items()}

@@ -1,4 +1,4 @@
-"""The twins of the modules in `failing`, whose forward runs."""
+"""Twins of the modules in `failing`, whose forward runs."""
 
 import torch
 import torch.nn.functional as F
@@ -329,7 +329,7 @@ def batch_norm(B=2, T=5, D=8):
 
 
 class Last(nn.Module):
-    """The last place, counted from 1."""
+    """Index of the last position, counted from 1."""
 
     def forward(self, x):
         n = x.size(1)

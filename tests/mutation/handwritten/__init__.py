@@ -1,4 +1,4 @@
-"""Mutants that somebody thought of: each a small lie of the kind that a tool like this could tell.
+"""Handwritten mutants: each a small lie of the kind that a tool like this could tell.
 
 Every module here has RULES, and is found by itself. How a rule is written stands in `mutation/rules.py`.
 """

@@ -1,4 +1,4 @@
-"""Mutations of what an equation computes, and in what is printed of it."""
+"""Mutations of the value of an equation, and of its printed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of what a figure draws, and in what its labels and text alternatives say."""
+"""Mutations of the drawing of a figure, and of its labels and text alternatives."""
 
 from __future__ import annotations
 

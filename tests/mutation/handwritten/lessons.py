@@ -1,4 +1,4 @@
-"""Mutations of what a lesson measures."""
+"""Mutations of the measurements of a lesson."""
 
 from __future__ import annotations
 

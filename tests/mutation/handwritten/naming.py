@@ -1,4 +1,4 @@
-"""Mutations of what a tensor, an axis or a step is called, and in what stands beside it."""
+"""Mutations of the name of a tensor, an axis or a step, and of the text beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of our own models' nets: another computation than the one that the textbook says."""
+"""Mutations of our own models' nets: another computation than that of the textbook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of what is said: whys, titles, meanings."""
+"""Mutations of prose: explanations, titles, meanings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of what the browser draws and says, each seen by the tests that read pages back."""
+"""Mutations of the browser's drawings and texts, each seen by the tests that read pages back."""
 
 from __future__ import annotations
 

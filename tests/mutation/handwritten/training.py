@@ -1,4 +1,4 @@
-"""Mutations of a step of training: in the gradients as equations, in what is proven of them, and in the update."""
+"""Mutations of a step of training: of the gradients as equations, of their proofs, and of the update."""
 
 from __future__ import annotations
 

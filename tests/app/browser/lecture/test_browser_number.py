@@ -68,7 +68,7 @@ def test_a_click_on_a_cell_leads_back_to_a_pixel_and_the_trail_returns(page, pla
 
 
 def _printed_index(index: tuple[int, ...]) -> str:
-    """Return an index as it is read on screen."""
+    """Return an index as displayed, counted from 1."""
     return f"[{', '.join(str(at + 1) for at in index)}]"
 
 

@@ -16,7 +16,7 @@ def projector(page) -> None:
 
 
 def on_screen(page, selector: str) -> None:
-    """Assert that all of it is in view."""
+    """Assert that all of an element is in view."""
     page.locator(selector).first.wait_for()
     box = page.locator(selector).first.bounding_box()
     assert box["y"] >= 0 and box["y"] + box["height"] <= 768 and box["x"] + box["width"] <= 1024.5, (selector, box)
@@ -84,7 +84,7 @@ def test_one_click_shows_what_a_mask_would_do_to_this_run(page):
 
 
 class Lecture:
-    """A lecture: counts the clicks and keys of each stage, and scrolls nothing."""
+    """A lecture that counts the clicks and keys of each stage, and scrolls nothing."""
 
     def __init__(self, page):
         self.page, self.count = page, 0

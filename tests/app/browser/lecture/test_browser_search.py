@@ -1,4 +1,4 @@
-"""The search in a real browser: a key, a learner's words, and the very place."""
+"""Search in a real browser: a key, a learner's words, and the exact position."""
 
 from contextlib import suppress
 
@@ -18,7 +18,7 @@ def patience(page) -> None:
 
 
 def search(page, words: str) -> None:
-    """Open the search by its key and write; wait for what is found."""
+    """Open the search by its key and write; wait for the results."""
     page.get_by_role("button", name="Search").wait_for()
     box = page.get_by_role("combobox", name="Search everything of this run")
     for _ in range(SLOW // PRESSES):  # a key that comes while the toolbar is drawn anew is lost

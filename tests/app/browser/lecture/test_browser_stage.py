@@ -1,4 +1,4 @@
-"""The stage of the film in a real browser: few Tab stops before it, swipes, and cuts where less motion is asked for."""
+"""Stage of the film in a real browser: few Tab stops before it, swipes, and cuts where less motion is requested."""
 
 import pytest
 
