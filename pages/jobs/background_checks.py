@@ -38,14 +38,14 @@ PAUSE = 0.5
 Key = tuple[str, run_cache.Options]
 line = JobQueue(1)
 """Where checks are made, one at a time, beside the line of visitors' runs and never before any of them."""
-stopped = Event()
+stop_event = Event()
 """Set while the server ends: a check that goes on ends too."""
 _results = Cache(64)
 _findings = Cache(64)
 """What looks like a mistake in the code of each model whose lines were checked."""
 _tasks: dict[Key, Task] = {}
 _asking = Lock()
-_shown: dict[int, tuple[weakref.ref[Trace], Trace]] = {}
+_displayed_runs: dict[int, tuple[weakref.ref[Trace], Trace]] = {}
 """Runs with the results of their model's check, by the identity of the run, for as long as that is there."""
 
 
@@ -82,18 +82,18 @@ def apply(key: Key, trace: Trace) -> Trace:
     if checks is None:
         return trace
     with _asking:
-        entry = _shown.get(id(trace))
+        entry = _displayed_runs.get(id(trace))
         if entry is None or entry[0]() is not trace:
             from tracer.tracing.proofs import counterfactual_budget  # torch, which a page starts without
 
-            number, forget = id(trace), _shown.pop
+            number, forget = id(trace), _displayed_runs.pop
             proofs = (
                 counterfactual_budget.without_checks(trace, checks)
                 if isinstance(checks, str)
                 else counterfactual_budget.apply(checks, trace)
             )
             proofs = replace(proofs, diagnosis=_findings.get(_of_lines(key)))
-            entry = _shown[number] = weakref.ref(trace, lambda _: forget(number, None)), proofs
+            entry = _displayed_runs[number] = weakref.ref(trace, lambda _: forget(number, None)), proofs
         return entry[1]
 
 
@@ -116,7 +116,7 @@ def _too_large(trace: Trace) -> str:
 def wait(key: Key) -> None:
     """Wait until the check of a model is done or fails, or the server ends."""
     if find(key) is None and (task := _tasks.get(_of_lines(key))) is not None:
-        while not stopped.is_set() and not task.wait(PAUSE):
+        while not stop_event.is_set() and not task.wait(PAUSE):
             pass
 
 
@@ -124,7 +124,7 @@ def beside(make: Callable[[], object]) -> None:
     """Run background work in the queue of checks, where it gives way to visitors. Raise what it raises."""
 
     def work() -> None:
-        if not stopped.is_set():
+        if not stop_event.is_set():
             with listen(_give_way):
                 make()
 
@@ -137,14 +137,14 @@ def beside(make: Callable[[], object]) -> None:
 
 def end(seconds: float) -> None:
     """Start no further check, and wait until the current one has ended, at most that many seconds."""
-    stopped.set()
+    stop_event.set()
     for task in list(_tasks.values()):
         task.wait(seconds)
 
 
 def _check(key: Key) -> None:
     """Check the lines of a model; where the server has no room, the check runs at the next request for it."""
-    if stopped.is_set() or limits().memory_full():
+    if stop_event.is_set() or limits().memory_full():
         return
     try:
         with listen(_give_way):
@@ -171,10 +171,10 @@ def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | s
 
 def _give_way(how_far: Progress) -> None:
     """Let every visitor's run and page go first. Raise `JobEnd` when the server ends."""
-    while not stopped.is_set() and not single_flight.line.wait_for_visitors(PAUSE):
+    while not stop_event.is_set() and not single_flight.line.wait_for_visitors(PAUSE):
         pass
     render_gate.wait(PAUSE)
-    if stopped.is_set():
+    if stop_event.is_set():
         raise JobEnd
 
 

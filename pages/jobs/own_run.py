@@ -44,9 +44,9 @@ def factories(text: str) -> list[str]:
 
 
 def _needs_nothing(function: ast.FunctionDef) -> bool:
-    given = function.args
-    named = len(given.posonlyargs) + len(given.args)
-    return named == len(given.defaults) and None not in given.kw_defaults
+    arguments = function.args
+    named = len(arguments.posonlyargs) + len(arguments.args)
+    return named == len(arguments.defaults) and None not in arguments.kw_defaults
 
 
 def run(text: str, factory: str) -> OwnRun:

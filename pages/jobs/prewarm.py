@@ -41,7 +41,7 @@ ready = Event()
 def keeping() -> Iterator[None]:
     """Run that work in a thread of its own, from the server's start to its end."""
     over = Event()
-    background_checks.stopped.clear()
+    background_checks.stop_event.clear()
     sys.setswitchinterval(TURN)
     beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
     beside.start()

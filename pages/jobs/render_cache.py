@@ -16,7 +16,7 @@ from plotly.basedatatypes import BaseFigure
 
 from tracer.utils.cache import Cache
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 MAX_BYTES = 32 * 2**20
 """Bytes that all of them take together, about."""
 LAYOUT = 24_576
@@ -75,7 +75,7 @@ _turns: weakref.WeakValueDictionary[Hashable, Lock] = weakref.WeakValueDictionar
 _asking = Lock()
 
 
-def of(owner: object, key: Hashable, make: Callable[[], Made]) -> Made:
+def of(owner: object, key: Hashable, make: Callable[[], Result]) -> Result:
     """Return `make()`, computed once for each `key` of an `owner`, such as a run; the value must not be changed
     afterwards. A second caller waits for the first."""
     full = id(owner), key

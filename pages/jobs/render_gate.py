@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
 
-_changed = Condition()
+_condition = Condition()
 _pages = 0
 
 
@@ -12,17 +12,17 @@ _pages = 0
 def drawing() -> Iterator[None]:
     """Count a page as being drawn, as a context."""
     global _pages
-    with _changed:
+    with _condition:
         _pages += 1
     try:
         yield
     finally:
-        with _changed:
+        with _condition:
             _pages -= 1
-            _changed.notify_all()
+            _condition.notify_all()
 
 
 def wait(seconds: float) -> None:
     """Wait until no page is being drawn, at most that many seconds."""
-    with _changed:
-        _changed.wait_for(lambda: not _pages, seconds)
+    with _condition:
+        _condition.wait_for(lambda: not _pages, seconds)

@@ -59,11 +59,11 @@ def _size(opened: tuple[Decomposition, ...]) -> int:
 
 
 _models, _foreign, _foreign_runs = Cache(24), Cache(LIBRARY_MODELS), Cache(LIBRARY_MODELS)
-_resized = Cache(256 * 2**20, lambda model: 4 * sum(parameter.numel() for parameter in model.net.parameters()))
+_resized_models = Cache(256 * 2**20, lambda model: 4 * sum(parameter.numel() for parameter in model.net.parameters()))
 """Our models at sizes that visitors chose: they never push out the shipped ones."""
 _samples = Cache(104 * 2**20, _tensors)
 """Samples of our models, of which those run ahead take 90 MB: a bound below would have them run again and again."""
-_opened = Cache(64 * 2**20, _size)
+_op_primitives = Cache(64 * 2**20, _size)
 _user_runs = Cache(48 * 2**20, _bytes)
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
 _TOO = {
@@ -131,7 +131,7 @@ def load(name: str, options: Options = ()) -> Any:
 
 def _our_model(name: str, options: Options):
     key, sizes = (name, options), models.spec_of(name).sizes
-    store = _resized if any(option in sizes for option, _ in options) else _models
+    store = _resized_models if any(option in sizes for option, _ in options) else _models
     if (model := store.get(key)) is not None:
         return model
     with _loading:
@@ -302,7 +302,9 @@ def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple
         model, image = _with_sample(name, options, sample)
         return _open(model, op, **({} if image is None else {"image": image}))
 
-    return single_flight.once(_opened.get, _opened.put, (name, options, sample, op), make, OPENING_MESSAGE)
+    return single_flight.once(
+        _op_primitives.get, _op_primitives.put, (name, options, sample, op), make, OPENING_MESSAGE
+    )
 
 
 def of_sample_too(

@@ -36,9 +36,9 @@ def document() -> str:
     return (STATIC / "index.html").read_text(encoding="utf-8").replace("<head>", f"<head>{BACKEND_SCRIPT}", 1)
 
 
-def first(sent: str) -> str:
-    """Insert the first page's heading and photo into the document `sent`, visible while the page itself loads."""
-    font = re.search(r'href="(\S+\.woff2)"', sent)
+def first(shell: str) -> str:
+    """Insert the first page's heading and photo into the document `shell`, visible while the page itself loads."""
+    font = re.search(r'href="(\S+\.woff2)"', shell)
     colours = {
         f"{theme}_{name}": config.get_option(f"theme.{theme}.{option}")
         for theme in ("light", "dark")
@@ -51,20 +51,20 @@ def first(sent: str) -> str:
         photo=PHOTO,
     )
     early = f'<link rel="preload" as="image" href=".{PHOTO}" fetchpriority="high">'
-    return sent.replace("<head>", f"<head>{early}", 1).replace("<body>", f"<body>{template}", 1)
+    return shell.replace("<head>", f"<head>{early}", 1).replace("<body>", f"<body>{template}", 1)
 
 
 def _photo():
     return next(iter(samples(models.samples(FIRST_MODEL)).values()))()
 
 
-def routes(pages: list[str], sent: str, first: str) -> list[Route]:
+def routes(pages: list[str], shell: str, first: str) -> list[Route]:
     """Return routes for the pages with these addresses, which then open directly, without a failed request: each serves
-    the document `sent`, or `first` where nothing has been chosen yet."""
+    the document `shell`, or `first` where nothing has been chosen yet."""
 
     async def page(request: Request) -> HTMLResponse:
         new = request.url.path == "/" and not request.url.query
-        return HTMLResponse(first if new else sent, headers={"Cache-Control": "no-cache"})
+        return HTMLResponse(first if new else shell, headers={"Cache-Control": "no-cache"})
 
     async def photo(request: Request) -> Response:
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})

@@ -31,7 +31,7 @@ class Session:
     left: float | None = None
 
 
-_known: dict[str, Session] = {}
+_sessions: dict[str, Session] = {}
 
 
 def configure() -> None:
@@ -43,14 +43,14 @@ def register(id: str = "") -> None:
     """Register a session that holds data of a visitor: the one of that id, else the one whose script this is."""
     if not id and (context := get_script_run_ctx(suppress_warning=True)):
         id = context.session_id
-    if id not in _known and runtime.exists() and (session := runtime.get_instance().get_app_session(id)):
-        _known[id] = Session(session)
+    if id not in _sessions and runtime.exists() and (session := runtime.get_instance().get_app_session(id)):
+        _sessions[id] = Session(session)
 
 
 def end_left() -> None:
     """End the sessions that nobody came back to. Called in the event loop, as Streamlit requires."""
     server, now = runtime.get_instance(), monotonic()
-    for id, known in list(_known.items()):
+    for id, known in list(_sessions.items()):
         if server.is_active_session(id):
             known.left = None
         elif known.left is None:
@@ -59,7 +59,7 @@ def end_left() -> None:
             server.close_session(id)
             known.session.shutdown()  # also one that Streamlit forgot, as it does with the oldest of 128
             known.session.session_state.clear()
-            del _known[id]
+            del _sessions[id]
 
 
 def take_upload(file: UploadedFile) -> bytes:

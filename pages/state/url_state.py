@@ -89,8 +89,8 @@ def _catch_up(parameters: dict[str, str]) -> None:
     now.places[page, now.model] = {name: value for name, value in place.items() if value} | others
     if page == now.page and not get_script_run_ctx().is_history_navigation:
         stayed = [name for name in place if parameters.get(name) in (written.get(name), before.get(name))]
-        caught = {name: parameters[name] for name in parameters if name not in stayed}
-        st.query_params.from_dict(caught | {name: place[name] for name in stayed if place[name]})
+        changed_parameters = {name: parameters[name] for name in parameters if name not in stayed}
+        st.query_params.from_dict(changed_parameters | {name: place[name] for name in stayed if place[name]})
 
 
 def _went_back(query: dict[str, str]) -> bool:

@@ -56,10 +56,10 @@ def response_status(word: str) -> int:
 @pytest.fixture(autouse=True)
 def nothing_shown():
     """Forget displayed runs, and servers that ended before and would hold checks back."""
-    background_checks.stopped.clear()
-    background_checks._shown.clear()
+    background_checks.stop_event.clear()
+    background_checks._displayed_runs.clear()
     yield
-    background_checks._shown.clear()
+    background_checks._displayed_runs.clear()
 
 
 @pytest.fixture
@@ -70,13 +70,13 @@ def nothing_known(monkeypatch):
     go, made = threading.Event(), background_checks._run_check
     monkeypatch.setattr(background_checks, "_run_check", lambda *key: (go.wait(60), made(*key))[1])
     monkeypatch.setattr(background_checks, "line", JobQueue(1))
-    for kept in (background_checks._results, background_checks._tasks, background_checks._shown):
+    for kept in (background_checks._results, background_checks._tasks, background_checks._displayed_runs):
         kept.clear()
     yield go
     go.set()
     for task in list(background_checks._tasks.values()):
         assert task.wait(60)
-    for kept in (background_checks._results, background_checks._tasks, background_checks._shown):
+    for kept in (background_checks._results, background_checks._tasks, background_checks._displayed_runs):
         kept.clear()
 
 
@@ -107,13 +107,15 @@ def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_know
         upload(at, picture("PNG", (40, 30), number), f"{number}.png")
         at.run()
     assert all("holds on 3 other runs" in proof_text(at) for at in pages)
-    assert len(background_checks._results) == 1 and len(background_checks._shown) == 3, "the sample's and two photos'"
+    assert len(background_checks._results) == 1 and len(background_checks._displayed_runs) == 3, (
+        "the sample's and two photos'"
+    )
     held = [weakref.ref(at.session_state["visitor"].run()) for at in pages]
     at = None
     pages.clear()
     run_cache._user_runs.clear()
     gc.collect()
-    assert [run() for run in held] == [None, None] and len(background_checks._shown) == 1
+    assert [run() for run in held] == [None, None] and len(background_checks._displayed_runs) == 1
 
 
 def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
@@ -218,15 +220,15 @@ def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatc
     assert visitor.wait(10) and single_flight.line.wait_for_visitors(10)
     working.join(60)
     assert {step.checked for step in done[0].steps} == {3}
-    monkeypatch.setattr(background_checks, "stopped", threading.Event())
-    background_checks.stopped.set()
+    monkeypatch.setattr(background_checks, "stop_event", threading.Event())
+    background_checks.stop_event.set()
     with pytest.raises(JobEnd), listen(background_checks._give_way):
         run.check()
 
 
 def test_other_work_beside_visitors_gives_way_and_ends_like_a_check(monkeypatch):
     monkeypatch.setattr(single_flight, "line", JobQueue(2))
-    monkeypatch.setattr(background_checks, "stopped", threading.Event())
+    monkeypatch.setattr(background_checks, "stop_event", threading.Event())
     go, begun, told = threading.Event(), threading.Event(), []
     visitor = single_flight.line.join(lambda: (begun.set(), go.wait(60)))
     assert begun.wait(10)
@@ -237,7 +239,7 @@ def test_other_work_beside_visitors_gives_way_and_ends_like_a_check(monkeypatch)
     go.set()
     working.join(60)
     assert told == [1] and visitor.over
-    background_checks.stopped.set()
+    background_checks.stop_event.set()
     background_checks.beside(lambda: told.append(2))
     assert told == [1]
 

@@ -30,14 +30,14 @@ def server(monkeypatch):
     monkeypatch.setattr(runtime, "exists", lambda: True)
     monkeypatch.setattr(runtime, "get_instance", lambda: server)
     monkeypatch.setattr(streamlit_sessions, "monotonic", lambda: server.now)
-    monkeypatch.setattr(streamlit_sessions, "_known", {})
+    monkeypatch.setattr(streamlit_sessions, "_sessions", {})
     return server
 
 
 def test_a_session_ends_once_nobody_came_back_in_time(server):
     for id in ("a", "b", "nobody"):
         streamlit_sessions.register(id)
-    assert set(streamlit_sessions._known) == {"a", "b"}
+    assert set(streamlit_sessions._sessions) == {"a", "b"}
     server.active.discard("a")
     for seconds, closed in ((0, []), (streamlit_sessions.KEEP - 1, []), (1, ["a"]), (streamlit_sessions.KEEP, ["a"])):
         server.now += seconds

@@ -17,7 +17,7 @@ from tests.support.sweeping import cases
 from tracer import models, ops
 from tracer.figures.html_bars import round_ticks
 from tracer.figures.tables import op_summary, op_table
-from tracer.ops.schema import OTHER
+from tracer.ops.schema import OTHER_OP
 from tracer.ops.table import OPS
 
 
@@ -60,7 +60,7 @@ def test_layout_computes_nothing():
 def test_no_operation_of_ours_is_of_no_category(name):
     run = tracer.load(name).trace(prove=False, primitives=True)
     names = {op.op for op in run.ops} | {part.name for one in run.decompositions for part in one.primitives}
-    assert {one for one in names if ops.category(one) == OTHER} == set()
+    assert {one for one in names if ops.category(one) == OTHER_OP} == set()
 
 
 def test_the_table_has_a_row_for_each_op_and_its_sums_are_the_totals(run):

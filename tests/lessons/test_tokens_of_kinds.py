@@ -16,7 +16,7 @@ from tracer.inputs.synthetic import point_clouds, video_clip
 from tracer.inputs.synthetic.time_series import SERIES
 from tracer.lessons.tokenization import (
     PROBES,
-    SHARED,
+    SHARED_SIZES,
     TokenModel,
     before,
     block,
@@ -65,7 +65,7 @@ def random_run(name):
     numbers."""
     way, sizes = WAYS[name], WAYS[name].probes[2] | {"B": 2}
     sizes |= {"F": 3} if "F" in sizes else {}  # few enough that all tensors are kept
-    net, args = way.build(sizes | {"D": SHARED["D"]})
+    net, args = way.build(sizes | {"D": SHARED_SIZES["D"]})
     return TokenModel(net.eval(), block()), args, trace(way, net, *args, **sizes)
 
 
@@ -80,7 +80,7 @@ def test_every_step_is_proven_at_two_inputs_and_ends_in_tokens(name):
         assert all(step.why.endswith(".") and "raw" not in step.latex for step in before(made))
         sizes = {size.name: size.value for size in made.symbols}
         assert before(made)[-1].symbolic == ("B", "n", "D") == made.steps[-1].symbolic
-        assert tuple(made.output.shape) == (sizes["B"], sizes["n"], SHARED["D"])
+        assert tuple(made.output.shape) == (sizes["B"], sizes["n"], SHARED_SIZES["D"])
         assert all(len(things) == 1 for things in names(made.steps).values())
 
 

@@ -52,13 +52,13 @@ PARTICIPLES_OF_FIELDS = frozenset(
     # sides, and pairs that are opposites: left and right, computed and traced, expected and actual
     "left computed traced expected allowed measured counted "
     # selections among what is there, whose type is the noun: one index, one input, the names to choose from
-    "chosen known wanted shown taken picked sent hidden closed attended moved "
+    "chosen known wanted shown hidden closed attended "
     # PyTorch's words: named parameters, shared weights, what forward returned, a scaled or a fused product
     "named shared returned repeated scaled written changed packed "
     # states of a step, a size or a model, which tables and saved runs have: derived sizes, solved shapes, checked lines
-    "derived solved cached checked replayed refuted covered proven fitted opened spelled brought fused "
+    "derived solved cached checked replayed refuted covered proven opened spelled fused "
     # numbers of a model's card, of a survey, of a lesson and of progress
-    "drawn undecayed clipped unmasked unscaled done sized "
+    "drawn undecayed clipped unmasked unscaled done "
     # the argument of a model's forward, by which its inputs name it
     "kept".split()
 )

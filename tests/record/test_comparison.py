@@ -9,7 +9,7 @@ from torch import nn
 
 import tracer
 from tracer.record.comparison import EquationRelation, Relation
-from tracer.tracing import DEFERRED
+from tracer.tracing import PROVE_LATER
 
 QUERY, KEY = "attention.query", "attention.key"
 
@@ -46,7 +46,7 @@ def run(net, seed=0, **how):
     """Trace a net on seeded numbers, with lazy proofs."""
     x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(seed))
     with torch.no_grad():
-        return tracer.trace(net, x, symbols={"B": 0, "T": 1}, prove=DEFERRED, **how)
+        return tracer.trace(net, x, symbols={"B": 0, "T": 1}, prove=PROVE_LATER, **how)
 
 
 @pytest.fixture(scope="module")

@@ -188,7 +188,7 @@ def test_a_pattern_rebuilds_its_index_map(move):
 def _laid_by(pattern, shape, result):
     """Return the index map of a pattern, by numpy's own slices, reshapes and transposes."""
     places = np.arange(np.prod(shape)).reshape(shape)
-    places = places[tuple(slice(*taken) if taken else slice(None) for taken in pattern.picked)]
+    places = places[tuple(slice(*taken) if taken else slice(None) for taken in pattern.slices)]
     order = [part for parts in pattern.left for part in parts]
     places = places.reshape([pattern.sizes[part] for part in order])
     for part in pattern.repeated:
@@ -230,7 +230,7 @@ def test_the_map_of_a_chain_is_what_the_chain_does_at_any_size(chain, rows):
     pattern = factor_index_map(places, shape)
     if pattern is not None:
         assert (_laid_by(pattern, shape, expected.shape) == expected).all()
-        if not any(pattern.picked) and not pattern.repeated:
+        if not any(pattern.slices) and not pattern.repeated:
             back = invert_map(places, shape, pattern).table()
             assert (expected.reshape(-1)[back] == np.arange(expected.size).reshape(shape)).all()
 

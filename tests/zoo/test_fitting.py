@@ -55,7 +55,7 @@ def test_an_input_gets_the_size_that_a_net_says_it_expects(net):
     with pytest.raises(ValueError, match=f"{type(net).__name__} was given hidden_states: "):
         find_inputs.find_inputs(net, config)
     feed = find_inputs.find_inputs(net, config, resize=True)
-    assert feed.sized and net(**feed.make(config, {**SIZES, "T": 50})).isfinite().all()
+    assert feed.resized_axes and net(**feed.make(config, {**SIZES, "T": 50})).isfinite().all()
     assert feed.symbols == ("B",), "a length that is another than was asked for is not a symbol"
 
 

@@ -33,7 +33,7 @@ from tracer.models.shared.lens_answers import lens_answers
 from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
 from tracer.shapes import solve
-from tracer.tracing import DEFERRED, assemble
+from tracer.tracing import PROVE_LATER, assemble
 from tracer.utils.internals.torch_internals import storage_id
 from tracer.utils.job_queue import PATIENCE, JobQueue
 from tracer.verify import Transparent
@@ -219,7 +219,7 @@ def measure_long_derivation() -> int:
     with torch.no_grad():
         peaks = []
         for length in (MAX_LENGTH // 4, MAX_LENGTH):
-            tracer.trace(net, torch.empty(1, length, 64, device="meta"), symbols={"T": 1}, prove=DEFERRED)
+            tracer.trace(net, torch.empty(1, length, 64, device="meta"), symbols={"T": 1}, prove=PROVE_LATER)
             peaks.append(_peak())
         return peaks[1] - peaks[0]
 
@@ -268,7 +268,7 @@ def measure_long_trace(length: int) -> tuple[float, int]:
     net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
     started = time.process_time()
     with torch.no_grad():
-        tracer.trace(net, torch.randn(1, length, 64), symbols={"T": 1}, prove=DEFERRED)
+        tracer.trace(net, torch.randn(1, length, 64), symbols={"T": 1}, prove=PROVE_LATER)
     return time.process_time() - started, _peak()
 
 
@@ -334,7 +334,13 @@ def measure_library_derivation() -> float:
         net(image)
         forward = min(_seconds(lambda: net(image)) for _ in range(3))
         recording = record(net, (image,), cap=0, calls=True)
-        facts: dict[str, Any] = {"model": "vit_b_16", "sizes": {}, "derived": {}, "solution": None, "prove": DEFERRED}
+        facts: dict[str, Any] = {
+            "model": "vit_b_16",
+            "sizes": {},
+            "derived": {},
+            "solution": None,
+            "prove": PROVE_LATER,
+        }
         derived = _seconds(lambda: assemble(net, recording, **facts))
         recording.calls = None
         return (derived - _seconds(lambda: assemble(net, recording, **facts))) / forward

@@ -112,7 +112,7 @@ class CallLog:
         before: dict[str, Ref] = {}
         for change in self.changes:  # a change of a changed value leads to the first
             before[change.after.key] = before.get(change.before.key, change.before)
-        gone = {index for change in self.changes for index in range(change.first, change.last)}
+        dropped_calls = {index for change in self.changes for index in range(change.first, change.last)}
 
         def restore(value: Any) -> Any:
             if type(value) is Ref:
@@ -127,7 +127,7 @@ class CallLog:
             replace(module, inputs=restore(module.inputs), outputs=restore(module.outputs), named=restore(module.named))
             for module in self.modules
         ]
-        restored_calls = [restore_call(call) for index, call in enumerate(self.entries) if index not in gone]
+        restored_calls = [restore_call(call) for index, call in enumerate(self.entries) if index not in dropped_calls]
         return CallLog(restored_calls, modules, self.inputs, restore(self.outputs), self.places, self.weights)
 
     @cached_property

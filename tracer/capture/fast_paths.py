@@ -37,7 +37,7 @@ class FastPathDifference(NamedTuple):
     note: str = ""
 
 
-_known: WeakKeyDictionary[nn.Module, dict[tuple, FastPathDifference]] = WeakKeyDictionary()
+_differences: WeakKeyDictionary[nn.Module, dict[tuple, FastPathDifference]] = WeakKeyDictionary()
 
 
 def compare_fast_path(
@@ -48,7 +48,7 @@ def compare_fast_path(
     if not _may(module):
         return FastPathDifference()
     key = (torch.is_autocast_enabled("cpu"), *((name, *_outline(tensor)) for name, tensor in inputs.items()))
-    known = _known.setdefault(module, {})
+    known = _differences.setdefault(module, {})
     if key in known:
         error, note = known[key]
         return FastPathDifference(error, f"{note} {EARLIER_NOTE}" if note else "")

@@ -63,7 +63,7 @@ class TargetLine(NamedTuple):
         return (rank - 2,) if rank > 1 else (0,)
 
 
-Applied = Callable[..., Tensor]
+TensorFunction = Callable[..., Tensor]
 """A function from the value of a line, and from those of the lines that it reads, to the new value."""
 
 
@@ -88,7 +88,7 @@ class Change:
         """Return the ids of other lines whose values the change needs."""
         return ()
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         """Return the function that computes the new value. Raise ValueError if the line has none."""
         raise NotImplementedError
 
@@ -119,7 +119,7 @@ class Zero(Change):
 
     name: ClassVar[str] = "zero"
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return torch.zeros_like
 
 
@@ -138,7 +138,7 @@ class Scale(Change):
     def outline(self) -> str:
         return self.name
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_scale, factor=self.factor)
 
 
@@ -178,7 +178,7 @@ class Drop(_Heads):
     name: ClassVar[str] = "drop_heads"
     example: ClassVar[str] = "drop_heads(0,2)"
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_mask_heads, axis=self.axis(line), heads=self.heads, dropped=True)
 
 
@@ -188,7 +188,7 @@ class Keep(_Heads):
     name: ClassVar[str] = "keep_heads"
     example: ClassVar[str] = "keep_heads(0,2)"
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_mask_heads, axis=self.axis(line), heads=self.heads, dropped=False)
 
 
@@ -209,7 +209,7 @@ class Mean(Change):
 
     name: ClassVar[str] = "mean"
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_mean, axes=line.token_axes)
 
 
@@ -240,7 +240,7 @@ class Noise(Change):
     def outline(self) -> str:
         return self.name
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_add_noise, std=self.std, seed=self.seed)
 
 
@@ -268,7 +268,7 @@ class Shuffle(_Seeded):
     example: ClassVar[str] = "shuffle(0)"
     moves_tokens: ClassVar[bool] = True
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_shuffle, axis=line.token_axes[-1], seed=self.seed)
 
 
@@ -284,7 +284,7 @@ class ShufflePositions(_Seeded):
             raise ValueError(f"{quote(line.id)} adds no positions, expected a sum of tokens and positions")
         return line.terms[:1]
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_shuffle_positions, axis=line.token_axes[-1], seed=self.seed)
 
 
@@ -302,7 +302,7 @@ class Unscale(Change):
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return _rewritten(self, line, line.unscaled).reads
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_recompute, source=_rewritten(self, line, line.unscaled))
 
 
@@ -327,7 +327,7 @@ class Bidirectional(Change):
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return _rewritten(self, line, line.unmasked).reads
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_recompute, source=_rewritten(self, line, line.unmasked))
 
 
@@ -346,7 +346,7 @@ class Prefix(Change):
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return _rewritten(self, line, line.unmasked).reads
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_prefix, length=self.length, source=_rewritten(self, line, line.unmasked))
 
 
@@ -362,7 +362,7 @@ class Causal(Change):
 
     name: ClassVar[str] = "causal"
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         _check_scores(self, line)
         return _causal
 
@@ -385,7 +385,7 @@ class Window(Change):
         if not self.places:
             raise ValueError("places=0: a query may at least look at itself, expected 1 or more")
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         _check_scores(self, line)
         return partial(_window, places=self.places)
 
@@ -428,7 +428,7 @@ class Close(_Cells):
     name: ClassVar[str] = "close"
     example: ClassVar[str] = "close(0,1;5,6)"
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         self.check(line)
         return partial(_close, keys=self.keys, queries=self.queries)
 
@@ -442,7 +442,7 @@ class Open(_Cells):
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return _rewritten(self, line, line.unmasked).reads
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         self.check(line)
         source = _rewritten(self, line, line.unmasked)
         return partial(_open, keys=self.keys, queries=self.queries, source=source)
@@ -490,7 +490,7 @@ class Replace(Change):
     def moves_tokens(self) -> bool:  # type: ignore[override] # nothing is known of a tensor
         return not isinstance(self.source, Trace) or self.source.picture is None
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         value = self.source.value(line.id) if isinstance(self.source, Trace) else self.source
         if not isinstance(value, Tensor):
             raise ValueError(f"the other run did not keep the value of {quote(line.id)}: trace it with a larger keep")
@@ -526,7 +526,7 @@ class Take(Change):
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return (self.line,)
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return _take
 
 
@@ -547,7 +547,7 @@ class Off(Change):
         term = line.terms[-1 if line.id.endswith("residual") else 0] if line.terms else ""
         return (term,) if term else ()
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return _take if self.reads(line) else torch.zeros_like
 
 
@@ -559,7 +559,7 @@ class Function(Change):
     moves_tokens: ClassVar[bool] = True  # nothing is known of it
     function: Callable[[Tensor], Tensor]
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         return partial(_call, function=self.function)
 
     def __str__(self) -> str:
@@ -591,7 +591,7 @@ class Several(Change):
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return tuple(read for change in self.changes for read in change.reads(line))
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         applied = [(change.apply(line), len(change.reads(line))) for change in self.changes]
         return partial(_in_turn, applied=applied)
 
@@ -599,7 +599,7 @@ class Several(Change):
         return ", ".join(map(str, self.changes))
 
 
-def _in_turn(x: Tensor, *others: Tensor, applied: Sequence[tuple[Applied, int]]) -> Tensor:
+def _in_turn(x: Tensor, *others: Tensor, applied: Sequence[tuple[TensorFunction, int]]) -> Tensor:
     for function, reads in applied:
         x, others = function(x, *others[:reads]), others[reads:]
     return x

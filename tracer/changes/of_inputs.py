@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tracer.changes.kinds import Applied, Change, TargetLine, check_seed, split, whole_numbers
+from tracer.changes.kinds import Change, TargetLine, TensorFunction, check_seed, split, whole_numbers
 from tracer.inputs.hidden_patches import FILLS, hide_patches, paint_patches
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quote, shorten
@@ -31,7 +31,7 @@ class InputChange(Change):
         pixels. Raise ValueError if they lack what is to be changed."""
         return inputs
 
-    def apply(self, line: TargetLine) -> Applied:
+    def apply(self, line: TargetLine) -> TensorFunction:
         raise ValueError(f"{quote(line.id)} can't be changed by {self.name}, which is a change of {quote(self.key)}")
 
 

@@ -65,9 +65,11 @@ class Graph:
         groups = list(groups)
         if not groups:
             return self
-        gone = {index for group, _ in groups for index in group}
+        grouped_calls = {index for group, _ in groups for index in group}
         there = {max(group): calls for group, calls in groups}
-        calls = ([call] if index not in gone else there.get(index, []) for index, call in enumerate(self.calls))
+        calls = (
+            [call] if index not in grouped_calls else there.get(index, []) for index, call in enumerate(self.calls)
+        )
         return Graph((call for some in calls for call in some), self.run, self.varying)
 
     def name(self, index: int) -> str:

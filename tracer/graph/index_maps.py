@@ -99,12 +99,12 @@ def contiguous_strides(shape: Sequence[int]) -> list[int]:
 class RearrangePattern(NamedTuple):
     """A rearrangement of a tensor, in the terms of einops.
 
-    First `picked` slices each axis of the input: (start, stop, step) within the axis, or None for all of it. Then axis
-    k is split into the factors `left[k]`, outer to inner, and the axes of the output are merged from `right`. A factor
-    in `repeated` is in no `left`. `sizes` has the size of each factor.
+    First each axis of the input is sliced by `slices`: (start, stop, step) within the axis, or None for all of it.
+    Then axis k is split into the factors `left[k]`, outer to inner, and the axes of the output are merged from `right`.
+    A factor in `repeated` is in no `left`. `sizes` has the size of each factor.
     """
 
-    picked: tuple[tuple[int, int, int] | None, ...]
+    slices: tuple[tuple[int, int, int] | None, ...]
     sizes: tuple[int, ...]
     left: tuple[tuple[int, ...], ...]
     right: tuple[tuple[int, ...], ...]
@@ -280,14 +280,14 @@ def _factor_axes(places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern |
                 names.append(len(sizes))
                 sizes.append(size)
         right.append(tuple(names))
-    picked, left = [], []
+    slices, left = [], []
     for k, size in enumerate(shape):
         axis_factors = _axis_factors(sorted(within[k]), size, start[k])
         if axis_factors is None:
             return None
-        picked.append(axis_factors[0])
+        slices.append(axis_factors[0])
         left.append(axis_factors[1])
-    return RearrangePattern(tuple(picked), tuple(sizes), tuple(left), tuple(right), tuple(repeated))
+    return RearrangePattern(tuple(slices), tuple(sizes), tuple(left), tuple(right), tuple(repeated))
 
 
 def _axis_factors(parts: list[tuple[int, int, int]], size: int, start: int):
@@ -314,7 +314,7 @@ def _axis_factors(parts: list[tuple[int, int, int]], size: int, start: int):
 def expand_pattern(pattern: RearrangePattern, shape: tuple[int, ...], result: tuple[int, ...]) -> IndexMap:
     """Return the index map of a pattern."""
     first, steps = 0, dict.fromkeys(pattern.repeated, 0)
-    for stride, taken, side in zip(contiguous_strides(shape), pattern.picked, pattern.left, strict=True):
+    for stride, taken, side in zip(contiguous_strides(shape), pattern.slices, pattern.left, strict=True):
         start, _, step = taken or (0, 0, 1)
         first += start * stride
         stride *= step
@@ -329,7 +329,7 @@ def expand_pattern(pattern: RearrangePattern, shape: tuple[int, ...], result: tu
 
 def invert_map(there: IndexMap, shape: tuple[int, ...], pattern: RearrangePattern | None) -> IndexMap:
     """Return the inverse of a map of this pattern into a tensor of `shape`."""
-    if pattern is None or any(pattern.picked) or pattern.repeated:
+    if pattern is None or any(pattern.slices) or pattern.repeated:
         back = np.empty(there.size, int)
         back[there.table().reshape(-1)] = np.arange(there.size)
         return IndexMap(shape, back.__getitem__)

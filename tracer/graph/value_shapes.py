@@ -123,9 +123,9 @@ class Shapes:
         self._values: dict[sympy.Expr, int] = {}
         self.solved, self.differ = solved_shapes(calls, solution, self._expert_ops())
         self._solution = solution
-        self.brought, self.moved = (
+        self.value_dependent, self.size_dependent = (
             _external_keys(calls, operands)
-            for operands in ((solution.brought, solution.moved) if solution else ((), ()))
+            for operands in ((solution.value_dependent, solution.size_dependent) if solution else ((), ()))
         )
         """Values from outside PyTorch that depend on the values of the input, and on the sizes."""
         self._solve_loops()
@@ -209,25 +209,25 @@ class Shapes:
         return self._solution is not None and op.isdecimal() and self._solution.notes[int(op)] == OF_DATA
 
     def slice_bounds(
-        self, call: Call, output: int, taken: tuple[int, int], step: int = 1
+        self, call: Call, output: int, interval: tuple[int, int], step: int = 1
     ) -> tuple[sympy.Expr, sympy.Expr] | None:
-        """Return the symbolic bounds of the slice of an axis that a call takes, in numbers `taken`; None if it is no
+        """Return the symbolic bounds of the slice of an axis that a call takes, in numbers `interval`; None if it is no
         slice. With a step, it may end behind the last element that it takes."""
         if self._solution is None:
             return None
         edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
         if edge is not None:
-            ends = [self._end(text, number) for text, number in zip(edge[:2], taken, strict=True)]
+            ends = [self._end(text, number) for text, number in zip(edge[:2], interval, strict=True)]
             start, stop = map(self.number, ends)
-            if start == taken[0] and 0 <= stop - taken[1] < step:
+            if start == interval[0] and 0 <= stop - interval[1] < step:
                 return ends[0], ends[1]
         text = self._solution.positions.get((call.first, output))
-        if text is not None and base(call.name) not in SPLITS and taken == (output, output + 1):
+        if text is not None and base(call.name) not in SPLITS and interval == (output, output + 1):
             place = self._end(text, output)
             return place, place + 1
         if text is not None and text != str(output):
-            self.remarks.update(dict.fromkeys(MOVES.format(place) for place in taken if place))
-        return self._split_bounds(call, output, taken)
+            self.remarks.update(dict.fromkeys(MOVES.format(place) for place in interval if place))
+        return self._split_bounds(call, output, interval)
 
     def has_repeats(self, before: str, after: str) -> bool:
         """Return whether a layout has more elements than its source, here or at other sizes."""
@@ -296,17 +296,17 @@ class Shapes:
             self.remarks[MOVES.format(number)] = None
         return sympy.Integer(number) if text in (UNKNOWN, DATA) else parse(text)
 
-    def _split_bounds(self, call: Call, output: int, taken: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
+    def _split_bounds(self, call: Call, output: int, interval: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
         """Return the symbolic bounds of one output of a call that splits an axis into several tensors."""
         if base(call.name) not in SPLITS or len(call.outputs) <= output:
             return None
         dim = call.arguments.get("dim", 0)
         sizes = [(self.of(ref.key)[dim], ref.shape[dim]) for ref in call.outputs[: output + 1]]
         start, stop = (sum(number for _, number in some) for some in (sizes[:-1], sizes))
-        if (start, stop) != taken:
+        if (start, stop) != interval:
             return None
         for place in (
-            taken if any(UNKNOWN in self.solved.get(ref.key, ()) for ref in call.outputs[: output + 1]) else ()
+            interval if any(UNKNOWN in self.solved.get(ref.key, ()) for ref in call.outputs[: output + 1]) else ()
         ):
             if place:
                 self.remarks[MOVES.format(place)] = None
@@ -425,19 +425,19 @@ class Shapes:
         `units` are sizes of 1 around them. `orders` is what each axis was split into, and what each of the result was
         merged from.
         """
-        sizes, (dealt, merged) = list(sizes), orders
+        sizes, (split_sizes, merged_sizes) = list(sizes), orders
         left, right, repeated = [list(side) for side in pattern.left], [], list(pattern.repeated)
         ones = []
         for axis, (whole, side) in enumerate(zip(before, left, strict=True)):
             missing = self._missing_factor(whole, sizes, side, units)
             if missing is None:
                 return None
-            parts = self._unit_factors(missing, dealt[axis] if dealt else ())
+            parts = self._unit_factors(missing, split_sizes[axis] if split_sizes else ())
             ones += range(len(sizes), len(sizes) + len(parts))
             side[:0] = range(len(sizes), len(sizes) + len(parts))
             sizes += parts
-            if dealt and parts:
-                side[:] = _sort_factors(tuple(side), sizes, dealt[axis])
+            if split_sizes and parts:
+                side[:] = _sort_factors(tuple(side), sizes, split_sizes[axis])
         for whole, side in zip(after, pattern.right, strict=True):
             side = list(side)
             missing = self._missing_factor(whole, sizes, side, units)
@@ -461,7 +461,7 @@ class Shapes:
                 front.append(match)
                 missing = sympy.Integer(1)
             factors = (*front, *side)
-            right.append(_sort_factors(factors, sizes, merged[len(right)]) if merged and front else factors)
+            right.append(_sort_factors(factors, sizes, merged_sizes[len(right)]) if merged_sizes and front else factors)
         if ones:
             return None
         return tuple(sizes), tuple(map(tuple, left)), tuple(right), tuple(repeated)

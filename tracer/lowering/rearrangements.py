@@ -42,7 +42,7 @@ class RearrangePrinter:
         self, node: Node, pattern: RearrangePattern, chain, before: tuple, after: tuple
     ) -> tuple[Node, tuple]:
         """Return the first rows of a table if these are all of them in this run: `P[:T]` for T = T_max."""
-        if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.picked):
+        if len(before) < 2 or len(before) != len(after) or pattern.left != pattern.right or any(pattern.slices):
             return node, before
         changed = [axis for axis, pair in enumerate(zip(before, after, strict=True)) if not self._shapes.same(*pair)]
         if changed != [len(before) - 2] or not self._shapes.starts_at_zero(chain):
@@ -56,55 +56,55 @@ class RearrangePrinter:
 
         An axis of which one index is left is dropped, unless the result has another axis of size 1.
         """
-        if not any(pattern.picked):
+        if not any(pattern.slices):
             return node, pattern, before
         ones = sum(not side and size == 1 for side, size in zip(pattern.right, result, strict=True))
         ranges: list[Any] = []
         after, left = [], []
         used: set[str] = set()
-        for axis, (size, taken, side) in enumerate(zip(before, pattern.picked, pattern.left, strict=True)):
-            if taken is None:
+        for axis, (size, span, side) in enumerate(zip(before, pattern.slices, pattern.left, strict=True)):
+            if span is None:
                 ranges.append((None, None, None))
-            elif not side and not ones and not self._keeps_axis(chain, taken, axis, pattern, result):
-                ranges.append(self.index(chain, taken, axis, used))
+            elif not side and not ones and not self._keeps_axis(chain, span, axis, pattern, result):
+                ranges.append(self.index(chain, span, axis, used))
                 continue
             else:
-                entry, size = self.bounds(chain, taken, axis, used, size, pattern, side, result)
+                entry, size = self.bounds(chain, span, axis, used, size, pattern, side, result)
                 ranges.append(entry)
             after.append(size)
             left.append(side)
-        picked = [k for k, slice_entry in enumerate(pattern.picked) if slice_entry]
-        if picked == [len(before) - 1] and len(before) > 1 and isinstance(ranges[-1], tuple) and ranges[-1][2] == 1:
+        sliced = [k for k, slice_entry in enumerate(pattern.slices) if slice_entry]
+        if sliced == [len(before) - 1] and len(before) > 1 and isinstance(ranges[-1], tuple) and ranges[-1][2] == 1:
             node = Columns(node, ranges[-1][0], ranges[-1][1])
-        elif picked == [len(before) - 2] and not isinstance(ranges[-2], tuple):
+        elif sliced == [len(before) - 2] and not isinstance(ranges[-2], tuple):
             node = Row(node, ranges[-2])
-        elif picked == [len(before) - 2] and ranges[-2][0] in (None, 0) and ranges[-2][2] == 1:
+        elif sliced == [len(before) - 2] and ranges[-2][0] in (None, 0) and ranges[-2][2] == 1:
             node = Rows(node, ranges[-2][1])
-        elif picked == [len(before) - 2] and ranges[-2][1] == before[-2] and ranges[-2][2] == 1:
+        elif sliced == [len(before) - 2] and ranges[-2][1] == before[-2] and ranges[-2][2] == 1:
             node = RowsFrom(node, ranges[-2][0])
         else:
             node = Slice(node, tuple(ranges))
-        return node, pattern._replace(left=tuple(left), picked=(None,) * len(left)), tuple(after)
+        return node, pattern._replace(left=tuple(left), slices=(None,) * len(left)), tuple(after)
 
-    def _keeps_axis(self, chain, taken: tuple[int, int, int], axis: int, pattern: RearrangePattern, result) -> bool:
+    def _keeps_axis(self, chain, span: tuple[int, int, int], axis: int, pattern: RearrangePattern, result) -> bool:
         """Return whether a slice of one index has that length in this run alone: its length is a size of the result."""
-        bounds = self._slice_bounds(chain, *taken, axis, set())
+        bounds = self._slice_bounds(chain, *span, axis, set())
         length = bounds and sympy.expand(bounds[1] - bounds[0])
         sides = zip(pattern.right, result, strict=True)
         return length not in (None, 1) and any(not side and self._shapes.same(size, length) for side, size in sides)
 
-    def index(self, chain, taken: tuple[int, int, int], axis: int, used: set[str]) -> int | sympy.Expr:
+    def index(self, chain, span: tuple[int, int, int], axis: int, used: set[str]) -> int | sympy.Expr:
         """Return the single index that is selected from an axis."""
-        known = self._slice_bounds(chain, *taken, axis, used)
-        place = known[0] if known else sympy.Integer(taken[0])
+        known = self._slice_bounds(chain, *span, axis, used)
+        place = known[0] if known else sympy.Integer(span[0])
         if not known:
-            self._shapes.remark_moving(chain, taken[:1])
+            self._shapes.remark_moving(chain, span[:1])
         return int(place) if place.is_Integer else place
 
     def bounds(
         self,
         chain,
-        taken: tuple[int, int, int],
+        span: tuple[int, int, int],
         axis: int,
         used: set[str],
         size,
@@ -113,7 +113,7 @@ class RearrangePrinter:
         after,
     ) -> tuple[tuple, sympy.Expr]:
         """Return the slice that is taken of an axis as (start, stop, step), and its length."""
-        start, stop, step = taken
+        start, stop, step = span
         lengths = self.lengths(pattern, side, after)
         known = self._slice_bounds(chain, start, stop, step, axis, used)
         if step != 1 and stop + step > self._shapes.number(size):  # every so many of all from the first on
@@ -126,7 +126,7 @@ class RearrangePrinter:
         first, last = known or self.edges(start, stop, size, lengths, step)
         if not known:
             self._shapes.remark_moving(
-                chain, [number for number, end in zip(taken, (first, last), strict=False) if end.is_Integer]
+                chain, [number for number, end in zip(span, (first, last), strict=False) if end.is_Integer]
             )
         return (first, last, step), sympy.ceiling((last - first) / step) if step != 1 else last - first
 
@@ -140,16 +140,16 @@ class RearrangePrinter:
         return [*own, *([sympy.prod(own)] if len(own) > 1 else [])]
 
     def _slice_bounds(
-        self, chain, start: int, stop: int, step: int, axis: int, taken: set[str]
+        self, chain, start: int, stop: int, step: int, axis: int, used_calls: set[str]
     ) -> tuple[sympy.Expr, sympy.Expr] | None:
         """Return the symbolic bounds of a slice from the call in a chain that takes it; None if there is none.
 
-        Of several calls, the one with the same axis is used. It is added to `taken`, and not used again.
+        Of several calls, the one with the same axis is used. It is added to `used_calls`, and not used again.
         """
         bounds = {}
         for key in chain:
             call = self._shapes.producer(key)
-            if call is None or key in taken or "dim" not in call.arguments:
+            if call is None or key in used_calls or "dim" not in call.arguments:
                 continue
             output = next((i for i, ref in enumerate(call.outputs) if ref.key == key), 0)
             if (edges := self._shapes.slice_bounds(call, output, (start, stop), step)) is not None:
@@ -158,7 +158,7 @@ class RearrangePrinter:
         if not bounds:
             return None
         key = next((key for key, (_, same) in bounds.items() if same), next(iter(bounds)))
-        taken.add(key)
+        used_calls.add(key)
         return bounds[key][0]
 
     def edges(

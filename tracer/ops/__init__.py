@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tracer.ops.schema import COMPUTING, FUSED, ORDER, OTHER, TRAITS, Op
+from tracer.ops.schema import COMPUTING, FUSED_OP, ORDER, OTHER_OP, TRAITS, Op
 from tracer.ops.table import OPS
 
 __all__ = ["COMPUTING", "ORDER", "TRAITS", "Op", "base", "category", "is_layout", "ops_with", "schema"]
@@ -40,7 +40,7 @@ def category(op: str) -> str:
     elementwise, but each of its values depends on the whole row.
     """
     known = schema(op).category
-    return FUSED if known == OTHER and base(op).startswith("_scaled_dot_product_") else known
+    return FUSED_OP if known == OTHER_OP and base(op).startswith("_scaled_dot_product_") else known
 
 
 @cache

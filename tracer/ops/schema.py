@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MATRIX, BINARY, UNARY, REDUCTION = "Matrix Multiply", "Elementwise Binary", "Elementwise Unary", "Reduction"
-FUSED, CONSTANT = "Fused", "Constant"
-RESHAPE, TRANSPOSE, MEMORY, INDEXING, OTHER = "Reshape", "Transpose", "Memory", "Indexing", "Other"
+FUSED_OP, CONSTANT = "Fused", "Constant"
+RESHAPE, TRANSPOSE, MEMORY, INDEXING, OTHER_OP = "Reshape", "Transpose", "Memory", "Indexing", "Other"
 
-ORDER = (MATRIX, BINARY, UNARY, REDUCTION, FUSED, OTHER, RESHAPE, TRANSPOSE, MEMORY, INDEXING, CONSTANT)
+ORDER = (MATRIX, BINARY, UNARY, REDUCTION, FUSED_OP, OTHER_OP, RESHAPE, TRANSPOSE, MEMORY, INDEXING, CONSTANT)
 """Categories in the order in which they are shown."""
-COMPUTING = (MATRIX, BINARY, UNARY, REDUCTION, FUSED, OTHER)
+COMPUTING = (MATRIX, BINARY, UNARY, REDUCTION, FUSED_OP, OTHER_OP)
 """The categories of arithmetic; the rest moves data, or creates constants."""
 
 TRAITS = {
@@ -83,7 +83,7 @@ class Op(NamedTuple):
     """
 
     name: str
-    category: str = OTHER
+    category: str = OTHER_OP
     title: str = ""
     traits: str = ""
     formulas: str = ""

@@ -177,15 +177,15 @@ def _to_device(value, device: torch.device):
 class Solution:
     """Symbolic shapes by op: `inputs[i]` and `outputs[i]` are tuples of shapes, `held[i]` is a note or "".
 
-    There is one for each op list and sizes; it equals only itself. `parts[i]` has pairs (inputs, outputs) of shapes
-    for the primitives of op i, if these were recorded. `scalars` has by call the Python numbers that differ between
-    runs: a formula, "?" if none fits, `DATA` if they depend on the values of the input. `edges` are the bounds of
-    slices by their ops. `brought` are tensors from outside PyTorch that depend on values, as (op, operand), and
-    `moved` those that depend on sizes. `positions` has a formula of the position of each tensor that is taken from a
-    list, by the op that returned the list and the position in this run. `diverging` are the ops that take something
-    else at other sizes, as (op, producer that differs), and `iterations` pairs of ops that are one at others. `way` is
-    the vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other values,
-    or at sizes that the code compares with.
+    There is one for each op list and sizes; it equals only itself. `parts[i]` has pairs (inputs, outputs) of shapes for
+    the primitives of op i, if these were recorded. `scalars` has by call the Python numbers that differ between runs: a
+    formula, "?" if none fits, `DATA` if they depend on the values of the input. `edges` are the bounds of slices by
+    their ops. `value_dependent` are tensors from outside PyTorch that depend on values, as (op, operand), and
+    `size_dependent` those that depend on sizes. `positions` has a formula of the position of each tensor that is taken
+    from a list, by the op that returned the list and the position in this run. `diverging` are the ops that take
+    something else at other sizes, as (op, producer that differs), and `iterations` pairs of ops that are one at others.
+    `way` is the vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other
+    values, or at sizes that the code compares with.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -194,10 +194,10 @@ class Solution:
     parts: tuple[tuple, ...] = ()
     scalars: dict[Key, dict[Where, str]] = field(default_factory=dict)
     edges: dict[int, SliceBounds] = field(default_factory=dict)
-    brought: frozenset[tuple[int, int]] = frozenset()
+    value_dependent: frozenset[tuple[int, int]] = frozenset()
     diverging: frozenset[tuple[int, int]] = frozenset()
     iterations: frozenset[tuple[int, int]] = frozenset()
-    moved: frozenset[tuple[int, int]] = frozenset()
+    size_dependent: frozenset[tuple[int, int]] = frozenset()
     positions: dict[tuple[int, int], str] = field(default_factory=dict)
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
     problem: str = ""
@@ -303,7 +303,7 @@ def solve(
         for recording in others:
             for i in partial.compare(vocabulary.probe(probes[0], primitives=False), recording):
                 notes[i] = OF_DATA
-    partial.moved.update(moved_constants(constants or {}, partial.probes))
+    partial.size_dependent.update(moved_constants(constants or {}, partial.probes))
     partial.try_beyond(vocabulary, notes)
     unreached = note_unreached(partial.try_guards(vocabulary, [sizes, *probes], notes))
     partial.diverge(calls.entries if calls else ())
@@ -347,10 +347,10 @@ class PartialSolution:
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}
         self.edges: dict[int, SliceBounds] = {}
-        self.brought: set[tuple[int, int]] = set()
+        self.value_dependent: set[tuple[int, int]] = set()
         self.diverging: set[tuple[int, int]] = set()
         self.iterations: set[tuple[int, int]] = set()
-        self.moved: set[tuple[int, int]] = set()
+        self.size_dependent: set[tuple[int, int]] = set()
         self.positions: dict[tuple[int, int], str] = {}
         self.probes: list[tuple[Recording, list[int | None]]] = []
         self.tried: list[dict[str, int]] = []
@@ -544,7 +544,7 @@ class PartialSolution:
                     two.constants.get((two.numbers[k], place)),
                 )
                 if all(digests) and digests[0] != digests[1]:
-                    self.brought.add((i, place))
+                    self.value_dependent.add((i, place))
         owners = [CallIndex(recording.scalars, recording.numbers) for recording in (reference, two)]
         for key, entry in self.entries.items():
             here, there_ = owners[0].of(entry, there), owners[1].of(entry, match)
@@ -606,10 +606,10 @@ class PartialSolution:
             *solved,
             self.scalars,
             self.edges,
-            frozenset(self.brought),
+            frozenset(self.value_dependent),
             frozenset(self.diverging),
             frozenset(self.iterations),
-            frozenset(self.moved),
+            frozenset(self.size_dependent),
             self.positions,
             way,
             problem,

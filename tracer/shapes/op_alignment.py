@@ -143,9 +143,9 @@ class Dataflow:
         unchanged."""
         makers = [maker for *_, maker in op.inputs]
         if op.name in JOINS and len({*makers}) == 1 and isinstance(makers[0], int):
-            dealt = self.ops[self._at(makers[0])]
-            if dealt.name in DEALS and len(dealt.outputs) == len(makers):
-                return [self.source(dealt.inputs[0][2])]
+            split = self.ops[self._at(makers[0])]
+            if split.name in DEALS and len(split.outputs) == len(makers):
+                return [self.source(split.inputs[0][2])]
         return [self.source(maker) for maker in makers]
 
     def _at(self, maker: int) -> int:

@@ -203,10 +203,10 @@ def solve_padding(
     """
     values = [flatten(entry) for entry in entries]
     for (name, place), formula in solved.items():
-        axis, other = -1 - place // 2, (name, place ^ 1)
+        axis, opposite_end = -1 - place // 2, (name, place ^ 1)
         if formula != UNKNOWN or name != "pad" or UNKNOWN in (before[axis], after[axis]):
             continue
-        text = f"{after[axis]} - ({before[axis]}) - ({solved.get(other, values[0][other])})"
+        text = f"{after[axis]} - ({before[axis]}) - ({solved.get(opposite_end, values[0][opposite_end])})"
         if UNKNOWN not in text and all(
             value_of(text, sizes) == numbers[name, place] for sizes, numbers in zip(solver.runs, values, strict=True)
         ):

@@ -43,6 +43,12 @@ def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
     for elsewhere in vocabulary.probe_other_values({}, reads_values(run)):
         for i in partial_solution.compare(traced, elsewhere):
             notes[i] = OF_DATA
-    if not (any(notes) or partial_solution.scalars or partial_solution.brought):
+    if not (any(notes) or partial_solution.scalars or partial_solution.value_dependent):
         return None
-    return Solution((), (), tuple(notes), scalars=partial_solution.scalars, brought=frozenset(partial_solution.brought))
+    return Solution(
+        (),
+        (),
+        tuple(notes),
+        scalars=partial_solution.scalars,
+        value_dependent=frozenset(partial_solution.value_dependent),
+    )

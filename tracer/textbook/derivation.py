@@ -68,7 +68,7 @@ class Textbook:
     problems: list[str] = field(default_factory=list)
     returned: tuple[str, ...] = ()
     """For each tensor that forward returned, the key of its line or of an input; "" if it has none."""
-    fitted: set[Hint] = field(default_factory=set)
+    matched_hints: set[Hint] = field(default_factory=set)
     """The hints that matched a line."""
     lent: bool = False
     """Whether it was derived from a run at other sizes."""
@@ -82,7 +82,7 @@ class Textbook:
         if not all(step.key in shapes for step in self.steps if step.key):
             return None
         steps = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.steps]
-        return Textbook(steps, returned=self.returned, fitted=self.fitted, lent=True, idioms=self.idioms)
+        return Textbook(steps, returned=self.returned, matched_hints=self.matched_hints, lent=True, idioms=self.idioms)
 
 
 class ReusableTextbook(NamedTuple):
@@ -184,7 +184,7 @@ def _derive(
     }
     records = recording.attentions.records if recording.attentions else ()
     subject = Subject(roles, shapes, recording.parameters, records, parts)
-    book, owned, masks = Textbook(fitted=hints.fitted, idioms=frozenset(named)), set(), {}
+    book, owned, masks = Textbook(matched_hints=hints.matched_hints, idioms=frozenset(named)), set(), {}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]
         ops = _ops(graph, plan, key, owned)
@@ -220,10 +220,12 @@ def _derive(
             fused_line = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
             at = len(book.steps) if fused_line.layer == layer else _block(book, places, module, layer)
             book.steps.insert(at, DerivedStep(fused_line, _kernel(recording, graph, plan, key), ()))
-        outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.brought)
+        outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.value_dependent)
         remarks = [*shapes.remarks, *(BROUGHT_NOTE.format(f"${outsider.name}$") for outsider in outside)]
         remarks += [
-            MOVED_NOTE.format(f"${outsider.name}$") for outsider in tensors(equation) if outsider.key in shapes.moved
+            MOVED_NOTE.format(f"${outsider.name}$")
+            for outsider in tensors(equation)
+            if outsider.key in shapes.size_dependent
         ]
         remarks += [SIZED_NOTE] if shapes.depends_on_values(key) else []
         if any(remark.startswith(THIS_RUN_NOTE) for remark in remarks) and note.startswith(THIS_RUN_NOTE):

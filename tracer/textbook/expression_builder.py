@@ -304,13 +304,13 @@ class ExpressionBuilder:
         shape, written = self.shapes.of(old.key), self.shapes.of(new.key)
         chain, used = self._views(new.key, into), set[str]()
         self.shapes.remark(chain)
-        for axis, (size, taken, side) in enumerate(zip(shape, pattern.picked, pattern.left, strict=True)):
-            if taken is None:
+        for axis, (size, span, side) in enumerate(zip(shape, pattern.slices, pattern.left, strict=True)):
+            if span is None:
                 ranges.append((None, None, None))
             elif not side and len(places.shape) < len(into.shape):
-                ranges.append(self._layouts.index(chain, taken, axis, used))
+                ranges.append(self._layouts.index(chain, span, axis, used))
             else:
-                ranges.append(self._layouts.bounds(chain, taken, axis, used, size, pattern, side, written)[0])
+                ranges.append(self._layouts.bounds(chain, span, axis, used, size, pattern, side, written)[0])
         return IndexPut(self.value(old.key), self.value(new.key), entries=tuple(ranges))
 
     def _views(self, new: str, into: Layout) -> list[str]:

@@ -81,29 +81,29 @@ class Hints:
 
     def __init__(self, hints: Iterable[Hint] = ()):
         self._hints = tuple(hints)
-        self.fitted: set[Hint] = set()
+        self.matched_hints: set[Hint] = set()
 
     def of(self, at: str, role: str = "", module: str = "") -> Hint:
         """Return all hints for a line, merged into one."""
         matching = [hint for hint in self._hints if hint.fits(at, role, module) and hint.says()]
-        self.fitted.update(matching)
+        self.matched_hints.update(matching)
         texts = {name: value for hint in matching for name in HINT_FIELDS if (value := getattr(hint, name))}
         return Hint(at, role, module, **texts)
 
     def letter(self, name: str) -> str:
         """Return the letter of a parameter or an input, by its key; "" if no hint sets one."""
         matching = [hint for hint in self._hints if hint.at.startswith(SOURCE_PREFIXES) and fnmatchcase(name, hint.at)]
-        self.fitted.update(matching)
+        self.matched_hints.update(matching)
         return matching[-1].letter if matching else ""
 
     def separates(self, call: str, module: str) -> bool:
         """Return whether a hint assigns the result of a call a line of its own."""
         matching = [hint for hint in self._hints if hint.apart == call and fnmatchcase(module, hint.module)]
-        self.fitted.update(matching)
+        self.matched_hints.update(matching)
         return bool(matching)
 
 
 def idle(hints: Sequence[Hint], books: Iterable) -> list[Hint]:
     """Return the hints that matched no line of these books; a test fails for them, a run does not."""
-    fitted = set().union(*(book.fitted for book in books))
-    return [hint for hint in hints if hint not in fitted]
+    matched = set().union(*(book.matched_hints for book in books))
+    return [hint for hint in hints if hint not in matched]

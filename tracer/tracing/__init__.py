@@ -105,7 +105,7 @@ VALUELESS = "it asks for values, and on the device 'meta' tensors have none ({})
 
 CHANGED_NOTE = "This run was changed: {}."
 
-DEFERRED = "later"
+PROVE_LATER = "later"
 """What `prove` is given where equations are to be executed when somebody asks for them."""
 
 
@@ -211,8 +211,8 @@ def record_or_explain(
     primitives: bool | Collection[int] = False,
     calls: bool = False,
 ) -> Recording:
-    if prove not in (True, False, DEFERRED):
-        raise ValueError(f"prove={quote(prove)} was given, expected True, False or {DEFERRED!r}")
+    if prove not in (True, False, PROVE_LATER):
+        raise ValueError(f"prove={quote(prove)} was given, expected True, False or {PROVE_LATER!r}")
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers()), **inputs_of(module, args, kwargs)}
     for name, tensor in tensors.items():
         if type(tensor).__name__ == "FakeTensor":  # the class is not public
@@ -310,11 +310,13 @@ def assemble(
     )
     value = (
         Values(module, recording.store, derived_steps, lines, sizes)
-        if prove and prove != DEFERRED and derived_steps
+        if prove and prove != PROVE_LATER and derived_steps
         else None
     )
     rerun = Rerun(module, recording, sizes) if prove and derived_steps else None
-    steps, derived_steps = steps_of(derived_steps, account.ops, solution, sizes, same, value, prove == DEFERRED, rerun)
+    steps, derived_steps = steps_of(
+        derived_steps, account.ops, solution, sizes, same, value, prove == PROVE_LATER, rerun
+    )
     refuted = {
         op
         for step, derived_step in zip(steps, derived_steps, strict=True)
@@ -346,7 +348,7 @@ def assemble(
         if key not in values and (derived_step := recording.inputs.get(key.removeprefix("input "))) is not None:
             values[key] = copy_to_cpu(derived_step)
     respell: Callable[[frozenset[int]], Trace] | None = None
-    if prove == DEFERRED and book.idioms and recording.calls:
+    if prove == PROVE_LATER and book.idioms and recording.calls:
         facts |= {"model": model, "notes": before}
         recording_of_values = _holding(recording, recording.calls, values)
         respell = partial(_respell, module, recording_of_values, spelled, facts)
@@ -389,7 +391,7 @@ def _respell(
     module: torch.nn.Module, recording: Recording, spelled: frozenset[int], facts: dict[str, Any], ops: frozenset[int]
 ) -> Trace:
     """Return the trace of a recording with these ops as the code spells them, too, its proofs pending."""
-    return assemble(module, recording, prove=DEFERRED, spelled=spelled | ops, **facts)
+    return assemble(module, recording, prove=PROVE_LATER, spelled=spelled | ops, **facts)
 
 
 def _holding(recording: Recording, calls: CallLog, values: dict[str, torch.Tensor]) -> Recording:

@@ -39,15 +39,15 @@ NOT_READ = "its equation reads {}, which is no line and no parameter"
 @dataclass(frozen=True)
 class ScoreEquation:
     """Scores by another equation than their own, from the lines and parameters that it `reads`. It is called with the
-    original scores and the values of these. `sized` are lines that are read for their sizes alone."""
+    original scores and the values of these. `size_lines` are lines that are read for their sizes alone."""
 
     scores: Tensor
     equation: Node
-    sized: tuple[Tensor, ...] = ()
+    size_lines: tuple[Tensor, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        keys = dict.fromkeys(tensor.key for tensor in (*tensors(self.equation), *self.sized))
+        keys = dict.fromkeys(tensor.key for tensor in (*tensors(self.equation), *self.size_lines))
         return tuple(key for key in keys if key != self.scores.key)
 
     def read_sizes(self, earlier: Sequence[Tensor]) -> ScoreEquation | str:
@@ -58,12 +58,12 @@ class ScoreEquation:
         sized = {size: next((tensor for tensor in earlier if size in _known_sizes(tensor)), None) for size in missing}
         if unsized := next((size for size, tensor in sized.items() if tensor is None), None):
             return NO_SIZE.format(unsized)
-        return replace(self, sized=tuple(dict.fromkeys(filter(None, sized.values()))))
+        return replace(self, size_lines=tuple(dict.fromkeys(filter(None, sized.values()))))
 
     def __call__(self, scores: Value, *values: Value) -> Value:
         values_by_key = {self.scores.key: scores} | dict(zip(self.reads, values, strict=True))
         sizes: dict[str, int] = {}
-        for tensor in (self.scores, *tensors(self.equation), *self.sized):
+        for tensor in (self.scores, *tensors(self.equation), *self.size_lines):
             shape = tensor.shape[::-1] if tensor.transposed else tensor.shape
             for formula, length in zip(shape, values_by_key[tensor.key].shape, strict=True):
                 if _follows(formula):

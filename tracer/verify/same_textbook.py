@@ -16,7 +16,7 @@ import tracer
 from tracer.capture import record
 from tracer.models.shared.spec import Model
 from tracer.record import Trace
-from tracer.tracing import DEFERRED
+from tracer.tracing import PROVE_LATER
 from tracer.utils.error_text import quote, reason
 from tracer.utils.internals.torch_internals import tree_leaves
 from tracer.verify import seeded_run, small
@@ -166,7 +166,7 @@ def _textbook(name: str, number: int) -> tuple[str, list[Line]]:
 
 def _trace(model: Model, at: dict[str, int]) -> Trace:
     with torch.no_grad():
-        return seeded_run(model.trace, keep=KEPT_BYTES, prove=DEFERRED, **at)
+        return seeded_run(model.trace, keep=KEPT_BYTES, prove=PROVE_LATER, **at)
 
 
 def _sizes(model: Model, number: int) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def provider() -> Provider:
     """Return the provider of the notes' runs; those of samples are shared by all visitors."""
     from tracer.lessons.notes import reference_runs as made  # loads torch
 
-    def make(name: str) -> made.Made:
+    def make(name: str) -> made.ModelRun:
         run = made.RUNS[name]
         if not run.shipped:
             return made.small(name)

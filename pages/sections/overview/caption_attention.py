@@ -24,14 +24,14 @@ def words(trace: Trace) -> None:
     from tracer.attention.image_regions import region
 
     picture, below = st.columns([2, 3], gap="large")
-    spoken = [*trace.words[1:], result["tokens"][0]][-MAX_WORDS:]
-    names = [*spoken[:-1], f"next: {spoken[-1]}"]
+    words_read = [*trace.words[1:], result["tokens"][0]][-MAX_WORDS:]
+    names = [*words_read[:-1], f"next: {words_read[-1]}"]
     known = result.get("pointing") or [{"layer": trace.attentions[-1].layer}]
     with below:
         place = st.pills(
             f"Show the attention behind this word{' of your text' if session.user_input().text else ''}",
-            range(1, len(spoken) + 1),
-            default=min(3, len(spoken)),
+            range(1, len(words_read) + 1),
+            default=min(3, len(words_read)),
             required=True,
             wrap=True,
             format_func=lambda place: literal(model_output.label_token(names[place - 1], place)),
@@ -47,7 +47,7 @@ def words(trace: Trace) -> None:
     layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
     shares = region(trace, place, layer, head)
     caption = (
-        f"In the row that predicts “{spoken[place - 1]}”, {_attention(known[which])} attends most to patch "
+        f"In the row that predicts “{words_read[place - 1]}”, {_attention(known[which])} attends most to patch "
         f"{int(shares.argmax()) + 1}; {class_bars.percent(float(shares.sum()))} of the row’s attention goes to the "
         "picture."
     )

@@ -84,10 +84,10 @@ MAX_LETTERS = 400
 def entries(trace: Trace | None, runs_again: bool = True) -> list[dict[str, Any]]:
     """Return everything that can be found: its kind, its title, a text with details, words that it is found by, and its
     address. A run that `runs_again` can be changed, which a saved one can't."""
-    found = [*_pages(), *_lessons()]
+    results = [*_pages(), *_lessons()]
     if trace is None:
-        return found
-    return [*_run(trace), *(_experiments(trace) if runs_again else ()), *found]
+        return results
+    return [*_run(trace), *(_experiments(trace) if runs_again else ()), *results]
 
 
 def _entry(kind: str, title: str, text: str, words: str, address: str, latex: str = "") -> dict[str, Any]:
@@ -263,15 +263,15 @@ def _pages() -> Iterator[dict[str, Any]]:
 
 
 def _lessons() -> Iterator[dict[str, Any]]:
-    seen = set()
+    titles_seen = set()
     without_place = {name: value for name, value in url_state.of("notes").items() if name not in PLACES_OF_NOTES}
     for note, title in note_titles.TITLES.items():
         yield _entry("lesson", title, "Its statements beside what ran", "note", _address("notes", note=note))
         for row in statements.rows(note):
             place = note_statements.place(row)
             key = note, place.get("claim"), place.get("section"), row.text
-            if key not in seen:
-                seen.add(key)
+            if key not in titles_seen:
+                titles_seen.add(key)
                 yield _entry(
                     "statement",
                     _title(row),

@@ -29,7 +29,7 @@ from tracer.record import Step, Trace
 from tracer.symbols import notation
 from tracer.utils.python_source import read_literals
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Hashable)
 RUN_MESSAGE = "Running it and proving every step"
 
@@ -110,7 +110,7 @@ class OwnedTrace:
         return sum(value.nbytes for value in self.trace.values.values()) + run_cache.EACH_OP * len(self.trace.ops)
 
 
-def once(compute: Callable[..., Made], *arguments: Hashable) -> Made:
+def once(compute: Callable[..., Result], *arguments: Hashable) -> Result:
     """Return the value of a cached function, computed by one visitor for all who ask for it meanwhile."""
     of(compute, ("once", *arguments), lambda: compute(*arguments) is None)
     return compute(*arguments)

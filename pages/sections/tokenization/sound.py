@@ -36,11 +36,11 @@ def show() -> None:
         own = _own()
         way = tokenization.way("sound")
         rows = tokenization.choice("Rows of the codebook, V", "V", sound.ROWS, 32)
-    heard = own or SYNTHETIC_INPUTS[name]
+    sound_input = own or SYNTHETIC_INPUTS[name]
     if own:
         st.caption("The sound is your file, which a link cannot contain. Remove it to return to the built-in sounds.")
-    st.audio(audio.to_wav(heard.numbers), format="audio/wav")
-    logs, ids = sound.spectrogram(heard.numbers), sound.codes(heard.numbers, rows)
+    st.audio(audio.to_wav(sound_input.numbers), format="audio/wav")
+    logs, ids = sound.spectrogram(sound_input.numbers), sound.codes(sound_input.numbers, rows)
     count = len(logs)
     chosen = tokenization.place("Token", count, count // 3)
     book, at = sound.codebook(rows), (sound.WINDOW, sound.HOP, chosen)
@@ -48,11 +48,13 @@ def show() -> None:
     with left:
         st.markdown(f"**Frames**: token {chosen + 1} of n = {count} is a column of {logs.shape[1]} numbers.")
         alt = f"The wave and the spectrogram of the sound, {count} frames"
-        chart(heard, ("frames", chosen), lambda: pictures.draw_spectrogram(heard.numbers, logs, *at), alt=alt)
+        chart(
+            sound_input, ("frames", chosen), lambda: pictures.draw_spectrogram(sound_input.numbers, logs, *at), alt=alt
+        )
     with right:
         st.markdown(f"**Codes**: token {chosen + 1} is the id **{ids[chosen]}** of V = {rows}.")
         alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
-        chart(heard, ("codes", rows, chosen), lambda: pictures.draw_codes(ids, book[ids], rows, *at), alt=alt)
+        chart(sound_input, ("codes", rows, chosen), lambda: pictures.draw_codes(ids, book[ids], rows, *at), alt=alt)
     st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)
     lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
     used = len(set(ids.tolist()))
@@ -61,10 +63,10 @@ def show() -> None:
         f"{logs.size:,}; {used} of the {rows} rows are used."
     )
     makes = {
-        "frames": lambda: sound.trace_frames(heard.numbers),
-        "codes": lambda: sound.trace_codes(heard.numbers, rows),
+        "frames": lambda: sound.trace_frames(sound_input.numbers),
+        "codes": lambda: sound.trace_codes(sound_input.numbers, rows),
     }
-    tokenization.show_run(heard, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
+    tokenization.show_run(sound_input, ("sound", way, rows * (way == "codes")), makes[way], sound.SLIPS)
 
 
 def _own() -> SoundInput | None:

@@ -134,10 +134,10 @@ def _panels(run: DecoderRun, cached: Trace, layer: int) -> list[Panel]:
     record = layers(run.trace)[layer]
     first = max(0, record.keys - MAX_TOKENS)
     queries = list(range(max(0, record.queries - MAX_TOKENS), record.queries))
-    seen = as_array(inspection.whole(run.trace, queries, layer).open[0][:, first:]).astype(float)
+    open_cells = as_array(inspection.whole(run.trace, queries, layer).open[0][:, first:]).astype(float)
     panels = [
         Panel(
-            "Open cells of the mask", seen, "query", "key", first=(queries[0] + 1, first + 1), top=1.0,
+            "Open cells of the mask", open_cells, "query", "key", first=(queries[0] + 1, first + 1), top=1.0,
             frame=("row", len(queries) - 1, f"Framed: the row of token {record.queries}, the only one that is new."),
         )
     ]  # fmt: skip

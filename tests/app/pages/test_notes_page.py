@@ -100,7 +100,7 @@ def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
 
 @pytest.mark.sweep
 def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeypatch):
-    monkeypatch.setattr(background_checks, "stopped", threading.Event())  # a server of another test may have ended
+    monkeypatch.setattr(background_checks, "stop_event", threading.Event())  # a server of another test may have ended
     read = []
     monkeypatch.setattr(
         note_statements, "_read", lambda note: read.append(note) or note_statements.NoteResults((), "", {})
@@ -113,7 +113,7 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
 
 
 def test_what_a_note_that_is_read_ahead_lacks_is_said(monkeypatch):
-    monkeypatch.setattr(background_checks, "stopped", threading.Event())  # a server of another test may have ended
+    monkeypatch.setattr(background_checks, "stop_event", threading.Event())  # a server of another test may have ended
 
     def lacks(note: str) -> note_statements.NoteResults:
         raise ValueError("weights are damaged")

@@ -200,14 +200,16 @@ def blocks(cells: torch.Tensor, segments: tuple[Segment, ...]) -> tuple[SegmentV
 def reach(cells: torch.Tensor, tokens: int | Collection[int], hops: int) -> tuple[int, ...]:
     """Return the positions that a token, or several, can influence through `hops` blocks with this mask: themselves,
     and all that see them in turn."""
-    moved = torch.zeros(cells.shape[1], dtype=torch.bool)
-    moved[[tokens] if isinstance(tokens, int) else list(tokens)] = True
+    reachable = torch.zeros(cells.shape[1], dtype=torch.bool)
+    reachable[[tokens] if isinstance(tokens, int) else list(tokens)] = True
     for _ in range(hops):
-        moved = moved | (cells & moved).any(dim=1)
-    return tuple(moved.nonzero().flatten().tolist())
+        reachable = reachable | (cells & reachable).any(dim=1)
+    return tuple(reachable.nonzero().flatten().tolist())
 
 
-def largest_share(trace: Trace, queries: Collection[int], moved: ChangedPositions, *, part: str | None = None) -> float:
+def largest_share(
+    trace: Trace, queries: Collection[int], positions: ChangedPositions, *, part: str | None = None
+) -> float:
     """Return the largest share of attention, 0 to 1, that any of `queries` gives, in a block and head, to positions
     that had already changed.
 
@@ -216,7 +218,7 @@ def largest_share(trace: Trace, queries: Collection[int], moved: ChangedPosition
     """
     cells, most = visible(trace, part=part), 0.0
     for layer in range(len(layers(trace, part))):
-        before = sorted({*moved.entering, *moved.leaving}.intersection(reach(cells, moved.entering, layer)))
+        before = sorted({*positions.entering, *positions.leaving}.intersection(reach(cells, positions.entering, layer)))
         shares = trace.attention(layer, part=part)[:, :, list(queries)][..., before].double().sum(dim=-1)
         most = max(most, float(shares.max()))
     return most

@@ -120,12 +120,12 @@ class ChunkMerger:
     ) -> list[AttentionRecord]:
         """Return the records, one for each layer, counted from 0; the run's inputs have a batch of this size."""
         merged: dict[int, AttentionRecord] = {}
-        gone: set[int] = set()
+        absorbed: set[int] = set()
         for kind, numbers in self._groups:
             numbers = sorted(numbers)
             merged[numbers[0]] = _together([records[number] for number in numbers], kind, get, chains, batch)
-            gone.update(numbers[1:])
-        remaining = [merged.get(number, record) for number, record in enumerate(records) if number not in gone]
+            absorbed.update(numbers[1:])
+        remaining = [merged.get(number, record) for number, record in enumerate(records) if number not in absorbed]
         return [piece if piece.layer == layer else replace(piece, layer=layer) for layer, piece in enumerate(remaining)]
 
 

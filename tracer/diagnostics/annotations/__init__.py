@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tracer.diagnostics.annotations.local_shapes import LocalShapes, Observed, observe
+from tracer.diagnostics.annotations.local_shapes import LocalShapes, Values, observe
 from tracer.diagnostics.annotations.source_edits import with_comments, with_jaxtyping
 from tracer.shapes import UNKNOWN, Vocabulary
 from tracer.shapes.solver import Solver
@@ -75,7 +75,7 @@ def _run(reference: str, function: Callable, file: Path, at: dict[str, int]) -> 
         raise ValueError(f"{quote(reference)} failed: {type(error).__name__}: {reason(error)}") from error
 
 
-def _solve_shapes(runs: list[LocalShapes], names: tuple[str, ...], sizes: list[dict[str, int]]) -> dict[Any, Observed]:
+def _solve_shapes(runs: list[LocalShapes], names: tuple[str, ...], sizes: list[dict[str, int]]) -> dict[Any, Values]:
     """Return the shapes of the first run with a formula for each dimension; `"?"` where none fits all runs."""
     solver = Solver(names, {}, sizes[:-1], sizes[-1]) if names else None
 
@@ -84,7 +84,7 @@ def _solve_shapes(runs: list[LocalShapes], names: tuple[str, ...], sizes: list[d
             return str(dimension[0])
         return solver.solve(dimension) if solver is not None else UNKNOWN
 
-    solved: dict[Any, Observed] = {}
+    solved: dict[Any, Values] = {}
     for place, values in runs[0].items():
         others = [run.get(place) for run in runs[1:]] if names else []
         ranks = [[len(value.shape) for value in values], *([len(v.shape) for v in other or ()] for other in others)]

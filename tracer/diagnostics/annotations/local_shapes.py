@@ -31,8 +31,8 @@ class Place(NamedTuple):
     argument: bool = False
 
 
-Observed = tuple[Value, ...]
-LocalShapes = dict[Place, Observed]
+Values = tuple[Value, ...]
+LocalShapes = dict[Place, Values]
 
 
 def observe(run: Callable[[], Any], file: Path) -> LocalShapes:

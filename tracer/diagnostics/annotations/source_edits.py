@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from tracer.diagnostics.annotations.local_shapes import Observed, Place, Value, targets
+from tracer.diagnostics.annotations.local_shapes import Place, Value, Values, targets
 from tracer.shapes import UNKNOWN
 from tracer.symbols.notation import parse
 from tracer.utils import python_source
@@ -22,7 +22,7 @@ Edit = tuple[int, int, int, str]
 """Line from 1, first and last column in bytes, and what stands there then."""
 
 
-def with_comments(source: str, shapes: Mapping[Place, Observed]) -> str:
+def with_comments(source: str, shapes: Mapping[Place, Values]) -> str:
     """Return the source with a shape comment at the end of each statement that assigns or returns a tensor.
 
     A line whose calls have several shapes lists them; a comment that is a shape is replaced.
@@ -54,7 +54,7 @@ def _comments(source: str) -> dict[int, int]:
     return {token.start[0]: token.start[1] for token in tokens if token.type == tokenize.COMMENT}
 
 
-def _shapes(values: Observed) -> str:
+def _shapes(values: Values) -> str:
     """Return the shapes of a name as text: one for a tensor, several for a tuple, or for calls that differ."""
     texts = list(dict.fromkeys(f"[{', '.join(map(_dimension, value.shape))}]" for value in values))
     alone = all(not value.place for value in values)
@@ -65,7 +65,7 @@ def _dimension(size: int | str) -> str:
     return str(size).replace("**", "^").replace(" ", "")
 
 
-def with_jaxtyping(source: str, shapes: Mapping[Place, Observed]) -> str:
+def with_jaxtyping(source: str, shapes: Mapping[Place, Values]) -> str:
     """Return the source with annotations of `jaxtyping` at the arguments and results of its functions.
 
     Only values that are a tensor of one shape in all calls get one. A dimension that is no symbol and no number is
@@ -89,7 +89,7 @@ def with_jaxtyping(source: str, shapes: Mapping[Place, Observed]) -> str:
     return b"".join(lines).decode()
 
 
-def _signature(node: ast.FunctionDef, source: str, shapes: Mapping[Place, Observed], kinds: set[str]) -> Iterator[Edit]:
+def _signature(node: ast.FunctionDef, source: str, shapes: Mapping[Place, Values], kinds: set[str]) -> Iterator[Edit]:
     """Yield the edits of one function's signature."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     bound: set[str] = set()
@@ -114,7 +114,7 @@ def _signature(node: ast.FunctionDef, source: str, shapes: Mapping[Place, Observ
         yield colon[0], colon[1], colon[1], f" -> {text}"
 
 
-def _only(values: Observed) -> Value | None:
+def _only(values: Values) -> Value | None:
     return values[0] if len(values) == 1 and not values[0].place else None
 
 

@@ -43,9 +43,9 @@ def construction_of(root: nn.Module, path: str) -> Construction | None:
         for kind in type(holder).__mro__:
             if (constructor := constructor_of(kind)) is None:
                 continue
-            found = _in_constructor(*constructor, parts[cut], parts[cut + 1 :], type(root.get_submodule(path)))
-            if found is not None:
-                return found
+            construction = _in_constructor(*constructor, parts[cut], parts[cut + 1 :], type(root.get_submodule(path)))
+            if construction is not None:
+                return construction
     return None
 
 

@@ -199,8 +199,8 @@ def _lines(explanation: Explanation):
         width = max(len(operand.name) for operand in explanation.operands)
         for operand in explanation.operands:
             shape = " = ".join(filter(None, [operand.symbols(), operand.numbers()]))
-            made = f", {operand.maker}" if operand.maker else ""
-            yield f"  {operand.name:<{width}}  {shape}  {operand.dtype}{made}"
+            origin = f", {operand.maker}" if operand.maker else ""
+            yield f"  {operand.name:<{width}}  {shape}  {operand.dtype}{origin}"
             if operand.source:
                 yield f"  {'':<{width}}  {operand.source.file}:{operand.source.line}  {operand.source.text}"
     if explanation.steps:
@@ -270,8 +270,8 @@ def _operand_row(operand: Operand) -> str:
         for shape in (operand.symbols(left + "{}" + right), operand.numbers(left + "{}" + right))
         if shape
     ]
-    made = escape(operand.maker)
+    origin = escape(operand.maker)
     if operand.source:
-        made += f"<br><code>{escape(operand.source.text)}</code>"
-    cells = [f"<code>{escape(operand.name)}</code>", " = ".join(shapes), escape(operand.dtype), made]
+        origin += f"<br><code>{escape(operand.source.text)}</code>"
+    cells = [f"<code>{escape(operand.name)}</code>", " = ".join(shapes), escape(operand.dtype), origin]
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

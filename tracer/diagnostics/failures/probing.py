@@ -85,8 +85,8 @@ def entries(recording: Recording, module: torch.nn.Module) -> list[OpEvent]:
     """Return the ops of a run with the two entries at its end."""
     weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
-    given = tuple((tuple(tensor.shape), tensor.dtype, name) for name, tensor in (weights | inputs).items())
-    ends = [OpEvent(INPUT_ENTRY, False, "", 0, "", 0, None, given, ())]
+    externals = tuple((tuple(tensor.shape), tensor.dtype, name) for name, tensor in (weights | inputs).items())
+    ends = [OpEvent(INPUT_ENTRY, False, "", 0, "", 0, None, externals, ())]
     if recording.failed_call is not None and recording.makers is not None:
         operands = call_tensors(recording)
         taken = tuple((tuple(tensor.shape), tensor.dtype, "operand") for tensor in operands)

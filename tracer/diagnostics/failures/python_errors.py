@@ -499,10 +499,10 @@ def _argument_repairs(error: TypeError, site: FailureSite, node: ast.Call) -> It
             yield _without(site, node, keyword, 1.5)
     elif "missing" in text:
         parameters = signature(callee(site))
-        given = list(node.args)
+        arguments = list(node.args)
         for name in re.findall(r"'(\w+)'", text):
             local = site.frame.f_locals.get(name)
-            for value, cost in ((name, 1.0), ("None", 1.4), (site.text_of(given[-1]) if given else "", 1.6)):
+            for value, cost in ((name, 1.0), ("None", 1.4), (site.text_of(arguments[-1]) if arguments else "", 1.6)):
                 if not value or (value == name and local is None):
                     continue
                 yield Candidate(

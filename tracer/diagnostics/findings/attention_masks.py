@@ -60,8 +60,10 @@ def is_causal(run: RunView) -> bool:
     """Return whether an attention of the run shows no query a later key, with padding hidden or not."""
     if any(record.mask == "causal" for record in run.trace.attentions):
         return True
-    given = (mask for mask in masks(run) if mask.record.mask != "none" and mask.record.queries == mask.record.keys)
-    return any(mask.record.queries >= MIN_TOKENS and not bool(mask.open.triu(1).any()) for mask in given)
+    square_masks = (
+        mask for mask in masks(run) if mask.record.mask != "none" and mask.record.queries == mask.record.keys
+    )
+    return any(mask.record.queries >= MIN_TOKENS and not bool(mask.open.triu(1).any()) for mask in square_masks)
 
 
 def find_empty_rows(run: RunView) -> Iterator[Finding]:
@@ -209,13 +211,13 @@ def find_padding(run: RunView) -> Iterator[Finding]:
         if not bool(wrong.any()):
             continue
         alone = not bool((right & ~torch.eye(mask.record.keys, dtype=torch.bool)).any())
-        seen = f"Padding is {padding.evidence} at the edge of {int(padding.cells.any(-1).sum())} samples."
+        facts = f"Padding is {padding.evidence} at the edge of {int(padding.cells.any(-1).sum())} samples."
         if alone:
             yield _finding(
                 run,
                 mask,
                 "padding mask reversed",
-                f"{seen} Tokens that are none see padding alone ({int(wrong.sum())} pairs) and no other token: the"
+                f"{facts} Tokens that are none see padding alone ({int(wrong.sum())} pairs) and no other token: the"
                 " padding mask is read the other way.",
                 "Invert the mask: `key_padding_mask` of `nn.MultiheadAttention` is True where a key is padding.",
             )
@@ -224,7 +226,7 @@ def find_padding(run: RunView) -> Iterator[Finding]:
                 run,
                 mask,
                 "padding attended",
-                f"{seen} Tokens that are none attend to it, in {int(wrong.sum())} of {int(pairs.sum())} pairs that are"
+                f"{facts} Tokens that are none attend to it, in {int(wrong.sum())} of {int(pairs.sum())} pairs that are"
                 " open to them.",
                 "Hide padding as keys: `key_padding_mask=ids == pad` of `nn.MultiheadAttention`, or"
                 " `attn_mask=(ids != pad)[:, None, None, :]` of `scaled_dot_product_attention`.",

@@ -151,8 +151,8 @@ def _factor(graph: Graph, site: AttentionSite) -> float | None:
     factors = [_before(graph, site.q), _before(graph, site.k)]
     call = graph.calls[site.call]
     if base(call.name) == ATTENTION:
-        given = call.arguments.get("scale")
-        factors.append(given if isinstance(given, (int, float)) else graph.shape(site.q)[-1] ** -0.5)
+        scale = call.arguments.get("scale")
+        factors.append(scale if isinstance(scale, (int, float)) else graph.shape(site.q)[-1] ** -0.5)
     else:
         alpha = call.arguments.get("alpha", 1)
         factors.append(alpha if isinstance(alpha, (int, float)) else None)
@@ -334,8 +334,8 @@ def _late_mask(run: RunView, site: AttentionSite, index: int) -> Iterator[Findin
     if weights is None or out is None or out.shape != weights.shape or not _is_mask(run, index, weights.shape):
         return
     hidden = (out <= MASKED_SCORE) if name in ("add", "sub") else ((out == 0) | (out <= MASKED_SCORE))
-    seen = weights[hidden & (weights > LEAK_THRESHOLD)]
-    if not len(seen):
+    leaks = weights[hidden & (weights > LEAK_THRESHOLD)]
+    if not len(leaks):
         return
     sums = out.double().masked_fill(out.isinf(), 0).sum(dim=-1)
     low = out.double().min()
@@ -349,8 +349,8 @@ def _late_mask(run: RunView, site: AttentionSite, index: int) -> Iterator[Findin
         "mask after softmax",
         run.step(call.last - 1),
         (*range(softmax.first, softmax.last), *range(call.first, call.last)),
-        f"A mask is applied to the attention weights after the softmax, when {len(seen)} keys that it hides had a"
-        f" weight already, the largest {seen.max():.3g}; {text}.",
+        f"A mask is applied to the attention weights after the softmax, when {len(leaks)} keys that it hides had a"
+        f" weight already, the largest {leaks.max():.3g}; {text}.",
         "Apply the mask to the scores, before the softmax: `scores.masked_fill(hidden, float('-inf'))`.",
     )
 

@@ -125,13 +125,13 @@ def _two_batches(run: RunView, reverse: bool = False) -> BatchPair | None:
     differ = False
     for name, axis in axes.items():
         tensor = run.inputs[name].detach()
-        one = tensor.narrow(axis, 0, 1)
+        sample = tensor.narrow(axis, 0, 1)
         others = [_other(tensor, axis, count, seed) for seed in (1, 2)]
         if reverse:
-            both = [torch.cat([one, others[0]], dim=axis)] * 2
+            both = [torch.cat([sample, others[0]], dim=axis)] * 2
             both[1] = both[1].flip(axis)
         else:
-            both = [torch.cat([one, rest], dim=axis) for rest in others]
+            both = [torch.cat([sample, rest], dim=axis) for rest in others]
         differ = differ or not torch.equal(*both)
         for batch, values in zip(batches, both, strict=True):
             batch[id(run.inputs[name])] = values
@@ -185,12 +185,12 @@ def _compare(run: RunView, pair: BatchPair) -> Difference | None:
     known."""
     assert run.graph is not None
     ops, share = run.trace.ops, 0.0
-    for one, other, ref in zip(_outputs(pair.first), _outputs(pair.second), run.graph.outputs, strict=False):
+    for first, second, ref in zip(_outputs(pair.first), _outputs(pair.second), run.graph.outputs, strict=False):
         op, _, place = ref.key.partition(".")
         if op.isdecimal() and place.isdecimal() and int(place) < len(ops[int(op)].outputs):
             axis = _batch_axis(ops[int(op)].outputs[int(place)])
-            if axis is not None and one.dim() == len(ref.shape):
-                share = max(share, _difference(one, other, axis, pair))
+            if axis is not None and first.dim() == len(ref.shape):
+                share = max(share, _difference(first, second, axis, pair))
     if share <= OUTPUT_TOLERANCE:
         return None
     names = [[op.name for op in recording.ops] for recording in pair[:2]]
@@ -198,11 +198,11 @@ def _compare(run: RunView, pair: BatchPair) -> Difference | None:
         return Difference(share, None)
     for op in ops:
         for position, record in enumerate(op.outputs):
-            one, other = (recording.store.get(f"{op.index}.{position}") for recording in pair[:2])
+            first, second = (recording.store.get(f"{op.index}.{position}") for recording in pair[:2])
             axis = _batch_axis(record)
-            if axis is None or one is None or other is None or one.dim() != len(record.shape):
+            if axis is None or first is None or second is None or first.dim() != len(record.shape):
                 continue
-            if _difference(one, other, axis, pair) > OUTPUT_TOLERANCE:
+            if _difference(first, second, axis, pair) > OUTPUT_TOLERANCE:
                 return Difference(share, op)
     return Difference(share, None)
 
@@ -211,34 +211,36 @@ def _outputs(recording: Recording) -> list[torch.Tensor]:
     return [tensor for _, tensor in output_tensors(recording.output)]
 
 
-def _difference(one: torch.Tensor, other: torch.Tensor, axis: int, pair: BatchPair) -> float:
+def _difference(first: torch.Tensor, second: torch.Tensor, axis: int, pair: BatchPair) -> float:
     """Return how far two tensors differ where they should not, as a share of the largest value.
 
     Of an axis of samples and more, such as B·T, it is not known which of the two comes first: the smaller difference
     counts.
     """
-    if one.shape != other.shape or axis >= one.dim() or not one.numel() or one.is_complex():
+    if first.shape != second.shape or axis >= first.dim() or not first.numel() or first.is_complex():
         return 0.0
-    size = one.shape[axis]
+    size = first.shape[axis]
     if size == pair.samples:
-        arranged = [(one, other)]
+        arranged = [(first, second)]
     elif size % pair.samples:
         return 0.0
     else:
-        parts = [tensor.unflatten(axis, (pair.samples, -1)) for tensor in (one, other)]
-        turned = [tensor.unflatten(axis, (-1, pair.samples)).transpose(axis, axis + 1) for tensor in (one, other)]
-        arranged = [(parts[0], parts[1]), (turned[0], turned[1])]
+        parts = [tensor.unflatten(axis, (pair.samples, -1)) for tensor in (first, second)]
+        swapped_parts = [
+            tensor.unflatten(axis, (-1, pair.samples)).transpose(axis, axis + 1) for tensor in (first, second)
+        ]
+        arranged = [(parts[0], parts[1]), (swapped_parts[0], swapped_parts[1])]
     return min(_share(first, second, axis, pair.reverse) for first, second in arranged)
 
 
-def _share(one: torch.Tensor, other: torch.Tensor, axis: int, reverse: bool) -> float:
-    one, other = (tensor.detach().cpu() for tensor in (one, other))
-    one, other = (one, other.flip(axis)) if reverse else (one.select(axis, 0), other.select(axis, 0))
-    if not one.is_floating_point():
-        return float(not torch.equal(one, other))
-    room = OUTPUT_TOLERANCE / max(OUTPUT_TOLERANCE, 10 * tolerance(dtype_name(one.dtype)))
-    off = (one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
-    high = torch.nan_to_num(one.double(), 0.0, 0.0, 0.0).abs().max()
+def _share(first: torch.Tensor, second: torch.Tensor, axis: int, reverse: bool) -> float:
+    first, second = (tensor.detach().cpu() for tensor in (first, second))
+    first, second = (first, second.flip(axis)) if reverse else (first.select(axis, 0), second.select(axis, 0))
+    if not first.is_floating_point():
+        return float(not torch.equal(first, second))
+    room = OUTPUT_TOLERANCE / max(OUTPUT_TOLERANCE, 10 * tolerance(dtype_name(first.dtype)))
+    off = (first.double() - second.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
+    high = torch.nan_to_num(first.double(), 0.0, 0.0, 0.0).abs().max()
     return float(off / high * room) if high > 0 else 0.0
 
 

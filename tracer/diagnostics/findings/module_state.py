@@ -60,10 +60,10 @@ def _spread(run: RunView) -> float:
     """Return how far the outputs of two runs with other random numbers differ, as a share of the largest value."""
     outputs = [[tensor for _, tensor in output_tensors(run.run(seed=seed).output)] for seed in (1, 2)]
     share = 0.0
-    for one, other in zip(*outputs, strict=False):
-        if one.is_floating_point() and one.shape == other.shape and one.numel():
-            high = one.double().abs().max()
-            share = max(share, float((one.double() - other.double()).abs().max() / high) if high > 0 else 0.0)
+    for first, second in zip(*outputs, strict=False):
+        if first.is_floating_point() and first.shape == second.shape and first.numel():
+            high = first.double().abs().max()
+            share = max(share, float((first.double() - second.double()).abs().max() / high) if high > 0 else 0.0)
     return share
 
 

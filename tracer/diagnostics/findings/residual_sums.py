@@ -75,7 +75,7 @@ def find_skips(run: RunView) -> Iterator[Finding]:
 def residuals(graph: Graph) -> list[Residual]:
     """Return the sums of a run in which one operand was computed from the other, or from the same stream."""
     attentions = {site.result for site in find_attention_sites(graph)}
-    found = []
+    sums = []
     for index in graph.computing_calls():
         call = graph.calls[index]
         operands = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
@@ -87,9 +87,9 @@ def residuals(graph: Graph) -> list[Residual]:
         for skip, branch in ((first, second), (second, first)):
             reading = _reads(graph, branch, skip, attentions)
             if reading is not None:
-                found.append(Residual(index, skip, *reading))
+                sums.append(Residual(index, skip, *reading))
                 break
-    return found
+    return sums
 
 
 def _origin(graph: Graph, key: str) -> str:
@@ -135,10 +135,10 @@ def _is_sum(graph: Graph, index: int, shape: tuple[int, ...]) -> bool:
     return len(operands) == 2 and all(ref.shape == shape for ref in operands)
 
 
-def _comes_from(graph: Graph, key: str, other: str) -> bool:
+def _comes_from(graph: Graph, key: str, operand: str) -> bool:
     """Return whether a sum has another stream as an operand."""
     index = graph.producer.get(key)
-    return index is not None and other in {graph.root(ref.key) for ref in graph.inputs[index]}
+    return index is not None and operand in {graph.root(ref.key) for ref in graph.inputs[index]}
 
 
 def _inside(graph: Graph, user: int, residual: Residual) -> bool:

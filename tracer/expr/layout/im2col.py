@@ -120,9 +120,9 @@ class WindowSums(Linear, _Columns):
         places: list[Axis] = []
         for i, where in enumerate((rows, columns)):
             s, p, d = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
-            met = [(t, n) for n in range(counts[i]) for t in range(window[i]) if n * s - p + t * d in where]
-            taps.append(tuple(sorted({t for t, _ in met})))
-            places.append(tuple(sorted({n for _, n in met})))
+            hits = [(t, n) for n in range(counts[i]) for t in range(window[i]) if n * s - p + t * d in where]
+            taps.append(tuple(sorted({t for t, _ in hits})))
+            places.append(tuple(sorted({n for _, n in hits})))
         rest = shape[-2] // prod(window)
         merged = merge_axes((channels, *taps), (rest, *window))
         return (IndexSet.of(shape, (*lead, merged, merge_axes(places, counts))),)

@@ -18,10 +18,10 @@ OPERAND = "iteration "
 """The keys of the operands of one iteration: `iteration 0`, `iteration 1` … in order."""
 TRANSPOSED_OPERAND = "transposed "
 """The same of a matrix `[in, out]`, that the model keeps as `[out, in]`."""
-INVARIANT, SCANNED, CARRY, INIT, REVERSED = 0, 1, 2, 3, 4
+INVARIANT, FORWARD_SLICE, CARRY, INIT, BACKWARD_SLICE = 0, 1, 2, 3, 4
 """The kinds of operands of an iteration: all of the operand, its part at t, that of the previous iteration, that
 only in the first iteration, or its part as far from the end as t is from the start."""
-PARTS = SCANNED, REVERSED
+PARTS = FORWARD_SLICE, BACKWARD_SLICE
 """The kinds of operands that are sequences and not carried on."""
 
 
@@ -103,9 +103,9 @@ class Scan(Node):
             if not 0 <= t < tensor.shape[axis]:
                 first = tensors[start].to(tensor.dtype).expand(tensor.select(axis, 0).shape)
                 return first.unsqueeze(axis) if self.keeps_axis else first
-        elif what == REVERSED:
+        elif what == BACKWARD_SLICE:
             t = tensor.shape[axis] - 1 - t
-        elif what != SCANNED:
+        elif what != FORWARD_SLICE:
             return tensor
         return tensor.narrow(axis, t, 1) if self.keeps_axis else tensor.select(axis, t)
 
@@ -114,6 +114,6 @@ def placeholder(
     text: str, number: int, what: int, shape: tuple, length, transposed: bool = False, back: bool = False
 ) -> Tensor:
     """Return the placeholder for an operand's part in one iteration, printed as `text`."""
-    indices = {SCANNED: "t", CARRY: "t+1" if back else "t-1", REVERSED: f"{latex(length - 1)} - t"}
+    indices = {FORWARD_SLICE: "t", CARRY: "t+1" if back else "t-1", BACKWARD_SLICE: f"{latex(length - 1)} - t"}
     name = with_subscript(text, indices[what]) if what in indices else text
     return Tensor(name, shape, f"{TRANSPOSED_OPERAND if transposed else OPERAND}{number}")

@@ -230,10 +230,10 @@ def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
 def words(trace: Trace, part: str | None, tokens: int) -> list[tuple[int, str]]:
     """Return (token, word) of the first `tokens` positions that are words of the run's text, in its spelling."""
     text_segments = [segment for segment in segments(trace, part) if segment.name == "text"]
-    spoken = [(segment.start + place, word) for segment in text_segments for place, word in enumerate(trace.words)]
+    text_words = [(segment.start + place, word) for segment in text_segments for place, word in enumerate(trace.words)]
     return [
         (token, word)
-        for token, word in spoken
+        for token, word in text_words
         if token < min(tokens, max(candidate.stop for candidate in text_segments))
     ]
 

@@ -238,11 +238,16 @@ def _passes(chapter: Chapter) -> list[Chapter]:
 
 def _split(chapter: Chapter) -> list[Chapter]:
     """Split a block in two where it attends to its own tokens first, and then to those of another tower."""
-    own, other = (*chapter.records, None, None)[:2]
-    if own is None or other is None or own.queries != own.keys or other.keys == other.queries:
+    self_attention, cross_attention = (*chapter.records, None, None)[:2]
+    if (
+        self_attention is None
+        or cross_attention is None
+        or self_attention.queries != self_attention.keys
+        or cross_attention.keys == cross_attention.queries
+    ):
         return [chapter]
     steps = chapter.steps
-    weights = next((at for at, step in enumerate(steps) if other.op in (step.inside, *step.ops)), 0)
+    weights = next((at for at, step in enumerate(steps) if cross_attention.op in (step.inside, *step.ops)), 0)
     sums = [
         at
         for at, step in enumerate(steps[:weights])
@@ -251,8 +256,8 @@ def _split(chapter: Chapter) -> list[Chapter]:
     if not sums:
         return [chapter]
     cut = sums[-1] + 1
-    first = replace(chapter, steps=steps[:cut], records=(own,))
-    return [first, replace(chapter, kind="cross", steps=steps[cut:], records=(other,))]
+    first = replace(chapter, steps=steps[:cut], records=(self_attention,))
+    return [first, replace(chapter, kind="cross", steps=steps[cut:], records=(cross_attention,))]
 
 
 def between(chapter: Chapter) -> Step | None:

@@ -358,10 +358,10 @@ def _project(scene: Scene, shown: Step) -> Caption | None:
 
 def _answer(scene: Scene, shown: Step) -> Caption | None:
     try:
-        found = _result(scene.trace.result)
-        if found is not None and "random weights" in scene.trace.weights:  # then it is no answer
-            return replace(found, title=found.title.replace("The answer: ", "What random weights say: "))
-        return found
+        caption = _result(scene.trace.result)
+        if caption is not None and "random weights" in scene.trace.weights:  # then it is no answer
+            return replace(caption, title=caption.title.replace("The answer: ", "What random weights say: "))
+        return caption
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
         return None
 

@@ -36,11 +36,11 @@ def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
     makers: dict[int, dict[str, None]] = {}
     for op in trace.ops:  # in the order in which they ran, so that what made an input is known already
         step_sources: dict[str, None] = {}
-        for taken in () if takes_shape(op.op) else op.inputs:
-            producer = ops.get(taken.maker) if isinstance(taken.maker, int) else None
+        for record in () if takes_shape(op.op) else op.inputs:
+            producer = ops.get(record.maker) if isinstance(record.maker, int) else None
             if producer is None:
-                if isinstance(taken.maker, str) and taken.maker.startswith(INPUT):
-                    step_sources[taken.maker] = None
+                if isinstance(record.maker, str) and record.maker.startswith(INPUT):
+                    step_sources[record.maker] = None
             elif (
                 producer.index in ends
                 and producer.step != op.step
@@ -129,7 +129,7 @@ class Lane:
         return self.steps[-1]
 
 
-def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[list[Lane], dict[str, list[Lane]]]:
+def lanes(steps: Sequence[Step], inputs_of: dict[str, tuple[str, ...]]) -> tuple[list[Lane], dict[str, list[Lane]]]:
     """Return the lanes of a run, and for each step the lanes that only join there, from the side.
 
     From the side come constants, lanes whose inputs the main lane uses too, and lanes that join inside a block. More
@@ -141,12 +141,12 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
     sides: dict[str, list[Lane]] = {}
     constant: set[str] = set()
     for step in steps:
-        if all(name in constant for name in taken[step.id]):
+        if all(name in constant for name in inputs_of[step.id]):
             constant.add(step.id)
-        lanes_by_id = {id(of[name]): of[name] for name in taken[step.id] if name in of}
-        met = [lane for lane in lanes_by_id.values() if step.id not in constant or not lane.inputs]
-        met.sort(key=lambda lane: place[lane.first.id])
-        main = [lane for lane in met if lane.inputs] or met[:1]
+        lanes_by_id = {id(of[name]): of[name] for name in inputs_of[step.id] if name in of}
+        joining_lanes = [lane for lane in lanes_by_id.values() if step.id not in constant or not lane.inputs]
+        joining_lanes.sort(key=lambda lane: place[lane.first.id])
+        main = [lane for lane in joining_lanes if lane.inputs] or joining_lanes[:1]
         if step.layer is not None and len(main) > 1:
             main = [max(main, key=lambda lane: place[lane.last.id])]
         elif len(main) > 1:
@@ -164,7 +164,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
         else:
             lane = Lane(parts=main, depth=1 + max((part.depth for part in main), default=0))
             live.append(lane)
-        for neighbour in met:
+        for neighbour in joining_lanes:
             if neighbour is not lane:
                 live = [each for each in live if each is not neighbour]
                 of.update((name, lane) for name, lane_of_name in list(of.items()) if lane_of_name is neighbour)
@@ -175,7 +175,7 @@ def lanes(steps: Sequence[Step], taken: dict[str, tuple[str, ...]]) -> tuple[lis
                     lane.depth = max(lane.depth, neighbour.depth + 1) if apart else lane.depth
                     (lane.apart if apart else sides.setdefault(step.id, [])).append(neighbour)
         lane.steps.append(step)
-        lane.inputs |= {name for name in taken[step.id] if name.startswith(INPUT) and name not in place}
+        lane.inputs |= {name for name in inputs_of[step.id] if name.startswith(INPUT) and name not in place}
         of[step.id] = lane
     return live, sides
 

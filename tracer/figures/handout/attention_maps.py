@@ -122,15 +122,15 @@ def _matrix(weights: np.ndarray, name: str) -> str:
 
 def _words(trace: Trace, part: str, weights: np.ndarray) -> str:
     """Return the words of the run, each on a background that is stronger for a larger weight, as HTML."""
-    spoken = [(token, word) for token, word in drawn.words(trace, part, len(weights)) if token < len(weights)][:WORDS]
-    if not spoken:
+    words = [(token, word) for token, word in drawn.words(trace, part, len(weights)) if token < len(weights)][:WORDS]
+    if not words:
         return ""
-    most = max(float(weights[token]) for token, _ in spoken) or 1.0
-    between = "" if all(len(word) == 1 for _, word in spoken) else " "
+    most = max(float(weights[token]) for token, _ in words) or 1.0
+    between = "" if all(len(word) == 1 for _, word in words) else " "
     amber = " ".join(map(str, AMBER))
     spans = between.join(
         f'<span style="background:rgb({amber} / {0.85 * float(weights[token]) / most:.2f})">'
         f"{text(word if word != chr(10) else '⏎ ')}</span>"
-        for token, word in spoken
+        for token, word in words
     )
     return f'<p class="words">{spans}</p>'

@@ -191,10 +191,10 @@ class ExpertMatcher:
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         operand = next(iter(call.arguments.values()))
         pattern = factor_index_map(index_map(operand.shape, [(call, position)]), operand.shape)
-        if pattern is None or any(pattern.picked[:-1]) or len(call.outputs[position].shape) != len(operand.shape):
+        if pattern is None or any(pattern.slices[:-1]) or len(call.outputs[position].shape) != len(operand.shape):
             raise NoMatch
         inner = self._match(operand.key, depth + 1)
-        return ColumnSlice(inner, *pattern.picked[-1]) if pattern.picked[-1] else inner
+        return ColumnSlice(inner, *pattern.slices[-1]) if pattern.slices[-1] else inner
 
     def _with_reshapes(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:
         """Return the result after a chain of reshapes, and the calls with these reshapes added."""

@@ -77,7 +77,7 @@ class _Run(NamedTuple):
     numbers: dict[str, float]
 
 
-_decided = Cache(CACHE_SIZE)
+_decisions = Cache(CACHE_SIZE)
 
 
 def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
@@ -90,19 +90,19 @@ def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset
         return graph
     run = _Run(graph, numbers)
     varies = {key for key, of in graph.depends.items() if of == "x"}
-    gone: set[int] = set()
+    replaced_calls: set[int] = set()
     groups: list[tuple[set[int], list[Call]]] = []
     for index in reversed(range(len(graph.calls))):
-        if index in gone or graph.calls[index].last - 1 in spelled:
+        if index in replaced_calls or graph.calls[index].last - 1 in spelled:
             continue
         tables = _find_tables(run, varies, index)
         regions = [*tables, *reversed([*_find_regions(run, varies, index)]), *_find_rotations(run, index)]
         for region in regions:
-            if gone.isdisjoint(region.calls) and (named_call := _recognise_region(run, region)) is not None:
+            if replaced_calls.isdisjoint(region.calls) and (named_call := _recognise_region(run, region)) is not None:
                 group = _with_constants(graph, region, named_call)
                 groups.append((group, [_build_call(graph, region, named_call, group)]))
                 named.add(graph.calls[index].last - 1)
-                gone |= group
+                replaced_calls |= group
                 break
     return graph.replace(groups)
 
@@ -242,11 +242,11 @@ def _recognise_region(run: _Run, region: Region) -> NamedCall | None:
         local.update({ref.key: len(local) for ref in call.outputs if ref.key not in local})
         signature.append((str(call.func), repr([_signature(value, local) for value in call.arguments.values()])))
     key = tuple(signature)
-    decision = _decided.get(key)
+    decision = _decisions.get(key)
     if decision is None:
         order = sorted({*region.calls, *region.constants})
         trial = Trial([run.graph.calls[call_index] for call_index in order], region.inputs, region.end, run.numbers)
-        _decided.put(key, decision := (recognise(trial),))
+        _decisions.put(key, decision := (recognise(trial),))
     return decision[0]
 
 

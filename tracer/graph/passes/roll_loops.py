@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 
 from tracer.capture.composite_calls import Call, Ref, refs
-from tracer.expr.nn.scan import CARRY, INVARIANT, REVERSED, SCANNED
+from tracer.expr.nn.scan import BACKWARD_SLICE, CARRY, FORWARD_SLICE, INVARIANT
 from tracer.graph.dataflow import Graph
 from tracer.graph.passes.loop_body import FUNC, JOIN, LoopBody
 from tracer.graph.passes.sequence_slices import find_sliced_sequences, is_rowwise, match_slice
@@ -282,13 +282,18 @@ class _Loop:
                 continue
             visited.add(at)
             if at in others:
-                operand(others[at][0], SCANNED, others[at][1], at)
+                operand(others[at][0], FORWARD_SLICE, others[at][1], at)
             elif at in before:
                 state_place, (ref, along) = before[at]
                 starts.append(self.states[state_place])
                 operand(ref, CARRY, along, at, len(starts) - 1)
             elif at in self.parts:
-                operand(self.parts[at][0], SCANNED if self.back == self.mirrored else REVERSED, self.parts[at][1], at)
+                operand(
+                    self.parts[at][0],
+                    FORWARD_SLICE if self.back == self.mirrored else BACKWARD_SLICE,
+                    self.parts[at][1],
+                    at,
+                )
                 inside.add(self.graph.producer[at] - self.start - self.period)
             elif (located := self.locate(at)) is None:
                 operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), INVARIANT, 0, at)

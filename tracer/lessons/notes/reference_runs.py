@@ -16,8 +16,8 @@ from tracer.models.shared.spec import Model
 from tracer.record import Trace
 from tracer.tracing.proofs import counterfactual_budget
 
-Made = tuple[Model, Trace]
-Provider = Callable[[str], Made]
+ModelRun = tuple[Model, Trace]
+Provider = Callable[[str], ModelRun]
 """A function that returns the model and the run of a name."""
 STANDARD = "torchvision-standard"
 
@@ -72,14 +72,14 @@ RUNS = {
 """The runs by name. One more is made of `torchvision`: `STANDARD`, the same block asked for its attention weights."""
 
 
-def small(name: str) -> Made:
+def small(name: str) -> ModelRun:
     """Return the small run of that name."""
     run = RUNS[name]
     model = tracer.load(run.model, **{**dict(run.options), **run.sizes})
     return model, counterfactual_budget.check(model.trace(**run.arguments))
 
 
-def at_hand(name: str) -> Made:
+def at_hand(name: str) -> ModelRun:
     """Return the app's run: of the shipped model on its first sample, or the small one."""
     run = RUNS[name]
     if not run.shipped:
@@ -89,7 +89,7 @@ def at_hand(name: str) -> Made:
     return model, counterfactual_budget.check(model.trace(**({"image": opened()} if opened else {})))
 
 
-def standard(settings: Made) -> Made:
+def standard(settings: ModelRun) -> ModelRun:
     """Return torchvision's model of the run `torchvision`, asked for attention weights, and its run."""
     model = copy.deepcopy(settings[0])
     for module in model.net.modules():
@@ -107,11 +107,11 @@ class WithWeights(nn.MultiheadAttention):
         return super().forward(*args, need_weights=True, **kwargs)
 
 
-def provider(make: Callable[[str], Made]) -> Provider:
+def provider(make: Callable[[str], ModelRun]) -> Provider:
     """Return a function that returns runs by name, each computed once by `make` and cached; `STANDARD` too."""
-    cache: dict[str, Made] = {}
+    cache: dict[str, ModelRun] = {}
 
-    def run(name: str) -> Made:
+    def run(name: str) -> ModelRun:
         if name not in cache:
             cache[name] = standard(run("torchvision")) if name == STANDARD else make(name)
         return cache[name]

@@ -27,7 +27,7 @@ from tracer.tracing.trim import lighten
 from tracer.utils.cache import Cache
 from tracer.utils.progress import doing
 
-SHARED = {"D": 32, "h": 4, "d_ff": 64}
+SHARED_SIZES = {"D": 32, "h": 4, "d_ff": 64}
 """The sizes of the block that takes the tokens of every way."""
 PROBES = ({"D": 66, "h": 6, "d_ff": 23}, {"D": 14, "h": 2, "d_ff": 29}, {"D": 52, "h": 4, "d_ff": 37})
 """The same in the runs at which dimensions are solved: a way's own sizes differ from these."""
@@ -80,7 +80,7 @@ class TokenModel(nn.Module):
 @cache
 def block() -> nn.Module:
     """Return the block that takes the tokens of every way: one object, with seeded weights and no training."""
-    return build_seeded(Block, SHARED).requires_grad_(False)
+    return build_seeded(Block, SHARED_SIZES).requires_grad_(False)
 
 
 @cache
@@ -104,7 +104,7 @@ def trace(way: Tokenization, net: nn.Module, *args: Tensor, **sizes: int) -> Tra
     The output is the block's, `[B, n, D]`; the tokens themselves are the output of the last step in `before`.
     """
     known = vocabulary(way)
-    module, full = TokenModel(net.eval(), block()), known.complete({"B": 1, **sizes, **SHARED})
+    module, full = TokenModel(net.eval(), block()), known.complete({"B": 1, **sizes, **SHARED_SIZES})
     with torch.no_grad():
         with doing("Running it"):
             recording = record_or_explain(module, args, {}, None, True, calls=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tracer.inputs.images import MEAN, STD, centre_crop, to_array
 from tracer.inputs.samples import samples
-from tracer.lessons.tokenization import SHARED, Tokenization, trace
+from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
@@ -136,13 +136,13 @@ def pixels(photo: Image) -> Tensor:
 def patches(photo: Image, P: int) -> Trace:
     """Return the run that cuts the middle of a photo into patches of side P."""
     with seeded_draws(0):
-        net = Patches(C=3, P=P, D=SHARED["D"])
+        net = Patches(C=3, P=P, D=SHARED_SIZES["D"])
     return trace(PATCH, net, pixels(photo), C=3, P=P, H=SIDE, W=SIDE)
 
 
 def codes(photo: Image, V: int) -> Trace:
     """Return the run that finds the nearest of V codes for each patch of side `CODE_SIDE` of the middle of a photo."""
-    net = Codes(codebook(V), P=CODE_SIDE, D=SHARED["D"])
+    net = Codes(codebook(V), P=CODE_SIDE, D=SHARED_SIZES["D"])
     return trace(CODE, net, pixels(photo), C=3, P=CODE_SIDE, H=SIDE, W=SIDE, V=V)
 
 
@@ -171,7 +171,7 @@ def rebuilt(photo: Image, V: int) -> Reconstruction:
     rows, side = codebook(V), SIDE // CODE_SIDE
     with torch.no_grad():
         vectors = Cut(CODE_SIDE)(pixels(photo))[0]
-        ids = Nearest(rows, SHARED["D"]).codes(vectors)
+        ids = Nearest(rows, SHARED_SIZES["D"]).codes(vectors)
     colours = _levels(rows).view(V, CODE_SIDE, CODE_SIDE, 3)
     spelled = colours[ids].view(side, side, CODE_SIDE, CODE_SIDE, 3).permute(0, 2, 1, 3, 4).reshape(SIDE, SIDE, 3)
     error = 127.5 * float((rows[ids] - vectors).square().mean().sqrt())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.inputs.synthetic.point_clouds import box, farthest, sphere, torus
-from tracer.lessons.tokenization import SHARED, Tokenization, trace
+from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
@@ -228,20 +228,20 @@ def nearest(points: np.ndarray, centre: int) -> np.ndarray:
 def codes(points: np.ndarray, n: int) -> np.ndarray:
     """Return the codes of the groups around `n` centres of a cloud `[M, 3]`: int64 `[n]`."""
     with torch.no_grad():
-        net = Nearest(torch.from_numpy(codebook()), SHARED["D"])
+        net = Nearest(torch.from_numpy(codebook()), SHARED_SIZES["D"])
         return net.codes(torch.from_numpy(describe_groups(points, points[farthest(points, n)]))[None])[0].numpy()
 
 
 def trace_groups(points: np.ndarray, n: int) -> Trace:
     """Return the run that projects the groups around `n` centres of a cloud `[M, 3]`."""
     with seeded_draws(0):
-        net = PointProjection(k=NEIGHBOURS, c=WIDTH, D=SHARED["D"])
+        net = PointProjection(k=NEIGHBOURS, c=WIDTH, D=SHARED_SIZES["D"])
     return trace(GROUP, net, *_inputs(points, n), **_sizes(points, n))
 
 
 def trace_codes(points: np.ndarray, n: int) -> Trace:
     """Return the run that looks up the codes of the groups around `n` centres of a cloud `[M, 3]`."""
-    net = Codes(_net(), torch.from_numpy(codebook()), SHARED["D"])
+    net = Codes(_net(), torch.from_numpy(codebook()), SHARED_SIZES["D"])
     return trace(CODE, net, *_inputs(points, n), **_sizes(points, n), V=ROWS)
 
 

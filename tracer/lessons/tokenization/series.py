@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tracer.lessons.tokenization import SHARED, Tokenization, embedding, trace
+from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, embedding, trace
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
@@ -230,12 +230,12 @@ SLIPS = (
 def trace_patches(series: np.ndarray, P_t: int) -> Trace:
     """Return the run that cuts a series `[M]` into patches of `P_t` values; a remainder at its start is left out."""
     with seeded_draws(0):
-        net = Patches(P_t=P_t, D=SHARED["D"])
+        net = Patches(P_t=P_t, D=SHARED_SIZES["D"])
     series = series[len(series) % P_t :]
     return trace(PATCHES, net, torch.from_numpy(series)[None], M=len(series), P_t=P_t)
 
 
 def trace_bins(series: np.ndarray, V: int) -> Trace:
     """Return the run that looks up the bins of a series `[M]`, of `V`."""
-    net = Bins(V=V, D=SHARED["D"])
+    net = Bins(V=V, D=SHARED_SIZES["D"])
     return trace(BIN, net, torch.from_numpy(series)[None], n=len(series), V=V)

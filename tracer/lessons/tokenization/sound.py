@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.inputs.audio import lesson
-from tracer.lessons.tokenization import SHARED, Tokenization, trace
+from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
@@ -221,20 +221,20 @@ def codebook(V: int) -> np.ndarray:
 def codes(sound: np.ndarray, V: int) -> np.ndarray:
     """Return the code of each frame of a sound: int64 `[n]`."""
     with torch.no_grad():
-        net = Nearest(torch.from_numpy(codebook(V)), SHARED["D"])
+        net = Nearest(torch.from_numpy(codebook(V)), SHARED_SIZES["D"])
         return net.codes(torch.from_numpy(spectrogram(sound))[None])[0].numpy()
 
 
 def trace_frames(sound: np.ndarray) -> Trace:
     """Return the run that projects the frames of a sound `[M]`."""
     with seeded_draws(0):
-        net = Frames(M=len(sound), w=WINDOW, s=HOP, D=SHARED["D"])
+        net = Frames(M=len(sound), w=WINDOW, s=HOP, D=SHARED_SIZES["D"])
     return trace(FRAMES, net, torch.from_numpy(sound)[None], **_sizes(sound))
 
 
 def trace_codes(sound: np.ndarray, V: int) -> Trace:
     """Return the run that looks up the codes of a sound `[M]`, of a codebook of `V` rows."""
-    net = Codes(M=len(sound), w=WINDOW, s=HOP, D=SHARED["D"], rows=torch.from_numpy(codebook(V)))
+    net = Codes(M=len(sound), w=WINDOW, s=HOP, D=SHARED_SIZES["D"], rows=torch.from_numpy(codebook(V)))
     return trace(CODES, net, torch.from_numpy(sound)[None], **_sizes(sound), V=V)
 
 

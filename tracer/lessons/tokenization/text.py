@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tracer.lessons.tokenization import SHARED, Tokenization, trace
+from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
@@ -139,7 +139,7 @@ WAYS = tuple(
 def table(entries: int) -> Table:
     """Return an untrained table of that many rows, seeded random numbers."""
     with seeded_draws(0):
-        return Table(V=entries, D=SHARED["D"])
+        return Table(V=entries, D=SHARED_SIZES["D"])
 
 
 def _way(name: str) -> Tokenization:

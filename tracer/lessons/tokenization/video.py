@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.inputs.synthetic.video_clip import clip
-from tracer.lessons.tokenization import SHARED, Tokenization, trace
+from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.record import Trace
 from tracer.textbook.claims import Claim
 from tracer.textbook.claims import predicates as so
@@ -148,14 +148,14 @@ def pixels() -> Tensor:
 def frames() -> Trace:
     """Return the run that cuts each frame of the clip into patches."""
     with seeded_draws(0):
-        net = FramePatches(C=3, P=SIDE, D=SHARED["D"])
+        net = FramePatches(C=3, P=SIDE, D=SHARED_SIZES["D"])
     return trace(FRAMES, net, pixels(), **_sizes())
 
 
 def tubelets(tau: int) -> Trace:
     """Return the run that cuts the clip into tubelets of `tau` frames."""
     with seeded_draws(0):
-        net = Tubelets(C=3, P=SIDE, D=SHARED["D"], tau=tau)
+        net = Tubelets(C=3, P=SIDE, D=SHARED_SIZES["D"], tau=tau)
     return trace(TUBELETS, net, pixels(), **_sizes(), tau=tau)
 
 

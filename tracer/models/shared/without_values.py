@@ -29,7 +29,7 @@ from tracer.utils.progress import doing
 
 ELSEWHERE = "Not executed at this size."
 PROVEN_ON = "Not executed at this size; proven on {}."
-RECOMPUTED = "Not executed at this size; the small twin recomputes it, since a fused op never holds it."
+RECOMPUTED_NOTE = "Not executed at this size; the small twin recomputes it, since a fused op never holds it."
 """The notes of a line of such a run, of one that the twin proves, and of one that it recomputes."""
 DATA = "it asks for the values of tensors, and without values there are none"
 
@@ -292,7 +292,13 @@ def _with_notes(trace: Trace, verdicts: dict[tuple, str], blocks: str, problem: 
         verdict = verdicts.get(_key(step, trace), "")
         proven += verdict == "proven"
         own = " ".join(filter(None, (step.note.replace(UNPROVEN, "").replace(_fusion_note(trace, step), "").strip(),)))
-        says = PROVEN_ON.format(blocks) if verdict == "proven" else RECOMPUTED if verdict == "recomputed" else ELSEWHERE
+        says = (
+            PROVEN_ON.format(blocks)
+            if verdict == "proven"
+            else RECOMPUTED_NOTE
+            if verdict == "recomputed"
+            else ELSEWHERE
+        )
         steps.append(replace(step, recomputed=False, note=" ".join(filter(None, (own, says)))))
     if not steps:
         return trace

@@ -10,11 +10,11 @@ from tracer.record.steps import Step
 CHANGED_SUFFIX = ".changed"
 """The end of the id of a line that a change added (`tracer.tracing.changed_runs`): it is aligned by its id alone."""
 
-Aligned = tuple[Step | None, Step | None]
+StepPair = tuple[Step | None, Step | None]
 """A line of each run; None where the other run has none."""
 
 
-def align(first: Sequence[Step], second: Sequence[Step]) -> list[Aligned]:
+def align(first: Sequence[Step], second: Sequence[Step]) -> list[StepPair]:
     """Return the lines of two runs in pairs, in the order of the first run; an unpaired line comes after its
     predecessor in its own run.
 
@@ -73,7 +73,7 @@ def _line_before(steps: Sequence[Step], partner: dict[str, str]) -> dict[str, st
     return before
 
 
-def _in_order(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step]) -> Iterator[Aligned]:
+def _in_order(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step]) -> Iterator[StepPair]:
     theirs = {step.id: step for step in second}
     taken, alone, last = set(partner.values()), defaultdict(list), ""
     for step in second:

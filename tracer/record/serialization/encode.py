@@ -18,7 +18,7 @@ import torch
 from tracer.record import Source, TensorRecord, Trace
 from tracer.record.serialization.schema import LIMIT, hints
 
-SHARED = TensorRecord, Source
+SHARED_RECORDS = TensorRecord, Source
 
 
 def encode(trace: Trace) -> tuple[dict, dict[str, torch.Tensor]]:
@@ -50,7 +50,7 @@ class Encoder:
         """Return the JSON of a value of a known type."""
         if value is None:
             return None
-        if hint in SHARED:  # one record of a tensor stands at each op that takes it
+        if hint in SHARED_RECORDS:  # one record of a tensor stands at each op that takes it
             if id(value) not in self._records:
                 self._records[id(value)] = self._record(value, hint, where)
             return self._records[id(value)]

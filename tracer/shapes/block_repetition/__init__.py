@@ -95,9 +95,9 @@ def extend(solution: Solution, deep: Recording, matches: Sequence[int], sizes: M
         parts=(),
         scalars=scalars,
         edges={i: edge for op, edge in solution.edges.items() for i in places.get(op, ())},
-        brought=translate(solution.brought),
+        value_dependent=translate(solution.value_dependent),
         diverging=translate(solution.diverging),
-        moved=translate(solution.moved),
+        size_dependent=translate(solution.size_dependent),
         positions={(i, at): text for (op, at), text in solution.positions.items() for i in places.get(op, ())},
     )
     return extended if extended.predicts(deep, dict(sizes)) else None
@@ -108,12 +108,12 @@ def _segments(ops: Sequence[OpEvent], containers: frozenset[str]) -> Iterable[_S
     pattern = re.compile(rf"({'|'.join(map(re.escape, sorted(containers)))})(\d+)(?=\.|$)") if containers else None
     block, start, signature = ("", 0), 0, []
     for i, op in enumerate(ops):
-        found = pattern.match(op.module) if pattern else None
-        here = (found[1], int(found[2])) if found else block
+        match = pattern.match(op.module) if pattern else None
+        here = (match[1], int(match[2])) if match else block
         if here != block:
             yield _Segment(block, start, tuple(signature))
             block, start, signature = here, i, []
-        path = op.module[found.end() :] if found else op.module
+        path = op.module[match.end() :] if match else op.module
         ranks = tuple((len(shape), dtype) for tensors in (op.inputs, op.outputs) for shape, dtype, _ in tensors)
-        signature.append((bool(found), path, op.line, op.name, op.function, ranks))
+        signature.append((bool(match), path, op.line, op.name, op.function, ranks))
     yield _Segment(block, start, tuple(signature))

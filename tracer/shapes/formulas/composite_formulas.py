@@ -22,11 +22,11 @@ SEVERAL = 4
 
 ROUNDING_FUNCTION = re.compile("floor|ceiling")
 
-Known = list[tuple[str, tuple[int, ...]]]
+KnownFormulas = list[tuple[str, tuple[int, ...]]]
 """Sizes as (formula, values in the runs)."""
 
 
-def find_composites(vector: tuple[int, ...], known: Known) -> list[str]:
+def find_composites(vector: tuple[int, ...], known: KnownFormulas) -> list[str]:
     """Return all formulas with these values that are a product of sizes times one of three forms.
 
     These are `m·x + c` for a product x of sizes, `⌊(a + c)/k⌋`, and `±a ± b + c` for two sizes. Those without a factor
@@ -53,7 +53,7 @@ def find_composites(vector: tuple[int, ...], known: Known) -> list[str]:
     return []
 
 
-def _find_unscaled(vector, known: Known, products: Known, rounds: bool) -> Iterator[str]:
+def _find_unscaled(vector, known: KnownFormulas, products: KnownFormulas, rounds: bool) -> Iterator[str]:
     """Yield formulas without a factor; with `rounds` also those that round."""
     if len(set(vector)) < MIN_VALUES:
         return
@@ -75,7 +75,7 @@ def _find_unscaled(vector, known: Known, products: Known, rounds: bool) -> Itera
                 yield f"{first}*({a}) + {second}*({b}) + {left.pop()}"
 
 
-def _find_quotients(vector, known: Known, rounds: bool) -> Iterator[str]:
+def _find_quotients(vector, known: KnownFormulas, rounds: bool) -> Iterator[str]:
     """Yield quotients of a size and their multiples; rounded ones only if none is exact in every run.
 
     A module that takes other sizes runs at others, too.

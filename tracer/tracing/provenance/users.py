@@ -22,7 +22,7 @@ def users(cell: Cell) -> tuple[User, ...]:
     value = trace.later.values(RecomputedValues) if trace.later else None
     if value is None:
         return ()
-    found = []
+    readers = []
     for step in trace.steps:
         equation = value.equations.get(step.id)
         if equation is None or cell.id not in {tensor.key for tensor in tensors(equation)}:
@@ -31,8 +31,8 @@ def users(cell: Cell) -> tuple[User, ...]:
             continue
         cells, exact = _Reading(ProvenanceWalk(equation, value), cell).cells(step.shape)
         if cells.count:
-            found.append(User(step.id, tuple(tuple(axis) for axis in cells.axes), exact))
-    return tuple(found)
+            readers.append(User(step.id, tuple(tuple(axis) for axis in cells.axes), exact))
+    return tuple(readers)
 
 
 class _Reading:

@@ -104,7 +104,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         known |= {"d_ff": f"{int(ratio)}*D"} if ratio == int(ratio) else {}
     start = opened.start if "N" in known else None
     located = "N" in known and (start is not None or feed.each)
-    fixed = {name for name, *_ in feed.sized}  # what a net wants in one length only is not a text of the user's
+    fixed = {name for name, *_ in feed.resized_axes}  # what a net wants in one length only is not a text of the user's
     takes = tuple(kind for kind, names in KINDS.items() if set(names) & set(feed.names) - fixed)
 
     towers = opened.towers if "L_v" in paths else ()

@@ -462,8 +462,8 @@ def _sizes_of_layers(built: Construction) -> Iterator[tuple[str, str, str]]:
         if not inspect.isclass(kind) or not isinstance(node, ast.Call):
             continue
         names = list(inspect.signature(kind).parameters)
-        given = [*zip(names, node.args, strict=False), *((k.arg or "", k.value) for k in node.keywords)]
-        yield from ((attributes.get(node, ""), name, ast.unparse(arg)) for name, arg in given if _is_size(arg))
+        arguments = [*zip(names, node.args, strict=False), *((k.arg or "", k.value) for k in node.keywords)]
+        yield from ((attributes.get(node, ""), name, ast.unparse(arg)) for name, arg in arguments if _is_size(arg))
 
 
 def _is_size(node: ast.expr) -> bool:

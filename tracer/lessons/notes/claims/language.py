@@ -182,13 +182,13 @@ def positions_learned(model: Model, trace: Trace) -> Measurement:
 
 def _training_distance(model: Model, name: str, step: str) -> Measurement:
     """Measure the distance of a parameter from its seeded random start, and its growth."""
-    begun, again = (
+    start, again = (
         dict(build_seeded(model.spec.net, {**model.sizes, **model.options}).named_parameters())[name].detach()
         for _ in range(2)
     )
     now = dict(model.net.named_parameters())[name].detach().cpu()
-    moved, longer = float((now - begun).norm() / now.norm()), float(now.norm() / begun.norm())
-    untrained = float((again - begun).norm() / begun.norm())
+    moved, longer = float((now - start).norm() / now.norm()), float(now.norm() / start.norm())
+    untrained = float((again - start).norm() / start.norm())
     return Measurement(
         f"`{name}`, its length, beside the random numbers that the same code starts from",
         f"it is {longer:.1f} times as long; the difference is {percent(moved)} of its length",

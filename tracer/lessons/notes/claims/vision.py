@@ -165,14 +165,14 @@ def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
 
 def cls_learned(model: Model, trace: Trace) -> Measurement:
     """Measure the CLS vector as initialised by the code, and as trained."""
-    begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
-    begins = "zeros" if not begun.any() else f"random numbers of length {float(begun.norm()):.3g}"
-    moved = off(now, begun) > 0
+    start, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
+    begins = "zeros" if not start.any() else f"random numbers of length {float(start.norm()):.3g}"
+    moved = off(now, start) > 0
     return Measurement(
         "the CLS vector, its length",
         f"as it is now, it is {float(now.norm()):.3g} long",
         f"The code begins with {begins}",
-        "not" if not moved else "holds" if begun.any() else "sense",
+        "not" if not moved else "holds" if start.any() else "sense",
         "trace",
         (("step", "sequence"),),
     )
@@ -196,12 +196,12 @@ def cls_constant(model: Model, trace: Trace) -> Measurement:
 
 def cls_fixed(model: Model, trace: Trace) -> Measurement:
     """Measure whether CLS was trained, and stays the same from one photo to the next."""
-    begun, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
+    start, now = model.spec.net(**model.sizes).cls.detach(), model.net.cls.detach()
     second, moved = _rows_of_cls(model, trace)
-    trained, fixed = off(now, begun) > 0, close(off(second, now))
+    trained, fixed = off(now, start) > 0, close(off(second, now))
     return Measurement(
         "the CLS vector, its length, and row 0 of the sequence for two photos",
-        f"training moved it by {float((now - begun).norm()):.3g}, from {float(begun.norm()):.3g} to "
+        f"training moved it by {float((now - start).norm()):.3g}, from {float(start.norm()):.3g} to "
         f"{float(now.norm()):.3g}; for another photo it is {'the same' if fixed else 'another one'}",
         f"After the first block, the rows of the two photos differ by {percent(moved)} of the largest value",
         verdict_of(trained and fixed and not close(moved)),

@@ -138,11 +138,11 @@ def view_mixes(run: Provider, of: str) -> Evidence:
 def exact_gelu(run: Provider, of: str) -> Evidence:
     trace = run("torchvision")[1]
     hidden, active = (tensor_of(trace, f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
-    exact = float((active - hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2).abs().max())
-    bent = float((active - nn.functional.gelu(hidden, approximate="tanh")).abs().max())
+    by_erf = float((active - hidden * (1 + (hidden / math.sqrt(2)).erf()) / 2).abs().max())
+    by_tanh = float((active - nn.functional.gelu(hidden, approximate="tanh")).abs().max())
     (steps,) = _steps_of(trace, "gelu")
-    evidence = f"it ran {', '.join(steps)}; by erf it is off by {scientific(exact)}, by tanh by {scientific(bent)}"
-    return Evidence(evidence, exact < TOLERANCE < bent and "tanh" not in steps)
+    evidence = f"it ran {', '.join(steps)}; by erf it is off by {scientific(by_erf)}, by tanh by {scientific(by_tanh)}"
+    return Evidence(evidence, by_erf < TOLERANCE < by_tanh and "tanh" not in steps)
 
 
 def _of(run: Provider, names: tuple[str, ...], path: str = STANDARD) -> Counter[str]:

@@ -28,9 +28,11 @@ def problems(run: PlainRun) -> Iterator[str]:
     switchboard.heads = tuple(head for head in switchboard.heads if head.layer == step.layer)[-HEADS:]
     probe = switchboard.probe(run.inputs)
     for head, output in zip(switchboard.heads, probe.outputs[1:], strict=True):
-        wanted = next(one for one in without_heads(run, parameter, heads, {head.head}) if one.is_floating_point())
-        if wanted.shape[1:] != output.shape:
+        expected = next(
+            output for output in without_heads(run, parameter, heads, {head.head}) if output.is_floating_point()
+        )
+        if expected.shape[1:] != output.shape:
             continue
-        error = float((output - wanted[0]).abs().max())
-        if not error <= 10 * TOLERANCE * float(wanted.abs().max()):
+        error = float((output - expected[0]).abs().max())
+        if not error <= 10 * TOLERANCE * float(expected.abs().max()):
             yield f"the output without head {head.head} of {id!r} differs from that without its rows, by {error}"

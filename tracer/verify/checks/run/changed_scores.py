@@ -53,8 +53,8 @@ def _softmax(run: PlainRun, record: AttentionRecord) -> int | None:
     if record.problem or record.over != "tokens":
         return None
     weights = run.trace.attention(record.layer, part=record.part or None).double().numpy()
-    for number, seen in enumerate(run.softmaxes):
-        if seen.shape == weights.shape and np.allclose(seen, weights, rtol=0, atol=1e-4):
+    for number, softmax in enumerate(run.softmaxes):
+        if softmax.shape == weights.shape and np.allclose(softmax, weights, rtol=0, atol=1e-4):
             return number
     return None
 

@@ -247,4 +247,4 @@ def compare(run: PlainRun, change: dict[str, Any], expected: list[Tensor]) -> It
 
 def _same_inputs(a: Any, b: Any) -> bool:
     pairs = zip(a, b, strict=True)
-    return all(torch.equal(one, two) for one, two in pairs if isinstance(one, Tensor))
+    return all(torch.equal(first, second) for first, second in pairs if isinstance(first, Tensor))

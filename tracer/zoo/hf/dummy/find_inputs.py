@@ -68,7 +68,9 @@ def find_inputs(net: torch.nn.Module, config, resize: bool = False) -> Feed:
                 known[feed.names] = better[0].ways[len(feed.ways) :]  # so do others of these names
             later.extend(resize_inputs.enlarge(feed, config, str(error)))
             if resize:
-                (later.extendleft if feed.sized else later.extend)(resize_inputs.resize(feed, config, str(error)))
+                (later.extendleft if feed.resized_axes else later.extend)(
+                    resize_inputs.resize(feed, config, str(error))
+                )
             first = first or error
             message = message or f"{architecture.__name__} was given {feed.names_in_words()}{_refusal(error, lacks)}"
     raise NoInputsFound(

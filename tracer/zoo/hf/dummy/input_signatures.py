@@ -42,7 +42,7 @@ class Feed(NamedTuple):
 
     ways: tuple[tuple[str, int], ...]
     places: tuple[tuple[str, int], ...] = ()
-    sized: tuple[tuple[str, int, int], ...] = ()
+    resized_axes: tuple[tuple[str, int, int], ...] = ()
     each: bool = False
 
     def make(self, config, at: dict[str, int]) -> dict[str, torch.Tensor]:
@@ -50,7 +50,7 @@ class Feed(NamedTuple):
         places = self.tokens_before_text(config)
         at = {**at, "T": at["T"] + sum(count for _, count in places)}
         tensors = {name: makers(name)[way][0](config, at) for name, way in self.ways}
-        for name, axis, length in self.sized:
+        for name, axis, length in self.resized_axes:
             tensors[name] = resize(tensors[name], {axis: length})
         start = 0
         for number, (kind, count) in enumerate(places, 1):
@@ -85,7 +85,7 @@ class Feed(NamedTuple):
     @property
     def symbols(self) -> tuple[str, ...]:
         """Sizes that the input decides."""
-        fixed = {name for name, *_ in self.sized}
+        fixed = {name for name, *_ in self.resized_axes}
         symbols = [symbol for name, way in self.ways if name not in fixed for symbol in makers(name)[way][1]]
         return tuple(dict.fromkeys(["B", *symbols]))
 

@@ -18,12 +18,12 @@ def resize(feed: Feed, config, message: str) -> Iterator[Feed]:
     """Return the feed with one axis resized as an error message asks; if no axis has the size in the message, the
     last axis in proportion."""
     known = _shapes(feed, config)
-    for name, *_ in feed.sized:
+    for name, *_ in feed.resized_axes:
         known.pop(name, None)  # one size is tried of each
-    met = next(((match, wanted) for form, wanted in SIZE_ERRORS if (match := form.search(message))), None)
-    if met is None:
+    size_error = next(((match, wanted) for form, wanted in SIZE_ERRORS if (match := form.search(message))), None)
+    if size_error is None:
         return
-    match, wanted = met
+    match, wanted = size_error
     groups = [tuple(map(int, NUMBER.findall(part))) for part in match.groups()]
     changes = [
         (name, axis % len(shape), expected)
@@ -40,7 +40,7 @@ def resize(feed: Feed, config, message: str) -> Iterator[Feed]:
         ]
     for name, axis, size in dict.fromkeys(changes):
         if 0 < size <= MAX_AXIS:
-            yield feed._replace(sized=(*feed.sized, (name, axis, size)))
+            yield feed._replace(resized_axes=(*feed.resized_axes, (name, axis, size)))
 
 
 def enlarge(feed: Feed, config, message: str) -> Iterator[Feed]:
@@ -51,8 +51,10 @@ def enlarge(feed: Feed, config, message: str) -> Iterator[Feed]:
     shape = shapes.get(name, torch.Size())
     larger = [(name, axis, 2 * shape[axis]) for axis in range(len(shape))][-2 if len(shape) > 3 else -1 :]
     if len(shape) > 1 and max(size for *_, size in larger) <= MAX_AXIS:
-        remaining = [input_name for input_name in feed.sized if input_name[:2] not in [each[:2] for each in larger]]
-        yield feed._replace(sized=(*remaining, *larger))
+        remaining = [
+            input_name for input_name in feed.resized_axes if input_name[:2] not in [each[:2] for each in larger]
+        ]
+        yield feed._replace(resized_axes=(*remaining, *larger))
 
 
 def _shapes(feed: Feed, config) -> dict[str, torch.Size]:
