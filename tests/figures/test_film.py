@@ -474,6 +474,20 @@ THREAD = """() => {
 """How many pixels are drawn where the thread from the token that is read should arrive."""
 
 
+LONGER = """() => {
+  const { beats } = document.querySelector(".film").film.film;
+  for (const beat of beats.slice(2)) beat.equation = beat.equation.repeat(beat.number ? 2 : 3);
+}"""
+EQUATION = """() => {
+  const box = document.querySelector(".equation"), edge = box.getBoundingClientRect().right + 1;
+  const all = [...document.querySelectorAll(".equation math, .shape math")];
+  const outside = all.filter((one) => one.getBoundingClientRect().right > edge).map((one) => one.textContent);
+  const { fontSize, overflowY } = getComputedStyle(box);
+  return { outside, clipped: overflowY === "hidden", small: parseFloat(fontSize) < 8 };
+}"""
+"""What of an equation is cut, or too small to be read."""
+
+
 BARS = r"""() => {
   const [canvas, { state, place }] = [document.querySelector("canvas"), document.querySelector(".film").film];
   const [flow] = place().streams, segment = flow.segments.find((one) => one.at === state.at);
@@ -594,6 +608,11 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.set_viewport_size({"width": 1080, "height": 1000})
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert page.evaluate(THREAD)  # it leads to the likeliest answer, at this size too
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.evaluate(LONGER)
+    for index in range(len(board.beats)):  # the equation of each, and the same several times as long
+        page.evaluate("at => document.querySelector('.film').film.go(at, true)", index)
+        assert page.evaluate(EQUATION) == {"outside": [], "clipped": False, "small": False}, index
     assert not errors
     context.close()
 

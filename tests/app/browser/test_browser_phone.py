@@ -67,6 +67,11 @@ def test_pages_and_input_are_in_the_bar_and_nothing_else_hides(page, model):
     )
     assert page.get_by_test_id("stExpandSidebarButton").is_hidden()
     assert page.evaluate(CUT) == []
+    if (hide := page.locator(".film .hide")).is_visible():
+        hide.click()
+        tools = page.locator(".film .hider")
+        assert tools.evaluate("one => one.scrollHeight - one.clientHeight") <= 0
+        tools.get_by_role("button", name="Done").click()
     until(page, "document.querySelector('[data-testid=stMain]').scrollHeight < 2500", 8)
     bar.get_by_role("link", name="Mask").click()
     page.get_by_role("heading", name="Which token may attend to which?").wait_for()

@@ -12,6 +12,7 @@ from tracer.figures.palette import DIVERGING_SCALE, table
 pytestmark = pytest.mark.browser
 SCORES = "block3.attention.scores"
 STILL = f"{FILM}?.film?.film.pictures && {FILM}.film.state.part === 1"
+BAR = f"{FILM}.querySelector('.scrubber')"
 PIXELS = f"""cells => {{
   const film = {FILM}.film, canvas = {FILM}.querySelector("canvas");
   const {{ box, index }} = film.place().boxes.at(-1), picture = film.film.pictures[index];
@@ -77,6 +78,11 @@ def test_an_address_names_a_step_inside_a_block_and_the_way_to_trace_leads_to_it
     until(page, STILL)
     expect(page.locator(".film .title")).to_have_text("Expand")
     assert page.evaluate(FIT)
+    page.set_viewport_size({"width": 360, "height": 740})
+    for end in ("0", "one.scrollWidth"):  # steps that are out of view fade at that side
+        page.locator(".film .scrubber").evaluate(f"one => one.scrollTo({end}, 0)")
+        sides = ("after", "before") if end == "0" else ("before", "after")
+        until(page, f"{BAR}.hasAttribute('data-{sides[0]}') && !{BAR}.hasAttribute('data-{sides[1]}')")
     page.locator(".film .open").click()
     page.wait_for_url("**/trace?**step=block2.mlp.hidden*")
     quiet(page)

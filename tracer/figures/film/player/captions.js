@@ -1,12 +1,18 @@
 // The texts of a beat: title, sentence, equation, shape and proof.
 
-// Sizes the equation down until it fits on its line.
+// Sizes the equation down until it fits on its line; where it would be too small, each of its parts gets a line.
 export function fit(node) {
-  node.style.fontSize = "";
-  const full = parseFloat(getComputedStyle(node).fontSize);
-  for (let size = full; size > 0.5 * full && node.scrollWidth > node.clientWidth + 1; size -= 1) {
-    node.style.fontSize = `${size - 1}px`;
-  }
+  const fits = () => node.scrollWidth <= node.clientWidth;
+  const shrink = (least) => {
+    node.style.fontSize = "";
+    const full = parseFloat(getComputedStyle(node).fontSize);
+    for (let size = full; size > least * full && !fits(); size -= 1) node.style.fontSize = `${size - 1}px`;
+  };
+  node.classList.remove("broken");
+  shrink(0.5);
+  if (fits()) return;
+  node.classList.add("broken");
+  shrink(0.3);
 }
 
 // The height of an element by its style, where that gives one.
@@ -15,7 +21,7 @@ const heightOf = (node) => parseFloat(getComputedStyle(node).maxHeight) || Infin
 // Sizes a tall equation down until all that stands with it has room.
 function fitTall(node, around, frame) {
   const left = () => frame.getBoundingClientRect().bottom - around.getBoundingClientRect().bottom;
-  for (let size = parseFloat(getComputedStyle(node).fontSize); size > 11 && left() < 0; size -= 1) {
+  for (let size = parseFloat(getComputedStyle(node).fontSize); size > 8 && left() < 0; size -= 1) {
     node.style.fontSize = `${size - 1}px`;
   }
 }

@@ -24,6 +24,12 @@ function groups(beats, folded) {
 // `go` is called with a beat. Left and Right move among the buttons with the film, so it is one stop of the Tab key.
 export function scrubber(root, film, go) {
   let [shown, width, current] = [[], 0, -1];
+  // Where there are more buttons than are in view: those fade at that end.
+  const fade = () => {
+    root.toggleAttribute("data-before", root.scrollLeft > 1);
+    root.toggleAttribute("data-after", root.scrollLeft + root.clientWidth < root.scrollWidth - 1);
+  };
+  root.onscroll = fade;
   function build() {
     const room = root.clientWidth;
     if (!room || room === width) return;
@@ -66,8 +72,9 @@ export function scrubber(root, film, go) {
       button.style.setProperty("--part", here ? inside / group.beats.length : 0);
       if (group.beats.length > 1) button.firstChild.textContent = here ? `${inside}/${group.beats.length}` : group.label;
       if (here && root.contains(document.activeElement)) button.focus({ preventScroll: true });
-      if (here && root.scrollWidth > root.clientWidth) root.scrollLeft = button.offsetLeft - root.clientWidth / 2;
+      if (here && root.scrollWidth > root.clientWidth) root.scrollLeft = button.offsetLeft + button.offsetWidth / 2 - root.clientWidth / 2;
     });
+    fade();
   }
   return { build, mark };
 }

@@ -6,6 +6,7 @@ const THUMB = 30;
 const NARROW = 640; // pixels of a stage below which it is that of a phone
 const COLUMN = 880; // pixels below which the answer stands under the photo
 const ROW = 37; // pixels of a row of buttons
+const TOOLS = 372; // pixels of the tools that hide patches, below a photo
 const BUTTONS = 430; // pixels that they take beside each other
 
 // The streams one above the other, the photo and the text on the left (above on a narrow stage), the answer on the right
@@ -58,7 +59,7 @@ export function layOut(film, width, height) {
 // Where patches are hidden: the photo large, and its tools beside it, or below it on a narrow stage.
 function hidingBoxes(film, { width, height, narrow, pad }) {
   const ratio = film.photo.size[0] / film.photo.size[1];
-  const room = narrow ? { w: width - 2 * pad, h: 0.56 * height } : { w: 0.56 * width, h: height - 18 };
+  const room = narrow ? { w: width - 2 * pad, h: Math.max(0.34 * height, Math.min(0.56 * height, height - TOOLS)) } : { w: 0.56 * width, h: height - 18 };
   const wide = Math.min(room.w, room.h * ratio);
   const box = { x: pad, y: 8, w: wide, h: wide / ratio };
   const tools = narrow
