@@ -158,7 +158,7 @@ def _sums():
     yield _example(e.ColumnProduct(X, Y), real(2, 3, 4), real(4))
     yield _example(e.RowProduct(X, Y), real(4), real(4, 3))
     yield _example(e.Dot(X, Y), real(4), real(4))
-    yield _example(e.ByGroups(X, Y, Z), real(5, 2), real(3, 2, 4), constant([2, 2, 4]))
+    yield _example(e.GroupedProduct(X, Y, Z), real(5, 2), real(3, 2, 4), constant([2, 2, 4]))
     expert = e.Product(Tensor("x", (5, 2), "expert token"), Tensor("w", (2, 4), "expert 0"))
     routes = constant([[0, 1], [2, 0], [1, 2], [0, 2], [1, 0]])
     yield _example(e.Experts(expert, X, Y, Z, V), real(5, 2), real(5, 2), routes, real(3, 2, 4), exact=False)

@@ -18,7 +18,7 @@ from tracer.capture.tensors.producers import CONSTANT
 from tracer.ops import NO_LABEL, ops_with
 
 MAX_NUMEL = 1 << 20
-"""Numbers of a tensor that is compared with that of another run at most."""
+"""Largest number of elements of a tensor that is compared between runs."""
 
 NUMERIC = frozenset((int, float))
 FLAGS = frozenset((bool, str, complex, type(None), torch.dtype))

@@ -24,8 +24,8 @@ class Term(NamedTuple):
     """One term of a cell: the number at `index` of operand `operand`, from 0.
 
     `share` is what it contributes to the cell; the shares of all terms that are `counted` add up to the cell. Those of
-    the other factor of a product, or of the rest of a softmax's row, are said but not counted. None: it has a part in
-    the cell, but which can't be said in one number. `factor` is share / value where the cell goes straight with it.
+    the other factor of a product, or of the rest of a softmax's row, are said but not counted. None: it
+    contributes to the cell, but not by a single number. `factor` is share / value where the cell is proportional to it.
     """
 
     operand: int

@@ -141,7 +141,7 @@ OPS = (
     Op("hardswish", UNARY, "Hard swish", "activation pointwise"),
     Op("hardsigmoid", UNARY, "Hard sigmoid"),
     Op("hardtanh", UNARY, "Clamp", "pointwise", formulas="min_val max_val"),
-    Op("relu6", UNARY, "ReLU", "activation pointwise"),
+    Op("relu6", UNARY, "ReLU6", "activation pointwise"),
     Op("leaky_relu", UNARY, "Leaky ReLU", "activation pointwise"),
     Op("elu", UNARY, "ELU", "activation pointwise"),
     Op("mish", UNARY, traits="activation pointwise"),

@@ -1,7 +1,7 @@
 """Scores of an attention without a part of their equation: without the mask, or without the scale of the products.
 
-A closed mask can't be opened from the scores: −∞ has forgotten what it covers. The equation has not, so the scores are
-computed again from the lines that it reads.
+A closed mask can't be opened from the scores, since −∞ overwrites the score below it. The scores are computed again
+from the lines that their equation reads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import sympy
 from torch import Tensor as Value
 
+from tracer.capture.attention.score_replay import MASKED_SCORE
 from tracer.expr import Node, Tensor, execute, tensors
 from tracer.expr.function_call import Opaque, Scalar
 from tracer.expr.layout.rearrange import Rearrange
@@ -24,8 +25,6 @@ from tracer.expr.nn.rope import RepeatKV
 from tracer.record import split_id
 from tracer.shapes import value_of
 
-MASK_THRESHOLD = -1e4
-"""The largest number that stands for −∞ in masks."""
 LAYOUTS = Rearrange, SplitHeads, Transposed, RepeatKV
 """Nodes that move numbers, and so hand a factor on."""
 READABLE = "parameter "
@@ -128,7 +127,7 @@ def _without_mask(node: Node) -> Node:
 
 
 def _is_lowest(node: Node) -> bool:
-    return isinstance(node, Scalar) and bool(node.value.is_extended_real) and float(node.value) <= MASK_THRESHOLD
+    return isinstance(node, Scalar) and bool(node.value.is_extended_real) and float(node.value) <= MASKED_SCORE
 
 
 def _is_mask(node: Node) -> bool:

@@ -102,9 +102,9 @@ class ScorePath:
             if beta:
                 self.links.append(ChainLink("add", (SCORES, product.args[0] * beta), self.axes))
         for step in steps:
-            self._go(step)
+            self._apply_step(step)
 
-    def _go(self, step: PathStep) -> None:
+    def _apply_step(self, step: PathStep) -> None:
         call, name = step.call, self.reader.ops[step.index].name.rstrip("_")
         if call is None and name in OVERWRITES:
             self.edited = True
@@ -168,7 +168,7 @@ class ScorePath:
         if first:
             self.links.append(ChainLink("add", (SCORES, call.args[0]), self.axes))
 
-    def _was(self, group: list[Atom], link: int) -> list[Atom]:
+    def _atoms_before(self, group: list[Atom], link: int) -> list[Atom]:
         """Return the atoms that formed a group before link number `link`."""
         for since, new, old in reversed(self.replaced):
             if since > link and set(leaves(new)) & set(group):
@@ -177,7 +177,7 @@ class ScorePath:
 
     def arrange(self, axis: int, shape: tuple[int, ...]) -> ScoreOperands:
         """Return the scores as `[batch…, heads, queries, keys]`, for a softmax over `axis` of its input."""
-        own = self._was(leaves(self.axes[axis]), -1)
+        own = self._atoms_before(leaves(self.axes[axis]), -1)
         is_transposed = bool(own) and set(own) <= set(leaves(self.rows))
         if not is_transposed and set(own) - set(leaves(self.columns)):
             raise PathLost("its softmax does not run over the keys of one product")
@@ -199,11 +199,11 @@ class ScorePath:
         ]
         heads = self._heads(rest, own_features, place, axis)
         keys = leaves(self.axes[axis])
-        own = self._was(keys, -1)
+        own = self._atoms_before(keys, -1)
         batch = [[atom] for atom in rest if atom not in heads] or [[]]
         groups = [*batch, heads, queries, keys]
         inner = leaves(self.inner)
-        before = self._was(heads, -1)
+        before = self._atoms_before(heads, -1)
         q = arrange(a, a_axes, [*batch, before, queries, inner])
         k = arrange(b, b_axes, [*batch, before, own, inner], short=True)
         q, k = (x.expand(*(size_of(group) for group in batch), *x.shape[-3:]) for x in (q, k))
@@ -227,7 +227,7 @@ class ScorePath:
     def _heads(self, rest: list[Atom], features: set[Atom] | None, place: int | None, axis: int) -> list[Atom]:
         """Return the atoms that are heads: outputs of the projection; if none is known, the axis before the queries."""
         if features is not None:
-            return [atom for atom in rest if set(self._was([atom], -1)) & features]
+            return [atom for atom in rest if set(self._atoms_before([atom], -1)) & features]
         count, place = len(self.axes), axis if place is None else place
         if count > 3:
             others = [i for i in range(count) if i not in (place, axis % count)]
@@ -244,7 +244,7 @@ class ScorePath:
 
     def _link(self, link: ChainLink, number: int, batch, heads, queries, keys) -> tuple[str, tuple]:
         """Return a link with its tensors arranged like the scores."""
-        heads, keys = self._was(heads, number), self._was(keys, number)
+        heads, keys = self._atoms_before(heads, number), self._atoms_before(keys, number)
         arguments = []
         for value in link.arguments:
             if not isinstance(value, torch.Tensor) or link.name == "heads":
@@ -308,8 +308,7 @@ NO_PRODUCT = "its scores could not be followed back to a product of queries and 
 
 
 class ScoreReader:
-    """A reader of scores, from the ops of a run as seen, their arguments, and the recent calls that may compute
-    scores."""
+    """Finder of the path from a softmax back to the product of queries and keys, by recorded ops and recent calls."""
 
     def __init__(self, ops: list, settings: dict[int, tuple], recent: dict[int, OpCall], batch):
         self.ops, self.settings, self.recent, self.batch = ops, settings, recent, batch
@@ -332,8 +331,7 @@ class ScoreReader:
             origin = self.origin(maker)
             origin = self.ops[origin].name.rstrip("_") if isinstance(origin, int) else f"the {origin}"
             raise PathLost(NO_PRODUCT.format(origin=origin))
-        way = ScorePath(self, *path)
-        return way.arrange(axis, shape)
+        return ScorePath(self, *path).arrange(axis, shape)
 
     def _path(self, shape, maker, depth: int) -> tuple[OpCall, list[PathStep]] | None:
         """Return the product that scores come from, and the steps from it, in order."""
@@ -380,11 +378,11 @@ class ScoreReader:
                 continue
             product, steps = path
             try:
-                way = ScorePath(self, product, steps)
+                path = ScorePath(self, product, steps)
             except PathLost:
                 continue
-            inner = leaves(way.axes[-1 if operand == 0 else -2])
-            if inner and all(atom.is_part_of(way.batch) for atom in inner):
+            inner = leaves(path.axes[-1 if operand == 0 else -2])
+            if inner and all(atom.is_part_of(path.batch) for atom in inner):
                 steps.append(PathStep(call.index, call, first + operand, shape))
                 return product, steps
         return None

@@ -136,9 +136,9 @@ class ColumnProduct(Dot):
         return beside(self.operands, printer)
 
 
-class ByGroups(Linear, _FunctionCall):
+class GroupedProduct(Linear, _FunctionCall):
     """Each group of consecutive rows times its own matrix, as in a mixture of experts: rows from `ends[e - 1]` up to
-    `ends[e]` of x times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows behind the last run are 0."""
+    `ends[e]` of x times `w[e]`; `[N, D]`, `[E, D, K]` and `[E]` to `[N, K]`. Rows after the last group are 0."""
 
     linear, alone = (0, 1), False
 

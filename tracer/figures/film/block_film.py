@@ -48,7 +48,7 @@ STOPS = 32
 """Colours of a scale in the header."""
 MOST_PRODUCTS = 20_000_000
 """Products that are computed again to compare a step with its factors."""
-MASKED_SCORE = 1e30
+MIN_INFINITE = 1e30
 """From this size on, a number stands for one without an end: masks of libraries have the smallest of their dtype."""
 EMPTY_BYTE = 255
 """The byte of a cell that is not finite, such as one that a mask closes."""
@@ -240,7 +240,7 @@ def _first(trace: Trace, id: str, steps: Mapping[str, Step]) -> np.ndarray | Non
     batched = id in steps and steps[id].symbolic[:1] == ("B",)
     array = as_array(tensor[0] if batched and tensor.ndim > 2 else tensor)
     return (
-        np.where(np.abs(array) < MASKED_SCORE, array, np.copysign(np.inf, array)) if array.dtype.kind == "f" else array
+        np.where(np.abs(array) < MIN_INFINITE, array, np.copysign(np.inf, array)) if array.dtype.kind == "f" else array
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tracer.expr import ByGroups, ColumnProduct, Dot, Einsum, Node, Outer, Plus, Product, RowProduct
+from tracer.expr import ColumnProduct, Dot, Einsum, GroupedProduct, Node, Outer, Plus, Product, RowProduct
 from tracer.expr.math.einsum import LETTERS
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall
@@ -49,7 +49,7 @@ def grouped_mm(call: BoundCall) -> Node | None:
     ranks = call.rank("self"), call.rank("mat2")
     if ranks != (2, 3) or not call.has("offs"):
         return None
-    product = ByGroups(call["self"], call["mat2"], call["offs"])
+    product = GroupedProduct(call["self"], call["mat2"], call["offs"])
     return plus(product, call["bias"]) if call.has("bias") else product
 
 
