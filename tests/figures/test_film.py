@@ -474,6 +474,9 @@ THREAD = """() => {
 """How many pixels are drawn where the thread from the token that is read should arrive."""
 
 
+CUT_NAMES = """() => [...document.querySelectorAll(".scrubber button")]
+  .filter((one) => one.firstChild.scrollWidth > one.firstChild.clientWidth || one.scrollWidth > one.clientWidth)
+  .map((one) => one.textContent)"""
 LONGER = """() => {
   const { beats } = document.querySelector(".film").film.film;
   for (const beat of beats.slice(2)) beat.equation = beat.equation.repeat(beat.number ? 2 : 3);
@@ -608,6 +611,9 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
     page.set_viewport_size({"width": 1080, "height": 1000})
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert page.evaluate(THREAD)  # it leads to the likeliest answer, at this size too
+    page.set_viewport_size({"width": 720, "height": 768})
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.locator(".scrubber.tight").count() and page.evaluate(CUT_NAMES) == []
     page.set_viewport_size({"width": 360, "height": 740})
     page.evaluate(LONGER)
     for index in range(len(board.beats)):  # the equation of each, and the same several times as long

@@ -22,9 +22,13 @@ def show(trace: Trace, unit: str, again: str = "", end: str = "") -> None:
     """Let the model continue the text of this run; `unit` is its unit of text, such as "character". Where the run is
     that of a whole text, `again` names it: the text is then written again from the start. `end` is the token that ends
     a text. Choosing a token shows the run that predicted it on all pages."""
+    if session.user_input().kind != "trace":
+        with st.container(key="continue"):  # paper has it where something was written
+            _offer(trace, unit, again, end)
+
+
+def _offer(trace: Trace, unit: str, again: str, end: str) -> None:
     chosen_input = session.user_input()
-    if chosen_input.kind == "trace":
-        return
     own = chosen_input.text is None
     now = chosen_input.text if chosen_input.text is not None else "" if again else "".join(trace.words)
     finished = not (own and again) and trace.result["tokens"][0] == end

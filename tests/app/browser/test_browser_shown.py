@@ -160,6 +160,19 @@ def test_paper_has_no_controls_and_cuts_nothing(page, address):
     )
 
 
+def test_paper_has_no_heading_of_what_it_leaves_out(page):
+    open_address(page, "?model=nanogpt")
+    heading = page.get_by_role("heading", name="Continue the text")
+    heading.wait_for()
+    page.emulate_media(media="print")
+    expect(heading).not_to_be_visible()
+    page.emulate_media(media="screen")
+    page.get_by_role("button", name="Write the next").click()
+    page.get_by_text("What it wrote:").wait_for()
+    page.emulate_media(media="print")
+    expect(heading).to_be_visible()
+
+
 @pytest.mark.sweep
 def test_paper_has_the_first_rows_of_a_long_table_and_nothing_that_is_folded(page):
     page.goto(f"/loss?model=nanogpt&text={'to be or not '.replace(' ', '+') * 6}")
