@@ -10,7 +10,7 @@ from pages.state import streamlit_sessions
 
 
 class Session:
-    """The part of Streamlit's session that ending it needs."""
+    """Stand-in for Streamlit's session, with the parts that ending it needs."""
 
     def __init__(self):
         self.ended, self.session_state = 0, {"photo": "cat"}

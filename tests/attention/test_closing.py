@@ -54,7 +54,8 @@ def test_the_model_that_others_run_stays_as_it_is(captions):
 
 
 def test_the_early_blocks_are_those_that_count(captions):
-    """What the last block attends to is hardly what its words were read from: the reason for the test on screen."""
+    """Compare early blocks with the last one, whose attention is hardly where the words were read from: the reason for
+    the test on screen."""
     model, _ = captions
     late = early = total = 0
     for photo in samples("scenes").values():

@@ -18,7 +18,7 @@ DISK = 8 << 10
 
 
 def full_disk_under_a_save(folder: Path) -> str:
-    """What was there before stays, whole, in each format, and nothing half written stands beside it."""
+    """Keep the old file, whole, in each format, with nothing half written beside it."""
     with small_disk(folder / "disk", DISK) as limits:
         for name in ("run.safetensors", "run.csv"):
             (folder / "disk" / name).write_text("of before")
@@ -98,7 +98,7 @@ def no_home(folder: Path) -> str:
 
 
 def no_network(folder: Path) -> str:
-    """What is not on the machine is named, and where random weights take its place the line says so."""
+    """Name everything that is missing on the machine, and say where random weights take its place."""
     closed = "http://127.0.0.1:9"
     nothing = {"HF_HUB_OFFLINE": None, "HF_ENDPOINT": closed, "HF_HOME": str(folder), "TORCH_HOME": str(folder)}
     nothing |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"))

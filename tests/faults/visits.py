@@ -29,7 +29,7 @@ LONG_ADDRESS = "/?model=nanogpt&text=" + "To+be%2C+or+not+" * 15
 
 
 def browser_killed_in_a_run(folder: Path) -> str:
-    """The photo of another visitor is still there, and the address of the one who was killed opens again."""
+    """Keep the photo of another visitor, and reopen the address of the one whose browser was killed."""
     with Server(folder) as server, _browser() as mine, _browser() as other:
         page = _open_page(mine, server.address)
         _give(page, "mine.png", _photo())
@@ -47,7 +47,7 @@ def browser_killed_in_a_run(folder: Path) -> str:
 
 
 def upload_cut_off(folder: Path) -> str:
-    """The server drops what came of the file, and the same visitor gives it again."""
+    """Drop a partial upload; the same visitor uploads the file again."""
     with Server(folder) as server, _browser() as browser:
         page, sent = _open_page(browser, server.address), []
         page.on("request", lambda asked: sent.append(asked) if asked.method == "PUT" else None)
@@ -68,7 +68,7 @@ def upload_cut_off(folder: Path) -> str:
 
 
 def sigterm_in_a_run(folder: Path) -> str:
-    """The server ends within seconds; started again, the page that is still open comes back by its address."""
+    """End the server within seconds; started again, the page that is still open comes back by its address."""
     with Server(folder) as server, _browser() as browser:
         writer, looker = _open_page(browser, server.address + WRITING), _open_page(browser, server.address)
         _give(looker, "mine.png", _photo())
@@ -126,7 +126,7 @@ def full_disk_under_the_app(folder: Path) -> str:
 
 
 def read_only_install_under_the_app(folder: Path) -> str:
-    """The app runs from a folder that it can't write to, without a home."""
+    """Run the app from a folder that it can't write to, without a home."""
     root = copy_install(folder)
     with read_only(root), Server(folder, root, HOME="/proc/nothing") as server, _browser() as browser:
         _open_page(browser, server.address)

@@ -1,5 +1,4 @@
-"""What the notes claim about attention, in numbers: some of it on shipped and seeded models, none of it by "
-"assertion."""
+"""Notes' claims about attention, in numbers: some of it on shipped and seeded models, none of it by assertion."""
 
 from dataclasses import replace
 from functools import cache

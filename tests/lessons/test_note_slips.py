@@ -94,7 +94,7 @@ def test_slip_byte_pairs():
 
 
 def test_slip_tubelets():
-    """What the papers say; no run shows it."""
+    """Statements of papers, which no run shows."""
     assert "Arnab et al. 2021" in errata.SLIPS["tubelets"].measure(run, "transformer").sentence
 
 
@@ -167,7 +167,7 @@ def test_slip_heads_undefined():
 
 
 def test_slip_references():
-    """What the links lead to, by their identifiers, and whom the note names."""
+    """Targets of the links, by their identifiers, and the authors whom the note names."""
     said = {"1508.06615": "Zhang et al., 2015", "P96-1041": "Brown et al., 1996"}
     papers = {"1508.06615": "Kim et al., 2016", "P96-1041": "Chen and Goodman, 1996"}
     assert all(said[link] != papers[link] for link in said)

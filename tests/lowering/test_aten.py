@@ -183,7 +183,7 @@ def test_it_is_drawn(written_op):
 
 
 def test_it_can_be_made_again_with_other_names(written_op):
-    """What a line is drawn by can be renamed, and is the same once it is named back."""
+    """Rename a line's operands and back: the node is the same again."""
     node = written_op.node
     assert node.func(*node.args) == node and pickle.loads(pickle.dumps(node)) == node
     others = {

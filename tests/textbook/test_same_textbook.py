@@ -107,7 +107,7 @@ def test_numbers_of_sizes_are_formulas(name):
 
 
 def test_roots_and_logarithms_are_read_again():
-    """What is printed of them says the numbers that ran, to a reader that knows LaTeX alone."""
+    """Parse printed roots and logarithms with a reader that knows LaTeX alone: they are the numbers that ran."""
     values = {r"\mathbf{X}": np.arange(6.0).reshape(2, 3), "T": np.asarray(16)}
     line = read(
         r"\mathbf{Z} = \frac{\mathbf{X}}{\sqrt[4]{T}} + \log\left(T\right)\,\mathbf{X}", {r"\mathbf{Z}", *values}

@@ -242,7 +242,7 @@ def sums_up(filled: str) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_filled_equation_adds_up_to_the_cell(runs, name):
-    """What is printed with four digits a number, read back and computed, is the cell within that rounding."""
+    """Parse and compute an equation printed with four digits per number: it is the cell within that rounding."""
     trace = runs[name]
     for step in trace.steps:
         for index in some(step.shape, 2, step.id):

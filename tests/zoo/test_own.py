@@ -134,7 +134,7 @@ def test_a_module_that_fails_is_explained(here, capsys, factory, parts):
 
 
 def test_a_repaired_file_runs(here, capsys):
-    """What the command offers is what the file then does."""
+    """Apply the command's repair to the file and run it."""
     cli.main(["trace", "--module", "users_own:fails"])
     added = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("  + "))
     file = Path("users_own.py")

@@ -55,7 +55,7 @@ def source_of(reference: str) -> tuple[Path, Callable]:
 
 
 def _build(reference: str, function: Callable, at: dict[str, int]) -> tuple:
-    """Return what a factory builds at some sizes: a module, its arguments and its keyword arguments."""
+    """Build the module of a factory at some sizes, and return it with its arguments and its keyword arguments."""
     built = function(**at)
     if not (isinstance(built, tuple) and len(built) in (2, 3) and isinstance(built[0], torch.nn.Module)):
         raise ValueError(f"{quote(reference)} returned {type(built).__name__}, expected (module, args)")

@@ -294,7 +294,7 @@ def _type(error: TypeError, site: FailureSite) -> Sentence | None:
 
 
 def callee(site: FailureSite) -> Any:
-    """Return what the failed line calls; None where that is not known."""
+    """Return the callee of the failed line; None where that is not known."""
     node = site.node
     if isinstance(node, ast.Call):
         value = site.value(node.func)

@@ -139,7 +139,7 @@ class Trials:
         return self.output(candidate, sizes) is not FAILS
 
     def output(self, candidate: Candidate, sizes: dict[str, int]) -> object:
-        """Return what the repaired forward returns at these sizes, `FAILS` if it does not run to its end."""
+        """Return the output of the repaired forward at these sizes, `FAILS` if it does not run to its end."""
         try:
             with seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
                 module, args, kwargs, replace = self._apply_candidate(candidate, sizes)

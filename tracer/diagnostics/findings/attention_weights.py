@@ -127,7 +127,7 @@ def find_scales(run: RunView) -> Iterator[Finding]:
 
 
 def _wrong_scale(factor: float, width: int, heads: int, keys: int) -> str | None:
-    """Return what a factor is instead of 1/√d_k; None for the right one, and for one that is no known mistake."""
+    """Describe a factor other than 1/√d_k; None for the right one, and for one that is no known mistake."""
 
     def alike(value: float) -> bool:
         return isclose(factor, value, rel_tol=FACTOR_TOLERANCE)

@@ -178,18 +178,20 @@ def snapshot(
     full[slots] = vectors
     if before is None or not same:
         return Snapshot(index, full, np.full(len(stream.lanes), np.nan, np.float32))
-    change = _moved(before.vectors, full)
+    change = _relative_change(before.vectors, full)
     middle = between(chapter)
     inside = tensor(trace, middle) if middle is not None else None
     if inside is not None and inside.shape == vectors.shape:
         attended = np.full_like(full, np.nan)
         attended[slots] = inside
-        return Snapshot(index, full, change, _moved(before.vectors, attended), _moved(attended, full))
+        return Snapshot(
+            index, full, change, _relative_change(before.vectors, attended), _relative_change(attended, full)
+        )
     alone = chapter.records and not any(step.stage in MLP for step in chapter.steps)
     return Snapshot(index, full, change, change if alone else None)
 
 
-def _moved(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def _relative_change(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Return the length of what was added to each vector, as a share of the vector's length before."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.linalg.norm(after - before, axis=-1) / np.linalg.norm(before, axis=-1)

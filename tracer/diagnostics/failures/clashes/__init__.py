@@ -21,7 +21,7 @@ DEVICES = re.compile(r"same device|is on (cpu|cuda|mps|meta)|devices?, |device t
 
 
 def clash_of(scene: Scene, error: BaseException) -> Clash | None:
-    """Return what does not fit in the failed call; None where its kind is not known."""
+    """Return the mismatch in the failed call; None where its kind is not known."""
     call = scene.call
     if call is None:
         return None
