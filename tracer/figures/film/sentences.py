@@ -20,8 +20,9 @@ from tracer.utils.error_text import shorten
 
 TOP_PATCHES = 5
 """Patches whose share of the attention a sentence adds up."""
-FOCUS_FACTOR, UNEVENNESS_FACTOR = 4, 2
-"""How many times the even share these get where attention is called focused, or uneven."""
+FOCUS_SHARE, UNEVENNESS_FACTOR = 0.5, 2
+"""The share of the attention that these get where it is called focused, and how many times their share under equal
+weights where it is called uneven."""
 SHORT_NAME = 12
 """Letters of a name that is said twice."""
 TIMES = 2
@@ -120,7 +121,7 @@ def _patches(scene: Scene, shown: Step) -> Caption | None:
     patch = int(spread.argmax())
     facts = {"patches": len(array), "numbers": array.shape[1], "patch": patch, "spread": float(spread[patch])}
     where = _place(scene.trace, patch, len(array))
-    sentence = f"Each patch is {array.shape[1]:,} numbers. They differ most in {where}."
+    sentence = f"Each patch is {array.shape[1]:,} numbers. Those of {where} differ most from each other."
     return Caption(f"Cut into {len(array):,} patches", sentence, facts)
 
 
@@ -187,8 +188,8 @@ def _position(scene: Scene, shown: Step) -> Caption | None:
     lane, mean = int(np.nanargmax(change)), float(np.nanmean(change))
     facts = {"mean": mean, "largest": float(change[lane]), "lane": lane}
     sentence = (
-        f"A vector for its position moves each token by {percent(mean)} of its length on average. "
-        f"It moves {scene.name(lane)} by the most: {percent(float(change[lane]))}."
+        f"A vector for its position changes each token by {percent(mean)} of its length on average. "
+        f"It changes {scene.name(lane)} most, by {percent(float(change[lane]))}."
     )
     return Caption("Each token gets its position", sentence, facts)
 
@@ -242,11 +243,11 @@ def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
         share = float(np.sort(row[patches])[-TOP_PATCHES:].sum())
         even = TOP_PATCHES / len(row)
         facts |= {"share": share, "even": even}
-        how = "looks at a few patches" if share >= FOCUS_FACTOR * even else "prefers some patches"
+        how = "looks at a few patches" if share >= FOCUS_SHARE else "prefers some patches"
         how = how if share >= UNEVENNESS_FACTOR * even else "looks around"
         sentence = (
-            f"{start} gives {percent(share)} of its attention to {TOP_PATCHES} of {len(patches)} patches; "
-            f"an even share, over all {len(row)} tokens, is {percent(even)}."
+            f"{start} gives {percent(share)} of its attention to {TOP_PATCHES} of {len(patches)} patches. "
+            f"Equal weights would give them {percent(even)}."
         )
         return f": {_short(name)} {how}", sentence
     most = int(row.argmax())
@@ -274,7 +275,7 @@ def _changes(scene: Scene, facts: dict[str, float]) -> str:
     facts["change"] = float(change[scene.focus])
     name = scene.name(scene.focus)
     name = "the token" if scene.weights is None else name if len(name) <= SHORT_NAME else "it"
-    return f"The block moves {name} by {_multiple(facts['change'])} its length."
+    return f"The block changes {name} by {_multiple(facts['change'])} its length."
 
 
 def _parts(attention: np.ndarray, mlp: np.ndarray | None, facts: dict[str, float]) -> str:
@@ -283,7 +284,7 @@ def _parts(attention: np.ndarray, mlp: np.ndarray | None, facts: dict[str, float
     facts |= {"tokens": known.size, "moved": int((known > 0).sum()), "attention": float(known.mean())}
     all_of_them = facts["moved"] == facts["tokens"]
     which = f"all {known.size:,} tokens" if all_of_them else f"{facts['moved']:,} of {known.size:,} tokens"
-    sentence = f"Attention moves {which}, on average by {_multiple(facts['attention'])} their length"
+    sentence = f"Attention changes {which}, on average by {_multiple(facts['attention'])} their length"
     if mlp is None:
         return f"{sentence}."
     facts["mlp"] = float(np.nanmean(mlp))
@@ -323,9 +324,9 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
             else f"The answer is the one computed from token {place} of {total:,}."
         )
         if scene.weights is not None:
-            facts["from others"] = float(1 - scene.weights[place - 1, place - 1])
+            facts["to others"] = float(1 - scene.weights[place - 1, place - 1])
             sentence += (
-                f" In the last block, it took {percent(facts['from others'])} of its attention from the "
+                f" In the last block, it gave {percent(facts['to others'])} of its attention to the "
                 f"{total - 1:,} others."
             )
         title = f"Only {name} is read" if alone else f"The answer is read at {name}"

@@ -67,7 +67,7 @@ export function eyeOf(film, state) {
 }
 
 const MEAN = /^On average over the heads, (.+?) gives \S+\s% of its attention to (.+?)\.(?: |$)/;
-const FEW = /^([\d,]+) of [\d,]+ patches;/;
+const FEW = /^([\d,]+) of [\d,]+ patches$/;
 
 // The words of the beat: what they say of the mean over the heads gives way to the same of the head that is chosen.
 export function wordsOf(film, state) {
@@ -161,8 +161,8 @@ export function choices(root, film, state, eye, scales, changed) {
     const read = film.streams[stream].lanes[film.streams[stream].read]?.name;
     const { least, most } = scale;
     const [what, write] = {
-      like: [`Lanes: how alike to ${read} (cosine)`, (value) => value.toFixed(2)],
-      change: ["Lanes: how far this moved them", multiple],
+      like: [`Lanes: how alike the others are to ${read} (cosine)`, (value) => value.toFixed(2)],
+      change: ["Lanes: how far this changed them", multiple],
       length: ["Lanes: length of each vector", (value) => value.toPrecision(3)],
     }[name];
     find(".legend .what").textContent = what;

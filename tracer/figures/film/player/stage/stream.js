@@ -124,17 +124,20 @@ export function drawGates(context, flow, beat, part, theme) {
   });
 }
 
-// The names of the two parts of a block, above it.
+// The number of a block and the names of its two parts, above it.
 function drawNames(context, segment, theme, x, y) {
-  const parts = [["attention", theme.thread], ...(segment.snapshot.mlp ? [[" MLP", theme.mlp]] : [])];
+  const mlp = segment.snapshot.mlp ? [[" MLP", rgb(theme.mlp)]] : [];
+  const parts = [[`${segment.beat.label}: `, theme.ink], ["attention", rgb(theme.thread)], ...mlp];
   context.font = "700 12px system-ui";
   context.textBaseline = "alphabetic";
-  context.textAlign = parts.length > 1 ? "right" : "center";
-  for (const [name, colour] of parts) {
-    context.fillStyle = rgb(colour);
-    context.fillText(name, x, y);
-    context.textAlign = "left";
-  }
+  context.textAlign = "left";
+  const widths = parts.map(([name]) => context.measureText(name).width);
+  let left = x - widths.reduce((a, b) => a + b) / 2;
+  parts.forEach(([name, colour], at) => {
+    context.fillStyle = colour;
+    context.fillText(name, left, y);
+    left += widths[at];
+  });
 }
 
 // The largest of what attention and the MLP add to a token, as a share of its length.
