@@ -557,7 +557,7 @@ def test_the_player_fits_and_follows_keys_pointer_and_buttons(boards, browser, t
         assert page.inner_text(".sentence") == each.caption.sentence
         assert page.is_visible(".updates") == (each.kind == "block")
         if each.snapshot is not None:
-            lanes = "length of each vector" if each.kind == "tokens" else "how alike the others are to CLS (cosine)"
+            lanes = "length of each vector" if each.kind == "tokens" else "cosine of others with CLS"
             assert page.inner_text(".legend .what") == f"Lanes: {lanes}"
         if each.kind == "block":  # bars of all lanes: first by attention, then by the MLP
             assert page.evaluate(BARS) == [64, 64]
