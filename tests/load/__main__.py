@@ -50,11 +50,16 @@ def failed_act(error: BaseException) -> Act:
 
 
 def report(acts: list[Act], cpu: float, memory: list[tuple[float, float]]) -> list[str]:
-    """Return the figures as lines of text: each kind of act, then what all of them cost the server."""
+    """Return the figures as lines of text: each kind of act, the acts that ended in each minute, then what
+    all of them cost the server."""
     lines = [f"{'act':<16}{'count':>7}{'p50 s':>8}{'p95 s':>8}{'most s':>8}{'kB':>8}"]
     groups = {kind: [act for act in acts if act.kind == kind] for kind in dict.fromkeys(act.kind for act in acts)}
     groups["without a run"] = [act for act in acts if not act.run and act.kind != "open"]
     groups["with a run"] = [act for act in acts if act.run]
+    began = min((act.ended - act.answer.seconds for act in acts), default=0.0)
+    for act in acts:
+        if act.kind != "open":
+            groups.setdefault(f"minute {int((act.ended - began) // 60) + 1}", []).append(act)
     for name, group in groups.items():
         if group:
             took = sorted(act.answer.seconds for act in group)

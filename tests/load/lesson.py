@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import random
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image
@@ -31,11 +32,12 @@ PHOTO = (1600, 1200)
 
 @dataclass
 class Act:
-    """A completed act, whether it made the model run on a new input, and its outcome."""
+    """A completed act, whether it made the model run on a new input, its outcome, and when it ended."""
 
     kind: str
     run: bool
     answer: Answer
+    ended: float = field(default_factory=time.monotonic)
 
 
 class Student:
