@@ -1,11 +1,13 @@
 """Sessions whose visitors left: who comes back in time finds everything, and after that nothing is held."""
 
+import gc
 import weakref
 from types import SimpleNamespace
 
 import pytest
 from streamlit import config, runtime
 
+from pages.sections.overview import film_payload
 from pages.state import streamlit_sessions
 
 
@@ -64,3 +66,12 @@ def test_who_comes_back_has_all_the_time_again(server):
 def test_streamlit_keeps_sessions_until_they_are_ended_here():
     streamlit_sessions.configure()
     assert config.get_option("server.disconnectedSessionTTL") > streamlit_sessions.KEEP
+
+
+def test_the_film_of_a_run_does_not_keep_the_run(vit):
+    run = vit.trace()
+    assert film_payload.of_run(run).packed
+    gone = weakref.ref(run)
+    del run
+    gc.collect()
+    assert gone() is None

@@ -48,7 +48,8 @@ def of_run(trace: Trace) -> Reel | None:
 
 
 def _board(trace: Trace) -> Storyboard:
-    return of(trace, "storyboard", lambda: storyboard(trace, prove=False))
+    """Return the beats of a run. They hold its tensors, so they are not cached: a run goes with its visitor."""
+    return storyboard(trace, prove=False)
 
 
 @st.fragment
@@ -74,7 +75,8 @@ def _pack(trace: Trace) -> Reel | None:
     if not trace.ops:
         return None
     try:
-        board, names = _board(trace), message.ids(_board(trace))
+        board = _board(trace)
+        names = message.ids(board)
         tokens = [len(stream.lanes) for stream in board.streams]
         blocks = {
             step: name for name, beat in zip(names, board.beats, strict=True) if beat.number for step in beat.steps
