@@ -162,7 +162,8 @@ if texts.has_random_weights(trace):
     st.info(texts.about(trace), icon=":material/school:")
 if strange := texts.strange(session.user_input(), model_name()):
     st.warning(strange, icon=":material/psychology_alt:")
-predictions.show(trace, film_payload.of_run(trace) is not None)
+filmed = film_payload.of_run(trace) is not None
+predictions.show(trace, filmed)
 if saved is None and predictions.kind(trace) == "classes":
     recommended_models.show()
 before_after.show(trace, with_answer=predictions.kind(trace) not in before_after.BARS)
@@ -171,7 +172,7 @@ next_pages.show(trace)
 more = {} if view is None else {"What the model sees": partial(cut, view)}
 if lens.has_lens(trace):
     more["The answer as it forms"] = partial(lens.show, trace)
-if more := more | predictions.further_views(trace):
+if more := more | predictions.further_views(trace, filmed):
     names = ["The full path", *more]
     whole, *others = st.tabs(names, **url_state.widget("tab", names, names[0]))
     for tab, form in zip(others, more.values(), strict=True):

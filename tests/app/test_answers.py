@@ -101,6 +101,13 @@ def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
     assert not at.exception and chart()["data"][0]["opacity"] == 0
 
 
+def test_without_a_film_the_label_map_is_drawn_once(monkeypatch):
+    monkeypatch.setattr("pages.sections.overview.film_payload.of_run", lambda trace: None)  # as of a damaged file
+    at = open_model("segmenter")
+    assert not at.exception
+    assert len(at.main.slider) == 1
+
+
 def test_the_overview_shows_which_patches_the_encoder_saw():
     at = open_model("mae")
     visible = at.session_state["visitor"].run().result["visible"]

@@ -55,11 +55,11 @@ def result_text(trace: Trace) -> str:
     return shorten(("" if all(len(word) == 1 for word in trace.words) else " ").join(trace.words), FREE_TEXT)
 
 
-def further_views(trace: Trace) -> dict[str, Callable[[], None]]:
-    """Return further views of a result by name, each drawn when called."""
+def further_views(trace: Trace, filmed: bool) -> dict[str, Callable[[], None]]:
+    """Return further views of a result by name, each drawn when called; `filmed` if the page begins with a film."""
     if kind(trace) == "reconstruction":
         return {"What it draws": partial(_draw_reconstruction, trace)}
-    if kind(trace) == "labels":
+    if kind(trace) == "labels" and filmed:  # else the map is in place of the film
         return {"The class of every pixel": partial(_draw_labels, trace)}
     if kind(trace) != "caption":
         return {}
