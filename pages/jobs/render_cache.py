@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -67,7 +66,9 @@ def _weight(entry: tuple[weakref.ref, object]) -> float:
     rendered = entry[1]
     if hasattr(rendered, "weight"):
         return rendered.weight()
-    return len(rendered) if isinstance(rendered, (bytes, str)) else OBJECTS * len(json.dumps(rendered, default=str))
+    if isinstance(rendered, (bytes, str)):
+        return len(rendered)
+    return OBJECTS * len(orjson.dumps(rendered, default=str, option=orjson.OPT_NON_STR_KEYS))
 
 
 _store = Cache(MAX_BYTES, _weight)

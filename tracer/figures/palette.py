@@ -4,6 +4,8 @@ Stage colours have a contrast of at least 3 : 1 on the light and on the dark pag
 Scales are perceptually uniform (van der Walt and Smith 2015; Nuñez et al. 2018; Thyng et al. 2016).
 """
 
+from functools import cache
+
 from plotly import colors
 
 STAGES = {
@@ -59,6 +61,12 @@ def tables() -> bytes:
 
 def table(scale: str | list[list[float | str]] = SEQUENTIAL, steps: int = 256) -> bytes:
     """Return a colour scale as `steps` RGB triples, for drawing in the browser."""
+    return _sample(scale if isinstance(scale, str) else tuple(map(tuple, scale)), steps)
+
+
+@cache
+def _sample(scale: str | tuple[tuple[float | str, ...], ...], steps: int) -> bytes:
     shares = [index / (steps - 1) for index in range(steps)]
-    samples = colors.sample_colorscale(scale, shares, colortype="tuple")
+    stops = scale if isinstance(scale, str) else [list(stop) for stop in scale]
+    samples = colors.sample_colorscale(stops, shares, colortype="tuple")
     return bytes(round(255 * channel) for colour in samples for channel in colour)

@@ -3,10 +3,11 @@ many as fit, from the requested one on."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import orjson
 
 from pages.state import session
 from pages.ui import texts
@@ -64,13 +65,13 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
     """
     where = parts(trace)
     heads = _headers(trace, where, start)
-    left = MAX_BYTES - len(json.dumps(heads))
+    left = MAX_BYTES - len(orjson.dumps(heads))
     details: dict[str, Any] = {}
     blobs: list[bytes] = []
     at = 0
     for step in _order(where, start):
         facts, cells = detail(trace, step, index)
-        size = len(json.dumps(facts)) + sum(map(len, cells.values()))
+        size = len(orjson.dumps(facts)) + sum(map(len, cells.values()))
         if details and size > left:
             break
         left -= size
@@ -87,7 +88,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
         "columns": COLUMNS,
         "counted": FLOPS_NOTE,
     }
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = orjson.dumps(header)
     text += b" " * (-len(text) % 4)
     return b"".join((len(text).to_bytes(4, "little"), text, tables(), *blobs))
 
@@ -133,7 +134,7 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
             }
         )
     for near in (True, False):
-        if len(json.dumps(heads)) > HEADERS:
+        if len(orjson.dumps(heads)) > HEADERS:
             mine = list(where).index(part)
             heads = [head if near and head["part"] == mine else _short(head) for head in heads]
     return heads

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from plotly import colors
 
-from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL
+from tracer.figures.palette import DIVERGING_SCALE, SEQUENTIAL, table
 
 MINUS = "\N{MINUS SIGN}"
+STEPS = 256
+"""Colours of a scale."""
 MAX_DARK_LUMINANCE = 0.45
 """Luminance of a cell, 0 to 1, below which its number is white."""
 
@@ -117,7 +118,7 @@ def _cell(
 def _colour(measure: Measure, share: float) -> tuple[str, str]:
     """Return the colour of a cell and of the number in it."""
     scale = DIVERGING_SCALE if measure.signed else SEQUENTIAL
-    (rgb,) = colors.sample_colorscale(scale, [min(1.0, max(0.0, float(share)))], colortype="tuple")
-    light = 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2]
-    text = ", ".join(str(round(255 * channel)) for channel in rgb)
-    return f"rgb({text})", "#fff" if light < MAX_DARK_LUMINANCE else "#111"
+    at = 3 * round((STEPS - 1) * min(1.0, max(0.0, float(share))))
+    red, green, blue = table(scale, STEPS)[at : at + 3]
+    light = (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+    return f"rgb({red}, {green}, {blue})", "#fff" if light < MAX_DARK_LUMINANCE else "#111"
