@@ -38,7 +38,7 @@ from tracer.tracing.op_records import OpSequence, limit_note, part_of
 from tracer.tracing.op_records import account as account_of
 from tracer.tracing.primitive_records import decompositions
 from tracer.tracing.proofs.counterfactual import Replay
-from tracer.tracing.proofs.deferred_proofs import DeferredProofs
+from tracer.tracing.proofs.deferred_proofs import DeferredProofs, QueriedRun
 from tracer.tracing.proofs.rerun import Rerun
 from tracer.tracing.proofs.step_proof import Values, run_size_matcher, same_size, size_matcher
 from tracer.tracing.returned_tensors import given_back, returned_of, unaccounted_note
@@ -377,7 +377,7 @@ def assemble(
         decompositions=_decompositions(recording, solution),
         modules=modules,
         calls=calls,
-        later=DeferredProofs(module, values, derived_steps, lines, sizes, rerun, book.idioms, respell)
+        later=DeferredProofs(QueriedRun(module, values, derived_steps, sizes), rerun, book.idioms, respell)
         if follow
         else None,
         replay=_replay(module, recording, derived_steps, sizes, derived, solution, hints, parts, spelled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,6 +16,15 @@ from tracer.tracing.proofs.step_proof import Proof, Values, apply_proof, prove, 
 from tracer.utils.internals.torch_internals import write_count
 
 
+class QueriedRun(NamedTuple):
+    """What queries need of a run: the module, the tensors, the steps with their equations, and the sizes."""
+
+    module: torch.nn.Module
+    values: Mapping[str, torch.Tensor]
+    steps: Sequence[DerivedStep]
+    sizes: dict[str, int]
+
+
 class DeferredProofs:
     """Deferred queries of a run: pending proofs, and the operands of its cells.
 
@@ -25,34 +34,29 @@ class DeferredProofs:
 
     def __init__(
         self,
-        module: torch.nn.Module,
-        values: Mapping[str, torch.Tensor],
-        steps: Sequence[DerivedStep],
-        lines,
-        sizes,
+        run: QueriedRun,
         rerun: Rerun | None = None,
         named: frozenset[int] = frozenset(),
         respell: Callable[[frozenset[int]], Trace] | None = None,
     ):
-        self._run, self._rerun = (module, values, steps, lines, sizes), rerun
+        self.run, self._rerun = run, rerun
         self._named, self._respell = named, respell
-        self._derived_steps = {step.line.id: step for step in steps}
-        self._states = {name: _state(tensor) for name, tensor in weights(module).items()}
+        self._derived_steps = {step.line.id: step for step in run.steps}
+        self._states = {name: _state(tensor) for name, tensor in weights(run.module).items()}
 
     @property
     def derived_steps(self) -> Sequence[DerivedStep]:
         """Steps of the run with their equations."""
-        return self._run[2]
+        return self.run.steps
 
     def rewrite(self, change: Callable[[Line], Node]) -> DeferredProofs:
         """Return the same run, with the equations that `change` returns for its lines."""
-        module, values, steps, _, sizes = self._run
-        steps = [step._replace(line=replace(step.line, equation=change(step.line))) for step in steps]
-        return DeferredProofs(module, values, steps, [step.line for step in steps], sizes, self._rerun)
+        steps = [step._replace(line=replace(step.line, equation=change(step.line))) for step in self.run.steps]
+        return DeferredProofs(self.run._replace(steps=steps), self._rerun)
 
     def __call__(self, steps: Iterable[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""
-        steps, value, sizes, changed = list(steps), self.values(), self._run[-1], self.rewritten()
+        steps, value, sizes, changed = list(steps), self.values(), self.run.sizes, self.rewritten()
         proofs = {}
         if self._rerun and not changed:
             lacking = self._rerun.missing_lines((self._derived_steps[step.id] for step in steps), value)
@@ -73,15 +77,16 @@ class DeferredProofs:
     @property
     def sizes(self) -> dict[str, int]:
         """Sizes of the run by their names."""
-        return self._run[-1]
+        return self.run.sizes
 
     def values(self, kind: Callable[..., Any] | None = None) -> Any:
         """Return the tensors of the run by their keys, as `Values` or another `kind`."""
-        return (kind or Values)(*self._run)
+        module, values, steps, sizes = self.run
+        return (kind or Values)(module, values, steps, [step.line for step in steps], sizes)
 
     def rewritten(self) -> set[str]:
         """Return the keys of parameters and buffers that have changed since the run."""
-        now = {name: _state(tensor) for name, tensor in weights(self._run[0]).items()}
+        now = {name: _state(tensor) for name, tensor in weights(self.run.module).items()}
         changed = {name for name, state in self._states.items() if now.get(name) != state}
         changed |= {stack for name in changed for stack in stacks(name)}
         return {f"parameter {name}" for name in changed}
