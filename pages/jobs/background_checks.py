@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pages.jobs import rate_limit, render_gate, run_cache, single_flight
+from pages.jobs import model_process, rate_limit, render_gate, run_cache, single_flight
 from pages.server import request_body
 from pages.state import browser_position
 from tracer.record import Trace
@@ -159,6 +159,11 @@ def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | s
     from tracer.tracing.proofs import counterfactual_budget
 
     try:
+        with listen(_end_with_server):
+            answer = run_cache.check_in_process(name, options, AT_HAND)
+        if answer is not None:
+            _findings.put((name, options), answer.findings)
+            return answer.checks
         trace = run_cache.of_first_sample(name, options, keep=AT_HAND)
         _findings.put((name, options), trace.diagnose().diagnosis)
         return counterfactual_budget.results(counterfactual_budget.check(trace))
@@ -169,10 +174,17 @@ def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | s
         return f"It was not checked on other runs ({reason(error)})."
 
 
+def _end_with_server(how_far: Progress) -> None:
+    """Raise `JobEnd` when the server ends: in a process of its own, a check need not wait for pages."""
+    if stop_event.is_set():
+        raise JobEnd
+
+
 def _give_way(how_far: Progress) -> None:
     """Let every visitor's run and page go first. Raise `JobEnd` when the server ends."""
-    while not stop_event.is_set() and not single_flight.line.wait_for_visitors(PAUSE):
-        pass
+    for queue in (single_flight.line, model_process.line):
+        while not stop_event.is_set() and not queue.wait_for_visitors(PAUSE):
+            pass
     render_gate.wait(PAUSE)
     if stop_event.is_set():
         raise JobEnd

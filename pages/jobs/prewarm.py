@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.jobs import background_checks, render_gate, run_cache
+from pages.jobs import background_checks, model_process, render_gate, run_cache
 from pages.sections.attention import mask_controls
 from pages.sections.lessons import note_statements
 from tracer import models
@@ -46,7 +46,8 @@ def keeping() -> Iterator[None]:
     beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
     beside.start()
     try:
-        yield
+        with model_process.allow():
+            yield
     finally:
         over.set()
         background_checks.end(SHUTDOWN_SECONDS)

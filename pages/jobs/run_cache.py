@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
-from pages.jobs import single_flight
+from pages.jobs import model_process, model_worker, rate_limit, single_flight
 from tracer import models, zoo
 from tracer.inputs.samples import samples
 from tracer.record import Decomposition, Trace
@@ -187,10 +187,12 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
         store = _user_runs if changes(options) else _foreign_runs
     elif options:
         store = _user_runs  # what few ask for does not push out the samples as shipped
-    sizes = split_options(name, options)[1]
-    return single_flight.once(
-        store.get, store.put, key, lambda: _prove(*_with_sample(*key), **sizes), PROOF_MESSAGE, rank, instead=True
-    )
+    where = _place(name, options) if rank == VISITOR else None
+
+    def make() -> Trace:
+        return _prove_in(where, name, options, _sample_input(name, options, sample))
+
+    return single_flight.once(store.get, store.put, key, make, PROOF_MESSAGE, rank, where, instead=True)
 
 
 def in_line(name: str, options: Options) -> tuple:
@@ -206,8 +208,22 @@ def in_line(name: str, options: Options) -> tuple:
 
 def of_first_sample(name: str, options: Options, **how) -> Trace:
     """Run a model on its first sample, for work in the background; the run is not cached."""
-    model, image = _with_sample(name, options, first_sample(name))
-    return model.trace(**({} if image is None else {"image": image}), **split_options(name, options)[1], **how)
+    return load(name, options).trace(**_sample_input(name, options, first_sample(name)), **how)
+
+
+def check_in_process(name: str, options: Options, keep: int) -> model_worker.ModelCheck | None:
+    """Return the check of a model's lines on other runs, from the process of models; None where that does not make
+    it."""
+    if not has_own_sizes(name, options) or not model_process.is_ready():
+        return None
+    key = name, tuple(split_options(name, options)[0].items()), changes(options)
+    return model_process.check(key, _sample_input(name, options, first_sample(name)) | {"keep": keep})
+
+
+def _sample_input(name: str, options: Options, sample: str) -> dict[str, Any]:
+    """Return the arguments of `Model.trace` for a run on a sample."""
+    photo = _photo(name, sample)
+    return {**split_options(name, options)[1], **({} if photo is None else {"image": photo})}
 
 
 def large(name: str, sample: str) -> bool:
@@ -217,8 +233,13 @@ def large(name: str, sample: str) -> bool:
 
 def _with_sample(name: str, options: Options, sample: str) -> tuple:
     """Return the model and the photo of the sample, None for a sample that is the model's own."""
+    return load(name, options), _photo(name, sample)
+
+
+def _photo(name: str, sample: str):
+    """Return the photo of a model's sample, None for a sample that is the model's own."""
     loader = samples(models.samples(name)).get(sample)
-    return load(name, options), loader and loader()
+    return loader and loader()
 
 
 class Content:
@@ -260,17 +281,45 @@ def _forget(digest: Hashable) -> None:
 def of_given(name: str, options: Options, what: Content, user_input: dict) -> Trace:
     """Return the run of a model on a visitor's input; `user_input` are the arguments of `Model.trace`. It may be run
     anew when the visitor comes back to it, since all such runs share a bound."""
-    key = name, options, what.digest
+    key, where = (name, options, what.digest), _place(name, options)
 
     def make(content: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
-        return content.share_photo(_prove(load(name, options), **user_input))
+        return content.share_photo(_prove_in(where, name, options, user_input))
 
-    return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, instead=True)
+    return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where=where, instead=True)
 
 
 def prove(model, image=None, **user_input) -> Trace:
     """Return a run of a loaded model with every step proven, queued."""
     return single_flight.in_turn(lambda: _prove(model, image, **user_input), PROOF_MESSAGE)
+
+
+def has_own_sizes(name: str, options: Options) -> bool:
+    """Return whether these are runs of one of our models at the sizes that it is shipped with: others may need more
+    memory than a server has twice, and take long enough that a visitor wants to see their progress."""
+    return not zoo.is_foreign(name) and not any(key in models.spec_of(name).sizes for key, _ in options)
+
+
+def _place(name: str, options: Options) -> JobQueue | None:
+    """Return the queue of the process of runs, where it serves and takes this run; None where it is computed here.
+
+    It is started where another visitor's run goes on here.
+    """
+    if not has_own_sizes(name, options):
+        return None
+    if model_process.is_ready():
+        return model_process.line
+    if single_flight.line.serves_another(rate_limit.owner()):
+        model_process.start()
+    return None
+
+
+def _prove_in(where: JobQueue | None, name: str, options: Options, user_input: dict[str, Any]) -> Trace:
+    """Return a run with every step proven, in the process whose queue this is, else here."""
+    if where is None:
+        return _prove(load(name, options), **user_input)
+    settings = tuple(split_options(name, options)[0].items())
+    return model_process.prove(name, settings, changes(options), user_input, load(name, options))
 
 
 def _prove(model, image=None, **user_input) -> Trace:

@@ -157,7 +157,8 @@ def test_the_bounds_of_a_server_are_those_that_hold():
         for name, (home, hosted) in BOUNDS.items()
     }
     assert {name: row for name, row in rows.items() if name in bounds} == bounds
-    assert set(rows) - set(bounds) == {"TRACER_MODELS", "TRACER_HOST", "TRACER_FRAMED_BY", "TRACER_PREWARM"}
+    names = {"MODELS", "HOST", "FRAMED_BY", "PREWARM", "RUN_PROCESS"}
+    assert set(rows) - set(bounds) == {f"TRACER_{name}" for name in names}
 
 
 def test_the_extras_are_those_of_the_package():

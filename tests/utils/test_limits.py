@@ -34,6 +34,7 @@ def test_each_bound_has_a_variable(monkeypatch):
     ("variable", "value", "expected"),
     [
         ("TRACER_HOSTED", "yes", "TRACER_HOSTED='yes' was given, expected 1 or 0"),
+        ("TRACER_RUN_PROCESS", "2", "TRACER_RUN_PROCESS='2' was given, expected 1 or 0"),
         ("TRACER_TEXT", "many", "TRACER_TEXT='many' was given, expected a whole number above 0"),
         ("TRACER_VISITORS", "0", "TRACER_VISITORS='0' was given, expected a whole number above 0"),
         ("TRACER_MEMORY_GB", "nan", "TRACER_MEMORY_GB='nan' was given, expected a number above 0"),

@@ -91,6 +91,11 @@ class JobQueue:
     def _visitors(self) -> bool:
         return any(task.rank == VISITOR for task in (*self._begun, *self._tasks))
 
+    def serves_another(self, owner: Owner) -> bool:
+        """Return whether work of another visitor waits or runs."""
+        with self._changed:
+            return any(task.rank == VISITOR and task.owner != owner for task in (*self._begun, *self._tasks))
+
     def hurry(self, task: Task) -> None:
         """Promote background work that a visitor waits for to the end of the visitors' queue."""
         with self._changed:

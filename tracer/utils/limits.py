@@ -39,6 +39,7 @@ class Limits:
     runs: int  # runs of all visitors that go on or wait at once
     model_gb: float  # gigabytes of float32 weights of one model
     memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
+    run_process: bool  # whether models may run in a process beside the server's, once visitors wait for each other
     prewarm: str  # what the server computes before anybody asks: "all" samples and checks, or the "first" run alone
 
     def models(self, ours: Sequence[str]) -> tuple[str, ...] | None:
@@ -94,6 +95,7 @@ VARIABLES = (
     "TRACER_HOST",
     "TRACER_FRAMED_BY",
     "TRACER_PREWARM",
+    "TRACER_RUN_PROCESS",
     *(f"TRACER_{name.upper()}" for name in BOUNDS),
 )
 
@@ -107,8 +109,9 @@ def limits() -> Limits:
 def _read(stated: tuple[str, ...]) -> Limits:
     """Read the limits once, and again only where the environment changed, as it does in tests."""
     settings = dict(zip(VARIABLES, stated, strict=True))
-    if settings["TRACER_HOSTED"] not in ("", "0", "1"):
-        raise ValueError(f"TRACER_HOSTED={quote(settings['TRACER_HOSTED'])} was given, expected 1 or 0")
+    for switch in ("TRACER_HOSTED", "TRACER_RUN_PROCESS"):
+        if settings[switch] not in ("", "0", "1"):
+            raise ValueError(f"{switch}={quote(settings[switch])} was given, expected 1 or 0")
     hosted, more = settings["TRACER_HOSTED"] == "1", settings["TRACER_MODELS"].replace(",", " ").split()
     bounds: dict[str, Any]
     bounds = {name: _bound(f"TRACER_{name.upper()}", settings, pair[hosted]) for name, pair in BOUNDS.items()}
@@ -123,8 +126,15 @@ def _read(stated: tuple[str, ...]) -> Limits:
     prewarm = settings["TRACER_PREWARM"] or "all"
     if prewarm not in ("all", "first"):
         raise ValueError(f"TRACER_PREWARM={quote(prewarm)} was given, expected all or first")
-    more_models = tuple(more) if hosted or more else None
-    return Limits(hosted=hosted, more=more_models, hosts=hosts, framed_by=sites, prewarm=prewarm, **bounds)
+    return Limits(
+        hosted=hosted,
+        more=tuple(more) if hosted or more else None,
+        hosts=hosts,
+        framed_by=sites,
+        run_process=settings["TRACER_RUN_PROCESS"] != "0" if not hosted else settings["TRACER_RUN_PROCESS"] == "1",
+        prewarm=prewarm,
+        **bounds,
+    )
 
 
 def _bound(variable: str, settings: dict[str, str], default: float) -> float:

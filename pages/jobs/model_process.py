@@ -1,0 +1,165 @@
+"""A process that runs our models, beside the server, which draws pages.
+
+Python runs one thread of a process at a time: while a model runs in the server, pages are drawn at half their speed,
+and the run takes twice its time. One person alone has no use for a second process and its memory. So it starts when a
+visitor's run first waits for another visitor's, and serves from the moment that its models are loaded. Until then, and
+wherever it fails, the server does the work.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from time import sleep
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from pages.jobs import model_worker
+from tracer import models
+from tracer.utils.cache import Cache
+from tracer.utils.devices import default_device
+from tracer.utils.job_queue import JobQueue
+from tracer.utils.limits import limits
+from tracer.utils.progress import doing, tell
+
+if TYPE_CHECKING:
+    from tracer.models.shared.spec import Model
+    from tracer.record import Trace
+
+POLL_SECONDS = 0.1
+"""Seconds between two looks at whether the work is still wanted."""
+POLL_CHECK_SECONDS = 0.5
+"""Seconds between two looks at whether a check is done."""
+MESSAGE = "Running the model and proving every step"
+COMMON_PARTS = 256
+"""Parts that runs have in common, such as the equations of a model, that are known here at once."""
+TURN = 0.005
+"""Seconds that a thread of the server keeps Python's lock while another waits for it, Python's own: a shorter turn is
+for runs in the server, and costs pages that are drawn at the same time."""
+PREFETCH = 2
+"""Runs that are under way at once: the process has the next one at hand when it is done with one."""
+
+Options = tuple[tuple[str, Any], ...]
+Result = TypeVar("Result")
+
+
+line = JobQueue(PREFETCH)
+"""Where visitors' runs wait for the process."""
+_executor: ProcessPoolExecutor | None = None
+_loaded: Future | None = None
+_starting = Lock()
+_common = Cache(COMMON_PARTS)
+_folder: Path | None = None
+"""Where the process writes the tensors of runs, and the server maps them; None where no process is allowed."""
+
+
+@contextmanager
+def allow() -> Iterator[None]:
+    """Let the process start inside the block, and end it afterwards."""
+    global _folder
+    with ExitStack() as stack:
+        if limits().run_process and (os.cpu_count() or 1) > 1 and default_device() == "cpu":
+            _folder = Path(stack.enter_context(TemporaryDirectory(prefix="tensor-tracer-", ignore_cleanup_errors=True)))
+        try:
+            yield
+        finally:
+            _folder = None
+            end(_executor)
+
+
+def start() -> None:
+    """Start the process where it is allowed and not there yet, and the memory of the server is not full."""
+    global _executor, _loaded
+    with _starting:
+        if _folder is not None and _executor is None and not limits().memory_full():
+            _executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), model_worker.start)
+            _loaded = _executor.submit(model_worker.load, tuple(models.names()))
+            _loaded.add_done_callback(_begin_serving)
+
+
+def _begin_serving(loaded: Future) -> None:
+    if not loaded.cancelled() and (error := loaded.exception()) is not None:
+        logging.warning("the process that runs models did not start, and the server runs them: %s", error)
+    else:
+        sys.setswitchinterval(TURN)
+
+
+def end(executor: ProcessPoolExecutor | None) -> None:
+    """End the process once it is done with its current work, if it is this one."""
+    global _executor, _loaded
+    with _starting:
+        if executor is None or executor is not _executor:
+            return
+        _executor = _loaded = None
+    executor.shutdown(wait=False, cancel_futures=True)
+
+
+def is_ready() -> bool:
+    """Return whether the process serves."""
+    loaded = _loaded
+    return loaded is not None and loaded.done() and not loaded.cancelled() and loaded.exception() is None
+
+
+def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
+    """Return a run of a model with every step proven, from the process of runs; where that fails, computed here with
+    `model`, the same model of this process, to which the run refers."""
+    from tracer.tracing.transfer import unpack  # torch, which pages start without
+
+    if (folder := _folder) is not None:
+        file = folder / uuid4().hex
+
+        def discard() -> None:
+            with suppress(OSError):
+                file.unlink()
+
+        with doing(MESSAGE):
+            packed = _ask(model_worker.run, name, options, changes, user_input, file, discard=discard)
+        if packed is not None:
+            return unpack(packed, model.net, _common)
+    return model.trace(**user_input)
+
+
+def check(key: model_worker.Key, user_input: dict[str, Any]) -> model_worker.ModelCheck | None:
+    """Return the check of a model's lines on other runs, from the process; None where that fails. What listens to the
+    progress may raise `JobEnd`."""
+    _ask(model_worker.start_check, key, user_input)
+    while is_ready():
+        done, result = _ask(model_worker.take_check, key) or (False, None)
+        if done:
+            return result
+        tell()
+        sleep(POLL_CHECK_SECONDS)
+    return None
+
+
+def _ask(work: Callable[..., Result], *arguments: Any, discard: Callable[[], None] = lambda: None) -> Result | None:
+    """Return what `work` returns in the process; None where the process is not there, or ends.
+
+    What listens to the progress may raise `JobEnd`: the work is then left, and `discard` is called after it.
+    """
+    executor = _executor
+    if executor is None:
+        return None
+    try:
+        answer = executor.submit(work, *arguments)
+        try:
+            while not wait([answer], POLL_SECONDS).done:
+                tell()
+        except BaseException:
+            answer.cancel()
+            answer.add_done_callback(lambda _: discard())
+            raise
+        return answer.result()
+    except (BrokenProcessPool, CancelledError, RuntimeError) as error:
+        logging.warning("the process that runs models has ended, and the server runs them: %s", error)
+        end(executor)
+        return None

@@ -1,0 +1,136 @@
+"""Work in the process of models: runs of ours, sent as bytes, and beside them checks of lines on other runs.
+
+Nothing here imports Streamlit: the process has models alone. Runs go on one after another in the main thread. Checks
+have a thread of their own, which pauses while a visitor's run goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from functools import lru_cache
+from multiprocessing import parent_process
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracer.utils.progress import Progress, listen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tracer.models.shared.spec import Model
+    from tracer.record import Finding
+    from tracer.tracing.proofs.counterfactual_budget import Check
+    from tracer.tracing.transfer import PackedTrace
+
+MODELS = 24
+"""Models with their options that the process holds at most."""
+TURN = 0.001
+"""Seconds that a check keeps Python's lock while a run waits for it."""
+
+Options = tuple[tuple[str, Any], ...]
+Key = tuple[str, Options, tuple[str, ...]]
+"""A model, its options, and the changes of its runs."""
+
+
+class ModelCheck(NamedTuple):
+    """Result of checking the lines of a model on other runs, and what looks like a mistake in its code."""
+
+    checks: Mapping[str, Check]
+    findings: tuple[Finding, ...] | None
+
+
+_idle = Event()
+"""Set while no visitor's run goes on."""
+_checks: dict[Key, ModelCheck | None] = {}
+"""Results of checks that nobody has asked for yet, None for one that failed."""
+
+
+def start() -> None:
+    """Prepare the process: the server ends it, not the terminal, and it never outlives the server."""
+    sys.setswitchinterval(TURN)
+    _idle.set()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Thread(target=_end_with_parent, name="parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(0)
+
+
+def load(names: tuple[str, ...]) -> None:
+    """Load models ahead, so that the first visitor of each does not wait for it."""
+    for name in names:
+        _model(name, ())
+
+
+def run(
+    name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path
+) -> PackedTrace | None:
+    """Return a run of a model with these changes, every step proven, and write its tensors to a file; None where it
+    fails. The server then runs it, to learn the error: the error itself may hold the model."""
+    from tracer.tracing.transfer import pack
+
+    _idle.clear()
+    try:
+        model = _changed_model(name, options, changes)
+        return pack(model.trace(**user_input), model.net, file)
+    except Exception:
+        return None
+    finally:
+        _idle.set()
+
+
+def start_check(key: Key, user_input: dict[str, Any]) -> None:
+    """Begin to check the lines of a model on other runs than this one, beside the runs of visitors."""
+
+    def work() -> None:
+        try:
+            with listen(_let_runs_go_first):
+                result = _check(key, user_input)
+        except Exception:  # the server then checks the lines itself, as above
+            result = None
+        _checks[key] = result
+
+    Thread(target=work, name="check", daemon=True).start()
+
+
+def take_check(key: Key) -> tuple[bool, ModelCheck | None]:
+    """Return whether a check that was begun is done, and its result, None where it failed."""
+    return key in _checks, _checks.pop(key, None)
+
+
+def _check(key: Key, user_input: dict[str, Any]) -> ModelCheck:
+    from tracer.tracing.proofs import counterfactual_budget
+
+    trace = _changed_model(*key).trace(**user_input)
+    checks = counterfactual_budget.results(counterfactual_budget.check(trace))
+    return ModelCheck(checks, trace.diagnose().diagnosis)
+
+
+def _let_runs_go_first(how_far: Progress) -> None:
+    _idle.wait()
+
+
+def _changed_model(name: str, options: Options, changes: tuple[str, ...]) -> Model:
+    model = _model(name, options)
+    if not changes:
+        return model
+    from tracer.changes import parse_all
+
+    return model.with_changes(parse_all(changes))
+
+
+@lru_cache(maxsize=MODELS)
+def _model(name: str, options: Options) -> Model:
+    import tracer
+    from tracer.utils.devices import use_one_thread
+
+    use_one_thread()
+    return tracer.load(name, **dict(options))

@@ -1,0 +1,143 @@
+"""Process of models beside the server: when it starts, what it computes, and what happens where it ends."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from threading import Event
+
+import pytest
+import torch
+
+import tracer
+from pages.jobs import model_process, model_worker, run_cache, single_flight
+from tracer.tracing.proofs import counterfactual_budget
+from tracer.utils.job_queue import VISITOR, JobEnd, JobQueue
+from tracer.utils.progress import listen, tell
+
+NAME = "transformer"
+"""The smallest model."""
+
+
+@pytest.fixture(scope="module")
+def process():
+    """Yield the pid of a process that serves, started once for all tests that leave it alive."""
+    with serving() as pid:
+        yield pid
+
+
+@contextmanager
+def serving():
+    with model_process.allow():
+        model_process.start()
+        until = time.monotonic() + 120
+        while not model_process.is_ready() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert model_process.is_ready()
+        yield model_process._ask(os.getpid)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tracer.load(NAME)
+
+
+def test_a_run_of_the_process_is_the_run_of_the_server(process, model):
+    assert process != os.getpid()
+    for changes in ((), ("block1.attention.weights=drop_heads(0)",)):
+        here = model.with_changes(tracer.changes.parse_all(changes)) if changes else model
+        arrived, expected = model_process.prove(NAME, (), changes, {"text": "hello"}, here), here.trace(text="hello")
+        assert arrived.steps == expected.steps
+        assert arrived.changes == expected.changes == changes
+        assert torch.equal(arrived.output, expected.output)
+        assert list(model_process._folder.iterdir()) == []
+
+
+def test_a_run_that_fails_there_raises_here(process, model):
+    with pytest.raises(ValueError, match="'transformer' takes text, but was given"):
+        model_process.prove(NAME, (), (), {"image": "no photo"}, model)
+    assert model_process.is_ready()
+
+
+def test_its_checks_are_those_of_the_server(process, model):
+    answer = model_process.check((NAME, (), ()), {})
+    assert answer.checks == counterfactual_budget.results(counterfactual_budget.check(model.trace()))
+    assert answer.findings == model.trace().diagnose().diagnosis
+
+
+def test_a_run_that_nobody_waits_for_leaves_no_file(process, model):
+    def end(how_far):
+        raise JobEnd
+
+    with listen(end), pytest.raises(JobEnd):
+        model_process.prove(NAME, (), (), {"text": "left"}, model)
+    folder, until = model_process._folder, time.monotonic() + 30
+    model_process._ask(os.getpid)  # the run before it is done
+    while list(folder.iterdir()) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert list(folder.iterdir()) == []
+
+
+def test_where_the_process_is_killed_the_server_runs_the_model(model, caplog):
+    model_process.end(model_process._executor)
+    with serving() as pid:
+        os.kill(pid, signal.SIGKILL)
+        assert model_process.prove(NAME, (), (), {"text": "on"}, model).steps == model.trace(text="on").steps
+        assert not model_process.is_ready()
+        assert "has ended" in caplog.text
+
+
+def test_it_starts_only_where_another_visitor_waits(monkeypatch):
+    started, go, line = [], Event(), JobQueue(1)
+    monkeypatch.setattr(single_flight, "line", line)
+    monkeypatch.setattr(model_process, "start", lambda: started.append(True))
+    monkeypatch.setattr(model_process, "is_ready", lambda: False)
+    mine, other = ("", "mine"), ("", "other")
+    monkeypatch.setattr(run_cache.rate_limit, "owner", lambda: mine)
+    try:
+        line.join(lambda: go.wait(60), VISITOR, mine)
+        assert run_cache._place(NAME, ()) is None
+        assert not started
+        line.join(lambda: None, VISITOR, other)
+        assert run_cache._place(NAME, ()) is None
+        assert started
+    finally:
+        go.set()
+
+
+def test_models_of_libraries_and_at_other_sizes_run_in_the_server(monkeypatch):
+    monkeypatch.setattr(model_process, "is_ready", lambda: True)
+    assert run_cache._place(NAME, ()) is model_process.line
+    assert run_cache._place("vit", (("change", "position=off"),)) is model_process.line
+    assert run_cache._place("vit", (("L", 2),)) is None
+    assert run_cache._place("hf:bert", ()) is None
+
+
+@pytest.mark.parametrize(("variable", "value"), [("TRACER_RUN_PROCESS", "0"), ("TRACER_HOSTED", "1")])
+def test_a_server_may_do_without_it(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    model_process.end(model_process._executor)
+    with model_process.allow():
+        model_process.start()
+        assert model_process._executor is None
+        assert not model_process.is_ready()
+
+
+def test_a_check_pauses_while_a_run_goes_on(monkeypatch):
+    steps, resume = [], Event()
+
+    def check(key, user_input):
+        tell()
+        steps.append("checked")
+        resume.set()
+        return model_worker.ModelCheck({}, None)
+
+    monkeypatch.setattr(model_worker, "_check", check)
+    monkeypatch.setattr(model_worker, "_idle", Event())  # not set: a run goes on
+    key = (NAME, (), ())
+    model_worker.start_check(key, {})
+    assert not resume.wait(0.2)
+    assert model_worker.take_check(key) == (False, None)
+    model_worker._idle.set()
+    assert resume.wait(30)
+    assert steps == ["checked"]
