@@ -238,7 +238,11 @@ class Visitor:
 
 def visitor() -> Visitor:
     """Return the visitor whose script this is."""
-    return st.session_state.setdefault(KEY, Visitor())
+    try:
+        return st.session_state[KEY]
+    except KeyError:  # asked for so often that none is made in vain
+        st.session_state[KEY] = Visitor()
+        return st.session_state[KEY]
 
 
 def new() -> bool:

@@ -2,6 +2,7 @@
 
 import html
 import re
+from functools import lru_cache
 
 from tracer.export.math_labels import size_html, svg_text, symbol_html, symbol_text
 from tracer.figures.palette import stage_colour
@@ -10,6 +11,8 @@ from tracer.record import Operand
 SIZE = 420  # pixels of the longer side of the drawing, without labels
 GAP = 30
 MARGIN = 112
+DRAWINGS = 512
+"""Drawings that are known at once: products of the same sizes and symbols are in every run of a model."""
 
 
 def rectangles(product: tuple[Operand, Operand, Operand]) -> list[tuple[float, float, float, float]]:
@@ -27,6 +30,7 @@ def rectangles(product: tuple[Operand, Operand, Operand]) -> list[tuple[float, f
     ]
 
 
+@lru_cache(maxsize=DRAWINGS)
 def drawing(product: tuple[Operand, Operand, Operand], stage: str) -> str:
     """Draw the product as SVG, with symbols in the rectangles and sizes on their sides."""
     left, right, result = product
