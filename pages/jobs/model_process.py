@@ -23,6 +23,8 @@ from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+import numpy as np
+
 from pages.jobs import model_worker
 from tracer import models
 from tracer.utils.cache import Cache
@@ -124,7 +126,9 @@ def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dic
         with doing(MESSAGE):
             packed = _ask(model_worker.run, name, options, changes, user_input, file, discard=discard)
         if packed is not None:
-            return unpack(packed, model.net, _common)
+            photo = user_input.get("image")
+            sent = {} if photo is None else dict.fromkeys(model_worker.PHOTO, np.array(photo))
+            return unpack(packed, model.net, _common, sent)
     return model.trace(**user_input)
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MODELS = 24
 """Models with their options that the process holds at most."""
+PHOTO = ("photo",)
+"""The value of a run that the server has already, where it sent the photo."""
 TURN = 0.001
 """Seconds that a check keeps Python's lock while a run waits for it."""
 
@@ -80,7 +82,7 @@ def run(
     _idle.clear()
     try:
         model = _changed_model(name, options, changes)
-        return pack(model.trace(**user_input), model.net, file)
+        return pack(model.trace(**user_input), model.net, file, PHOTO if "image" in user_input else ())
     except Exception:
         return None
     finally:

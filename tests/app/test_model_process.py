@@ -117,6 +117,7 @@ def test_models_of_libraries_and_at_other_sizes_run_in_the_server(monkeypatch):
 def test_a_server_may_do_without_it(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     model_process.end(model_process._executor)
+    monkeypatch.setattr(model_process, "_folder", None)
     with model_process.allow():
         model_process.start()
         assert model_process._executor is None

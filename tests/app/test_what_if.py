@@ -14,6 +14,7 @@ from pages.jobs import run_cache
 from pages.sections.what_if import before_after, hidden_patches, panel
 from tests.app.test_app import PAGES, SECONDS, text, upload, visit
 from tests.support.sweeping import cases
+from tracer import load
 from tracer.attention import hiding_test
 from tracer.figures.predictions import class_bars
 from tracer.record import MOVED_TOKENS
@@ -304,3 +305,11 @@ def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():
     assert compare_centre(0.833, 0.9, 0.152) == (
         "With the centre hidden, the probability is 15.2\xa0%, and with the most attended patches hidden 90.0\xa0%."
     )
+
+
+def test_runs_of_other_lengths_are_compared_on_the_tokens_that_both_have():
+    model = load("nanogpt")
+    short, long = model.trace(text="to be"), model.trace(text="to be or not")
+    panels = before_after._attention_panels(short, long, 0, "", None, 0)
+    assert [panel.cells.shape for panel in panels] == [(5, 5)] * 3
+    np.testing.assert_allclose(panels[2].cells, panels[1].cells - panels[0].cells)

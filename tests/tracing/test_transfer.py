@@ -38,6 +38,14 @@ def test_a_run_arrives_as_it_was_sent(vit, tmp_path, change):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_the_receiver_has_is_not_sent(vit, tmp_path):
+    sent, file = vit.trace(), tmp_path / "tensors"
+    photo = sent.values["photo"].numpy()
+    packed = pack(sent, vit.net, file, ["photo"])
+    assert file.stat().st_size < sum(value.nbytes for value in sent.values.values())
+    assert_equal(sent, unpack(packed, vit.net, Cache(64), {"photo": photo}))
+
+
 def test_its_cells_are_followed_with_the_model_of_the_receiver(vit, tmp_path):
     receiver = tracer.load("vit")
     sent = vit.trace()

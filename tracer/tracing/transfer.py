@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from tracer.record import Trace
@@ -42,14 +43,15 @@ _dumped = Cache(256)
 """Common parts as bytes, by the part itself."""
 
 
-def pack(trace: Trace, module: torch.nn.Module, file: Path) -> PackedTrace:
-    """Return a trace of a model on the CPU as bytes, and write its tensors to a file; `module` is the one that ran.
-    Pending lines are proven."""
+def pack(trace: Trace, module: torch.nn.Module, file: Path, left_out: Collection[str] = ()) -> PackedTrace:
+    """Return a trace of a model on the CPU as bytes, and write its tensors to a file, but for those `left_out`, which
+    the receiver has. `module` is the one that ran. Pending lines are proven."""
     trace = trace.prove()
+    trace = replace(trace, values={key: value for key, value in trace.values.items() if key not in left_out})
     run = trace.later.run if isinstance(trace.later, DeferredProofs) else None
     common = [*(getattr(trace, field) for field in COMMON_FIELDS), run and run.steps]
-    left_out: dict[str, Any] = dict.fromkeys(COMMON_FIELDS, ())
-    bare = replace(trace, **left_out)
+    apart: dict[str, Any] = dict.fromkeys(COMMON_FIELDS, ())
+    bare = replace(trace, **apart)
     storages: dict[int, tuple[int, torch.UntypedStorage]] = {}
     rest = _dump((bare, run and run._replace(steps=())), module, storages)
     places = []
@@ -61,9 +63,11 @@ def pack(trace: Trace, module: torch.nn.Module, file: Path) -> PackedTrace:
     return PackedTrace(tuple(_dump_once(part, module) for part in common), rest, str(file), tuple(places))
 
 
-def unpack(packed: PackedTrace, module: torch.nn.Module, known: Cache) -> Trace:
-    """Return the trace, with `module` in place of the one that ran, and remove the file. `known` holds common parts by
-    their bytes."""
+def unpack(
+    packed: PackedTrace, module: torch.nn.Module, known: Cache, left_out: Mapping[str, np.ndarray] | None = None
+) -> Trace:
+    """Return the trace, with `module` in place of the one that ran and what was `left_out`, and remove the file.
+    `known` holds common parts by their bytes."""
     file, whole = Path(packed.file), max((start + size for start, size in packed.storages), default=0)
     try:
         # mapped, so that nothing is copied: the memory is there for as long as a tensor is
@@ -79,7 +83,8 @@ def unpack(packed: PackedTrace, module: torch.nn.Module, known: Cache) -> Trace:
         common += value
     bare, run = _load(packed.rest, module, storages)
     later = DeferredProofs(run._replace(steps=common[-1])) if run else None
-    return replace(bare, later=later, **dict(zip(COMMON_FIELDS, common, strict=False)))
+    values = {**bare.values, **{key: torch.from_numpy(array) for key, array in (left_out or {}).items()}}
+    return replace(bare, values=values, later=later, **dict(zip(COMMON_FIELDS, common, strict=False)))
 
 
 class _Pickler(pickle.Pickler):

@@ -107,13 +107,15 @@ def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, quer
         return
     record = layers(trace, part)[layer]
     number = int(head) if head.isdecimal() and int(head) < record.heads else None
-    at = int(query) if query.isdecimal() and int(query) < record.queries else 0
+    counts = {layers(run, part)[layer].queries for run in (plain, trace)}
+    at = int(query) if query.isdecimal() and int(query) < min(counts) else 0
     key = "attention before and after", layer, part, number, at
     components.panels(
         trace, key, partial(_attention_panels, plain, trace, layer, part, number, at), "attention changed"
     )
     which = "mean over the heads" if number is None else f"head {number + 1}"
-    st.caption(f"Block {layer + 1}, {which}. Before and after share one scale.")
+    common = f" Only the first {min(counts)} tokens are drawn, which both runs have." if len(counts) > 1 else ""
+    st.caption(f"Block {layer + 1}, {which}. Before and after share one scale.{common}")
 
 
 def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: int | None, query: int) -> list[Panel]:
@@ -124,6 +126,9 @@ def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: i
     if picture is not None and patches and maps[0].shape[1] > max(patches):
         maps = [_on_patches(each[query], patches, picture.rows, picture.columns) for each in maps]
         axes, where = ("row", "column"), f" of token {query + 1}"
+    if maps[0].shape != maps[1].shape:  # a model that reads its own text may write a longer one
+        rows, columns = map(min, *(each.shape for each in maps))
+        maps = [each[:rows, :columns] for each in maps]
     top, difference = float(np.nanmax(maps)) or 1.0, maps[1] - maps[0]
     return [
         Panel(f"Attention{where} before", maps[0], *axes, first=(1, 1), top=top, weights=True),

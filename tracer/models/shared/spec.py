@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, cast
 
 import torch
@@ -43,6 +43,8 @@ NO_WEIGHTS = "no weights: on the device meta, tensors have shapes and no values"
 EAGER = "eager"
 """The implementation of attention that is written out, where nets have several."""
 
+PROBED_NETS = 32
+"""Nets at the sizes of probes that are cached, of all models together."""
 SOLUTIONS = 64
 """Number of op lists and sizes of one model that are cached with their symbols: each length of a text is one."""
 
@@ -170,7 +172,7 @@ class Model:
         def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
             example = self.spec.example(sizes)
-            net = self.intervene(build_seeded(self.spec.net, {**own, **self.options}))
+            net = self.intervene(_probed_net(self.spec.net, tuple({**own, **self.options}.items())))
             return net, tuple(example), getattr(example, "named", {})
 
         return Vocabulary(self.spec.names, self.spec.derived, build, device=self.device)
@@ -504,6 +506,13 @@ def build_without_values(spec: Spec, config: dict) -> torch.nn.Module:
     net = on_meta(lambda: spec.net(**config)).eval()
     spec.configure_valueless(net)
     return net
+
+
+@lru_cache(maxsize=PROBED_NETS)
+def _probed_net(net: Callable[..., torch.nn.Module], config: tuple[tuple[str, Any], ...]) -> torch.nn.Module:
+    """Return `build_seeded` of a net at the sizes of a probe, which nothing modifies: each change of a model is solved
+    with the same ones."""
+    return build_seeded(net, dict(config))
 
 
 def build_seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
