@@ -382,7 +382,7 @@ def test_verify_finds_a_sentence_that_is_wrong(old, new):
             steps.append(step._replace(line=replace(line, facts=facts, why=line.why.replace(old, new))))
         if not any(old in step.why for step in trace.steps):
             continue
-        trace.later._run = (*trace.later._run[:2], steps, *trace.later._run[3:])
+        trace.later.run = trace.later.run._replace(steps=steps)
         changed = replace(trace, steps=tuple(replace(step, why=step.why.replace(old, new)) for step in trace.steps))
         found += 1
         assert list(problems(plain(model, model.inputs(), replace(changed, later=trace.later))))

@@ -26,7 +26,7 @@ RULES = (
         {"$x.min()": "$x.max()", "$x.max()": "$x.min()"},
         within="heatmap.describe",
     ),
-    code("the colours of a heatmap inverted", {"$i / ($steps - 1)": "1 - $i / ($steps - 1)"}, within="palette.table"),
+    code("the colours of a heatmap inverted", {"$i / ($steps - 1)": "1 - $i / ($steps - 1)"}, within="palette._sample"),
     code(
         "the head before",
         {"$heads[int($view)]": "$heads[int($view) - 1]"},
