@@ -70,7 +70,9 @@ def allow() -> Iterator[None]:
     global _folder
     with ExitStack() as stack:
         if limits().run_process and (os.cpu_count() or 1) > 1 and default_device() == "cpu":
-            _folder = Path(stack.enter_context(TemporaryDirectory(prefix="tensor-tracer-", ignore_cleanup_errors=True)))
+            with suppress(OSError):  # a disk that takes nothing: the server runs the models
+                folder = TemporaryDirectory(prefix="tensor-tracer-", ignore_cleanup_errors=True)
+                _folder = Path(stack.enter_context(folder))
         try:
             yield
         finally:
@@ -128,7 +130,10 @@ def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dic
         if packed is not None:
             photo = user_input.get("image")
             sent = {} if photo is None else dict.fromkeys(model_worker.PHOTO, np.array(photo))
-            return unpack(packed, model.net, _common, sent)
+            try:
+                return unpack(packed, model.net, _common, sent)
+            except (OSError, RuntimeError) as error:  # a file that can't be mapped
+                logging.warning("a run of the process could not be read, and the server runs the model: %s", error)
     return model.trace(**user_input)
 
 

@@ -65,6 +65,26 @@ def test_its_checks_are_those_of_the_server(process, model):
     assert answer.findings == model.trace().diagnose().diagnosis
 
 
+def test_without_room_on_the_disk_the_server_runs_the_model(process, model, monkeypatch, tmp_path):
+    expected = model.trace(text="full")
+    monkeypatch.setattr(model_process, "_folder", tmp_path / "missing")  # nothing can be written there
+    assert model_process.prove(NAME, (), (), {"text": "full"}, model).steps == expected.steps
+    assert model_process.is_ready()
+
+
+def test_where_the_file_of_a_run_is_gone_the_server_runs_the_model(process, model, monkeypatch, caplog):
+    ask = model_process._ask
+
+    def lose(*arguments, **named):
+        packed = ask(*arguments, **named)
+        os.unlink(packed.file)
+        return packed
+
+    monkeypatch.setattr(model_process, "_ask", lose)
+    assert model_process.prove(NAME, (), (), {"text": "gone"}, model).steps == model.trace(text="gone").steps
+    assert "could not be read" in caplog.text
+
+
 def test_a_run_that_nobody_waits_for_leaves_no_file(process, model):
     def end(how_far):
         raise JobEnd
@@ -122,6 +142,18 @@ def test_a_server_may_do_without_it(monkeypatch, variable, value):
         model_process.start()
         assert model_process._executor is None
         assert not model_process.is_ready()
+
+
+def test_a_server_without_a_folder_does_without_it(monkeypatch):
+    def full(**named):
+        raise OSError("No space left on device")
+
+    model_process.end(model_process._executor)
+    monkeypatch.setattr(model_process, "_folder", None)
+    monkeypatch.setattr(model_process, "TemporaryDirectory", full)
+    with model_process.allow():
+        model_process.start()
+        assert model_process._executor is None
 
 
 def test_a_check_pauses_while_a_run_goes_on(monkeypatch):
