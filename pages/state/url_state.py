@@ -7,7 +7,7 @@ pages carry the whole URL. Back and forward then lead to what was on screen.
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import streamlit as st
@@ -197,12 +197,11 @@ def write(page: str) -> None:
         st.query_params.from_dict(named)
 
 
-def of(page: str) -> dict[str, str]:
-    """Return the URL parameters of the page `page` for the model and the input chosen now, as far as a URL can hold
-    them."""
-    chosen, cost, there = session.user_input(), visitor().pending_cost, st.query_params.to_dict()
-    model = cost.name if cost else model_name()
-    silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in there)
+def of_run() -> dict[str, str]:
+    """Return the URL parameters of the model and the input chosen now, as far as a URL can hold them: those that all
+    pages share."""
+    chosen, model = session.user_input(), _model_of_links()
+    silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in st.query_params)
     named = {} if silent else {"model": model}
     if chosen.kind != "trace":
         options, own = visitor().options.get(model, ()), model in models.names()  # a library's model has changes alone
@@ -215,6 +214,19 @@ def of(page: str) -> dict[str, str]:
         named["sample"] = chosen.name
     if chosen.text and len(chosen.text) <= MAX_TEXT_LETTERS:
         named["text"] = chosen.text
+    return named
+
+
+def _model_of_links() -> str:
+    cost = visitor().pending_cost
+    return cost.name if cost else model_name()
+
+
+def of(page: str, run: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the URL parameters of the page `page` for the model and the input chosen now; `run` are those that all
+    pages share, where they are known."""
+    chosen, model, there = session.user_input(), _model_of_links(), st.query_params.to_dict()
+    named = dict(of_run() if run is None else run)
     here, same = page == visitor().page, there.get("model", FIRST_MODEL) == model  # else it is a place in another model
     left = () if _is_of(chosen) else OF_INPUT
     for name in PLACES.get(page, ()):
