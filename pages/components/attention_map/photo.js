@@ -93,7 +93,7 @@ function layPhoto(map, find, state, choose) {
     }
   };
   image.decode().then(sketch, (error) => {
-    if (!freed) throw error; // else another map came before this photo was decoded
+    if (!freed && image.isConnected) throw error; // else another map or page came before this photo was decoded
   });
 
   function draw(cells, open) {

@@ -47,7 +47,11 @@ export default function ({ data, parentElement }) {
     ? item("button", "add_a_photo", "Photo", pickPhoto)
     : text && item("button", "edit", "Text", writeText);
   if (own) own.className = "own";
-  nav.replaceChildren(...[...pages.map(toPage), own, item("button", "menu", "More", unfold)].filter(Boolean));
+  const contents = JSON.stringify(data);
+  if (nav.contents !== contents) { // else what is tapped at this moment would be replaced, and the tap lost
+    nav.contents = contents;
+    nav.replaceChildren(...[...pages.map(toPage), own, item("button", "menu", "More", unfold)].filter(Boolean));
+  }
   const lists = document.querySelectorAll(`${SIDEBAR} [class*="st-key-pages"]`);
   lists.forEach((list, number) => {
     list.role = "navigation";
