@@ -93,7 +93,10 @@ function layPhoto(map, find, state, choose) {
     }
   };
   image.decode().then(sketch, (error) => {
-    if (!freed && image.isConnected) throw error; // else another map or page came before this photo was decoded
+    // A picture whose address changes is not decoded either: another map or page came before this one was.
+    if (freed || !image.isConnected || image.src !== address || !image.complete) return;
+    if (!image.naturalWidth) throw error;
+    sketch();
   });
 
   function draw(cells, open) {

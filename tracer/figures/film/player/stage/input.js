@@ -9,9 +9,15 @@ export function loadPhoto(film, done) {
   const photo = { image: new Image(), grey: new Image(), ready: false };
   photo.image.src = film.photo.uri;
   photo.grey.src = film.photo.sketch;
-  Promise.all([photo.image.decode(), photo.grey.decode()]).then(() => {
+  const ready = () => {
     photo.ready = true;
     done();
+  };
+  // Decoding ahead may fail where the page is left; a picture that has loaded can be drawn all the same.
+  Promise.all([photo.image.decode(), photo.grey.decode()]).then(ready, (error) => {
+    const pictures = [photo.image, photo.grey];
+    if (pictures.some((picture) => picture.complete && !picture.naturalWidth)) throw error;
+    if (pictures.every((picture) => picture.complete)) ready();
   });
   return photo;
 }
