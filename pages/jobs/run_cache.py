@@ -24,7 +24,7 @@ OWN_SAMPLE = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
-PROOF_MESSAGE = "Running the model and proving every step"
+PROOF_MESSAGE = model_process.MESSAGE
 LOADING = "Loading the model"
 OPENING_MESSAGE = "Opening the operation and running its primitives"
 CHANGE, BETWEEN = "change", ";"
