@@ -84,6 +84,7 @@ def run(
         model = _changed_model(name, options, changes)
         return pack(model.trace(**user_input), model.net, file, PHOTO if "image" in user_input else ())
     except Exception:
+        file.unlink(missing_ok=True)  # half of it may be written, on a full disk
         return None
     finally:
         _idle.set()
