@@ -1,6 +1,8 @@
 """Address in a real browser: it holds the state of the screen, Back walks through it, and a link of it can be
 copied."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -222,4 +224,32 @@ def test_the_tab_of_the_overview_is_in_its_address_and_back_undoes_it(page):
     page.goto("/?query=99&tab=What+the+model+sees")
     page.get_by_role("tab", name="What the model sees", selected=True).wait_for()
     page.get_by_text("This page has no query '99', expected one from 0 to 64.").wait_for()
+    quiet(page)
+
+
+HELD_CHECK = """
+const request = window.fetch;
+const clicked = new Promise((resolve) => {
+  const told = ({ target }) => target.closest("[data-testid=stPageLink-NavLink]") && setTimeout(resolve, 1);
+  addEventListener("click", told, true);
+});
+window.fetch = (place, ...rest) => String(place).includes("check-status")
+  ? clicked.then(() => (window.checked = true) && new Response(null, { status: 204 }))
+  : request(place, ...rest);
+"""
+"""A check of the lines that is done in the moment in which a link to a page is clicked."""
+
+
+def test_a_link_to_a_page_is_followed_where_a_check_of_the_lines_arrives_with_the_click(page):
+    page.add_init_script(HELD_CHECK)
+    page.goto("/?change=position=noise(0.1,91)")  # nobody else changes it so: its check is pending
+    page.get_by_text("What this run proves").wait_for()
+    wait_until_settled(page)
+    page.wait_for_timeout(1500)  # the browser has asked for the check
+    page.get_by_role("link", name="Mask").click()
+    page.wait_for_url("**/mask?change=*")
+    page.get_by_role("heading", name=re.compile("attend to|Who may look")).wait_for()
+    wait_until_settled(page)
+    assert page.evaluate("window.checked")
+    assert "/mask?change=" in page.url
     quiet(page)
