@@ -6,7 +6,7 @@ import torch
 import tracer
 from tests.models.test_training import TINY
 from tracer.models import training
-from tracer.models.training import cifar10, occlusion_eval, train_loop
+from tracer.models.training import cifar10, occlusion_eval, optimizers, train_loop
 from tracer.models.training.recipes import vit
 
 
@@ -62,6 +62,31 @@ def test_matrices_of_blocks_go_to_muon_and_all_else_to_adamw(name):
     for group in adamw.param_groups:
         if any(shapes[names[id(parameter)]] < 2 for parameter in group["params"]):
             assert group["weight_decay"] == 0 and group["lr"] == made.rate
+
+
+def test_muon_in_float32_takes_the_steps_of_pytorchs_up_to_its_rounding():
+    weights = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((6, 6), (6, 9), (9, 6))]
+    copies = [[torch.nn.Parameter(weight.clone()) for weight in weights] for _ in range(2)]
+    ours, pytorchs = optimizers.Float32Muon, torch.optim.Muon
+    pairs = [(kind(own, lr=0.1, weight_decay=0.5), own) for kind, own in zip((ours, pytorchs), copies, strict=True)]
+    for step in range(3):
+        for optimizer, own in pairs:
+            for parameter, weight in zip(own, weights, strict=True):
+                parameter.grad = (step + 1) * weight.sin()
+            optimizer.step()
+    for mine, other, weight in zip(*copies, weights, strict=True):
+        assert (mine - other).norm() < 0.02 * (mine - weight).norm()
+
+
+def test_visible_patches_of_a_batch_are_half_or_all_in_their_order_and_cls_is_among_them():
+    recipe = training.recipe("vit", sizes=TINY["sizes"] | {"H": 16, "W": 16})
+    images = cifar10.Images(torch.zeros(9, 3, 16, 16, dtype=torch.uint8), torch.arange(9))
+    counts = set()
+    for seed in range(20):
+        *_, kept = recipe.batch_of(images, torch.arange(9), torch.Generator().manual_seed(seed))
+        counts.add(kept.shape[1])
+        assert (kept[:, 0] == 0).all() and (kept.diff(dim=1) > 0).all() and kept.max() <= 16
+    assert counts == {9, 17}
 
 
 def test_all_of_a_llama_goes_to_adamw_its_matrices_of_blocks_at_a_rate_of_their_own():

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import tracer
 from tracer.models import training
-from tracer.models.training import cifar10
+from tracer.models.training import cifar10, teacher
 from tracer.models.training.recipes import vit
 from tracer.models.vit import ViT
 
@@ -22,6 +22,7 @@ TINY = {
     "warmup": 2,
     "pad": 1,
     "hole": 2,
+    "teacher_epochs": 0,
 }
 
 
@@ -53,7 +54,7 @@ def same(first, second):
 def test_loss_falls_and_weights_come_with_a_card(data, tmp_path):
     recipe = training.recipe("vit", **TINY)
     images = recipe.read(data, "train")
-    batch = [cifar10.normalise(images.pixels), images.labels]
+    batch = recipe.batch_of(images, torch.arange(len(images)), torch.Generator().manual_seed(0))
     before, _ = recipe.loss(recipe.build(0), batch)
     file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=6, **TINY)
     net = ViT(**TINY["sizes"])
@@ -101,6 +102,46 @@ def test_a_run_that_stopped_goes_on_as_if_it_had_not(data, tmp_path, monkeypatch
     training.train("vit", data=data, out=part, bf16=bf16, **TINY)
     assert same(whole, part)
     assert card(part)["steps"] == card(whole)["steps"] == 9
+
+
+def test_a_teacher_is_trained_once_goes_on_where_it_stopped_and_its_answers_are_targets(data, tmp_path, monkeypatch):
+    settings = TINY | {"teacher_epochs": 2, "views": 3}
+    recipe = training.recipe("vit", **settings)
+    images, held_out = (recipe.read(data, part) for part in ("train", "validation"))
+
+    def teach(name):
+        return recipe.teach(images, held_out, seed=0, file=tmp_path / f"{name}.safetensors")
+
+    whole, loss, calls = teach("whole"), teacher.Teacher.loss, []
+
+    def stops(*args):
+        calls.append(args)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return loss(*args)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(teacher.Teacher, "loss", stops)
+        teach("part")
+    part = teach("part")
+    assert torch.equal(part.logits, whole.logits) and whole.logits.shape == (51, 3, 10)
+    monkeypatch.setattr(teacher.train_loop, "fit", None)  # nothing is trained anew
+    assert torch.equal(teach("whole").logits, whole.logits)
+    right = (whole.logits.mean(dim=1).argmax(dim=-1) == images.labels).float().mean()
+    assert right > 0.9
+    _, labels, targets, _ = recipe.batch_of(whole, torch.arange(51), torch.Generator().manual_seed(1))
+    assert torch.allclose(targets.sum(dim=1), torch.ones(51))
+    shares = (whole.logits / recipe.temperature).softmax(dim=-1)
+    labelled = torch.nn.functional.one_hot(labels, 10) * 0.9 + 0.01
+    fits = ((targets - 0.1 * labelled)[:, None] / 0.9 - shares).abs().amax(dim=2).amin(dim=1)
+    assert fits.max() < 1e-6
+
+
+def test_a_teacher_is_on_the_card_of_its_student(data, tmp_path):
+    file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY | {"teacher_epochs": 1})
+    assert "answers of a convolutional network" in card(file)["data"]
+    assert card(file)["settings"]["teacher_epochs"] == 1
+    assert file.with_suffix(".teacher.safetensors").exists()
 
 
 def test_the_seed_decides_the_weights(data, tmp_path):

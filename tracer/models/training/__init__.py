@@ -2,8 +2,9 @@
 
 A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows its
 interface: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
-`batch_of`, `loss`, `score`, `rank` and `card`; `options` names the settings that are options of the model. A recipe
-with `synthetic = True` draws its examples: it reads no data.
+`batch_of`, `loss`, `score`, `rank` and `card`; `teach`, where a recipe has it, adds the answers of a teacher to the
+examples; `options` names the settings that are options of the model. A recipe with `synthetic = True` draws its
+examples: it reads no data.
 
 Weights are chosen by their score on the part "validation"; the card has their score on the part "test".
 """
@@ -100,6 +101,8 @@ def train(
         run |= {"origin": state["origin"], "epochs": epochs or state["epochs"]}
     source = _source(data, trainer)
     examples, held_out, tests = (trainer.read(source, part) for part in PARTS)
+    if hasattr(trainer, "teach"):
+        examples = trainer.teach(examples, held_out, seed=seed, file=checkpoint.with_suffix(".teacher.safetensors"))
     net = trainer.build(seed)
     best = None
     if before:

@@ -70,25 +70,43 @@ def normalise(pixels: Tensor) -> Tensor:
 def augment(pixels: Tensor, *, pad: int, hole: int, generator: torch.Generator) -> Tensor:
     """Apply a random crop after reflection by `pad` pixels, a horizontal flip, and a grey square of side `hole`.
 
-    It takes and returns uint8 `[B, C, H, W]`; each image has its own draw. The square is Cutout (DeVries and Taylor
-    2017, section 3.2), clipped at the edges of the image.
+    It takes and returns uint8 `[B, C, H, W]`; each image has its own draw.
     """
+    return cut_out(crop(pixels, draw_crops(len(pixels), pad, generator), pad), hole, generator)
+
+
+def draw_crops(count: int, pad: int, generator: torch.Generator) -> Tensor:
+    """Draw crops for `crop`, int64 `[count, 3]`: the first row, whether it is flipped, the first column."""
+    return torch.cat(
+        [torch.randint(0, high, (count, 1), generator=generator) for high in (2 * pad + 1, 2, 2 * pad + 1)], 1
+    )
+
+
+def crop(pixels: Tensor, crops: Tensor, pad: int) -> Tensor:
+    """Return the crops, `[B, 3]` by `draw_crops`, of images after reflection by `pad` pixels: uint8 `[B, C, H, W]`."""
     B, _, H, W = pixels.shape
-
-    def draw(low: int, high: int) -> Tensor:
-        return torch.randint(low, high, (B, 1), generator=generator)
-
+    top, flip, left = crops.unsqueeze(-1).unbind(1)  # [B, 1] each
     row, column = torch.arange(H), torch.arange(W)
-    rows = row + draw(0, 2 * pad + 1)  # [B, H]
-    columns = torch.where(draw(0, 2) == 1, column.flip(0), column) + draw(0, 2 * pad + 1)  # [B, W]
+    rows = row + top  # [B, H]
+    columns = torch.where(flip == 1, column.flip(0), column) + left  # [B, W]
     padded = F.pad(pixels.float(), (pad, pad, pad, pad), mode="reflect").to(torch.uint8)  # [B, C, H+2·pad, W+2·pad]
     images = torch.arange(B).view(B, 1, 1)
-    crops = padded.permute(0, 2, 3, 1)[images, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
-    top, left = draw(1 - hole, H), draw(1 - hole, W)
+    chosen = padded.permute(0, 2, 3, 1)[images, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
+    return chosen.permute(0, 3, 1, 2).contiguous()
+
+
+def cut_out(pixels: Tensor, hole: int, generator: torch.Generator) -> Tensor:
+    """Return the images, uint8 `[B, C, H, W]`, each with a grey square of side `hole`, clipped at the edges.
+
+    Source: Cutout, DeVries and Taylor 2017, section 3.2.
+    """
+    B, _, H, W = pixels.shape
+    row, column = torch.arange(H), torch.arange(W)
+    top, left = (torch.randint(1 - hole, size, (B, 1), generator=generator) for size in (H, W))
     high, wide = (row >= top) & (row < top + hole), (column >= left) & (column < left + hole)
-    inside = (high[:, :, None] & wide[:, None, :])[..., None]  # [B, H, W, 1]
-    grey = torch.tensor(MEAN).mul(255).to(torch.uint8)
-    return torch.where(inside, grey, crops).permute(0, 3, 1, 2).contiguous()
+    inside = (high[:, :, None] & wide[:, None, :])[:, None]  # [B, 1, H, W]
+    grey = torch.tensor(MEAN).mul(255).to(torch.uint8).view(1, 3, 1, 1)
+    return torch.where(inside, grey, pixels)
 
 
 def _find(data: Path, part: str) -> Path:

@@ -40,7 +40,7 @@ def indices(count: int, batch: int, seed: int, step: int) -> Tensor:
     """Return indices of the examples of a step, `[batch]`: each epoch is a new permutation, whose remainder is left
     out."""
     epoch, position = divmod(step, count // batch)
-    order = torch.randperm(count, generator=_generator(seed, epoch))
+    order = torch.randperm(count, generator=generator(seed, epoch))
     return order[position * batch : (position + 1) * batch]
 
 
@@ -85,7 +85,7 @@ def fit(
             scale = factor(step, steps, recipe.warmup)
             for group, rate in zip(groups, rates, strict=True):
                 group["lr"] = scale * rate
-            examples = recipe.batch_of(data, indices(len(data), recipe.batch, seed, step), _generator(seed, step))
+            examples = recipe.batch_of(data, indices(len(data), recipe.batch, seed, step), generator(seed, step))
             with torch.autocast(where.type, torch.bfloat16, enabled=recipe.bf16):
                 loss, accuracy = recipe.loss(net, [part.to(where) for part in examples])
             loss.backward()
@@ -96,6 +96,8 @@ def fit(
             weight = max(1 - AVERAGE, 10 / (step + 10))
             for mean, value in zip(average.parameters(), net.parameters(), strict=True):
                 mean.lerp_(value.detach(), weight)
+            for mean, value in zip(average.buffers(), net.buffers(), strict=True):
+                mean.copy_(value)
             bar.update()
             if step % 10 == 0 or step == steps:
                 bar.set_postfix(shown.after(loss=loss.item(), accuracy=accuracy.item()), lr=f"{groups[0]['lr']:.1e}")
@@ -129,7 +131,7 @@ def say(line: str) -> None:
     tqdm.write(line, file=sys.stderr)
 
 
-def _generator(seed: int, position: int) -> torch.Generator:
+def generator(seed: int, position: int) -> torch.Generator:
     """Return a generator of its own for each seed and position; PyTorch's on the CPU reads only 32 bits of a seed."""
     return torch.Generator().manual_seed((seed * 0x9E3779B1 + position) % 2**32)
 

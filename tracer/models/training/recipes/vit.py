@@ -1,4 +1,7 @@
-"""Training of the shipped ViT: CIFAR-10, light augmentation, Muon for the matrices and AdamW for the rest."""
+"""Training of the shipped ViT on CIFAR-10, by a convolutional teacher; most batches show half of the patches.
+
+Muon updates the matrices, AdamW the rest.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.models.training import cifar10, occlusion_eval
+from tracer.models.training import cifar10, occlusion_eval, teacher
 from tracer.models.training.cifar10 import Images
 from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.vit import ViT
@@ -25,14 +28,16 @@ class Recipe(MuonAndAdamW):
     """Settings of a run; `train("vit", batch=64)` changes one of them.
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
-    weight decay, `pad` and `hole` are in pixels, `warmup` is in steps.
+    weight decay, `pad` and `hole` are in pixels, `warmup` is in steps. The teacher is trained for `teacher_epochs`, 0
+    for none, and answers `views` crops of each image. Targets are its probabilities at `temperature` with the weight
+    `trust`, and labels otherwise. `whole` is the share of batches with all patches.
     """
 
     decays_rest: ClassVar[bool] = True
     undecayed: ClassVar[tuple[str, ...]] = ("position",)
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
-    epochs: int = 22
+    epochs: int = 60
     batch: int = 128
     matrix_rate: float = 0.01
     rate: float = 2e-3
@@ -41,7 +46,12 @@ class Recipe(MuonAndAdamW):
     pad: int = 4
     hole: int = 8
     warmup: int = 300
-    bf16: bool = True
+    teacher_epochs: int = 10
+    views: int = 8
+    temperature: float = 2.0
+    trust: float = 0.9
+    whole: float = 0.25
+    bf16: bool = False
 
     def __post_init__(self):
         if self.sizes.keys() != SIZES.keys():
@@ -75,17 +85,41 @@ class Recipe(MuonAndAdamW):
                     mimetic(net.get_submodule(name).attention, D=D, h=h)
         return net
 
-    def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return the augmented images and labels of the indices `chosen`, `[B]`: float `[B, C, H, W]`, int64 `[B]`."""
-        pixels = cifar10.augment(images.pixels[chosen], pad=self.pad, hole=self.hole, generator=generator)
-        return cifar10.normalise(pixels), images.labels[chosen]
+    def teach(self, images: Images, held_out: Images, *, seed: int, file: Path) -> Images:
+        """Return the images with the answers of a teacher, which `file` keeps (`teacher.teach`)."""
+        if not self.teacher_epochs:
+            return images
+        recipe = teacher.Teacher(epochs=self.teacher_epochs, batch=self.batch, pad=self.pad, hole=self.hole)
+        return teacher.teach(recipe, images, held_out, views=self.views, seed=seed, file=file)
+
+    def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> list[Tensor]:
+        """Return the augmented images of the indices `chosen`, `[B]`, and what is expected of them.
+
+        That is float `[B, C, H, W]`, labels int64 `[B]`, target probabilities `[B, K]`, and the tokens that stay, CLS
+        and some patches in their order, int64 `[B, N_v+1]`.
+        """
+        labels = images.labels[chosen]
+        targets = F.one_hot(labels, self.sizes["K"]) * (1 - self.smoothing) + self.smoothing / self.sizes["K"]
+        if isinstance(images, teacher.Lessons):
+            view = torch.randint(0, images.crops.shape[1], (len(chosen),), generator=generator)
+            pixels = cifar10.crop(images.pixels[chosen], images.crops[chosen, view], self.pad)
+            pixels = cifar10.cut_out(pixels, self.hole, generator)
+            answers = (images.logits[chosen, view] / self.temperature).softmax(dim=-1)
+            targets = targets.lerp(answers, self.trust)
+        else:
+            pixels = cifar10.augment(images.pixels[chosen], pad=self.pad, hole=self.hole, generator=generator)
+        N = self.sizes["H"] * self.sizes["W"] // self.sizes["P"] ** 2
+        visible = N if torch.rand((), generator=generator) < self.whole else N // 2
+        order = torch.rand(len(chosen), N, generator=generator).argsort(dim=1)[:, :visible]
+        kept = F.pad(order.sort(dim=1).values + 1, (1, 0))
+        return [cifar10.normalise(pixels), labels, targets, kept]
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return cross-entropy with smoothed labels (Szegedy et al. 2016, section 7), and the accuracy."""
-        pixels, labels = batch
-        logits = net(pixels)
+        """Return cross-entropy with the target probabilities, and the accuracy."""
+        pixels, labels, targets, kept = batch
+        logits = net(pixels, kept)
         right = (logits.argmax(dim=-1) == labels).float().mean()
-        return F.cross_entropy(logits.float(), labels, label_smoothing=self.smoothing), right
+        return F.cross_entropy(logits.float(), targets), right
 
     @torch.inference_mode()
     def score(self, net: nn.Module, images: Images) -> dict:
@@ -118,7 +152,9 @@ class Recipe(MuonAndAdamW):
             "std": list(cifar10.STD),
             "resize": f"centre crop to a square, then {self.sizes['H']}×{self.sizes['W']} by bicubic with antialias; "
             "pixels from 0 to 1, less the mean, over the std",
-            "data": f"CIFAR-10 (Krizhevsky 2009), {len(images):,} training images, random crop, flip and cutout",
+            "data": f"CIFAR-10 (Krizhevsky 2009), {len(images):,} training images: random crop, flip and cutout, half "
+            "of the patches left out of most batches"
+            + (", the answers of a convolutional network as targets" if self.teacher_epochs else ""),
             "says": "On {images} test images that it never saw, it is right {accuracy} of the time. Its attention was "
             "tested by hiding a quarter of the patches in grey. Without those that [CLS] attends to most in the last "
             "block, it is right {accuracy_attended_hidden} of the time; without the central ones, "

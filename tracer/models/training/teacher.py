@@ -1,0 +1,144 @@
+"""Distillation: a convolutional network that is trained first, and whose answers a recipe learns (Hinton et al. 2015).
+
+The student sees what the teacher saw: each image has a few crops, which are drawn once, and the teacher answers each
+of them once (Beyer et al. 2022, Knowledge distillation: A good teacher is patient and consistent).
+"""
+
+import copy
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tracer.models.training import cifar10, train_loop
+from tracer.models.training.cifar10 import Images
+from tracer.utils import atomic_write
+
+
+@dataclass(frozen=True)
+class Lessons(Images):
+    """Labelled images with `crops`, int64 `[M, V, 3]`, and the teacher's logits of each, float32 `[M, V, K]`."""
+
+    crops: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Recipe of the teacher: stochastic gradient descent with momentum; `pad` and `hole` are in pixels."""
+
+    epochs: int
+    pad: int
+    hole: int
+    width: int = 32
+    batch: int = 128
+    rate: float = 0.1
+    decay: float = 5e-4
+    warmup: int = 400
+    bf16: bool = False
+
+    def build(self, seed: int) -> nn.Module:
+        """Return a small residual network with its initial weights, the same for the same seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return residual_network(self.width, len(cifar10.CLASSES)).to(memory_format=torch.channels_last)
+
+    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
+        """Return one optimizer, with weight decay on matrices and kernels only."""
+        groups = [
+            {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": self.decay},
+            {"params": [p for p in net.parameters() if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return [torch.optim.SGD(groups, lr=self.rate, momentum=0.9, nesterov=True)]
+
+    def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the augmented images and labels of the indices `chosen`, `[B]`: float `[B, C, H, W]`, int64 `[B]`."""
+        pixels = cifar10.augment(images.pixels[chosen], pad=self.pad, hole=self.hole, generator=generator)
+        return cifar10.normalise(pixels).to(memory_format=torch.channels_last), images.labels[chosen]
+
+    def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cross-entropy and the accuracy."""
+        pixels, labels = batch
+        logits = net(pixels)
+        return F.cross_entropy(logits.float(), labels), (logits.argmax(dim=-1) == labels).float().mean()
+
+
+def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed: int, file: Path) -> Lessons:
+    """Return `images` with `views` crops of each and the answers of a teacher, which is trained if `file` has none.
+
+    `file` keeps crops and answers; training goes on from a checkpoint beside it. `held_out` measures the teacher, and
+    is used for nothing else.
+    """
+    facts = json.dumps(asdict(recipe) | {"views": views, "seed": seed, "images": len(images)}, sort_keys=True)
+    if file.exists():
+        with safe_open(file, "pt") as stored:
+            if stored.metadata()["facts"] == facts:
+                return Lessons(images.pixels, images.labels, stored.get_tensor("crops"), stored.get_tensor("logits"))
+    run = {"seed": seed, "epochs": recipe.epochs, "facts": facts}
+    checkpoint = file.with_suffix(".checkpoint")
+    state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else {}
+    last = recipe.epochs * (len(images) // recipe.batch)
+
+    def report(average: nn.Module, step: int, seconds: float) -> None:
+        net = copy.deepcopy(average).cpu().eval()
+        right = (_logits(net, held_out.pixels).argmax(dim=-1) == held_out.labels).float().mean().item()
+        train_loop.say(f"teacher, step {step}, {seconds:.0f} s: accuracy {right:.4f}")
+        if step < last:
+            return
+        train_loop.say(f"teacher: answers for {views} crops of each of {len(images):,} images")
+        sets = [cifar10.draw_crops(len(images), recipe.pad, train_loop.generator(seed, view)) for view in range(views)]
+        logits = [_logits(net, cifar10.crop(images.pixels, crops, recipe.pad)) for crops in sets]
+        tensors = {"crops": torch.stack(sets, dim=1), "logits": torch.stack(logits, dim=1)}
+        atomic_write.write(file, save(tensors, metadata={"facts": facts}))
+
+    state = state if state.get("facts") == facts else {}
+    train_loop.fit(recipe, recipe.build(seed), images, run=run, state=state, checkpoint=checkpoint, report=report)
+    return teach(recipe, images, held_out, views=views, seed=seed, file=file)
+
+
+def residual_network(width: int, K: int) -> nn.Module:
+    """Return a network of eight convolutions and two residual paths for `[B, 3, H, W]`; it returns logits `[B, K]`.
+
+    That of Page 2018, How to train your ResNet, at another width.
+    """
+    return nn.Sequential(
+        _convolution(3, width),
+        _convolution(width, 2 * width),
+        nn.MaxPool2d(2),
+        Residual(2 * width),
+        _convolution(2 * width, 4 * width),
+        nn.MaxPool2d(2),
+        _convolution(4 * width, 8 * width),
+        nn.MaxPool2d(2),
+        Residual(8 * width),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8 * width, K),
+    )
+
+
+class Residual(nn.Module):
+    """Two convolutions whose output is added to their input, `[B, channels, H, W]`."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.convolutions = nn.Sequential(_convolution(channels, channels), _convolution(channels, channels))
+
+    def forward(self, x) -> Tensor:
+        return x + self.convolutions(x)
+
+
+def _convolution(channels: int, out: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
+
+
+@torch.inference_mode()
+def _logits(net: nn.Module, pixels: Tensor) -> Tensor:
+    """Return the logits of uint8 images, `[M, K]`."""
+    batches = (cifar10.normalise(batch).to(memory_format=torch.channels_last) for batch in pixels.split(250))
+    return torch.cat([net(batch) for batch in batches])
