@@ -116,7 +116,8 @@ def is_ready() -> bool:
 def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
     """Return a run of a model with every step proven, from the process of runs; where that fails, computed here with
     `model`, the same model of this process, to which the run refers."""
-    from tracer.tracing.transfer import unpack  # torch, which pages start without
+    from tracer.models.shared.preparation.captioning_inputs import remember_captions  # torch, which pages start without
+    from tracer.tracing.transfer import unpack
 
     if (folder := _folder) is not None:
         file = folder / uuid4().hex
@@ -126,12 +127,13 @@ def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dic
                 file.unlink()
 
         with doing(MESSAGE):
-            packed = _ask(model_worker.run, name, options, changes, user_input, file, discard=discard)
-        if packed is not None:
+            run = _ask(model_worker.run, name, options, changes, user_input, file, discard=discard)
+        if run is not None:
+            remember_captions(model, run.captions)
             photo = user_input.get("image")
             sent = {} if photo is None else dict.fromkeys(model_worker.PHOTO, np.array(photo))
             try:
-                return unpack(packed, model.net, _common, sent)
+                return unpack(run.packed, model.net, _common, sent)
             except (OSError, RuntimeError) as error:  # a file that can't be mapped
                 logging.warning("a run of the process could not be read, and the server runs the model: %s", error)
     return model.trace(**user_input)

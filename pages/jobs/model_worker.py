@@ -37,6 +37,13 @@ Key = tuple[str, Options, tuple[str, ...]]
 """A model, its options, and the changes of its runs."""
 
 
+class Run(NamedTuple):
+    """A run as bytes, and the captions that the model generated for it, by their pictures' hashes."""
+
+    packed: PackedTrace
+    captions: dict[bytes, list[int]]
+
+
 class ModelCheck(NamedTuple):
     """Result of checking the lines of a model on other runs, and what looks like a mistake in its code."""
 
@@ -74,7 +81,7 @@ def load(names: tuple[str, ...]) -> None:
 
 def run(
     name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path
-) -> PackedTrace | None:
+) -> Run | None:
     """Return a run of a model with these changes, every step proven, and write its tensors to a file; None where it
     fails. The server then runs it, to learn the error: the error itself may hold the model."""
     from tracer.tracing.transfer import pack
@@ -82,7 +89,9 @@ def run(
     _idle.clear()
     try:
         model = _changed_model(name, options, changes)
-        return pack(model.trace(**user_input), model.net, file, PHOTO if "image" in user_input else ())
+        before = set(model.captions)
+        packed = pack(model.trace(**user_input), model.net, file, PHOTO if "image" in user_input else ())
+        return Run(packed, {key: words for key, words in model.captions.items() if key not in before})
     except Exception:
         file.unlink(missing_ok=True)  # half of it may be written, on a full disk
         return None
@@ -136,4 +145,6 @@ def _model(name: str, options: Options) -> Model:
     from tracer.utils.devices import use_one_thread
 
     use_one_thread()
-    return tracer.load(name, **dict(options))
+    model = tracer.load(name, **dict(options))
+    model.fixed = True
+    return model

@@ -6,11 +6,14 @@ import time
 from contextlib import contextmanager
 from threading import Event
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import tracer
 from pages.jobs import model_process, model_worker, run_cache, single_flight
+from tracer.models.shared.preparation import captioning_inputs
 from tracer.tracing.proofs import counterfactual_budget
 from tracer.utils.job_queue import VISITOR, JobEnd, JobQueue
 from tracer.utils.progress import listen, tell
@@ -53,6 +56,14 @@ def test_a_run_of_the_process_is_the_run_of_the_server(process, model):
         assert list(model_process._folder.iterdir()) == []
 
 
+def test_a_caption_that_the_process_generated_is_not_generated_here_again(process, monkeypatch):
+    model = tracer.load("vit-text")
+    photo = Image.fromarray(np.random.default_rng(5).integers(0, 255, (64, 64, 3), dtype=np.uint8))
+    run = model_process.prove("vit-text", (), (), {"image": photo}, model)
+    monkeypatch.setattr(captioning_inputs, "greedy", None)
+    assert model.inputs(image=photo).words[1:] == tuple(run.result["words"])
+
+
 def test_a_run_that_fails_there_raises_here(process, model):
     with pytest.raises(ValueError, match="'transformer' takes text, but was given"):
         model_process.prove(NAME, (), (), {"image": "no photo"}, model)
@@ -76,9 +87,9 @@ def test_where_the_file_of_a_run_is_gone_the_server_runs_the_model(process, mode
     ask = model_process._ask
 
     def lose(*arguments, **named):
-        packed = ask(*arguments, **named)
-        os.unlink(packed.file)
-        return packed
+        run = ask(*arguments, **named)
+        os.unlink(run.packed.file)
+        return run
 
     monkeypatch.setattr(model_process, "_ask", lose)
     assert model_process.prove(NAME, (), (), {"text": "gone"}, model).steps == model.trace(text="gone").steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -52,10 +53,15 @@ def generate_caption(model: Model, image: torch.Tensor) -> list[int]:
     if (known := model.captions.get(key)) is None:
         known = greedy(model.net, picture.to(model.device), min(model.sizes["T_max"], MAX_CAPTION_TOKENS))[0]
         if model.fixed:
-            for oldest in list(model.captions)[: 1 - LAST]:
-                model.captions.pop(oldest, None)
-            model.captions[key] = known
+            remember_captions(model, {key: known})
     return known
+
+
+def remember_captions(model: Model, captions: Mapping[bytes, list[int]]) -> None:
+    """Cache captions by their pictures' hashes, `LAST` at most; a process may have them from the one that ran it."""
+    model.captions.update(captions)
+    for oldest in list(model.captions)[:-LAST]:
+        model.captions.pop(oldest, None)
 
 
 def names(model: Model) -> tuple[str, ...]:
