@@ -79,9 +79,7 @@ def load(names: tuple[str, ...]) -> None:
         _model(name, ())
 
 
-def run(
-    name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path
-) -> Run | None:
+def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path) -> Run | None:
     """Return a run of a model with these changes, every step proven, and write its tensors to a file; None where it
     fails. The server then runs it, to learn the error: the error itself may hold the model."""
     from tracer.tracing.transfer import pack

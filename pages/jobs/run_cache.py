@@ -74,7 +74,7 @@ _TOO = {
     "moved": 1024,
     "closed": 256,
     "placed": 64,
-    "noted": 64,
+    "noted": 128,
     "hidden": 256,
     "survey": 32,
     "costs": 64,
@@ -355,6 +355,11 @@ def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple
     return single_flight.once(
         _op_primitives.get, _op_primitives.put, (name, options, sample, op), make, OPENING_MESSAGE
     )
+
+
+def known_too(what: str, key: Hashable) -> Any | None:
+    """Return a further result on a sample if it is cached, else None."""
+    return _too[what].get((what, key))
 
 
 def of_sample_too(

@@ -236,7 +236,7 @@ def test_a_block_of_any_model_is_counted_as_the_whole_run_opens_it():
 
 def test_the_page_counts_a_block_of_the_model_that_is_chosen(monkeypatch):
     made = NoteResults((StatementCard("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
-    monkeypatch.setattr("pages.sections.lessons.note_statements._read", lambda note: made)
+    monkeypatch.setattr("pages.sections.lessons.note_statements._read", lambda *part: made)
     monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": Cache(4)})
     table = visit("notes", note="003", of="transformer", block="1").table[0].value
     assert list(table.columns) == ["kind", "the note", "its block", "which", "block 1 of transformer", "which of these"]

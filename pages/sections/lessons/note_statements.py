@@ -1,11 +1,13 @@
-"""A note on screen: each of its statements with what ran, the measured number, and a verdict; read once for all
-visitors."""
+"""A note on screen: each of its statements with what ran, the measured number, and a verdict.
+
+Each section is read once for all visitors. Until it is, its statements are on screen without verdicts."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
@@ -24,12 +26,16 @@ from tracer.utils import note_titles
 from tracer.utils.limits import limits
 
 if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
     from tracer.lessons.notes.evaluate import StatementResult
     from tracer.lessons.notes.reference_runs import Provider
     from tracer.record import Symbol
 
 READING = "Checking the note against its runs"
 INSTEAD = "its own runs"
+LIBRARY = "torchvision"
+"""Beginning of the names of runs of a library's model."""
 ALL_STATEMENTS, DIFFERING_STATEMENTS = "all", "differing"
 SIGNS = {
     "holds": ":green-badge[:material/check: holds]",
@@ -38,7 +44,15 @@ SIGNS = {
     "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
 }
 MARK = ":blue-badge[:material/arrow_downward: the statement that you chose]"
-PLURAL_VERDICTS = {"holds": "hold", "sense": "hold with a caveat", "not": "do not hold", "elsewhere": "on another page"}
+PENDING = "pending"
+PENDING_SIGN = ":gray-badge[:material/hourglass_empty: not checked yet]"
+PLURAL_VERDICTS = {
+    "holds": "hold",
+    "sense": "hold with a caveat",
+    "not": "do not hold",
+    "elsewhere": "on another page",
+    PENDING: "not checked yet",
+}
 LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.find_pages()}
 
 
@@ -52,8 +66,8 @@ class StatementCard(NamedTuple):
 
 
 class NoteResults(NamedTuple):
-    """A note: its statements; the run in which all were looked up, where it is not a sample's; and the kinds of
-    operations of a block beside the note's counts, where it has some."""
+    """Results of a part of a note: its statements; the run in which all were looked up, where it is not a sample's; and
+    the kinds of operations of a block beside the note's counts, where it has some."""
 
     cards: tuple[StatementCard, ...]
     about: str
@@ -64,15 +78,7 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     """Show the note: the number of statements that hold as a picture, then each statement. Return the operations that
     it counts, by kind, where it counts some."""
     visitor().instead = INSTEAD
-    try:
-        read = run_cache.of_sample_too("noted", note, lambda: _read(note), READING)
-    except ValueError as error:  # a library that it is about is not installed
-        st.info(texts.escape(f"This note can’t be checked here: {error}."))
-        return {}
-    _summary(read.cards)
-    if read.about:
-        st.caption(read.about)
-    names = sections(note)
+    names, summary = sections(note), st.empty()
     known = (ALL_STATEMENTS, DIFFERING_STATEMENTS, *range(1, len(names) + 1))
     labels = {ALL_STATEMENTS: "All sections", DIFFERING_STATEMENTS: "Only where the note and the run differ"}
 
@@ -82,32 +88,92 @@ def show(note: str) -> Mapping[str, Counter[str]]:
     chosen = st.selectbox(
         "Section", known, format_func=label, **url_state.widget("section", known, ALL_STATEMENTS, statement=None)
     )
-    marked = marked_statement()
-    folds = 0
+    above = st.empty()
     with st.container(key="statements"):
-        for at, section in enumerate(names):
-            cards = [card for card in read.cards if card.section == section]
-            if chosen == DIFFERING_STATEMENTS:
-                cards = [card for card in cards if card.verdict in ("sense", "not")]
-            if cards and chosen in (ALL_STATEMENTS, DIFFERING_STATEMENTS, at + 1):
-                st.header(section, anchor=f"section-{at + 1}")
-                with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
-                    st.markdown("\n\n".join(mark(card.text, (note, card.number) == marked) for card in cards))
-                folds += 1
-    components.fold_on_phones(f"{note} {chosen}", folds)
-    return read.kinds
+        on_screen = [at for at in range(len(names)) if not isinstance(chosen, int) or at == chosen - 1]
+        places = {names[at]: (at, st.empty()) for at in on_screen}
+    parts = _parts(note)
+    results = {part: read for part in parts if (read := run_cache.known_too("noted", (note, part))) is not None}
+
+    sizes: dict[str, int] = {}
+
+    def draw(part: str | None) -> None:
+        """Draw the picture of all statements, and the sections of a part."""
+        cards = [card for name in parts for card in (results[name].cards if name in results else _pending(note, name))]
+        with summary:
+            _summary(cards)
+        for name, (at, place) in places.items():
+            if part in (None, name):
+                kinds = ("sense", "not") if chosen == DIFFERING_STATEMENTS else PLURAL_VERDICTS
+                own = [card for card in cards if card.section == name and card.verdict in kinds]
+                sizes[name] = len(own)
+                _section(place, note, at, own, results[name].about if name in results else "")
+
+    draw(None)
+    if len(results) < len(parts):
+        progress = above.container(key="checking")
+    for part in sorted(parts, key=lambda part: part not in places):  # first what is on screen
+        if part not in results:
+            try:
+                with progress:
+                    results[part] = run_cache.of_sample_too("noted", (note, part), partial(_read, note, part), READING)
+            except ValueError as error:  # a library that it is about is not installed
+                for place in (summary, *(place for _, place in places.values())):
+                    place.empty()
+                above.info(texts.escape(f"This note can’t be checked here: {error}."))
+                return {}
+            draw(part)
+    components.fold_on_phones(f"{note} {chosen}", sum(map(bool, sizes.values())))
+    above.empty()
+    if None not in results:
+        return {}
+    if results[None].about:
+        above.caption(results[None].about)
+    return results[None].kinds
+
+
+def _parts(note: str) -> tuple[str | None, ...]:
+    """Return the parts of a note that are read one at a time: its sections, or all at once, None, where it is about a
+    library's model, whose run is not kept."""
+    return (None,) if any(row.run.startswith(LIBRARY) for row in rows(note)) else sections(note)
+
+
+def _rows(note: str, part: str | None) -> tuple[StatementRow, ...]:
+    return tuple(row for row in rows(note) if part in (None, row.section))
+
+
+def _pending(note: str, part: str | None) -> list[StatementCard]:
+    """Return the statements of a part without verdicts."""
+    return [
+        StatementCard(row.section, PENDING, f"> {PENDING_SIGN} **{row.number}** {row.text}", row.number)
+        for row in _rows(note, part)
+    ]
+
+
+def _section(place: DeltaGenerator, note: str, at: int, cards: list[StatementCard], about: str) -> None:
+    """Draw a section in its place with these statements, and nothing where there are none."""
+    if not cards:
+        place.empty()
+        return
+    marked = marked_statement()
+    with place.container():
+        st.header(cards[0].section, anchor=f"section-{at + 1}")
+        if about:
+            st.caption(about)
+        with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
+            st.markdown("\n\n".join(mark(card.text, (note, card.number) == marked) for card in cards))
 
 
 def ahead(note: str) -> None:
     """Read a note in the background, before any visitor asks for it. One that needs a library's model is skipped: its
     run takes 12 s of processor time and 300 MB."""
-    from tracer.lessons.notes import evaluate  # loads torch
-    from tracer.lessons.notes.reference_runs import RUNS  # loads torch
+    for part in filter(None, _parts(note)):
+        background_checks.beside(partial(_read_ahead, note, part))
 
-    if all(RUNS[name].shipped for name in evaluate.runs_of(note)):
-        background_checks.beside(
-            lambda: run_cache.of_sample_too("noted", note, lambda: _read(note), READING, known=_read(note))
-        )
+
+def _read_ahead(note: str, part: str) -> None:
+    read = partial(_read, note, part)
+    run_cache.of_sample_too("noted", (note, part), read, READING, known=read())
 
 
 def provider() -> Provider:
@@ -124,13 +190,13 @@ def provider() -> Provider:
     return made.provider(make)
 
 
-def _read(note: str) -> NoteResults:
-    """Read a note, in the queue for the cores."""
+def _read(note: str, part: str | None) -> NoteResults:
+    """Read a part of a note, in the queue for the cores."""
     from tracer.lessons.notes import evaluate, torchvision_block_counts  # loads torch
 
-    run = provider()
-    results = evaluate.read(note, run)
-    about = {name: _about(name, run) for name in {result.row.run for result in results}}
+    run, wanted = provider(), _rows(note, part)
+    results = evaluate.results(wanted, run)
+    about = {name: _about(name, run) for name in dict.fromkeys(row.run for row in wanted)}
     beside = about if len(set(about.values())) > 1 else {}
     cards = tuple(
         StatementCard(
@@ -138,7 +204,7 @@ def _read(note: str) -> NoteResults:
         )
         for result in results
     )
-    kinds = torchvision_block_counts.kinds(run) if "torchvision" in evaluate.runs_of(note) else {}
+    kinds = torchvision_block_counts.kinds(run) if part is None else {}
     return NoteResults(cards, "" if beside else next(iter(about.values())), kinds)
 
 

@@ -4,6 +4,7 @@ import re
 import threading
 
 import pytest
+import streamlit as st
 
 from pages.jobs import background_checks
 from pages.sections.lessons import note_statements
@@ -12,6 +13,7 @@ from tests.support.note_runs import run
 from tracer.lessons.notes import claim_cards, reference_runs
 from tracer.lessons.notes.finding import Finding
 from tracer.lessons.notes.reference_runs import at_hand
+from tracer.lessons.notes.statements import rows, sections
 
 
 def test_claims_are_cards_on_any_model():
@@ -103,19 +105,42 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
     monkeypatch.setattr(background_checks, "stop_event", threading.Event())  # a server of another test may have ended
     read = []
     monkeypatch.setattr(
-        note_statements, "_read", lambda note: read.append(note) or note_statements.NoteResults((), "", {})
+        note_statements, "_read", lambda *part: read.append(part) or note_statements.NoteResults((), "", {})
     )
-    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(9)})
+    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(128)})
     for note in note_statements.titles():
         note_statements.ahead(note)
-    assert read == ["000", "001", "002", "004"]
-    assert note_statements.show("000") == {} and len(read) == 4
+    assert read == [(note, section) for note in ("000", "001", "002", "004") for section in sections(note)]
+    count = len(read)
+    assert note_statements.show("000") == {} and len(read) == count
+
+
+def test_statements_are_there_before_their_verdicts_and_those_on_screen_are_checked_first(monkeypatch):
+    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(128)})
+    names, asked = sections("004"), []
+    statements = {row.section: row.text for row in rows("004")}
+
+    def check(what, key, *others):
+        asked.append(key[1])
+        if len(asked) == 3:
+            st.stop()
+        return note_statements.NoteResults((note_statements.StatementCard(key[1], "holds", "> it holds", 1),), "", {})
+
+    monkeypatch.setattr(note_statements.run_cache, "of_sample_too", check)
+    said = text(visit("notes", note="004", section="2"))
+    assert asked == [names[1], names[0], names[2]]
+    assert "it holds" in said and "not checked yet" not in said.partition("it holds")[2]
+    asked.clear()
+    said = text(visit("notes", note="004"))
+    assert asked == list(names[:3])
+    assert said.count("it holds") == 2 and statements[names[0]] not in said
+    assert f"not checked yet] **{rows('004')[-1].number}** {rows('004')[-1].text}" in said
 
 
 def test_what_a_note_that_is_read_ahead_lacks_is_said(monkeypatch):
     monkeypatch.setattr(background_checks, "stop_event", threading.Event())  # a server of another test may have ended
 
-    def lacks(note: str) -> note_statements.NoteResults:
+    def lacks(*part: str) -> note_statements.NoteResults:
         raise ValueError("weights are damaged")
 
     monkeypatch.setattr(note_statements, "_read", lacks)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tracer.lessons.notes.finding import Finding, Verdict
 from tracer.lessons.notes.lookup import look
-from tracer.lessons.notes.reference_runs import STANDARD, Provider
-from tracer.lessons.notes.statements import StatementRow, rows
+from tracer.lessons.notes.reference_runs import Provider
+from tracer.lessons.notes.statements import StatementRow
 from tracer.utils.progress import tell
 
 VERDICT_ORDER: tuple[Verdict, ...] = ("not", "sense", "holds", "elsewhere")
@@ -30,21 +31,15 @@ class StatementResult(NamedTuple):
         return tuple(finding.slip for finding in self.findings if finding.slip and finding.verdict != "holds")
 
 
-def read(note: str, run: Provider) -> tuple[StatementResult, ...]:
-    """Return all statements of a note, looked up in the runs that `run` returns."""
-    results, all_rows = [], rows(note)
-    for at, row in enumerate(all_rows):
-        tell(at, len(all_rows), "statement")
-        results.append(result(row, run))
-    return tuple(results)
+def results(wanted: Sequence[StatementRow], run: Provider) -> tuple[StatementResult, ...]:
+    """Return the results of statements, looked up in the runs that `run` returns."""
+    looked_up = []
+    for at, row in enumerate(wanted):
+        tell(at, len(wanted), "statement")
+        looked_up.append(result(row, run))
+    return tuple(looked_up)
 
 
 def result(row: StatementRow, run: Provider) -> StatementResult:
     """Return the results of one statement."""
     return StatementResult(row, tuple(look(row, place, run) for place in row.where))
-
-
-def runs_of(note: str) -> tuple[str, ...]:
-    """Return the runs that a note's rows name, in order."""
-    named = dict.fromkeys(row.run for row in rows(note))
-    return tuple("torchvision" if name == STANDARD else name for name in named)
