@@ -40,6 +40,21 @@ def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
     quiet(page)
 
 
+def test_whoever_walks_fast_through_the_history_meets_no_message_that_the_browser_has_dropped(page):
+    page.goto("/")
+    page.get_by_text("What this run proves").wait_for()
+    for name in ("Trace", "Attention", "Mask", "Operations", "Compare", "Tokens"):
+        page.get_by_role("link", name=name, exact=True).first.click()
+        page.wait_for_timeout(350)
+    for move in range(11):
+        (page.go_forward if move % 5 == 4 else page.go_back)(wait_until="commit")
+        page.wait_for_timeout(150)
+    wait_until_settled(page)
+    page.wait_for_timeout(1000)
+    expect(page.get_by_text("Connection error")).to_have_count(0)
+    quiet(page)
+
+
 def test_back_and_forward_bring_model_text_and_photo_back(page):
     go(page, "Attention")
     wait_until_settled(page)
