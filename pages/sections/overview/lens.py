@@ -71,6 +71,11 @@ def show(trace: Trace) -> None:
             f"2020, “the logit lens”). On the last block, this equation is {lens.proof.verdict} like any line of this "
             "run. In the model, the head reads the last block alone: what it reads earlier is not an answer "
             "that the model gives."
+            + (
+                " Over the photo, the same norm and head read each patch instead."
+                if lens.answers[-1].patches is not None
+                else ""
+            )
         )
     )
 
@@ -126,10 +131,12 @@ def _describe(lens: LensAnswers, answer: str) -> str:
         return f"The run’s answer, “{_short(answer)}”, is the most probable one everywhere, even before block 1."
     before, first = lens.answers[since - 1], lens.answers[since]
     later = "" if first is last else " and after every later block"
+    earlier = [_depth(depth) for depth in lens.answers[:since] if depth.answer == last.answer]
+    lost = f" It was so {' and '.join(earlier)} already, and was lost again." if earlier else ""
     return (
         f"The run’s answer, “{_short(answer)}”, is the most probable one {_depth(first)}{later}. "
         f"{_depth(before).capitalize()}, the most probable is “{_short(before.answer)}”, and “{_short(answer)}” has "
-        f"a probability of {percent(before.final)}."
+        f"a probability of {percent(before.final)}.{lost}"
     )
 
 
@@ -148,7 +155,7 @@ def _over_photo(trace: Trace, lens: LensAnswers, answer: str) -> None:
     best = int(grid.argmax())
     summary = (
         f"{_depth(lens.answers[at]).capitalize()}, the head gives “{_short(answer)}” the largest probability at patch "
-        f"{best}: {percent(float(grid.max()))}. The mean over patches is {percent(float(grid.mean()))}."
+        f"{best + 1}: {percent(float(grid.max()))}. The mean over patches is {percent(float(grid.mean()))}."
     )
     left, _ = st.columns([2, 3])
     with left:

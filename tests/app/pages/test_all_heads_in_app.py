@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import tracer
+from pages.sections.overview.lens import _describe
 from tests.app.test_models_in_app import open_model
 from tracer.attention.head_effects import head_effects
 from tracer.figures.attention.head_grid import Measure, grid, with_sign
-from tracer.models.shared.lens_answers import lens_answers
+from tracer.models.shared.lens_answers import LensAnswer, LensAnswers, lens_answers
 
 
 def markup(at, name: str) -> str:
@@ -63,7 +64,16 @@ def test_the_answer_forms_as_the_lens_reads_it(name):
     assert found.proof.verdict == "proven" and any(found.latex in formula.value for formula in at.latex)
     assert (found.answers[0].patches is not None) == (name == "vit")
     if name == "vit":
+        place = int(found.answers[-1].patches[1:].argmax()) + 1  # CLS is the first token
+        assert any(f"at patch {place}: " in caption.value for caption in at.caption)
         assert found.answers[3].patches[0] == pytest.approx(found.answers[3].final)
+
+
+def test_an_answer_that_is_lost_again_on_the_way_is_told():
+    answers = [LensAnswer(layer, word, 0.5, 0.1, None) for layer, word in enumerate("abcba", -1)]
+    answers[0] = answers[0]._replace(layer=None)
+    lens = LensAnswers(tuple(answers), "", None)
+    assert _describe(lens, "a").endswith("of 10.0\u00a0%. It was so before block 1 already, and was lost again.")
 
 
 def test_a_model_whose_answer_is_no_choice_has_no_lens():
