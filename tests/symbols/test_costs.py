@@ -10,8 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import export
-from tracer.figures.tables import op_table
+from tracer.figures.tables import op_summary, op_table
 from tracer.figures.tables.op_summary import arithmetic
+from tracer.ops import COMPUTING
 from tracer.shapes import value_of
 from tracer.symbols import cost
 
@@ -57,6 +58,20 @@ def test_a_quantised_product_is_not_counted():
 def test_every_view_says_what_is_not_counted(recurrent, format):
     shown = export.render(recurrent, "ops", format)
     assert "not counted" in shown and "None" not in shown
+
+
+def test_operations_that_compute_are_those_of_the_coloured_bars():
+    trace = tracer.load("vit").trace(prove=False)
+
+    def page(trace):
+        from pages.sections.operations import operation_views
+
+        operation_views.totals(trace)
+
+    at = AppTest.from_function(page, args=(trace,)).run()
+    (metric,) = (metric.value for metric in at.metric if metric.label == "that compute")
+    counts = op_summary.counts([op.op for op in trace.ops])
+    assert int(metric) == sum(count for name, count in counts.items() if name in COMPUTING)
 
 
 def test_totals_say_what_they_lack(recurrent):

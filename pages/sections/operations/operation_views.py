@@ -36,7 +36,7 @@ MEANING = {
 
 def totals(trace: Trace) -> None:
     """Show the number of operations, and their cost."""
-    computing = sum(not is_layout(op.op) for op in trace.ops)
+    computing = sum(category(op.op) in COMPUTING for op in trace.ops)
     with st.container(key="facts"):
         st.metric("operations", f"{len(trace.ops):,}")
         st.metric("that compute", f"{computing:,}")

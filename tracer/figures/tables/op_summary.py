@@ -24,13 +24,15 @@ def counts(names: Sequence[str]) -> dict[str, int]:
 
 
 def categories(by_category: Mapping[str, int]) -> str:
-    """Return the counts as horizontal bars in HTML; those of mere layout are paler."""
+    """Return the counts as horizontal bars in HTML; those of ops that move data are grey."""
     rows = [
         Bar(name, [BarPart(count, _colour(name), f"{name}: {count:,}")], f"{count:,}")
         for name, count in by_category.items()
     ]
     ticks = {at: f"{at:,.0f}" for at in round_ticks(max(by_category.values(), default=1)) if at == int(at)}
-    return bars(rows, ticks, ("category", "operations"), describe(by_category, "By category"), "Kinds of operations")
+    keys = [(stage_colour("patches"), "compute"), (LAYOUT, "move or create data")]
+    caption = describe(by_category, "By category")
+    return bars(rows, ticks, ("category", "operations"), caption, "Kinds of operations", keys)
 
 
 def _colour(category: str) -> str:
