@@ -74,7 +74,7 @@ def describe_lonely_cls(trace, part: str) -> str:
     scores_alone = all(".attention.scores=" in change for change in trace.changes)
     what = "the photo" if trace.picture is not None else "the other tokens"
     if reads_cls and scores_alone:
-        return f"{start} in every block, so the answer does not depend on {what}."
+        return f"{start} in every block: the answer does not depend on {what}."
     return f"{start} in every block: through attention, nothing of the other tokens reaches it."
 
 

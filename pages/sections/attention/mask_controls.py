@@ -76,7 +76,7 @@ def changes(trace: Trace, cells) -> None:
     st.header("What another mask changes")
     now, masks = session.model().options["mask"], mask_choices()
     known = {now: (cells, trace.result)}
-    request = MaskRequest.now()
+    request = MaskRequest.now().with_text_of(trace)
     predictions = {mask: _under(request, mask, known.get(mask)) for mask in masks}
     st.table(
         {
@@ -122,12 +122,14 @@ def _against(cells, trained) -> str:
 
 
 class MaskRequest(NamedTuple):
-    """A model, its options and its input: enough to compute an answer in any thread."""
+    """A model, its options and its input, with a `text` in place of the visitor's: enough to compute an answer in any
+    thread."""
 
     model: str
     options: run_cache.Options
     chosen: UserInput
     rank: int = VISITOR
+    text: str | None = None
 
     @classmethod
     def now(cls) -> MaskRequest:
@@ -137,7 +139,15 @@ class MaskRequest(NamedTuple):
     def of(self, work: Callable[..., Result], *more, **named) -> Result:
         """Return `work` of the model and its input."""
         model = run_cache.load(self.model, self.options)
-        return work(model, model.inputs(**session.inputs(model, self.chosen, self.options)), *more, **named)
+        text = {} if self.text is None else {"text": self.text}
+        return work(model, model.inputs(**session.inputs(model, self.chosen, self.options) | text), *more, **named)
+
+    def with_text_of(self, trace: Trace) -> MaskRequest:
+        """Return the request with the caption that the model generated for a run: under another mask, it would generate
+        another one, and the two would not be comparable."""
+        words = trace.words[1:]  # the first one begins every caption
+        generated = trace.result.get("kind") == "caption" and self.chosen.photo is not None and not self.chosen.text
+        return self._replace(text=" ".join(words)) if generated and not any(" " in word for word in words) else self
 
 
 def _under(request: MaskRequest, mask: str, known: object = None):
@@ -161,7 +171,7 @@ def once(
 ) -> Result:
     """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
     does not use the session; a value that is `known` already is stored unchanged."""
-    chosen, key = request.chosen, (request.model, request.options, *more)
+    chosen, key = request.chosen, (request.model, request.options, request.text, *more)
     if chosen.kind == "sample":
         return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, request.rank)
     results = visitor().results_of(what, chosen)
@@ -180,7 +190,7 @@ def ahead(model: str, sample: str, photo) -> None:
     cells, now = masks.visible(trace, 0, part=part), loaded.options.get("mask")
     choices = loaded.spec.options.get("mask", ())
     for mask in choices if len(choices) > 1 else ():
-        _under(request, mask, (cells, trace.result) if mask == now else None)
+        _under(request.with_text_of(trace), mask, (cells, trace.result) if mask == now else None)
     if tokens := changeable(segments(trace, part)):
         _find_moved(request, trace, middle(tokens, cells), part)
 

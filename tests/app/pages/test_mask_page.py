@@ -1,11 +1,13 @@
 """Mask page: the mask is named, tokens are named alike, both proofs agree, and known results aren't computed again."""
 
 import json
+import re
 
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+import tracer
 import tracer.attention.masks
 from pages.jobs import run_cache
 from pages.sections.attention import mask_controls
@@ -15,6 +17,7 @@ from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import masks
 from tracer.export.math_labels import scientific
+from tracer.inputs.samples import samples
 
 OPEN_SENTENCE = "Nothing is masked, so every output may change, and every one did."
 CLOSED_SENTENCE = "The mask predicts exactly these positions."
@@ -114,6 +117,15 @@ def test_what_tokens_see_beside_training_is_counted(model, mask, given, said):
     assert not at.exception and said in text(at) and "never saw" not in text(at)
 
 
+@pytest.mark.parametrize("mask", ["causal", "prefix"])
+def test_the_text_of_the_run_is_read_under_every_mask(mask):
+    """Under another mask, the model would generate a caption of another length."""
+    sample = next(iter(samples("scenes").values()))
+    run = tracer.load("vit-text", mask=mask).trace(image=sample(), prove=False)
+    counts = re.findall(r"of (\d+) tokens see", text(visit("mask", model="vit-text", mask=mask)))
+    assert len(counts) == 2 and set(counts) == {str(run.attentions[0].queries)}
+
+
 def test_masks_are_compared_on_the_tokens_that_both_have():
     open_, causal, shift = torch.ones(4, 4).bool(), torch.ones(5, 5).tril().bool(), torch.eye(4).roll(1, 1).bool()
     assert mask_controls._against(open_, causal) == "3 of 4 tokens see more"
@@ -181,7 +193,7 @@ def test_a_model_without_a_mask_says_so_and_shows_no_closed_keys():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("*.attention.scores=causal()", "itself in every block, so the answer does not depend on the photo."),
+        ("*.attention.scores=causal()", "itself in every block: the answer does not depend on the photo."),
         ("block1.attention.scores=causal()", "itself: in this block, nothing of the other tokens reaches it."),
         ("*.attention.scores=causal();patches=shuffle(0)", "itself in every block: through attention, nothing"),
     ],
