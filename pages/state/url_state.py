@@ -43,6 +43,8 @@ def read(page: str) -> None:
     now, query = visitor(), _read_query()
     now.page = page
     _catch_up(query)
+    if new() or get_script_run_ctx().is_history_navigation:
+        now.panel = query.get("panel", "")
     if get_script_run_ctx().is_history_navigation:
         now.places[page, query.get("model", now.model)] = _position_params(page, query)
         for name in PLACES.get(page, ()):
@@ -121,9 +123,15 @@ def follow() -> None:
         session.take_photo(own)
     elif wanted.get("sample") in known or now.url_params is not None:
         session.take_sample(wanted["sample"] if wanted.get("sample") in known else known[0])
-    if "text" in models.takes(model_name()) and wanted.get("text"):
-        session.take_text(wanted["text"][:MAX_TEXT_LETTERS], session.text_key())
-        st.session_state[session.text_key()] = wanted["text"][:MAX_TEXT_LETTERS]
+    if "text" in models.takes(model_name()) and (text := wanted.get("text")):
+        if len(text) > MAX_TEXT_LETTERS:
+            refusal = refusal or (
+                f"The text {quote(shorten(text, 60))} of the address has {len(text):,} characters, expected at most "
+                f"{MAX_TEXT_LETTERS}."
+            )
+        else:
+            session.take_text(text, session.text_key())
+            st.session_state[session.text_key()] = text
     now.refusal = refusal or now.refusal
     if "sample" in wanted and wanted["sample"] not in known:
         first, *more = (quote(name) for name in known)

@@ -104,6 +104,10 @@ class CachedResult(NamedTuple):
     value: Any
 
 
+HIDING = "hiding"
+"""Comparison of hiding attended patches with hiding others, in the panel What if."""
+
+
 @dataclass
 class Visitor:
     """One visitor's model, input and run, and the positions that were visited.
@@ -119,6 +123,7 @@ class Visitor:
     script, `at` the last step that it reported or was sent to, and `turn` counts the times that it was sent to one.
     `checking` is the model, with its options, whose background check the page on screen waits for. `back` is the model,
     its options and the input, with its name and its text, whose run was on screen last: cancelling leads back there.
+    `panel` is the part of a panel that an address opens once, such as `HIDING`.
     """
 
     model: str = FIRST_MODEL
@@ -142,6 +147,7 @@ class Visitor:
     back: tuple[str, run_cache.Options, str, str | None, weakref.ref[UserInput]] | None = None
     step: str | None = None
     page: str = ""
+    panel: str = ""
     places: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     widget_versions: dict[str, int] = field(default_factory=dict)
     reported_place: tuple[str, dict[str, str]] | None = None

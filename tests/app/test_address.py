@@ -37,6 +37,7 @@ def test_an_address_opens_on_its_model_and_its_input(address, sample, said):
     [
         ({"sample": "zebra"}, "'zebra' is not a sample of vit, expected one of 'horse', 'dog'"),
         ({"model": "nanogpt", "sample": "zebra"}, "'zebra' is not a sample of nanogpt, expected none"),
+        ({"model": "nanogpt", "text": "word " * 156}, "of the address has 780 characters, expected at most 500."),
         ({"model": "nanogpt", "text": "  "}, "'  ' contains only spaces"),
         (
             {"model": "nanogpt", "mask": "round"},

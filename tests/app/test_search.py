@@ -69,14 +69,14 @@ def test_a_statement_of_a_section_is_marked_in_that_section():
 
 
 EXPERIMENTS = {
-    ("vit", "shuffle the patches"): ("trace", "patches=shuffle(0)"),
+    ("vit", "shuffle the patches"): ("./", "patches=shuffle(0)"),
     ("vit", "hide patches"): ("./", "image=hide("),
     ("vit", "is attention an explanation"): ("./", ""),
     ("vit", "causal mask try"): ("mask", "*.attention.scores=causal()"),
     ("vit", "no sqrt d_k"): ("attention", "block1.attention.scores=unscale"),
     ("vit", "switch a head off"): ("attention", "block1.attention.weights=drop_heads(0)"),
     ("nanogpt", "no sqrt d_k"): ("attention", "block1.attention.scores=unscale"),
-    ("nanogpt", "shuffle tokens"): ("trace", "embedding=shuffle(0)"),
+    ("nanogpt", "shuffle tokens"): ("./", "embedding=shuffle(0)"),
 }
 
 
@@ -91,6 +91,13 @@ def test_experiments_are_found_by_a_learners_words_and_lead_to_the_run_with_the_
     known = {option.text for option in options(run(model)[1])}
     assert len(set(changes)) == len(changes) and len(known & set(changes)) > len(known) / 3
     assert ("image=hide(" in " ".join(changes)) == (model == "vit")
+
+
+def test_the_comparison_of_hidden_patches_opens_by_its_address():
+    at = visit("overview", panel="hiding")
+    assert not at.exception and "panel" not in at.query_params
+    (table,) = (table.value for table in at.table if "16 patches hidden" in table.value.columns)
+    assert list(table["16 patches hidden"])[:3] == ["none", "most attended", "in the centre"]
 
 
 def words_in(entry: dict) -> set[str]:

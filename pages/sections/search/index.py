@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from pages.jobs import run_cache
 from pages.sections.lessons import note_statements
 from pages.state import page_registry, url_state
+from pages.state.visitor import HIDING
 from tracer.attention import layers
 from tracer.export.math_labels import sentence_math, shape_numbers, symbol_text
 from tracer.figures.graph import glossary
@@ -191,7 +192,7 @@ def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
     if option := next((each for each in shuffled if each.change.name == "shuffle"), None):
         what = "patches" if trace.picture is not None else "tokens"
         words = "what happens if patches tokens order permute reorder positions"
-        yield entry("trace", f"Shuffle the {what}", option.text, words, step=option.line)
+        yield entry("", f"Shuffle the {what}", option.text, words)
     yield from _hidden_patches(trace, entry)
     if causal := options.causal_everywhere(trace):
         words = "close triangle later tokens why experiment"
@@ -236,9 +237,9 @@ def _hidden_patches(trace: Trace, entry: Callable[..., dict[str, Any]]) -> Itera
     yield _entry(
         "what if",
         "Is attention an explanation? Hide what it looked at, and other patches",
-        "On the overview, open “What if?” and switch on “Compare hiding what it looked at with hiding other patches”.",
+        "The answer without the patches that it looked at, without the central ones, and without random ones.",
         "attention explanation faithful map hide patches compare centre random experiment",
-        _address(""),
+        _address("", panel=HIDING),
     )
 
 

@@ -19,6 +19,8 @@ from tracer.record import Trace
 if TYPE_CHECKING:
     from tracer.attention.hiding_test import HidingTest
 
+COMPARED = "compare hidden"
+"""Key of the toggle that compares them."""
 ALMOST = 0.8
 """Share of a loss from which another is told to be almost as much."""
 SHARES = (16, 8, 4, 2)
@@ -52,7 +54,7 @@ def show(plain: Trace) -> None:
     known = {"Most attended": attended[:count], "In the centre": central[:count], "At random": random}
     offered = [Option("image", Hide(patches, fill), title) for title, patches in known.items()]
     controls.toggles("Hide", offered, instead="image=hide(")
-    if st.toggle("Compare hiding what it looked at with hiding other patches"):
+    if st.toggle("Compare hiding what it looked at with hiding other patches", key=COMPARED):
         _compare(plain, count, fill)
 
 

@@ -11,6 +11,7 @@ import streamlit as st
 
 from pages.sections.what_if import before_after, controls, hidden_patches
 from pages.state import session
+from pages.state.visitor import HIDING, visitor
 from tracer.attention import layers
 from tracer.record import AttentionRecord, Step, Trace
 
@@ -28,6 +29,9 @@ def show(offer: Callable[[Trace], None]) -> None:
     Nothing for a saved run, which can't be run again."""
     if session.user_input().kind == "trace":
         return
+    if visitor().panel == HIDING:
+        visitor().panel = ""
+        st.session_state[KEY] = st.session_state[hidden_patches.COMPARED] = True
     with st.container(key="what-if"):
         panel = st.popover("What if?", icon=":material/science:", key=KEY, on_change="rerun", width="content")
     if not panel.open:
