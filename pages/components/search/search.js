@@ -108,6 +108,9 @@ function startSearch(root) {
     if (by) {
       event.preventDefault();
       choose(me.chosen + by);
+    } else if (event.key === "Escape") {
+      event.preventDefault(); // a field for a search would only empty itself
+      dialog.close();
     } else if (event.key === "Enter" && me.found[me.chosen]) {
       event.preventDefault();
       me.go(me.found[me.chosen].to);
