@@ -162,9 +162,9 @@ def test_what_is_read_is_found_in_the_tensors(boards):
 def test_the_proof_of_two_equations_is_that_of_the_weaker(boards):
     block = beat(boards["vit"], "block", 1)
     scores, weights = replace(block.also, checked=2, error=3e-7), replace(block.shown, checked=3, error=1e-7)
-    assert message.proof(weights, scores) == "✓ both proven on this and 2 other runs, error 3.0e-07"
-    assert message.proof(weights, replace(scores, margin=9.0)) == "✕ disproven on this run, error 3.0e-07"
-    assert message.proof(weights) == "✓ proven on this and 3 other runs, error 1.0e-07"
+    assert message.proof(weights, scores) == "✓ both proven on this and 2 other runs, error 3.0 × 10⁻⁷"
+    assert message.proof(weights, replace(scores, margin=9.0)) == "✕ disproven on this run, error 3.0 × 10⁻⁷"
+    assert message.proof(weights) == "✓ proven on this and 3 other runs, error 1.0 × 10⁻⁷"
 
 
 def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(boards, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 
 from tracer.attention import layers
 from tracer.export import rows
+from tracer.export.math_labels import scientific
 from tracer.export.to_html import equation, text
 from tracer.figures.tensors.heatmap import as_array
 from tracer.record import AttentionRecord, Step, Trace, tolerance
@@ -66,7 +67,8 @@ def of_rollout(trace: Trace, part: str | None, shown: np.ndarray) -> str:
     shape = ", ".join(map(str, shown.shape))
     sentence = f"Rollout: {SIGNS[verdict]} {verdict}"
     hint = (
-        f"The equation, executed on the attention weights of this run, differs by at most {error:.1e} of the largest."
+        "The equation, executed on the attention weights of this run, differs by at most "
+        f"{scientific(error)} of the largest."
     )
     symbol, sign = (
         equation(r"\mathbf{R}"),

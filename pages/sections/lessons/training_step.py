@@ -178,7 +178,8 @@ def _proof(line: GradientLine) -> str:
 
 def _number(value: float) -> str:
     """Return a number with three digits, a tiny one by its exponent."""
-    return f"{value:.3g}" if abs(value) >= MIN_DECIMAL or not value else scientific(value).replace(" ", "\u00a0")
+    text = f"{value:.3g}" if abs(value) >= MIN_DECIMAL or not value else scientific(value).replace(" ", "\u00a0")
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _format_change(value: float) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.export import rows
+from tracer.export.math_labels import scientific
 from tracer.export.to_html import equation, text
 from tracer.figures.attention import attention_payload, lit_photo
 from tracer.figures.equation_strip import SIGNS
@@ -183,7 +184,7 @@ def proof(step: Step | None, also: Step | None = None) -> str:
     sign = f"{SIGNS[step.verdict]} " if step.verdict in SIGNS else ""
     if step.verdict == "recomputed":
         return "recomputed: a fused operation never holds this tensor"
-    error = f", error {rows.error(step.error)}" if step.error is not None and not step.refuted else ""
+    error = f", error {scientific(step.error)}" if step.error is not None and not step.refuted else ""
     runs = f"this and {checked} other run{'s' * (checked > 1)}" if checked else "this run"
     runs = runs if step.verdict == "proven" else "another run" if step.refuted else "this run"
     where = f" on {runs}" if step.verdict in SIGNS else ""
