@@ -313,3 +313,19 @@ def test_runs_of_other_lengths_are_compared_on_the_tokens_that_both_have():
     panels = before_after._attention_panels(short, long, 0, "", None, 0)
     assert [panel.cells.shape for panel in panels] == [(5, 5)] * 3
     np.testing.assert_allclose(panels[2].cells, panels[1].cells - panels[0].cells)
+
+
+def test_attention_that_concentrates_or_spreads_is_told_by_its_entropy():
+    spread, single = np.full((2, 3, 4), 0.25), np.eye(4)[None, :3].repeat(2, 0)
+    sentence = before_after.concentration(spread, single)
+    assert sentence.startswith("Attention is more concentrated than before: the entropy of a row falls from 1.39 to")
+    assert "goes from 25.0\u00a0% to 100.0\u00a0%" in sentence
+    assert "more spread out" in before_after.concentration(single, spread)
+    assert "as concentrated as before: the entropy of a row is 1.39" in before_after.concentration(spread, spread)
+    at = visit("attention", change="block1.attention.scores=unscale", block="1")
+    assert any("Attention is more concentrated than before" in markdown.value for markdown in at.markdown)
+
+
+def test_lines_of_a_change_that_are_left_out_are_counted():
+    at = visit("mask", change="*.attention.scores=causal()")
+    assert any("These are the first 6 of 12 such lines." in caption.value for caption in at.caption)

@@ -49,11 +49,12 @@ def show(
         place = st.query_params.get("head", head), st.query_params.get("query", str(query))
         attention(plain, trace, *shown, *place)
     if lines := changed_lines(trace):  # none where only an input was changed
-        if step := components.equations(trace, lines, "equations changed"):
+        if step := components.equations(trace, lines[:LINES], "equations changed"):
             url_state.open_step(step)
+        left_out = f" These are the first {LINES} of {len(lines)} such lines." if len(lines) > LINES else ""
         st.caption(
             "A tensor that is changed directly has a caron, as in $\\check{\\mathbf{A}}$; others follow from it. "
-            "The verdicts are those of this run."
+            f"The verdicts are those of this run.{left_out}"
         )
     numbers(plain, trace)
 
@@ -116,6 +117,24 @@ def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, quer
     which = "mean over the heads" if number is None else f"head {number + 1}"
     common = f" Only the first {min(counts)} tokens are drawn, which both runs have." if len(counts) > 1 else ""
     st.caption(f"Block {layer + 1}, {which}. Before and after share one scale.{common}")
+    weights = [as_array(run.attention(layer, part=part))[0] for run in (plain, trace)]
+    st.markdown(texts.plain(concentration(*(each if number is None else each[[number]] for each in weights))))
+
+
+def concentration(before: np.ndarray, after: np.ndarray) -> str:
+    """Return how concentrated attention is before and after, from weights `[h, S_q, S_k]`: the largest weight of a row
+    and its entropy, means over heads and queries."""
+    largest = [class_bars.percent(float(np.nanmean(weights.max(-1)))) for weights in (before, after)]
+    rows = [(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1) for weights in (before, after)]
+    entropies = [-float(np.nanmean(row)) for row in rows]
+    first, last = (f"{entropy:.2f}" for entropy in entropies)
+    if first == last:
+        return f"Attention is as concentrated as before: the entropy of a row is {first} nats, a mean over all queries."
+    way, what = ("falls", "more concentrated") if entropies[1] < entropies[0] else ("rises", "more spread out")
+    return (
+        f"Attention is {what} than before: the entropy of a row {way} from {first} to {last} nats, and its largest "
+        f"weight goes from {largest[0]} to {largest[1]}. Both are means over all queries."
+    )
 
 
 def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: int | None, query: int) -> list[Panel]:
@@ -150,7 +169,7 @@ def changed_lines(trace: Trace) -> list[Step]:
     lines = [step for step in trace.steps if step.id.endswith(CHANGED_SUFFIX)]
     symbols = [step.symbol for step in lines]
     readers = [step for step in trace.steps if step not in lines and any(each in step.latex for each in symbols)]
-    return sorted((*lines, *readers), key=trace.steps.index)[:LINES]
+    return sorted((*lines, *readers), key=trace.steps.index)
 
 
 def numbers(plain: Trace, trace: Trace) -> None:
