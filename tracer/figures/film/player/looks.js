@@ -161,7 +161,7 @@ export function choices(root, film, state, eye, scales, changed) {
     const read = film.streams[stream].lanes[film.streams[stream].read]?.name;
     const { least, most } = scale;
     const [what, write] = {
-      like: [`Lanes: cosine of others with ${read}`, (value) => value.toFixed(2)],
+      like: [`Lanes: cosine of others with ${read}`, (value) => value.toFixed(2).replace("-", "−")],
       change: ["Lanes: how far this changed them", multiple],
       length: ["Lanes: length of each vector", (value) => value.toPrecision(3)],
     }[name];

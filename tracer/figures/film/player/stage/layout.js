@@ -104,9 +104,9 @@ function flows(film, flow, narrow) {
     const share = (room * weights[index]) / sum;
     const lane = Math.min(narrow ? 22 : 30, share / count);
     const high = lane * count;
-    const words = stream.lanes.filter((one) => one.word);
-    const longest = words.reduce((most, one) => Math.max(most, [...one.mark].length), 3);
-    const labels = lane >= 8 && words.length ? Math.min(narrow ? 64 : 92, 12 + 7.2 * longest) : 34;
+    const marked = stream.lanes.filter((one) => (one.word ? lane >= 8 : one.patch === null || !film.photo));
+    const longest = marked.reduce((most, one) => Math.max(most, [...one.mark].length), 3);
+    const labels = Math.max(34, Math.min(narrow ? 64 : 92, 12 + 7.2 * longest));
     const thumb = stream.lanes.some((one) => one.patch !== null) && film.photo ? (narrow ? 18 : THUMB) : 12;
     const x = flow.x + labels;
     const beats = film.beats.flatMap((beat, at) => (beat.snapshot !== null && beat.stream === index ? [{ beat, at }] : []));
