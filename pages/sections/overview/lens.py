@@ -72,7 +72,7 @@ def show(trace: Trace) -> None:
             "run. In the model, the head reads the last block alone: what it reads earlier is not an answer "
             "that the model gives."
             + (
-                " Over the photo, the same norm and head read each patch instead."
+                " Over the photo, the norm and the head read the patches instead of that token."
                 if lens.answers[-1].patches is not None
                 else ""
             )
