@@ -14,7 +14,7 @@ def titles(found):
 
 
 def test_the_parts_of_a_block_are_offered_by_their_roles(plain):
-    assert titles(options.of_model(plain)) == ["No positions"]
+    assert titles(options.of_model(plain)) == ["No positions", "No division by √d_k in any block"]
     assert options.blocks(plain)["block3"] == "Block 3" and len(options.blocks(plain)) == 3
     assert titles(options.of_block(plain, "block3")) == [
         "No norm 1",

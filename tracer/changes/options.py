@@ -85,7 +85,7 @@ def _is_in(step: Step, part: str) -> bool:
 
 
 def of_model(trace: Trace) -> Iterator[Option]:
-    """Yield the changes outside blocks: positions off."""
+    """Yield the changes of a whole model: positions off, and no division of the scores in any block."""
     for step in trace.steps:
         end = step.id.rpartition(".")[2]
         if step.layer is not None or step.recomputed or not _has_numbers(step):
@@ -95,6 +95,14 @@ def of_model(trace: Trace) -> Iterator[Option]:
             yield Option(step.id, Off(), f"No {which} positions" if which else "No positions")
         elif end == "angles":
             yield Option(step.id, Zero(), "No rotation by position")
+    divided = [
+        option
+        for record in trace.attentions
+        for option in of_attention(trace, record)
+        if isinstance(option.change, Unscale) and option.line.endswith(".attention.scores")
+    ]
+    if 1 < len(divided) == len(trace.attentions):
+        yield Option("*.attention.scores", Unscale(), "No division by √d_k in any block")
 
 
 def of_block(trace: Trace, block: str) -> Iterator[Option]:
