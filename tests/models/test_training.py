@@ -123,6 +123,10 @@ def test_a_teacher_is_trained_once_goes_on_where_it_stopped_and_its_answers_are_
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(teacher.Teacher, "loss", stops)
         teach("part")
+    monkeypatch.setattr(teacher, "_logits", None)  # it stops again, when its last step is done
+    with pytest.raises(TypeError):
+        teach("part")
+    monkeypatch.undo()
     part = teach("part")
     assert torch.equal(part.logits, whole.logits) and whole.logits.shape == (51, 3, 10)
     monkeypatch.setattr(teacher.train_loop, "fit", None)  # nothing is trained anew

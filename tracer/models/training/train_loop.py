@@ -80,6 +80,8 @@ def fit(
         step, seconds = state["step"], state["seconds"]
     started = time.monotonic() - seconds
     shown = ProgressFigures()
+    if step == steps:  # it was stopped after its last step, and before it was reported
+        report(average, step, seconds)
     with tqdm(total=steps, initial=step, unit="step", desc="train", smoothing=0.02) as bar:
         while step < steps:
             scale = factor(step, steps, recipe.warmup)
