@@ -117,8 +117,13 @@ def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, quer
     which = "mean over the heads" if number is None else f"head {number + 1}"
     common = f" Only the first {min(counts)} tokens are drawn, which both runs have." if len(counts) > 1 else ""
     st.caption(f"Block {layer + 1}, {which}. Before and after share one scale.{common}")
+    key = "concentration", layer, part, number
+    st.markdown(texts.plain(of(trace, key, partial(_concentration_of, plain, trace, layer, part, number))))
+
+
+def _concentration_of(plain: Trace, trace: Trace, layer: int, part: str, head: int | None) -> str:
     weights = [as_array(run.attention(layer, part=part))[0] for run in (plain, trace)]
-    st.markdown(texts.plain(concentration(*(each if number is None else each[[number]] for each in weights))))
+    return concentration(*(each if head is None else each[[head]] for each in weights))
 
 
 def concentration(before: np.ndarray, after: np.ndarray) -> str:
