@@ -141,6 +141,18 @@ def test_a_teacher_is_trained_once_goes_on_where_it_stopped_and_its_answers_are_
     assert fits.max() < 1e-6
 
 
+def test_a_checkpoint_of_another_teacher_is_refused(data, tmp_path):
+    recipe = training.recipe("vit", **TINY | {"teacher_epochs": 1})
+    images, file = recipe.read(data, "train"), tmp_path / "tiny.safetensors"
+    checkpoint = file.with_suffix(".checkpoint")
+    checkpoint.write_bytes(b"none")
+    with pytest.raises(ValueError, match="can't read the checkpoint"):
+        recipe.teach(images, images, seed=0, file=file)
+    torch.save({"facts": "others"}, checkpoint)
+    with pytest.raises(ValueError, match="is of a run with facts others"):
+        recipe.teach(images, images, seed=0, file=file)
+
+
 def test_a_teacher_is_on_the_card_of_its_student(data, tmp_path):
     file = training.train("vit", data=data, out=tmp_path / "tiny.safetensors", epochs=1, **TINY | {"teacher_epochs": 1})
     assert "answers of a convolutional network" in card(file)["data"]

@@ -13,14 +13,12 @@ import copy
 import dataclasses
 import importlib
 import json
-import pickle
 import pkgutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
@@ -96,7 +94,7 @@ def train(
     run = {"seed": seed, "epochs": epochs or trainer.epochs, "sizes": trainer.sizes, "settings": trainer_settings}
     run["origin"] = {key: before.get(key, 0) for key in ("epochs", "steps", "seconds")}
     checkpoint = (file if out else ROOT / "out" / file.name).with_suffix(".checkpoint")
-    state = _read_checkpoint(checkpoint, run) if checkpoint.exists() else {}
+    state = train_loop.read_checkpoint(checkpoint, run, ("seed", "sizes", "settings"))
     if state:
         run |= {"origin": state["origin"], "epochs": epochs or state["epochs"]}
     source = _source(data, trainer)
@@ -190,19 +188,6 @@ def _read_card(file: Path) -> dict:
             f"no card {quote(name)} beside the weights {quote(file)}: expected one with their sizes"
         )
     return card
-
-
-def _read_checkpoint(file: Path, run: dict) -> dict:
-    try:
-        state = torch.load(file, map_location=train_loop.device(), weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"can't read the checkpoint {quote(file)}: remove it to start anew") from error
-    for key in ("seed", "sizes", "settings"):
-        if state[key] != run[key]:
-            raise ValueError(
-                f"{quote(file)} is of a run with {key} {state[key]}, not {run[key]}: remove it to start anew"
-            )
-    return state
 
 
 def _write(file: Path, net: nn.Module, card: dict) -> None:

@@ -72,7 +72,7 @@ def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed
     """Return `images` with `views` crops of each and the answers of a teacher, which is trained if `file` has none.
 
     `file` keeps crops and answers; training goes on from a checkpoint beside it. `held_out` measures the teacher, and
-    is used for nothing else.
+    is used for nothing else. Raise ValueError for a checkpoint that can't be read, or of another teacher.
     """
     facts = json.dumps(asdict(recipe) | {"views": views, "seed": seed, "images": len(images)}, sort_keys=True)
     if file.exists():
@@ -81,7 +81,7 @@ def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed
                 return Lessons(images.pixels, images.labels, stored.get_tensor("crops"), stored.get_tensor("logits"))
     run = {"seed": seed, "epochs": recipe.epochs, "facts": facts}
     checkpoint = file.with_suffix(".checkpoint")
-    state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else {}
+    state = train_loop.read_checkpoint(checkpoint, run, ("facts",))
     last = recipe.epochs * (len(images) // recipe.batch)
 
     def report(average: nn.Module, step: int, seconds: float) -> None:
@@ -96,7 +96,6 @@ def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed
         tensors = {"crops": torch.stack(sets, dim=1), "logits": torch.stack(logits, dim=1)}
         atomic_write.write(file, save(tensors, metadata={"facts": facts}))
 
-    state = state if state.get("facts") == facts else {}
     train_loop.fit(recipe, recipe.build(seed), images, run=run, state=state, checkpoint=checkpoint, report=report)
     return teach(recipe, images, held_out, views=views, seed=seed, file=file)
 

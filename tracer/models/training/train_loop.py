@@ -5,9 +5,10 @@ stopped.
 """
 
 import copy
+import pickle
 import sys
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tracer.utils import atomic_write
+from tracer.utils.error_text import quote
 
 STABLE = 0.4
 AVERAGE = 0.998
@@ -136,6 +138,25 @@ def say(line: str) -> None:
 def generator(seed: int, position: int) -> torch.Generator:
     """Return a generator of its own for each seed and position; PyTorch's on the CPU reads only 32 bits of a seed."""
     return torch.Generator().manual_seed((seed * 0x9E3779B1 + position) % 2**32)
+
+
+def read_checkpoint(file: Path, run: dict, same: Sequence[str]) -> dict:
+    """Return the content of a checkpoint, empty if there is none.
+
+    Raise ValueError for one that can't be read, or of another run: it differs in one of the facts named in `same`.
+    """
+    if not file.exists():
+        return {}
+    try:
+        state = torch.load(file, map_location=device(), weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ValueError(f"can't read the checkpoint {quote(file)}: remove it to start anew") from error
+    for key in same:
+        if state[key] != run[key]:
+            raise ValueError(
+                f"{quote(file)} is of a run with {key} {state[key]}, not {run[key]}: remove it to start anew"
+            )
+    return state
 
 
 def _save(path: Path, state: dict) -> None:
