@@ -19,6 +19,9 @@ from tracer.models.training import cifar10, train_loop
 from tracer.models.training.cifar10 import Images
 from tracer.utils import atomic_write
 
+SAMPLE = 10_000
+"""So many images set the statistics of batch norms."""
+
 
 @dataclass(frozen=True)
 class Lessons(Images):
@@ -85,7 +88,8 @@ def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed
     last = recipe.epochs * (len(images) // recipe.batch)
 
     def report(average: nn.Module, step: int, seconds: float) -> None:
-        net = copy.deepcopy(average).cpu().eval()
+        net = copy.deepcopy(average).cpu()
+        _fit_statistics(net, images, seed)
         right = (_logits(net, held_out.pixels).argmax(dim=-1) == held_out.labels).float().mean().item()
         train_loop.say(f"teacher, step {step}, {seconds:.0f} s: accuracy {right:.4f}")
         if step < last:
@@ -134,6 +138,14 @@ class Residual(nn.Module):
 
 def _convolution(channels: int, out: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
+
+
+def _fit_statistics(net: nn.Module, images: Images, seed: int) -> None:
+    """Set the statistics of batch norms to those of `images`: averaged weights have others than the trained ones."""
+    chosen = torch.randperm(len(images), generator=train_loop.generator(seed, 0))[:SAMPLE]
+    batches = (cifar10.normalise(batch) for batch in images.pixels[chosen].split(250))
+    torch.optim.swa_utils.update_bn((batch.to(memory_format=torch.channels_last) for batch in batches), net)
+    net.eval()
 
 
 @torch.inference_mode()

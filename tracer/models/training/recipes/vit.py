@@ -49,7 +49,7 @@ class Recipe(MuonAndAdamW):
     teacher_epochs: int = 10
     views: int = 8
     temperature: float = 2.0
-    trust: float = 0.9
+    trust: float = 0.5
     whole: float = 0.25
     bf16: bool = False
 
