@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import sympy
 import torch
@@ -18,6 +19,8 @@ from sympy.core.symbol import Str
 
 from tracer.expr.index_sets import IndexSet, Term, list_terms, shape_of
 from tracer.symbols.notation import SizePrinter
+
+_nodes: WeakValueDictionary[tuple, Node] = WeakValueDictionary()
 
 Shape = tuple[sympy.Expr, ...]
 """A symbolic shape: a size for each axis."""
@@ -53,8 +56,12 @@ class Node(sympy.Expr):
     """The indices below the name of the result, if the equation is of one cell or one row: "ij", or "[j]"."""
 
     def __new__(cls, *args, **settings):
-        """Return a node of these operands and sizes; `settings` are for the subclasses that have them."""
-        return super().__new__(cls, *map(sympy.sympify, args), **settings)
+        """Return a node of these operands and sizes; `settings` are for the subclasses that have them.
+
+        Equal nodes are one object as long as one is in use, so that caches compare them by identity.
+        """
+        node = super().__new__(cls, *map(sympy.sympify, args), **settings)
+        return _nodes.setdefault((cls, node.args), node)
 
     @property
     def operands(self) -> tuple[Node, ...]:
