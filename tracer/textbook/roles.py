@@ -8,6 +8,7 @@ in mixtures of experts, the router and the gates; in loops over time, the states
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -99,6 +100,18 @@ class Roles:
 
     def module(self, key: str) -> str:
         return (self.call(key) or self.graph.call_of(key)).module
+
+    def block(self, key: str) -> str:
+        """Return the path of the block that contains a line; "" outside all blocks."""
+        return self.places.prefix(self.module(key))
+
+    @cached_property
+    def lines_by_block(self) -> dict[str, tuple[str, ...]]:
+        """Lines of each block, in order, by its path."""
+        lines = defaultdict(list)
+        for key in self.plan.lines:
+            lines[self.block(key)].append(key)
+        return {block: tuple(keys) for block, keys in lines.items()}
 
     def kind(self, key: str) -> str:
         """Return the class of the module that contains a line."""

@@ -6,9 +6,11 @@ observers that know nothing of each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from math import prod
 from threading import Lock
+from typing import Any
 
 import torch
 
@@ -121,8 +123,7 @@ def _problems(number: int, modules: list[ModuleCall], ops: Sequence[Op]) -> Iter
 
 
 def _call(call: Call, known: TensorRecords) -> CallRecord:
-    arguments = () if call.func is None else function_schema(call.func).arguments
-    defaults = {argument.name: argument for argument in arguments if argument.has_default_value()}
+    defaults = {} if call.func is None else _defaults(call.func)
     return CallRecord(
         name=call.name,
         arguments=tuple(_argument(name, value, defaults, known) for name, value in call.arguments.items()),
@@ -134,9 +135,16 @@ def _call(call: Call, known: TensorRecords) -> CallRecord:
     )
 
 
+@lru_cache(maxsize=1024)
+def _defaults(func: Callable) -> dict[str, Any]:
+    """Return the default values of an op's arguments."""
+    arguments = function_schema(func).arguments
+    return {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+
+
 def _argument(name: str, value, defaults: dict, known: TensorRecords) -> Argument:
     tensors = tuple(map(known.record, refs(value)))
-    default = name in defaults and not tensors and defaults[name].default_value == value
+    default = name in defaults and not tensors and defaults[name] == value
     return Argument(name, "" if tensors else shorten(_text(value), LETTERS), tensors, default)
 
 

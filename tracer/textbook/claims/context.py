@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -144,10 +144,9 @@ class Context:
 
     def block(self, key: str = "") -> str:
         """Return the path of the block that contains a line, by default this one."""
-        roles = self.run.roles
-        return roles.places.prefix(roles.module(key or self.key))
+        return self.run.roles.block(key or self.key)
 
-    def siblings(self) -> Iterator[str]:
-        """Yield the lines of the same block."""
+    def siblings(self) -> tuple[str, ...]:
+        """Return the lines of the same block; none outside all blocks."""
         own = self.block()
-        yield from (key for key in self.run.roles.plan.lines if own and self.block(key) == own)
+        return self.run.roles.lines_by_block[own] if own else ()

@@ -310,7 +310,7 @@ def straight(context: Context) -> bool:
 
 def ends_its_block(context: Context) -> bool:
     """Return whether it is the last line of its block."""
-    own = list(context.siblings())
+    own = context.siblings()
     return bool(own) and own[-1] == context.key
 
 
