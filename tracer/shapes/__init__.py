@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from math import nan
 
 import torch
@@ -42,7 +41,7 @@ from tracer.shapes.scalar_solver import (
 )
 from tracer.shapes.size_dependence import Digests, Operand, SmallRun, moved_constants, solve_positions
 from tracer.shapes.size_guards import Guard, Trials, note_unreached
-from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common_divisors, equal_at, value_of
+from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common_divisors, equal_at, evaluator, value_of
 from tracer.shapes.twin_variation import FREE_DRAWS, other_inputs
 from tracer.utils.error_text import reason
 from tracer.utils.internals.torch_internals import tree_map_only
@@ -185,7 +184,7 @@ class Solution:
     from a list, by the op that returned the list and the position in this run. `diverging` are the ops that take
     something else at other sizes, as (op, producer that differs), and `iterations` pairs of ops that are one at others.
     `way` is the vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other
-    values, or at sizes that the code compares with.
+    values, or at sizes that the code compares with. `run` has the ops that were solved.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -201,6 +200,7 @@ class Solution:
     positions: dict[tuple[int, int], str] = field(default_factory=dict)
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
     problem: str = ""
+    run: tuple[OpEvent, ...] = field(default=(), repr=False)
 
     @property
     def has_sizes(self) -> bool:
@@ -225,9 +225,7 @@ class Solution:
         if any(self.notes) or len(run) != len(self.inputs):
             return False
 
-        @cache
-        def value(size: str) -> float:
-            return value_of(size, sizes)
+        value = evaluator(sizes)
 
         def alike(solved: tuple, tensors: tuple) -> bool:
             return len(solved) == len(tensors) and all(
@@ -613,6 +611,7 @@ class PartialSolution:
             self.positions,
             way,
             problem,
+            tuple(self.run),
         )
 
 

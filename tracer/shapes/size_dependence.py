@@ -21,7 +21,7 @@ from tracer.shapes.scalar_solver import (
     flatten,
     solve_bound,
 )
-from tracer.shapes.solver import UNKNOWN, Solver, value_of
+from tracer.shapes.solver import UNKNOWN, Solver, evaluator
 
 Probes = Sequence[tuple[Recording, Match]]
 """Runs at other sizes, each aligned with the traced one."""
@@ -78,14 +78,11 @@ class SmallRun:
     """
 
     def __init__(self, probe: Recording, match: Match, sizes: dict[str, int], notes: Sequence[str]):
-        self._probe, self._sizes = probe, sizes
+        self._probe, self._value = probe, evaluator(sizes)
         self._missing = {i for i, j in enumerate(match) if j is None and not notes[i]}
         times = Counter(j for j in match if j is not None)
         self._match = [None if j is None or times[j] > 1 or note else j for j, note in zip(match, notes, strict=True)]
         self._owners = CallIndex(probe.scalars, probe.numbers)
-
-    def _value(self, text: str) -> float:
-        return value_of(text, self._sizes)
 
     def refute_shapes(self, inputs: list, outputs: list) -> None:
         """Replace the formulas of dimensions that the run contradicts by "?"."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from itertools import combinations_with_replacement
 from math import gcd
 
@@ -289,3 +289,8 @@ def value_of(text: str, sizes: dict[str, int]) -> float:
     """Return the value of a formula at these sizes. Raise KeyError with the name of a missing size."""
     names, function = _compile(text)
     return function(*(sizes[name] for name in names))
+
+
+def evaluator(sizes: dict[str, int]) -> Callable[[str], float]:
+    """Return `value_of` at these sizes, which computes each formula once."""
+    return cache(lambda text: value_of(text, sizes))

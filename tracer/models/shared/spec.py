@@ -24,6 +24,7 @@ from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
 from tracer.tracing import SINGLE_TOWER, assemble, lay_book, record_or_explain, solve_first
 from tracer.tracing.changed_runs import LineSite, interventions_of, line_sites
+from tracer.tracing.changed_solutions import transfer
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import quote, quoted_setting, reason
 from tracer.utils.internals.torch_internals import disable_dispatch_modes
@@ -128,6 +129,7 @@ class Model:
     changes: Mapping[str, Change] = field(default_factory=dict)
     interventions: tuple[Intervention, ...] = field(default=(), repr=False, compare=False)
     _solutions: dict = field(default_factory=dict, repr=False)
+    _origin: Model | None = field(default=None, repr=False, compare=False)
     _changed: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
     _lines: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
     _opened: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
@@ -364,6 +366,8 @@ class Model:
                 changed.interventions = interventions_of(lines, lines_of)
                 changed.net = with_interventions(changed.net, changed.interventions)
                 changed._solutions = self._solutions_of(wanted, at) if key else {}
+                openings = tuple(entry for entry in changed.interventions if entry.change is None)
+                changed._origin = (model._with_interventions(openings) if openings else model) if key else None
             if key:
                 self._changed.put(key, changed)
         return changed
@@ -491,7 +495,11 @@ class Model:
         elif self.spec.ways:
             ways = self.spec.ways(self, inputs, recording)
         else:
-            ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
+            probes = [{**self.sizes, **probe} for probe in self.spec.probes]
+            for origin, _ in tuple(self._origin._solutions.values()) if self._origin else ():
+                if origin and (solution := transfer(origin, recording, sizes, self.vocabulary, probes)):
+                    return solution, tuple(filter(None, [self.vocabulary.note, solution.problem]))
+            ways = [(self.vocabulary, probes)]
         return solve_first(recording, sizes, ways, self.net)
 
 

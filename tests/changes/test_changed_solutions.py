@@ -1,0 +1,101 @@
+"""Solutions of changed runs that are taken over from the plain run: equal to those that are solved anew, or refused."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from tests.support.loaded_models import load
+from tracer.changes import parse_all
+from tracer.tracing import solve_first
+from tracer.tracing.changed_solutions import transfer
+
+CHANGES = {
+    "vit": (
+        "block2.norm1=zero",
+        "block2.norm1=off",
+        "patches=mean",
+        "block1.mlp.output=noise(0.1, 3)",
+        "block2.attention.weights=keep_heads(0)",
+        "block3.attention.scores=scale(0.5)",
+        "block2.attention.scores=causal",
+        "logits=scale(2)",
+        "parameter position=zero",
+    ),
+    "nanogpt": (
+        "block2.attention.weights=drop_heads(1)",
+        "block1.mlp.hidden=zero",
+        "block2.attention.scores=window(3)",
+    ),
+    "transformer": ("block1.attention.weights=mean", "block1.norm2=scale(2)"),
+    "clip": ("text.block1.attention.output=zero", "image.block2.mlp.output=mean"),
+}
+
+
+def solved_both_ways(model, plain, changes):
+    """Return the solution taken over from the plain run, and the one by runs at other sizes alone."""
+    changed = model.with_changes(parse_all(changes))
+    inputs = changed.inputs()
+    recording = changed._record(inputs, 0, False, False)
+    sizes, probes = {**inputs.sizes, **changed.sizes}, [{**changed.sizes, **probe} for probe in changed.spec.probes]
+    way = changed.vocabulary, probes
+    return transfer(plain, recording, sizes, *way), solve_first(recording, sizes, [way])[0]
+
+
+def plain_solution(model):
+    inputs = model.inputs()
+    recording = model._record(inputs, 0, False, False)
+    return model._solve(recording, {**inputs.sizes, **model.sizes}, inputs)[0]
+
+
+@pytest.mark.parametrize(("name", "change"), [(name, change) for name, texts in CHANGES.items() for change in texts])
+def test_a_solution_that_is_taken_over_is_the_one_that_is_solved_anew(name, change):
+    model = load(name)
+    taken_over, solved = solved_both_ways(model, plain_solution(model), (change,))
+    assert taken_over is not None
+    differing = {
+        field.name for field in fields(solved) if getattr(taken_over, field.name) != getattr(solved, field.name)
+    }
+    assert differing <= {"way"}
+
+
+def test_a_change_with_a_number_that_is_no_size_is_solved_anew():
+    model = load("vit")
+    taken_over, solved = solved_both_ways(model, plain_solution(model), ("block1.attention.scores=unscale",))
+    assert taken_over is None and "sqrt" in str(solved.scalars)
+
+
+def test_a_formula_that_holds_at_the_plain_run_only_is_not_taken_over():
+    model = load("vit")
+    plain = plain_solution(model)
+    recording = model._record(model.inputs(), 0, False, False)
+    op = next(i for i, op in enumerate(recording.ops) if op.name == "_softmax")
+    numbers = tuple(str(size) for size in recording.ops[op].outputs[0][0])
+    wrong = replace(plain, outputs=(*plain.outputs[:op], (numbers,), *plain.outputs[op + 1 :]))
+    assert solved_both_ways(model, plain, ("block2.norm1=zero",))[0] is not None
+    assert solved_both_ways(model, wrong, ("block2.norm1=zero",))[0] is None
+
+
+def test_a_number_that_holds_at_the_plain_run_only_is_not_taken_over():
+    model = load("vit")
+    plain = plain_solution(model)
+    key, where = next((key, where) for key, numbers in plain.scalars.items() for where in numbers)
+    wrong = replace(plain, scalars={**plain.scalars, key: {where: f"2*({plain.scalars[key][where]})"}})
+    assert solved_both_ways(model, wrong, ("block2.norm1=zero",))[0] is None
+
+
+def test_a_solution_with_a_held_size_is_not_taken_over():
+    model = load("vit")
+    plain = plain_solution(model)
+    held = replace(plain, notes=("this op runs only at some sizes: solved with B held at 1", *plain.notes[1:]))
+    assert solved_both_ways(model, held, ("block2.norm1=zero",))[0] is None
+
+
+def test_changed_runs_of_a_model_use_it(monkeypatch):
+    import tracer
+    from tracer.models.shared import spec
+
+    model, taken = tracer.load("nanogpt"), []
+    model.trace(prove=False)
+    monkeypatch.setattr(spec, "transfer", lambda *arguments: taken.append(transfer(*arguments)) or taken[-1])
+    model.trace(change={"block1.mlp.output": "zero"}, prove=False)
+    assert taken and taken[-1] is not None
