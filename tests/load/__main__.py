@@ -17,6 +17,9 @@ from tests.load.server import Server, calibration, start_server, watch_memory
 THINKING_SECONDS = (3.0, 5.0)
 """Seconds that a student looks at the screen between two acts, from least to most."""
 
+SLOWEST = 12
+"""Number of the slowest acts that are named."""
+
 
 async def lesson(server: Server, sessions: int, seconds: float, runs: bool = True) -> tuple[list[Act], list]:
     """Return the acts of the students of a class in that time, and the memory (seconds, megabytes) over it."""
@@ -68,6 +71,8 @@ def report(acts: list[Act], cpu: float, memory: list[tuple[float, float]]) -> li
                 f"{name:<16}{len(group):>7}{quantile(took, 0.5):>8.2f}{quantile(took, 0.95):>8.2f}{took[-1]:>8.2f}"
                 f"{size:>8.0f}"
             )
+    slowest = sorted(acts, key=lambda act: -act.answer.seconds)[:SLOWEST]
+    lines += [f"slow: {act.answer.seconds:.1f} s, {act.kind}, {act.place}" for act in slowest if act.place]
     problems = Counter(problem for act in acts for problem in act.answer.problems)
     lines.append(f"server CPU: {cpu:.1f} s, {cpu / max(1, len(acts)):.3f} s for each of {len(acts)} acts")
     if memory:

@@ -32,11 +32,13 @@ PHOTO = (1600, 1200)
 
 @dataclass
 class Act:
-    """A completed act, whether it made the model run on a new input, its outcome, and when it ended."""
+    """A completed act, whether it made the model run on a new input, its outcome, when it ended, and the page and
+    model on screen."""
 
     kind: str
     run: bool
     answer: Answer
+    place: str = ""
     ended: float = field(default_factory=time.monotonic)
 
 
@@ -69,7 +71,7 @@ class Student:
         run = (
             proven or kind in ("text", "photo", "change") or anew or (kind == "sample" and self.model in self._changed)
         )
-        return Act(kind, run, answer)
+        return Act(kind, run, answer, f"{self.page} of {self.model}")
 
     def _shuffle_deck(self) -> list[str]:
         """Return twenty acts in the fixed shares, in random order."""
