@@ -4,8 +4,11 @@ from dataclasses import fields, replace
 
 import pytest
 
+import tracer
 from tests.support.loaded_models import load
+from tracer import zoo
 from tracer.changes import parse_all
+from tracer.models.shared import spec
 from tracer.tracing import solve_first
 from tracer.tracing.changed_solutions import transfer
 
@@ -90,12 +93,25 @@ def test_a_solution_with_a_held_size_is_not_taken_over():
     assert solved_both_ways(model, held, ("block2.norm1=zero",))[0] is None
 
 
-def test_changed_runs_of_a_model_use_it(monkeypatch):
-    import tracer
-    from tracer.models.shared import spec
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("nanogpt", "block1.mlp.output"),
+        ("hf:gpt2", "transformer.h.0.mlp.output"),
+        ("hf:gpt2", "transformer.h.0.attention.weights"),  # inside fused attention, which is opened
+    ],
+)
+def test_changed_runs_take_it_over_and_have_the_textbook_that_is_solved_anew(name, line, monkeypatch):
+    def changed_run():
+        model = tracer.load(name, **(zoo.tiny(name) if ":" in name else {}))
+        model.trace(prove=False)
+        return model.trace(change={line: "zero"}, prove=False)
 
-    model, taken = tracer.load("nanogpt"), []
-    model.trace(prove=False)
+    taken = []
     monkeypatch.setattr(spec, "transfer", lambda *arguments: taken.append(transfer(*arguments)) or taken[-1])
-    model.trace(change={"block1.mlp.output": "zero"}, prove=False)
+    run = changed_run()
     assert taken and taken[-1] is not None
+    monkeypatch.setattr(spec, "transfer", lambda *arguments: None)
+    assert [(step.id, step.latex, step.symbolic) for step in changed_run().steps] == [
+        (step.id, step.latex, step.symbolic) for step in run.steps
+    ]

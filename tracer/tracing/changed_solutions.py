@@ -85,6 +85,8 @@ class _Transfer:
         for entry in scalars_of(self._calls):
             key = entry.name, entry.first, entry.last
             self.entries[key] = entry
+            if entry.first == entry.last:  # such as a dropout that is off
+                continue
             known_numbers = self._known_numbers(entry)
             self.scalars[key] = self._added_numbers(entry, owners) if known_numbers is None else known_numbers
         self.edges = {self._moved[op]: edge for op, edge in known.edges.items() if op in self._moved}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, cast
@@ -23,7 +23,7 @@ from tracer.shapes.shadow_module import OnMeta, on_meta
 from tracer.textbook.hints import Hint
 from tracer.textbook.steps import DerivedStep
 from tracer.tracing import SINGLE_TOWER, assemble, lay_book, record_or_explain, solve_first
-from tracer.tracing.changed_runs import LineSite, interventions_of, line_sites
+from tracer.tracing.changed_runs import LineSite, changing_build, interventions_of, line_sites
 from tracer.tracing.changed_solutions import transfer
 from tracer.utils.cache import Cache
 from tracer.utils.error_text import quote, quoted_setting, reason
@@ -492,15 +492,34 @@ class Model:
         """Solve a run in the same way as without its primitives, if it was solved before."""
         if known and known.way:
             ways = [known.way]
+        elif solution := self._take_over_solution(recording, sizes):
+            return solution, tuple(filter(None, [self.vocabulary.note, solution.problem]))
         elif self.spec.ways:
             ways = self.spec.ways(self, inputs, recording)
         else:
-            probes = [{**self.sizes, **probe} for probe in self.spec.probes]
-            for origin, _ in tuple(self._origin._solutions.values()) if self._origin else ():
-                if origin and (solution := transfer(origin, recording, sizes, self.vocabulary, probes)):
-                    return solution, tuple(filter(None, [self.vocabulary.note, solution.problem]))
-            ways = [(self.vocabulary, probes)]
+            ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
         return solve_first(recording, sizes, ways, self.net)
+
+    def _take_over_solution(self, recording: Recording, sizes: dict[str, int]) -> Solution | None:
+        """Return the solution of a changed run by that of a run without the changes; None where none is confirmed."""
+        if self._origin is None or self.base is None:
+            return None
+        for known in self._origin.solved_runs():
+            vocabulary, probes = known.way
+            if not self.spec.ways:
+                vocabulary = self.vocabulary
+            elif plain := next(self.base.solved_runs(), None):  # which knows how to build the net at other sizes
+                build = changing_build(plain.way[0].build, self.interventions)
+                vocabulary = replace(vocabulary, build=build, recordings={})
+            else:
+                continue
+            if solution := transfer(known, recording, sizes, vocabulary, probes):
+                return solution
+        return None
+
+    def solved_runs(self) -> Iterator[Solution]:
+        """Yield the solutions of its runs that were found by runs at other sizes."""
+        return (solution for solution, _ in tuple(self._solutions.values()) if solution and solution.way)
 
 
 def written_out(spec: Spec) -> dict[str, Any]:
