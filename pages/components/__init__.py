@@ -24,7 +24,7 @@ from tracer.record import AttentionRecord, Step, Trace
 _FOLDER = Path(__file__).parent
 
 
-_MAP_SCRIPTS = ("packed", "words", "sketch", "colour", "controls", "photo", "telling")
+_MAP_SCRIPTS = ("packed", "words", "habits", "sketch", "colour", "controls", "photo", "telling")
 MAP = (
     "place",
     "keys",

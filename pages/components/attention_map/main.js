@@ -196,7 +196,10 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 
   let cells, taken;
   function draw() {
-    if (taken !== `${state.layer} ${state.view}`) cells = matrix(map, state);
+    if (taken !== `${state.layer} ${state.view}`) {
+      cells = matrix(map, state);
+      find(".habits").textContent = habits(map, cells, state);
+    }
     taken = `${state.layer} ${state.view}`;
     const open = openKeys(map, cells, state);
     for (const picture of pictures) picture.draw(cells, open);

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from tests.app.browser.test_browser import SLOW, quiet, until
 from tests.support import oracle
 from tests.support.oracle import CELLS, close, draw, number, numbers, open_address, read, run, says, unpack, value
+from tracer.attention.head_effects import _Layout
 from tracer.inputs.samples import samples
 
 pytestmark = pytest.mark.browser
@@ -184,6 +185,18 @@ def check_row(shown: dict, weights: np.ndarray) -> None:
     assert says(shown["same"], 1 / len(weights))
 
 
+def check_habits_of_patches(text: str, trace, weights: np.ndarray) -> None:
+    """Check what is said of a head of vit over all queries against the measures of Python, by its weights."""
+    summary = _Layout(trace, None).describe(torch.from_numpy(weights)[None])
+    spread, far, even, special = re.search(
+        r"over about ([\d.]+) of 65 keys .* patches ([\d.]+) away .* it would be ([\d.]+)\. Patches give (\S+\s%)", text
+    ).groups()
+    assert close(float(spread), np.exp(summary.entropy[0]), 2) and close(float(far), summary.distance[0], 2), text
+    assert close(float(even), _Layout(trace, None).distances.mean().item(), 2) and says(special, summary.special[0]), (
+        text
+    )
+
+
 def check_photo(screenshot: bytes, photo: Image.Image) -> None:
     """Check that the image under the map is the middle square of a photo, and not its mirror image."""
     side = min(photo.size)
@@ -203,6 +216,7 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
     shown = photo.evaluate(MAP)
     assert shown["lead"] == "Block 2, head 4: CLS attends most to:" and len(shown["table"]) == 65
     check_row(shown, weights[3, 0])
+    check_habits_of_patches(page.locator(".habits").inner_text(), run("vit"), weights[3])
     assert says(shown["others"][0], weights[3, 0, 0]) and shown["others"][0].startswith("CLS gets")
     largest = weights[:, 0, 1:].max()
     assert shown["title"].startswith("All heads of block 2") and says(shown["title"], largest)
@@ -257,6 +271,15 @@ def test_the_matrix_from_token_to_token_is_that_of_the_head(page):
         assert said.startswith(f"{words[query]} → {words[key]}: "), said
         assert says(said, weights[query, key]) if is_open[query, key] else said.endswith("closed by the causal mask")
         assert lead == f"Block 2, head 2: {words[query]} attends most to:"
+    spread, open_keys, *shares = re.search(
+        r"over about ([\d.]+) of the ([\d.]+) keys .* gives (\S+\s%) to itself, (\S+\s%) to .* and (\S+\s%) to the",
+        page.locator(".habits").inner_text(),
+    ).groups()
+    entropy = torch.special.entr(torch.from_numpy(weights)).sum(-1).mean().exp().item()
+    assert close(float(spread), entropy, 2) and close(float(open_keys), is_open.sum(-1).mean(), 2)
+    before = weights[np.arange(1, len(weights)), np.arange(len(weights) - 1)]
+    for share, expected in zip(shares, (np.diag(weights)[1:], before, weights[1:, 0]), strict=True):
+        assert says(share, expected.mean()), (share, expected.mean())
     quiet(page)
 
 

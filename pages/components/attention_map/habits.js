@@ -1,0 +1,74 @@
+// What a head does over all queries: how many keys it spreads its weight over, how far it looks, where else it looks.
+
+const mean = (numbers) => numbers.reduce((sum, number) => sum + number, 0) / numbers.length;
+const brief = (number) => (number < 9.95 ? number.toFixed(1) : String(Math.round(number)));
+
+/** The number of keys that would have the same entropy with equal weights, and how many are open, as means over queries. */
+function spread(map, cells, layer) {
+  const [entropies, open] = [[], []];
+  for (let query = 0; query < map.queries; query++) {
+    let [entropy, keys] = [0, 0];
+    row(map, cells, query).forEach((weight, key) => {
+      if (weight > 0) entropy -= weight * Math.log(weight);
+      if (!isClosed(map, cells, layer, query, key)) keys++;
+    });
+    entropies.push(entropy);
+    open.push(keys);
+  }
+  return [Math.exp(mean(entropies)), mean(open)];
+}
+
+/** The mean distance from a patch to the patches that it attends to, and that with equal weights, in widths of a patch. */
+function distances(map, cells, layer) {
+  const patches = [...map.patches.keys()];
+  const [real, even] = [[], []];
+  for (const query of patches) {
+    const weights = row(map, cells, query);
+    let [mass, far, count, around] = [0, 0, 0, 0];
+    for (const key of patches) {
+      if (isClosed(map, cells, layer, query, key)) continue;
+      const [a, b] = [cell(map, query), cell(map, key)];
+      const distance = Math.hypot(a[0] - b[0], a[1] - b[1]);
+      mass += weights[key];
+      far += weights[key] * distance;
+      count++;
+      around += distance;
+    }
+    if (mass > 0) {
+      real.push(far / mass);
+      even.push(around / count);
+    }
+  }
+  return real.length ? [mean(real), mean(even)] : null;
+}
+
+/** The weight that some queries give to some keys, as a mean over these queries. */
+const weightOn = (map, cells, queries, keysOf) =>
+  mean(queries.map((query) => keysOf(query).reduce((sum, key) => sum + row(map, cells, query)[key], 0)));
+
+function habits(map, cells, { layer, view }) {
+  if (view === "rollout" || !map.whole || map.queries < 2) return "";
+  const [keys, open] = spread(map, cells, layer);
+  const who = map.heads === 1 ? "attention" : view === "mean" ? "the mean of the heads" : `head ${Number(view) + 1}`;
+  const among = open === map.keys ? `${map.keys} keys` : `the ${brief(open)} keys that are open on average`;
+  const sentences = [
+    `Over all ${map.queries} queries, ${who} of block ${layer + 1} spreads its weight over about ${brief(keys)} of ${among} ` +
+      `(that many equal weights have the same entropy).`,
+  ];
+  const rest = Array.from({ length: map.queries - 1 }, (_, query) => query + 1);
+  if (map.queries !== map.keys) return sentences[0];
+  if (map.photo) {
+    const far = distances(map, cells, layer);
+    if (far) sentences.push(`A patch attends to patches ${far[0].toFixed(1)} away on average, in widths of a patch; with equal weights, it would be ${far[1].toFixed(1)}.`);
+    const [patches, others] = [[...map.patches.keys()], map.others.map(([, token]) => token)];
+    if (map.text) sentences.push(`The tokens after the patches give ${percent(weightOn(map, cells, others, () => patches))} of their weight to patches.`);
+    else if (others.length && patches.length) {
+      const names = others.length === 1 ? map.names[others[0]] : "the other tokens";
+      sentences.push(`Patches give ${percent(weightOn(map, cells, patches, () => others))} of their weight to ${names}.`);
+    }
+  } else {
+    const [itself, before, first] = [(query) => [query], (query) => [query - 1], () => [0]].map((keysOf) => percent(weightOn(map, cells, rest, keysOf)));
+    sentences.push(`From the second token on, a token gives ${itself} to itself, ${before} to the token before it and ${first} to the first token.`);
+  }
+  return sentences.join(" ");
+}
