@@ -86,7 +86,8 @@ function tokenButtons(map, find, cells, state, choose) {
       const gets = closed(token) ? "closed" : percent(weights[token]);
       const of = state.view === "rollout" ? `share ${gets}` : `gets ${gets}`;
       const unseen = (text) => Object.assign(document.createElement("span"), { className: "unseen", textContent: text });
-      button.append(...(many ? [unseen("Use "), name, unseen(" as the query")] : [`Use ${name} as the query`]));
+      const alone = state.query === token ? `${name} is the query` : `Use ${name} as the query`;
+      button.append(...(many ? [unseen("Use "), name, unseen(" as the query")] : [alone]));
       const weight = document.createElement("small");
       weight.textContent = many ? gets : `${name} ${closed(token) ? gets : of}`;
       button.append(weight);

@@ -2,6 +2,7 @@
 
 const PLACE = ["step"]; // what the address says of it
 const LEAST = -8; // the power of ten at which a column begins
+const TICKS = { 0: "100 %", "-2": "1 %", "-4": "0.01 %", "-6": "10⁻⁶", "-8": "10⁻⁸" };
 const MARKED = /^color:\s*(#d8486b|rgb\(216,\s*72,\s*107\))/;
 const NAMES = ["Left", "Right", "Right − left"];
 
@@ -50,6 +51,16 @@ function begin(root) {
   return me;
 }
 
+/** The scale beside the columns: shares of the largest value, by their powers of ten. */
+function drawScale(box) {
+  const ticks = Object.entries(TICKS).map(([power, text]) => {
+    const tick = element("span", "", text);
+    tick.style.top = `${(100 * power) / LEAST}%`;
+    return tick;
+  });
+  box.replaceChildren(...ticks);
+}
+
 function drawColumns({ find, rows, first, summary }) {
   const columns = rows.map((row, at) => {
     const column = element("span", "column", element("i"));
@@ -61,6 +72,7 @@ function drawColumns({ find, rows, first, summary }) {
     column.classList.toggle("begins", at === first);
     return column;
   });
+  drawScale(find(".scale"));
   const box = find(".columns");
   box.replaceChildren(...columns);
   box.style.setProperty("--count", rows.length);

@@ -1,6 +1,7 @@
 // A mask and one of its rows, drawn in the browser: another query or head asks no server, as long as its rows are here.
 
 const LETTER = 8; // pixels of a letter of a label, about
+const FEWEST = 5; // names below a row
 const PLACE = ["query", "head"]; // what the address says of it
 const MOVES = { ArrowUp: -1, ArrowLeft: -1, PageUp: -1, ArrowDown: 1, ArrowRight: 1, PageDown: 1 };
 
@@ -143,13 +144,18 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     draw();
   }
 
-  // As many keys as there is room for have their name below the row, at even steps.
+  // As many keys as there is room for have their name below the row, at even steps; where few names have room, their numbers.
   function label() {
     const box = find(".ticks.keys");
     const words = names.slice(0, keys).some((name) => name.includes(": "));
-    const text = (key) => (words ? names[key] : String(key + 1));
-    const room = Math.max(1, Math.floor(box.clientWidth / (LETTER * (2 + Math.max(...names.slice(0, keys).map((_, key) => text(key).length))))));
-    const step = [1, 2, 3, 4, 5, 10, 15, 20, 25, 50, 100, 200].find((one) => keys / one <= room) ?? keys;
+    const stepOf = (text) => {
+      const longest = Math.max(...names.slice(0, keys).map((_, key) => text(key).length));
+      const room = Math.max(1, Math.floor(box.clientWidth / (LETTER * (2 + longest))));
+      return [1, 2, 3, 4, 5, 10, 15, 20, 25, 50, 100, 200].find((one) => keys / one <= room) ?? keys;
+    };
+    const [name, number] = [(key) => names[key], (key) => String(key + 1)];
+    const text = words && keys / stepOf(name) >= Math.min(FEWEST, keys) ? name : number;
+    const step = stepOf(text);
     box.replaceChildren(
       ...Array.from({ length: Math.ceil(keys / step) }, (_, i) => made("span", text(i * step), { left: `${(100 * (i * step + 0.5)) / keys}%` })),
     );

@@ -78,7 +78,7 @@ def test_a_click_pins_the_patch_until_it_is_freed(page):
     page.locator(".photo").press("ArrowUp")
     assert not follows() and "row 6, column 6" in lead.inner_text()
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Use CLS as the query").click()
+    page.get_by_role("button", name="CLS is the query").click()
     assert not follows() and "CLS attends" in lead.inner_text()
     pin.click()
     assert follows()
