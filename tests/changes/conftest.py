@@ -1,4 +1,4 @@
-"""A vit of three blocks, on which changes are tried: a changed run is solved anew, in a time that grows with them."""
+"""A vit of three blocks, on which changes are tried: a changed run is derived anew, in a time that grows with them."""
 
 import pytest
 
