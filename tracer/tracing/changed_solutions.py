@@ -173,14 +173,8 @@ class _Transfer:
         run.refute_shapes(inputs, outputs)
         has_other_arguments = bool([*run.refute_numbers(self.entries, scalars, edges)])
         run.refute_positions(self._run, self._recording.positions, positions)
-        refuted = inputs, outputs, scalars, edges, positions
-        return not has_other_arguments and refuted == (
-            self.inputs,
-            self.outputs,
-            self.scalars,
-            self.edges,
-            self.positions,
-        )
+        solved = self.inputs, self.outputs, self.scalars, self.edges, self.positions
+        return not has_other_arguments and solved == (inputs, outputs, scalars, edges, positions)
 
     def solution(self, vocabulary: Vocabulary, probes: list[dict[str, int]]) -> Solution:
         """Return the solution, with what the probe shows of the ops that differ at other sizes."""

@@ -23,6 +23,11 @@ RULES = (
         within="Model._solved_now",
     ),
     code(
+        "a solution of a changed run that no run at other sizes confirms",
+        {"not $other and solved == ($inputs, $outputs, $scalars, $edges, $positions)": "True"},
+        within="_Transfer.is_confirmed",
+    ),
+    code(
         "N for N + 1",
         {"($x[-2] for $x in $shapes)": "($x[-2] for $x in $shapes[1:])"},
         within="ConcatTokens.infer",
