@@ -93,6 +93,19 @@ def test_a_solution_with_a_held_size_is_not_taken_over():
     assert solved_both_ways(model, held, ("block2.norm1=zero",))[0] is None
 
 
+def test_a_change_that_does_not_run_at_other_sizes_is_left_to_the_solver():
+    def build(sizes):
+        raise ValueError("no such head")
+
+    model = load("vit")
+    inputs = model.inputs()
+    recording = model._record(inputs, 0, False, False)
+    vocabulary = replace(model.vocabulary, build=build, recordings={})
+    sizes, probes = {**inputs.sizes, **model.sizes}, [{**model.sizes, **probe} for probe in model.spec.probes]
+    assert transfer(plain_solution(model), recording, sizes, vocabulary, probes) is None
+    assert transfer(plain_solution(model), recording, sizes, model.vocabulary, probes) is not None
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

@@ -33,7 +33,10 @@ def transfer(
     run at the first of the `probes` does not confirm it."""
     if any(known.notes) or any(recording.opened):
         return None
-    probe = vocabulary.probe(probes[0], primitives=False)
+    try:
+        probe = vocabulary.probe(probes[0], primitives=False)
+    except Exception:  # sizes that the change does not take
+        return None
     there = align(recording.ops, probe.ops)
     if any(j is None and op.name not in COPIES for op, j in zip(recording.ops, there, strict=True)):
         return None
