@@ -492,15 +492,17 @@ class Model:
         """Solve a run in the same way as without its primitives, if it was solved before."""
         if known and known.way:
             ways = [known.way]
-        elif solution := self._take_over_solution(recording, sizes):
-            return solution, tuple(filter(None, [self.vocabulary.note, solution.problem]))
+        elif taken_over := self._take_over_solution(recording, sizes):
+            return taken_over
         elif self.spec.ways:
             ways = self.spec.ways(self, inputs, recording)
         else:
             ways = [(self.vocabulary, [{**self.sizes, **probe} for probe in self.spec.probes])]
         return solve_first(recording, sizes, ways, self.net)
 
-    def _take_over_solution(self, recording: Recording, sizes: dict[str, int]) -> Solution | None:
+    def _take_over_solution(
+        self, recording: Recording, sizes: dict[str, int]
+    ) -> tuple[Solution, tuple[str, ...]] | None:
         """Return the solution of a changed run by that of a run without the changes; None where none is confirmed."""
         if self._origin is None or self.base is None:
             return None
@@ -514,7 +516,7 @@ class Model:
             else:
                 continue
             if solution := transfer(known, recording, sizes, vocabulary, probes):
-                return solution
+                return solution, tuple(filter(None, [vocabulary.note, solution.problem]))
         return None
 
     def solved_runs(self) -> Iterator[Solution]:
