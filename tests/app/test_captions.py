@@ -9,9 +9,6 @@ import torch
 from torch import nn
 
 import tracer
-from tests.attention.test_attention_followed import trace_attention, with_sinks, written_out
-from tests.figures.test_maps import unpack
-from tracer.figures.attention import attention_payload
 from tracer.figures.graph.overview_svg import pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,9 +27,8 @@ GENERAL = {
     "Differences are between the tensor of the step before and after the changes, cell by cell.": "how it is measured",
     (
         "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
-        "the same. The effects need not add up, since other heads may do the same work. Choose a cell to open that "
-        "head above (Michel et al. "
-        "2019; distance: Dosovitskiy et al. 2021, figure 7)."
+        "the same. The effects need not add up, since other heads may do the same work (Michel et al. 2019). Choose a "
+        "cell to open that head above."
     ): "how the effects are measured; that they add up is not claimed",
     (
         "The line at the marked head is its standard deviation over the photos (distance over the depth: Dosovitskiy "
@@ -174,9 +170,3 @@ def test_blocks_are_said_to_have_weights_of_their_own_where_they_have(kind):
     assert bool(trace.repeats) is (kind != "tied")
     assert ("each with its own weights" in drawn) is (kind == "own")
     assert "From the blocks to the answer" in drawn
-
-
-@pytest.mark.parametrize(("spelled", "whole"), [(written_out, True), (with_sinks, False)])
-def test_rows_are_said_to_sum_to_one_where_they_do(spelled, whole):
-    trace, _ = trace_attention(spelled)
-    assert unpack(attention_payload.pack(trace, [0]))[0]["whole"] is whole

@@ -322,6 +322,7 @@ def test_attention_that_concentrates_or_spreads_is_told_by_its_entropy():
     assert "goes from 25.0\u00a0% to 100.0\u00a0%" in sentence
     assert "more spread out" in before_after.concentration(single, spread)
     assert "as concentrated as before: the entropy of a row is 1.39" in before_after.concentration(spread, spread)
+    assert "Not every row of these weights sums to 1" in before_after.concentration(spread, 0 * single)  # a head is off
     at = visit("attention", change="block1.attention.scores=unscale", block="1")
     assert any("Attention is more concentrated than before" in markdown.value for markdown in at.markdown)
 

@@ -68,6 +68,13 @@ def test_a_changed_model_keeps_its_changes(vit, vit_effects):
     assert now.probability == pytest.approx(vit_effects.probability + vit_effects.change[2, 1] / 100, abs=1e-5)
 
 
+def test_a_head_that_a_change_switched_off_has_no_entropy(vit):
+    model = vit.with_changes({"block2.attention.weights": "drop_heads(1)"})
+    effects = head_effects(model, model.inputs(), model.trace(prove=False))
+    assert np.isnan(effects.entropy[1, 1]) and np.isnan(effects.distance[1, 1])
+    assert np.isfinite(effects.entropy).sum() == effects.entropy.size - 1
+
+
 def test_a_model_without_probabilities_has_the_size_of_the_change():
     model = tracer.load("mae")
     found = head_effects(model, model.inputs(), model.trace(prove=False))

@@ -45,7 +45,7 @@ class AttentionSummary(NamedTuple):
     `entropy` of the weights in nats, the mean over queries. `distance` is the mean distance from a query to what it
     attends to, in widths of a patch, or in tokens for a text; weights on other tokens are left out, and the rest is
     scaled to 1. `special` is the share of weight on tokens that come from no input, such as CLS and registers. NaN
-    where a run has none of these.
+    where a run has none of these, and for a head whose weights are all 0.
     """
 
     entropy: np.ndarray
@@ -270,7 +270,7 @@ class _Layout:
         weights = weights.double().cpu()
         heads, (queries, keys) = weights.shape[0], weights.shape[-2:]
         weights = weights.reshape(heads, -1, queries, keys)
-        entropy = torch.special.entr(weights).sum(-1).mean((1, 2))
+        entropy = torch.special.entr(weights).sum(-1).mean((1, 2)).where(weights.any(-1).any(-1).any(-1), torch.nan)
         nothing = torch.full((heads,), torch.nan, dtype=torch.float64)
         distance, special = nothing, nothing
         if queries == keys == self.stop:

@@ -47,28 +47,33 @@ const weightOn = (map, cells, queries, keysOf) =>
   mean(queries.map((query) => keysOf(query).reduce((sum, key) => sum + row(map, cells, query)[key], 0)));
 
 function habits(map, cells, { layer, view }) {
-  if (view === "rollout" || !map.whole || map.queries < 2) return "";
-  const [keys, open] = spread(map, cells, layer);
+  if (view === "rollout" || map.queries < 2) return "";
   const who = map.heads === 1 ? "attention" : view === "mean" ? "the mean of the heads" : `head ${Number(view) + 1}`;
+  const start = `Over all ${map.queries} queries, ${who} of block ${layer + 1}`;
+  if (!cells.some((weight) => weight > 0)) return `${start} attends to nothing: every weight is 0.`;
+  if (!map.whole) return "";
+  const [keys, open] = spread(map, cells, layer);
   const among = open === map.keys ? `${map.keys} keys` : `the ${brief(open)} keys that are open on average`;
   const sentences = [
-    `Over all ${map.queries} queries, ${who} of block ${layer + 1} spreads its weight over about ${brief(keys)} of ${among} ` +
+    `${start} spreads its weight over about ${brief(keys)} of ${among} ` +
       `(that many equal weights have the same entropy).`,
   ];
-  const rest = Array.from({ length: map.queries - 1 }, (_, query) => query + 1);
   if (map.queries !== map.keys) return sentences[0];
   if (map.photo) {
     const far = distances(map, cells, layer);
-    if (far) sentences.push(`A patch attends to patches ${far[0].toFixed(1)} away on average, in widths of a patch; with equal weights, it would be ${far[1].toFixed(1)}.`);
+    if (far) sentences.push(`The patches that a patch attends to lie ${far[0].toFixed(1)} patch widths away on average; with equal weights, it would be ${far[1].toFixed(1)}.`);
     const [patches, others] = [[...map.patches.keys()], map.others.map(([, token]) => token)];
-    if (map.text) sentences.push(`The tokens after the patches give ${percent(weightOn(map, cells, others, () => patches))} of their weight to patches.`);
+    if (map.text) sentences.push(`The tokens after the patches give ${percent(weightOn(map, cells, others, () => patches))} of their weight to patches, on average.`);
     else if (others.length && patches.length) {
       const names = others.length === 1 ? map.names[others[0]] : "the other tokens";
-      sentences.push(`Patches give ${percent(weightOn(map, cells, patches, () => others))} of their weight to ${names}.`);
+      sentences.push(`Patches give ${percent(weightOn(map, cells, patches, () => others))} of their weight to ${names}, on average.`);
     }
-  } else {
-    const [itself, before, first] = [(query) => [query], (query) => [query - 1], () => [0]].map((keysOf) => percent(weightOn(map, cells, rest, keysOf)));
-    sentences.push(`From the second token on, a token gives ${itself} to itself, ${before} to the token before it and ${first} to the first token.`);
+  } else if (map.queries > 2) {
+    const rest = Array.from({ length: map.queries - 2 }, (_, query) => query + 2); // for the second, the one before is the first
+    const shares = [(query) => [query], (query) => [query - 1], () => [0]].map((keysOf) => percent(weightOn(map, cells, rest, keysOf)));
+    sentences.push(
+      `From the third token on, a token gives ${shares[0]} to itself, ${shares[1]} to the token before it and ${shares[2]} to the first token, on average.`,
+    );
   }
   return sentences.join(" ");
 }

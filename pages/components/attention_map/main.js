@@ -25,6 +25,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const map = unpack(data);
   map.start = telling(map);
   const find = (selector) => parentElement.querySelector(selector);
+  find(".live").textContent = ""; // of another model
   const all = (selector) => [...parentElement.querySelectorAll(selector)];
   const me = { facts: map.facts, path: location.pathname };
   me.place = keeper(me);
@@ -198,6 +199,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   function draw() {
     if (taken !== `${state.layer} ${state.view}`) {
       cells = matrix(map, state);
+      map.whole = sumsToOne(map, cells);
       find(".habits").textContent = habits(map, cells, state);
     }
     taken = `${state.layer} ${state.view}`;

@@ -59,3 +59,9 @@ const openKeys = (map, cells, { layer, query }) => {
   const open = [...weights.keys()].filter((key) => !isClosed(map, cells, layer, query, key));
   return open.sort((a, b) => weights[b] - weights[a]);
 };
+
+// Whether the weights of each query sum to 1, up to the rounding of the least exact dtypes.
+const sumsToOne = (map, cells) =>
+  Array.from({ length: map.queries }, (_, query) => row(map, cells, query).reduce((sum, weight) => sum + weight, 0)).every(
+    (sum) => Math.abs(sum - 1) < 0.01,
+  );

@@ -81,16 +81,19 @@ def _show_one(trace: Trace, part: str) -> None:
     name = st.segmented_control(
         "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
     )
-    measure = head_measures.measure(name, _table(effects, name), MeasureUnit(trace.picture is not None, effects.points))
+    measure = head_measures.measure(name, _table(effects, name), MeasureUnit(bool(places(trace, part)), effects.points))
     components.head_grid(head_grid.grid(measure, effects.layers, effects.flips & (name == "effect")))
     st.markdown(texts.plain(_describe(trace, effects, measure, name)))
     head_survey.compare_recorded(trace, effects)
-    st.caption(
-        "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
-        "the same. The effects need not add up, since other heads may do the same work. Choose a cell to open that "
-        "head above "
-        "(Michel et al. 2019; distance: Dosovitskiy et al. 2021, figure 7)."
-    )
+    if name == "effect":
+        st.caption(
+            "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
+            "the same. The effects need not add up, since other heads may do the same work (Michel et al. 2019). "
+            "Choose a cell to open that head above."
+        )
+    else:
+        source = " (distance: Dosovitskiy et al. 2021, figure 7)" if name == "distance" else ""
+        st.caption(f"Choose a cell to open that head above{source}.")
 
 
 def _effects(trace: Trace, part: str) -> HeadEffects | str:
@@ -127,13 +130,14 @@ def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -
         return f"The output changes most without {which}: by {most} of its size."
     count, flips = int(np.isfinite(values).sum()), int(effects.flips.sum())
     verb = "changes" if flips == 1 else "change"
+    start = "With these changes" if trace.changes else "With all heads"
     others = (
         f"{flips} of the {count} heads {verb} which answer is the most probable: a frame marks each."
         if flips
         else "No head alone changes which answer is the most probable."
     )
     return (
-        f"With all heads, {_answer(trace)} of {class_bars.percent(effects.probability or 0.0)}. Without {which}, it "
+        f"{start}, {_answer(trace)} of {class_bars.percent(effects.probability or 0.0)}. Without {which}, it "
         f"changes most: by {most}. {others}"
     )
 

@@ -19,6 +19,8 @@ from tracer.figures.predictions import class_bars, model_output
 from tracer.figures.tensors.heatmap import as_array
 from tracer.record import CHANGED_SUFFIX, Step, Trace
 
+ROW_SUM_TOLERANCE = 0.01
+"""Tolerance of a row's sum of weights around 1, in the least exact of the dtypes."""
 MIN_DIGITS_CHANGE = 0.05
 """Percentage points below which a change is told in words."""
 LINES, ROWS = 6, 12
@@ -129,6 +131,8 @@ def _concentration_of(plain: Trace, trace: Trace, layer: int, part: str, head: i
 def concentration(before: np.ndarray, after: np.ndarray) -> str:
     """Return how concentrated attention is before and after, from weights `[h, S_q, S_k]`: the largest weight of a row
     and its entropy, means over heads and queries."""
+    if any(np.nanmax(np.abs(weights.sum(-1) - 1)) > ROW_SUM_TOLERANCE for weights in (before, after)):
+        return "Not every row of these weights sums to 1, so how concentrated they are can’t be compared."
     largest = [class_bars.percent(float(np.nanmean(weights.max(-1)))) for weights in (before, after)]
     rows = [(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1) for weights in (before, after)]
     entropies = [-float(np.nanmean(row)) for row in rows]

@@ -12,6 +12,7 @@ import tracer
 from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
 from tests.app.browser.test_browser_models import choose as choose_model
 from tests.app.browser.test_browser_models import go
+from tests.support.oracle import open_address
 
 pytestmark = pytest.mark.browser
 
@@ -295,4 +296,15 @@ def test_a_click_among_the_heads_of_many_photos_chooses_that_head_for_the_charts
     page.get_by_role("button", name=re.compile("^Open .+")).first.click()
     page.wait_for_url("**block=2&head=1*")
     assert "photos_head=" not in page.url and "over=" not in page.url
+    quiet(page)
+
+
+def test_a_head_that_is_off_attends_to_nothing_and_the_others_are_told_as_ever(page):
+    open_address(page, "attention?change=block2.attention.weights=drop_heads(2)&block=2&head=2", ".lead")
+    habits, share = page.locator(".habits"), page.locator(".over .share")
+    expect(habits).to_contain_text("head 3 of block 2 attends to nothing: every weight is 0.")
+    expect(share).to_contain_text("not every row")
+    page.locator("[data-group=view]").get_by_role("radio", name="1", exact=True).check()
+    expect(habits).to_contain_text("head 1 of block 2 spreads its weight over about")
+    expect(share).to_contain_text("each row of the matrix (one query) sums to 1")
     quiet(page)

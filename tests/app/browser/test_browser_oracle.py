@@ -189,7 +189,7 @@ def check_habits_of_patches(text: str, trace, weights: np.ndarray) -> None:
     """Check what is said of a head of vit over all queries against the measures of Python, by its weights."""
     summary = _Layout(trace, None).describe(torch.from_numpy(weights)[None])
     spread, far, even, special = re.search(
-        r"over about ([\d.]+) of 65 keys .* patches ([\d.]+) away .* it would be ([\d.]+)\. Patches give (\S+\s%)", text
+        r"over about ([\d.]+) of 65 keys .* lie ([\d.]+) patch .* it would be ([\d.]+)\. Patches give (\S+\s%)", text
     ).groups()
     assert close(float(spread), np.exp(summary.entropy[0]), 2) and close(float(far), summary.distance[0], 2), text
     assert close(float(even), _Layout(trace, None).distances.mean().item(), 2) and says(special, summary.special[0]), (
@@ -277,8 +277,8 @@ def test_the_matrix_from_token_to_token_is_that_of_the_head(page):
     ).groups()
     entropy = torch.special.entr(torch.from_numpy(weights)).sum(-1).mean().exp().item()
     assert close(float(spread), entropy, 2) and close(float(open_keys), is_open.sum(-1).mean(), 2)
-    before = weights[np.arange(1, len(weights)), np.arange(len(weights) - 1)]
-    for share, expected in zip(shares, (np.diag(weights)[1:], before, weights[1:, 0]), strict=True):
+    before = weights[np.arange(2, len(weights)), np.arange(1, len(weights) - 1)]
+    for share, expected in zip(shares, (np.diag(weights)[2:], before, weights[2:, 0]), strict=True):
         assert says(share, expected.mean()), (share, expected.mean())
     quiet(page)
 

@@ -24,8 +24,6 @@ ONE_VIEW = 3_000_000
 """Bytes of one view of a layer; a larger one is not shown."""
 ROLLOUT = 1_400_000
 """Bytes of a rollout in one message."""
-ROW_SUM_TOLERANCE = 0.01
-"""Tolerance of a row's sum of weights around 1, in the least exact of the dtypes."""
 PRODUCTS = 2 * 10**10
 """Most multiplications of a rollout."""
 
@@ -157,7 +155,6 @@ def pack(
         "rollout": rollout is not None,
         "masks": len(closed),
         "kind": kind,
-        "whole": bool(np.abs(weights.sum(-1) - 1).max() < ROW_SUM_TOLERANCE),
         "closed": MASK[0],
         "jpeg": len(photo),
     }
