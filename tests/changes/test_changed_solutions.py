@@ -61,6 +61,18 @@ def test_a_solution_that_is_taken_over_is_the_one_that_is_solved_anew(name, chan
     assert differing <= {"way"}
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "line"), [("nanogpt", {"T": 7}, "position"), ("vit", {"B": 19}, "block1.norm2")]
+)
+def test_a_size_that_is_that_of_a_probe_is_no_number(name, sizes, line):
+    """A size that is the same here and in the run that confirms looks like a number."""
+    model = load(name)
+    assert any(all(probe[size] == number for size, number in sizes.items()) for probe in model.spec.probes)
+    run = model.trace(change={line: "mean"}, prove=False, **sizes)
+    (symbol,), step = sizes, run.step(f"{line}.changed")
+    assert symbol in step.symbolic and f"\\,{sizes[symbol]}\\," not in step.latex
+
+
 def test_a_change_with_a_number_that_is_no_size_is_solved_anew():
     model = load("vit")
     taken_over, solved = solved_both_ways(model, plain_solution(model), ("block1.attention.scores=unscale",))

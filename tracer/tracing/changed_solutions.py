@@ -30,22 +30,33 @@ def transfer(
     known: Solution, recording: Recording, sizes: dict[str, int], vocabulary: Vocabulary, probes: list[dict[str, int]]
 ) -> Solution | None:
     """Return the solution of a changed run at `sizes` by that of a run without the change, `known`; None where the
-    run at the first of the `probes` does not confirm it."""
-    if any(known.notes) or any(recording.opened):
+    run at one of the `probes`, with all sizes others than here, does not confirm it."""
+    at = _find_probe(sizes, vocabulary, probes)
+    if at is None or any(known.notes) or any(recording.opened):
         return None
     try:
-        probe = vocabulary.probe(probes[0], primitives=False)
+        probe = vocabulary.probe(at, primitives=False)
     except Exception:  # sizes that the change does not take
         return None
     there = align(recording.ops, probe.ops)
     if any(j is None and op.name not in COPIES for op, j in zip(recording.ops, there, strict=True)):
         return None
-    at_probe = vocabulary.complete(probes[0])
+    at_probe = vocabulary.complete(at)
     try:
         partial = _Transfer(known, recording, probe, there, evaluator(vocabulary.complete(sizes)), evaluator(at_probe))
     except _NoFormula:
         return None
     return partial.solution(vocabulary, probes) if partial.is_confirmed(at_probe) else None
+
+
+def _find_probe(
+    sizes: dict[str, int], vocabulary: Vocabulary, probes: Sequence[dict[str, int]]
+) -> dict[str, int] | None:
+    """Return the first probe at which all sizes that vary are others than here; None if there is none."""
+    here, *there = (vocabulary.complete({**sizes, **at}) for at in ({}, *probes))
+    varying = [name for name in here if len({at[name] for at in (here, *there)}) > 1]
+    differing = (probe for probe, at in zip(probes, there, strict=True) if all(at[n] != here[n] for n in varying))
+    return next(differing, None)
 
 
 class _Transfer:
@@ -117,11 +128,11 @@ class _Transfer:
                 raise _NoFormula
             return tuple(sources), tuple(sources)
         read = [size for shape in shapes for size in shape]
-        after = self._probe.ops[there]
-        for sizes in (read, [*read, *self._changed_sizes(i)]):
+        after, changed = self._probe.ops[there], self._changed_sizes(i)
+        for sizes in (read, [*read, *changed]):
             try:
-                inputs = self._solve_tensors(op.inputs, after.inputs, sizes)
-                return inputs, self._solve_tensors(op.outputs, after.outputs, sizes)
+                inputs = self._solve_tensors(op.inputs, after.inputs, sizes, changed)
+                return inputs, self._solve_tensors(op.outputs, after.outputs, sizes, changed)
             except _NoFormula:
                 continue
         raise _NoFormula
@@ -131,26 +142,33 @@ class _Transfer:
         before = next((op for op in range(i - 1, -1, -1) if self._origin[op] is not None), None)
         return [] if before is None else [size for shape in self.outputs[before] for size in shape]
 
-    def _solve_tensors(self, tensors: Sequence[tuple], others: Sequence[tuple], sizes: Sequence[str]) -> Shapes:
-        """Return the shapes of tensors of this run, which are `others` in the probe."""
+    def _solve_tensors(
+        self, tensors: Sequence[tuple], others: Sequence[tuple], sizes: Sequence[str], changed: Sequence[str]
+    ) -> Shapes:
+        """Return the shapes of tensors of this run, which are `others` in the probe, by these sizes; a number is none
+        of the `changed` ones."""
         if [len(shape) for shape, *_ in tensors] != [len(shape) for shape, *_ in others]:
             raise _NoFormula
         return tuple(
-            tuple(self._solve(number, other, sizes) for number, other in zip(shape, there, strict=True))
+            tuple(self._solve(number, other, sizes, changed) for number, other in zip(shape, there, strict=True))
             for (shape, *_), (there, *_) in zip(tensors, others, strict=True)
         )
 
-    def _solve(self, number: float, other: float, sizes: Sequence[str]) -> str:
+    def _solve(self, number: float, other: float, sizes: Sequence[str], changed: Sequence[str]) -> str:
         """Return the one formula among `sizes` that has this value here and the other in the probe, or the number that
-        both are. Raise `_NoFormula` where there is none, or several."""
-        fitting = {
-            size for size in sizes if size != UNKNOWN and self._here(size) == number and self._elsewhere(size) == other
-        }
-        if not fitting and number == other:
+        both are. Raise `_NoFormula` where there is none, or several, or where a changed size is this number."""
+        fitting = self._fitting(number, other, sizes)
+        if not fitting and number == other and not self._fitting(number, other, changed):
             return str(number)
         if len(fitting) != 1:
             raise _NoFormula
         return fitting.pop()
+
+    def _fitting(self, number: float, other: float, sizes: Sequence[str]) -> set[str]:
+        """Return the formulas among `sizes` that have this value here and the other in the probe."""
+        return {
+            size for size in sizes if size != UNKNOWN and self._here(size) == number and self._elsewhere(size) == other
+        }
 
     def _known_numbers(self, entry: Scalars) -> dict[Where, str] | None:
         """Return the numbers of a call that differ between runs, as in the known run; None for an added call."""
@@ -166,7 +184,9 @@ class _Transfer:
         if there is None or entry.name in SLICES:
             raise _NoFormula
         sizes = self._changed_sizes(entry.first)
-        return {where: self._solve(number, other, sizes) for where, (number, other) in find_changing([entry, there])}
+        return {
+            where: self._solve(number, other, sizes, sizes) for where, (number, other) in find_changing([entry, there])
+        }
 
     def is_confirmed(self, sizes: dict[str, int]) -> bool:
         """Return whether the probe, at these sizes, has every shape and number."""
