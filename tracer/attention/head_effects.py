@@ -270,7 +270,7 @@ class _Layout:
         weights = weights.double().cpu()
         heads, (queries, keys) = weights.shape[0], weights.shape[-2:]
         weights = weights.reshape(heads, -1, queries, keys)
-        entropy = torch.special.entr(weights).sum(-1).mean((1, 2)).where(weights.any(-1).any(-1).any(-1), torch.nan)
+        entropy = torch.special.entr(weights).sum(-1).mean((1, 2)).where(weights.flatten(1).any(1), torch.nan)
         nothing = torch.full((heads,), torch.nan, dtype=torch.float64)
         distance, special = nothing, nothing
         if queries == keys == self.stop:

@@ -227,15 +227,8 @@ class Solution:
 
         value = evaluator(sizes)
 
-        def alike(solved: tuple, tensors: tuple) -> bool:
-            return len(solved) == len(tensors) and all(
-                len(stated) == len(shape)
-                and all(size == UNKNOWN or value(size) == real for size, real in zip(stated, shape, strict=True))
-                for stated, (shape, *_) in zip(solved, tensors, strict=True)
-            )
-
         if not all(
-            alike(inputs, op.inputs) and alike(outputs, op.outputs)
+            have_shapes(op.inputs, inputs, value) and have_shapes(op.outputs, outputs, value)
             for op, inputs, outputs in zip(run, self.inputs, self.outputs, strict=True)
         ):
             return False
@@ -245,6 +238,15 @@ class Solution:
                 if text not in (UNKNOWN, DATA) and not is_near(value(text), numbers.get(where, nan)):
                     return False
         return True
+
+
+def have_shapes(tensors: Sequence[tuple], shapes: Sequence[tuple[str, ...]], value: Callable[[str], float]) -> bool:
+    """Return whether tensors of a run have these shapes, by the value of each formula; an unknown size is any."""
+    return len(shapes) == len(tensors) and all(
+        len(shape) == len(real)
+        and all(size == UNKNOWN or value(size) == number for size, number in zip(shape, real, strict=True))
+        for shape, (real, *_) in zip(shapes, tensors, strict=True)
+    )
 
 
 def solve(

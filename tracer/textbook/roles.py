@@ -275,7 +275,7 @@ class Roles:
         return {self.of.get(operand) for operand in self.operands[key]}
 
     def _in_block(self, key: str, line: str) -> bool:
-        return self.places.prefix(self.module(key)) == self.places.prefix(self.module(line))
+        return self.block(key) == self.block(line)
 
     def _between_maps(self, key: str) -> bool:
         """Return whether an activation is between two linear maps, with a gate perhaps: an MLP's."""
@@ -393,7 +393,7 @@ class Roles:
         """Assign each norm its number in its block; 0 after all blocks."""
         count: Counter = Counter()
         for key in (line for line in self.plan.lines if self.of.get(line) == "norm"):
-            block = self.places.prefix(self.module(key))
+            block = self.block(key)
             if block:
                 count[block] += 1
                 self.nth[key] = count[block]

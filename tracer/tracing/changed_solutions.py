@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tracer.capture import Recording
 from tracer.capture.python_scalars import Scalars, scalars_of
-from tracer.shapes import Solution, Vocabulary
+from tracer.shapes import Solution, Vocabulary, have_shapes
 from tracer.shapes.op_alignment import COPIES, Match, align, find_diverging_ops, repeated_pairs
 from tracer.shapes.scalar_solver import SLICES, CallIndex, Key, Where, find_changing
 from tracer.shapes.size_dependence import SmallRun, moved_constants
@@ -114,7 +114,7 @@ class _Transfer:
         if j is None:
             return None
         inputs, outputs = self._known.inputs[j], self._known.outputs[j]
-        fits = _agree(inputs, op.inputs, self._here) and _agree(outputs, op.outputs, self._here)
+        fits = have_shapes(op.inputs, inputs, self._here) and have_shapes(op.outputs, outputs, self._here)
         return (inputs, outputs) if fits else None
 
     def _added_shapes(self, i: int) -> tuple[Shapes, Shapes]:
@@ -123,7 +123,7 @@ class _Transfer:
         op, there = self._run[i], self._there[i]
         shapes = [shape for *_, producer in op.inputs if isinstance(producer, int) for shape in self.outputs[producer]]
         if there is None:  # a copy, which has the shape of its source
-            sources = {shape for shape in shapes if _agree((shape,), op.inputs, self._here)}
+            sources = {shape for shape in shapes if have_shapes(op.inputs, (shape,), self._here)}
             if len(sources) != 1:
                 raise _NoFormula
             return tuple(sources), tuple(sources)
@@ -230,12 +230,3 @@ class _Transfer:
         for op, producer in pairs:
             if op in self._moved and (producer < 0 or producer in self._moved):
                 yield self._moved[op], self._moved.get(producer, producer)
-
-
-def _agree(shapes: Shapes, tensors: Sequence[tuple], value: Evaluator) -> bool:
-    """Return whether tensors have these shapes, by the value of each formula."""
-    return len(shapes) == len(tensors) and all(
-        len(shape) == len(real)
-        and all(text == UNKNOWN or value(text) == number for text, number in zip(shape, real, strict=True))
-        for shape, (real, *_) in zip(shapes, tensors, strict=True)
-    )

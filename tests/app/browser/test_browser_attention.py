@@ -304,6 +304,9 @@ def test_a_head_that_is_off_attends_to_nothing_and_the_others_are_told_as_ever(p
     habits, share = page.locator(".habits"), page.locator(".over .share")
     expect(habits).to_contain_text("head 3 of block 2 attends to nothing: every weight is 0.")
     expect(share).to_contain_text("not every row")
+    page.locator("[data-group=view]").get_by_role("radio", name="mean").check()  # rows of it sum to 3/4
+    expect(habits).to_be_hidden()
+    expect(share).to_contain_text("not every row")
     page.locator("[data-group=view]").get_by_role("radio", name="1", exact=True).check()
     expect(habits).to_contain_text("head 1 of block 2 spreads its weight over about")
     expect(share).to_contain_text("each row of the matrix (one query) sums to 1")
