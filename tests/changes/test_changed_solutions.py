@@ -140,3 +140,13 @@ def test_changed_runs_take_it_over_and_have_the_textbook_that_is_solved_anew(nam
     assert [(step.id, step.latex, step.symbolic) for step in changed_run().steps] == [
         (step.id, step.latex, step.symbolic) for step in run.steps
     ]
+
+
+@pytest.mark.parametrize(("name", "line"), [("nanogpt", "block1"), ("hf:gpt2", "transformer.h.0")])
+def test_changes_of_one_outline_are_checked_with_their_own_numbers(name, line):
+    model = tracer.load(name, **(zoo.tiny(name) if ":" in name else {}))
+    model.trace(prove=False)
+    for head in (0, 1):  # the second run has the solution of the first
+        run = model.trace(change={f"{line}.attention.weights": f"drop_heads({head})"}).check()
+        assert not [step.id for step in run.steps if step.refuted]
+        assert run.step(f"{line}.attention.weights.changed").checked == 3

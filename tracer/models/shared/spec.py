@@ -471,9 +471,28 @@ class Model:
             if len(self._solutions) >= SOLUTIONS:
                 del self._solutions[next(iter(self._solutions))]
             self._solutions[key] = self._reuse_solution(recording, sizes, ops) or self._solved_now(
-                recording, sizes, inputs, self._solutions.get(plain, (None, ""))[0]
+                recording, sizes, inputs, self._with_own_build(plain)
             )
-        return self._solutions[key]
+        return self._with_own_build(key), self._solutions[key][1]
+
+    def _with_own_build(self, key: tuple) -> Solution | None:
+        """Return a known solution that builds this model at other sizes: changes of one outline share solutions, but
+        each change has numbers of its own."""
+        solution, _ = self._solutions.get(key, (None, ()))
+        if solution is None or solution.way is None or self._origin is None:
+            return solution
+        vocabulary, probes = solution.way
+        own = self._own_vocabulary(vocabulary)
+        return replace(solution, way=own and (own, probes))
+
+    def _own_vocabulary(self, vocabulary: Vocabulary) -> Vocabulary | None:
+        """Return the vocabulary of another change of this outline with this change; None where it isn't known how to
+        build the net at other sizes."""
+        if not self.spec.ways:
+            return self.vocabulary
+        if (plain := next(self.base.solved_runs(), None) if self.base else None) is None:
+            return None
+        return replace(vocabulary, build=changing_build(plain.way[0].build, self.interventions), recordings={})
 
     def _reuse_solution(
         self, recording: Recording, sizes: dict[str, int], ops: int
@@ -508,12 +527,7 @@ class Model:
             return None
         for known in self._origin.solved_runs():
             vocabulary, probes = known.way
-            if not self.spec.ways:
-                vocabulary = self.vocabulary
-            elif plain := next(self.base.solved_runs(), None):  # which knows how to build the net at other sizes
-                build = changing_build(plain.way[0].build, self.interventions)
-                vocabulary = replace(vocabulary, build=build, recordings={})
-            else:
+            if (vocabulary := self._own_vocabulary(vocabulary)) is None:
                 continue
             if solution := transfer(known, recording, sizes, vocabulary, probes):
                 return solution, tuple(filter(None, [vocabulary.note, solution.problem]))
