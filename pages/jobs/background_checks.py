@@ -143,8 +143,9 @@ def end(seconds: float) -> None:
 
 
 def _check(key: Key) -> None:
-    """Check the lines of a model; where the server has no room, the check runs at the next request for it."""
-    if stop_event.is_set() or limits().memory_full():
+    """Check the lines of a model; where the server has no room, or nobody looks at them any more, the check runs at
+    the next request for it."""
+    if stop_event.is_set() or limits().memory_full() or not _is_wanted(key):
         return
     try:
         with listen(_give_way):
@@ -152,6 +153,13 @@ def _check(key: Key) -> None:
     except rate_limit.ServerFull:
         return
     _results.put(key, checks)
+
+
+def _is_wanted(key: Key) -> bool:
+    """Return whether a run with these lines is on some visitor's screen; those of a model without options are for
+    everybody."""
+    runs = [visitor.current for visitor in browser_position.visitors()]
+    return not key[1] or any(run is not None and _of_lines(run.key) == key for run in runs)
 
 
 def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | str:

@@ -37,6 +37,11 @@ def visitor_of(word: str) -> Visitor | None:
     return _visitors.get(word)
 
 
+def visitors() -> list[Visitor]:
+    """Return all visitors whose browsers have a token."""
+    return list(_visitors.values())
+
+
 async def receive(request: Request) -> Response:
     """Take `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where no
     query is chosen any more. Answer 204, or 404 where no visitor of this server has that token."""

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 import tracer
 from pages.jobs import background_checks, run_cache, single_flight
-from tests.app.test_app import open_page, upload
+from tests.app.test_app import open_page, upload, visit
 from tests.app.test_server import picture
 from tests.app.test_stepping import page_payload
 from tests.support.serving import run_in_thread
@@ -116,6 +116,23 @@ def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_know
     run_cache._user_runs.clear()
     gc.collect()
     assert [run() for run in held] == [None, None] and len(background_checks._displayed_runs) == 1
+
+
+def test_changed_lines_that_nobody_looks_at_any_more_are_not_checked(nothing_known):
+    at = visit("trace", change="block1.norm1=zero")
+    visitor, keys = at.session_state["visitor"], []
+    for change in ("block2.norm1=zero", "block3.norm1=zero"):  # they wait for the first check, which waits for `go`
+        visitor.option("vit", run_cache.CHANGE, change)
+        at.run()
+        keys.append(("vit", visitor.options["vit"]))
+    nothing_known.set()
+    for key in keys:
+        background_checks.wait(key)
+    assert [background_checks._results.get(key) is not None for key in keys] == [False, True]
+    visitor.option("vit", run_cache.CHANGE, "block2.norm1=zero")
+    at.run()
+    background_checks.wait(keys[0])
+    assert background_checks._results.get(keys[0]) is not None
 
 
 def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):

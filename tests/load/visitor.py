@@ -10,6 +10,7 @@ import json
 import secrets
 import ssl
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -25,10 +26,12 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.exceptions import InvalidMessage
 
+from tests.support.serving import ROOT
+
 PATIENCE = 120
 """Seconds that a visitor waits for an answer before it counts as an error."""
-MESSAGE_AGE = 2
-"""Runs after which a browser forgets a large message that was not used again (`global.maxCachedMessageAge`)."""
+MESSAGE_AGE = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text())["global"]["maxCachedMessageAge"]
+"""Runs after which a browser forgets a large message that was not used again."""
 
 
 @dataclass

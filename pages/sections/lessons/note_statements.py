@@ -23,6 +23,7 @@ from tracer import models
 from tracer.lessons.notes.finding import Finding
 from tracer.lessons.notes.statements import StatementRow, rows, sections
 from tracer.utils import note_titles
+from tracer.utils.job_queue import BACKGROUND
 from tracer.utils.limits import limits
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def show(note: str) -> Mapping[str, Counter[str]]:
         if part not in results:
             try:
                 with progress:
-                    results[part] = run_cache.of_sample_too("noted", (note, part), partial(_read, note, part), READING)
+                    read = partial(_read, note, part)  # its text is on screen: the runs of others go first
+                    results[part] = run_cache.of_sample_too("noted", (note, part), read, READING, rank=BACKGROUND)
             except ValueError as error:  # a library that it is about is not installed
                 for place in (summary, *(place for _, place in places.values())):
                     place.empty()
