@@ -216,6 +216,22 @@ def test_train_passes_its_options_on(capsys, monkeypatch):
     assert run(capsys, *argv) == (0, f"{('vit', given)}\n", "")
 
 
+def test_train_reads_sizes_and_settings_of_the_recipe_as_what_they_are(capsys, monkeypatch):
+    from tracer.models import training
+
+    settings = {}
+    monkeypatch.setattr(training, "train", lambda name, **options: settings.update(options))
+    argv = ["train", "vit", "--set", "D=64", "batch=32", "whole=0.5", "bf16=True"]
+    assert run(capsys, *argv)[0] == 0
+    assert settings["sizes"] == training.recipe("vit").sizes | {"D": 64}
+    assert [settings[name] for name in ("batch", "whole", "bf16")] == [32, 0.5, True]
+    for text, wrong in (("batch=few", "'few': expected a whole number, such as batch=128"),
+                        ("whole=x", "'x': expected a number, such as whole="),
+                        ("bf16=1", "'1': expected True or False, such as bf16=False")):  # fmt: skip
+        status, _, error = run(capsys, "train", "vit", "--set", text)
+        assert status == 2 and wrong in error
+
+
 def test_verify_fails_with_status_1(capsys, monkeypatch):
     from tracer import verify
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from tracer.cli.shared_options import pair, whole
+from tracer.utils.error_text import quote
+
+KINDS = {int: "a whole number", float: "a number", bool: "True or False"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--set", metavar="NAME=VALUE", type=pair, nargs="+", action="extend", default=[],
-        help="a size or an option of the model, e.g. h=1 or positions=relative: makes weights beside the shipped ones",
+        help="a size, an option of the model or a setting of the recipe, e.g. h=1, positions=relative or batch=64",
     )  # fmt: skip
 
 
@@ -28,6 +32,16 @@ def run(options: argparse.Namespace) -> int:
 
     trained, changed = recipe(options.name), dict(options.set)
     sizes = {name: whole(1)(changed.pop(name)) for name in trained.sizes if name in changed}
-    settings = {"sizes": {**trained.sizes, **sizes}, **changed} if sizes else changed
+    settings = {name: _read(name, text, getattr(trained, name, "")) for name, text in changed.items()}
+    settings |= {"sizes": {**trained.sizes, **sizes}} if sizes else {}
     print(train(options.name, data=options.data, out=options.out, epochs=options.epochs, seed=options.seed, **settings))
     return 0
+
+
+def _read(name: str, text: str, default: Any) -> Any:
+    """Return the value of a setting, of the kind of its default. Raise ValueError for another text."""
+    kind = type(default)
+    try:
+        return {"True": True, "False": False}[text] if kind is bool else kind(text) if kind in KINDS else text
+    except (KeyError, ValueError):
+        raise ValueError(f"{name}={quote(text)}: expected {KINDS[kind]}, such as {name}={default}") from None
