@@ -81,12 +81,39 @@ def test_muon_in_float32_takes_the_steps_of_pytorchs_up_to_its_rounding():
 def test_visible_patches_of_a_batch_are_half_or_all_in_their_order_and_cls_is_among_them():
     recipe = training.recipe("vit", sizes=TINY["sizes"] | {"H": 16, "W": 16})
     images = cifar10.Images(torch.zeros(9, 3, 16, 16, dtype=torch.uint8), torch.arange(9))
-    counts = set()
-    for seed in range(20):
-        *_, kept = recipe.batch_of(images, torch.arange(9), torch.Generator().manual_seed(seed))
-        counts.add(kept.shape[1])
+    kinds = set()
+    for seed in range(80):
+        *_, kept, mines = recipe.batch_of(images, torch.arange(9), torch.Generator().manual_seed(seed))
+        kinds.add((kept.shape[1], bool(mines)))
         assert (kept[:, 0] == 0).all() and (kept.diff(dim=1) > 0).all() and kept.max() <= 16
-    assert counts == {9, 17}
+    assert kinds == {(9, False), (17, False), (17, True)}  # attention is mined over all patches
+
+
+class ReadsOnePatch(torch.nn.Module):
+    """A classifier of two classes by the mean of the second of four patches, 2 pixels high and wide."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, images):
+        patch = images[:, :, :2, 2:].mean(dim=(1, 2, 3))
+        return torch.stack([-patch, patch], dim=1) * self.scale
+
+
+def test_mined_attention_learns_to_cover_what_the_answer_needs_and_weights_do_not_learn_to_fail():
+    net, images, labels = ReadsOnePatch(), torch.ones(3, 1, 4, 4), torch.ones(3, dtype=torch.int64)
+    scores = torch.tensor([0.1, 0.0, 0.05, 0.2]).repeat(3, 1).requires_grad_()
+    losses = []
+    for _ in range(200):
+        losses.append(occlusion_eval.attention_mining(net, images, labels, scores.softmax(dim=1), 2))
+        losses[-1].backward()
+        with torch.no_grad():
+            scores -= scores.grad
+        scores.grad = None
+    assert net.scale.grad is None
+    assert losses[0] > 0.9 and losses[-1] < 0.6  # without its patch, it guesses: 0.5
+    assert (scores.argmax(dim=1) == 1).all()
 
 
 def test_all_of_a_llama_goes_to_adamw_its_matrices_of_blocks_at_a_rate_of_their_own():

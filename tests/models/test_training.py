@@ -1,6 +1,7 @@
 """Training on a tiny data set: it learns, it goes on where it stopped, and the shipped card tells the truth."""
 
 import io
+import itertools
 import json
 import zipfile
 
@@ -133,7 +134,7 @@ def test_a_teacher_is_trained_once_goes_on_where_it_stopped_and_its_answers_are_
     assert torch.equal(teach("whole").logits, whole.logits)
     right = (whole.logits.mean(dim=1).argmax(dim=-1) == images.labels).float().mean()
     assert right > 0.9
-    _, labels, targets, _ = recipe.batch_of(whole, torch.arange(51), torch.Generator().manual_seed(1))
+    _, labels, targets, *_ = recipe.batch_of(whole, torch.arange(51), torch.Generator().manual_seed(1))
     assert torch.allclose(targets.sum(dim=1), torch.ones(51))
     shares = (whole.logits / recipe.temperature).softmax(dim=-1)
     labelled = torch.nn.functional.one_hot(labels, 10) * 0.9 + 0.01
@@ -167,6 +168,27 @@ def test_a_teacher_is_on_the_card_of_its_student(data, tmp_path):
     assert "answers of a convolutional network" in card(file)["data"]
     assert card(file)["settings"]["teacher_epochs"] == 1
     assert file.with_suffix(".teacher.safetensors").exists()
+
+
+def test_a_card_names_how_it_was_trained_and_the_trainings_before(data, tmp_path, monkeypatch):
+    ranks = itertools.count()
+    monkeypatch.setattr(vit.Recipe, "rank", lambda *figures: next(ranks))  # each scores better than the one before
+    file = tmp_path / "tiny.safetensors"
+    training.train("vit", data=data, out=file, epochs=2, **TINY | {"whole": 0.5})
+    first = card(file)
+    assert "continues" not in first and "half of the patches left out of 50% of the batches" in first["data"]
+    for _ in range(2):
+        training.train("vit", data=data, out=file, epochs=4, **TINY | {"whole": 1.0, "mining": 0.0})
+    last = card(file)
+    assert [part["epochs"] for part in last["continues"]] == [2, 4]
+    assert [part["settings"] for part in last["continues"]] == [first["settings"], last["settings"]]
+    assert last["settings"]["whole"] == 1.0 and "left out" not in last["data"] and "mining" not in last["data"]
+    assert last["epochs"] == 10
+    assert (
+        last["command"].startswith("python -m tracer train vit --epochs 4 --set H=8 ")
+        and " batch=16 " in last["command"]
+    )
+    assert last["command"].endswith(" whole=1.0 mining=0.0")
 
 
 def test_the_seed_decides_the_weights(data, tmp_path):

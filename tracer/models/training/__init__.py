@@ -32,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[3]
 WEIGHTS_FOLDER = ROOT / "tracer" / "models" / "weights"
 REPORT_SECONDS = 3
 PARTS = ("train", "validation", "test")
+COUNTS = ("epochs", "steps", "seconds")
+"""What cards count, over all trainings of the weights together."""
 CHOICE = "moving average of the weights; of every third epoch and the last, the best on validation data"
 
 
@@ -69,10 +71,11 @@ def train(
     """Train a model and return the file of its weights, with a card (`.json`) beside it.
 
     A stopped run continues from its checkpoint, up to `epochs` if set; else the weights in `out` (default: the shipped
-    file) are trained on for `epochs`; else training starts from nothing. `data` is the folder or zip file with the data
-    (default: `../shared/data` beside the repository). Weights are written if they score better on validation data than
-    those in `out`, every third epoch and at the end; the checkpoint, after each epoch, in the folder `out/` of the
-    repository, or beside `out` if that is set. `settings` are fields of the recipe.
+    file) are trained on for `epochs`, and the card names the settings of both trainings; else training starts from
+    nothing. `data` is the folder or zip file with the data (default: `../shared/data` beside the repository). Weights
+    are written if they score better on validation data than those in `out`, every third epoch and at the end; the
+    checkpoint, after each epoch, in the folder `out/` of the repository, or beside `out` if that is set. `settings` are
+    fields of the recipe.
 
     Raise ValueError for an unknown name or setting and for data, weights or a checkpoint that don't fit;
     FileNotFoundError if the data is missing.
@@ -87,12 +90,13 @@ def train(
         raise ValueError(f"can't write weights to {quote(file)}: expected a name that ends in .safetensors")
     before = _read_card(file) if file.exists() else {}
     trainer = recipe(name, **({"sizes": before["sizes"]} if before else {}) | settings)
-    command = " --set ".join([f"python -m tracer train {name}", *changed])
+    command = " ".join([f"python -m tracer train {name}", *_arguments(trainer, changed, epochs, settings)])
     trainer_settings = {
         key: value for key, value in dataclasses.asdict(trainer).items() if key not in ("sizes", "epochs")
     }
     run = {"seed": seed, "epochs": epochs or trainer.epochs, "sizes": trainer.sizes, "settings": trainer_settings}
-    run["origin"] = {key: before.get(key, 0) for key in ("epochs", "steps", "seconds")}
+    run["origin"] = {key: before.get(key, 0) for key in COUNTS}
+    run["origin"]["continues"] = _history(before)
     checkpoint = (file if out else ROOT / "out" / file.name).with_suffix(".checkpoint")
     state = train_loop.read_checkpoint(checkpoint, run, ("seed", "sizes", "settings"))
     if state:
@@ -118,11 +122,12 @@ def train(
         if best is not None and trainer.rank(figures) <= best:
             return
         best = trainer.rank(figures)
-        counts = {"epochs": epoch, "steps": step, "seconds": round(seconds)}
+        counts = dict(zip(COUNTS, (epoch, step, round(seconds)), strict=True))
         card = {"model": name, "sizes": trainer.sizes} | trainer.card(examples) | {"choice": CHOICE}
         card |= trainer.score(average, tests)
         card |= {key: value + run["origin"][key] for key, value in counts.items()}
         card |= {"seed": seed, "settings": trainer_settings}
+        card |= {"continues": run["origin"]["continues"]} if run["origin"]["continues"] else {}
         card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": command}
         _write(file, average, card)
 
@@ -171,6 +176,13 @@ def _changed_options(trainer: Any) -> list[str]:
     return [f"{name}={value}" for name, value, usual in pairs if value != usual]
 
 
+def _arguments(trainer: Any, changed: Sequence[str], epochs: int | None, settings: dict[str, Any]) -> list[str]:
+    """Return the arguments of a command line that trains like this: `changed` and all other `settings`."""
+    others = {key: value for key, value in settings.items() if key not in ("sizes", *getattr(trainer, "options", ()))}
+    pairs = [*changed, *(f"{key}={value}" for key, value in others.items())]
+    return [*([f"--epochs {epochs}"] if epochs else []), *([f"--set {' '.join(pairs)}"] if pairs else [])]
+
+
 def _source(data: str | Path | None, trainer: Any) -> Path | None:
     if getattr(trainer, "synthetic", False):
         return None
@@ -188,6 +200,15 @@ def _read_card(file: Path) -> dict:
             f"no card {quote(name)} beside the weights {quote(file)}: expected one with their sizes"
         )
     return card
+
+
+def _history(card: dict) -> list[dict]:
+    """Return the former trainings of weights by their card: the epochs of each, and its settings."""
+    former = list(card.get("continues", ()))
+    if "settings" in card:
+        epochs = card["epochs"] - sum(training["epochs"] for training in former)
+        former.append({"epochs": epochs, "settings": card["settings"]})
+    return former
 
 
 def _write(file: Path, net: nn.Module, card: dict) -> None:

@@ -37,7 +37,7 @@ class Teacher:
 
     epochs: int
     pad: int
-    hole: int
+    hole: int = 8
     width: int = 32
     batch: int = 128
     rate: float = 0.1

@@ -30,7 +30,8 @@ class Recipe(MuonAndAdamW):
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
     weight decay, `pad` and `hole` are in pixels, `warmup` is in steps. The teacher is trained for `teacher_epochs`, 0
     for none, and answers `views` crops of each image. Targets are its probabilities at `temperature` with the weight
-    `trust`, and labels otherwise. `whole` is the share of batches with all patches.
+    `trust`, and labels otherwise. `whole` is the share of batches with all patches, and `mining` the share of these on
+    which [CLS] learns what to attend to (`occlusion_eval.attention_mining`).
     """
 
     decays_rest: ClassVar[bool] = True
@@ -51,6 +52,7 @@ class Recipe(MuonAndAdamW):
     temperature: float = 2.0
     trust: float = 0.5
     whole: float = 0.25
+    mining: float = 0.5
     bf16: bool = False
 
     def __post_init__(self):
@@ -89,14 +91,14 @@ class Recipe(MuonAndAdamW):
         """Return the images with the answers of a teacher, which `file` keeps (`teacher.teach`)."""
         if not self.teacher_epochs:
             return images
-        recipe = teacher.Teacher(epochs=self.teacher_epochs, batch=self.batch, pad=self.pad, hole=self.hole)
+        recipe = teacher.Teacher(epochs=self.teacher_epochs, batch=self.batch, pad=self.pad)
         return teacher.teach(recipe, images, held_out, views=self.views, seed=seed, file=file)
 
     def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> list[Tensor]:
         """Return the augmented images of the indices `chosen`, `[B]`, and what is expected of them.
 
-        That is float `[B, C, H, W]`, labels int64 `[B]`, target probabilities `[B, K]`, and the tokens that stay, CLS
-        and some patches in their order, int64 `[B, N_v+1]`.
+        That is float `[B, C, H, W]`, labels int64 `[B]`, target probabilities `[B, K]`, the tokens that stay, CLS and
+        some patches in their order, int64 `[B, N_v+1]`, and whether attention is mined, bool `[]`.
         """
         labels = images.labels[chosen]
         targets = F.one_hot(labels, self.sizes["K"]) * (1 - self.smoothing) + self.smoothing / self.sizes["K"]
@@ -112,14 +114,19 @@ class Recipe(MuonAndAdamW):
         visible = N if torch.rand((), generator=generator) < self.whole else N // 2
         order = torch.rand(len(chosen), N, generator=generator).argsort(dim=1)[:, :visible]
         kept = F.pad(order.sort(dim=1).values + 1, (1, 0))
-        return [cifar10.normalise(pixels), labels, targets, kept]
+        mines = (torch.rand((), generator=generator) < self.mining) & torch.tensor(visible == N)
+        return [cifar10.normalise(pixels), labels, targets, kept, mines]
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return cross-entropy with the target probabilities, and the accuracy."""
-        pixels, labels, targets, kept = batch
-        logits = net(pixels, kept)
-        right = (logits.argmax(dim=-1) == labels).float().mean()
-        return F.cross_entropy(logits.float(), targets), right
+        """Return cross-entropy with the target probabilities, with attention mining where the batch says so, and the
+        accuracy."""
+        pixels, labels, targets, kept, mines = batch
+        with occlusion_eval.looking(net) as attentions:
+            logits = net(pixels, kept)
+        loss = F.cross_entropy(logits.float(), targets)
+        if mines:
+            loss = loss + occlusion_eval.attention_mining(net, pixels, labels, attentions[0], self.sizes["P"])
+        return loss, (logits.argmax(dim=-1) == labels).float().mean()
 
     @torch.inference_mode()
     def score(self, net: nn.Module, images: Images) -> dict:
@@ -144,6 +151,17 @@ class Recipe(MuonAndAdamW):
         """Return the figure by which weights are chosen, higher is better."""
         return figures["accuracy"]
 
+    def _methods(self) -> list[str]:
+        """Return what is done to images and targets, in words."""
+        methods = {
+            "random crop and flip": True,
+            f"cutout of {self.hole} pixels": self.hole,
+            f"half of the patches left out of {1 - self.whole:.0%} of the batches": self.whole < 1,
+            f"attention mining in {self.whole * self.mining:.1%} of the batches (Li et al. 2018)": self.mining,
+            "the answers of a convolutional network as targets, beside the labels": self.teacher_epochs,
+        }
+        return [text for text, applies in methods.items() if applies]
+
     def card(self, images: Images) -> dict:
         """Return the card's facts on the training `images` and on the input, beside sizes, steps and figures."""
         return {
@@ -152,9 +170,7 @@ class Recipe(MuonAndAdamW):
             "std": list(cifar10.STD),
             "resize": f"centre crop to a square, then {self.sizes['H']}×{self.sizes['W']} by bicubic with antialias; "
             "pixels from 0 to 1, less the mean, over the std",
-            "data": f"CIFAR-10 (Krizhevsky 2009), {len(images):,} training images: random crop, flip and cutout, half "
-            "of the patches left out of most batches"
-            + (", the answers of a convolutional network as targets" if self.teacher_epochs else ""),
+            "data": f"CIFAR-10 (Krizhevsky 2009), {len(images):,} training images: {', '.join(self._methods())}",
             "says": "On {images} test images that it never saw, it is right {accuracy} of the time. Its attention was "
             "tested by hiding a quarter of the patches in grey. Without those that [CLS] attends to most in the last "
             "block, it is right {accuracy_attended_hidden} of the time; without the central ones, "
