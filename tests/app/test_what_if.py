@@ -139,6 +139,14 @@ def test_each_change_has_a_chip_on_every_page_that_takes_it_back():
     assert run_of(at).changes == () and "This run is changed" not in text(at)
 
 
+def test_changes_that_leave_nothing_of_a_line_together_say_so():
+    line = "block1.attention.weights"
+    at = open_app(change=f"{line}=drop_heads(3);{line}=keep_heads(3)")
+    assert "Together, these changes set all numbers of the attention weights of block 1 to 0." in text(at)
+    for change in (f"{line}=drop_heads(3);{line}=keep_heads(2)", "block2.norm1=zero"):
+        assert "Together, these changes" not in text(open_app(change=change))
+
+
 def test_a_slider_replaces_its_own_factor_alone():
     at = open_panel("attention", block="1", change="block1.attention.scores=unscale;norm=scale(2)")
     slider = at.main.select_slider[0]

@@ -91,7 +91,7 @@ def test_runs_that_are_equal_say_so(model, plain):
     count = len(plain.steps)
     assert payload.summary == (
         f"{count} steps of both runs are aligned: {count} are equal bit by bit.",
-        f"All {count} equations are the same mathematics.",
+        f"All {count} equations are mathematically the same.",
     )
     facts = read(payload.packed)
     assert facts["first"] == -1 and {row["share"] for row in facts["rows"]} == {0.0}

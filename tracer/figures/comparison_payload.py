@@ -88,10 +88,10 @@ def summary(comparison: Comparison) -> Iterator[str]:
     spelled = sum(row.equations is EquationRelation.RESPELLED for row in pairs)
     different = sum(row.equations is EquationRelation.DIFFERENT for row in pairs)
     if not different:
-        yield f"All {count:,} equations are the same mathematics." if count else "No equations can be compared."
+        yield f"All {count:,} equations are mathematically the same." if count else "No equations can be compared."
     else:
         yield f"{different:,} of their equations {'differs' if different == 1 else 'differ'} mathematically" + (
-            f", and {spelled:,} the same, written differently." if spelled else "."
+            f", and {spelled:,} {'is' if spelled == 1 else 'are'} the same, written differently." if spelled else "."
         )
     for side, run in zip(SIDES, ("b", "a"), strict=True):
         if alone := sum(getattr(row, run) is None for row in comparison.rows):
@@ -175,10 +175,10 @@ def _equations_text(row: LinePair) -> str:
     return {
         None: "",
         EquationRelation.SAME: "The equations have the same text.",
-        EquationRelation.RESPELLED: "The equations are the same mathematics, written differently.",
+        EquationRelation.RESPELLED: "The equations are written differently, but mathematically the same.",
         EquationRelation.DIFFERENT: "The equations differ mathematically.",
         EquationRelation.UNREAD: (
-            "The equations are written differently; whether they are the same mathematics is not known."
+            "The equations are written differently; whether they are mathematically the same is not known."
         ),
     }[row.equations]
 

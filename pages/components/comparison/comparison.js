@@ -44,6 +44,11 @@ function begin(root) {
   find(".next").onclick = () => {
     me.go(me.at + 1);
   };
+  const fit = (changes) => {
+    for (const { target } of changes) fitLine(target);
+  };
+  const watcher = new ResizeObserver(fit);
+  for (const side of root.querySelectorAll(".equation")) watcher.observe(side);
   find(".columns").onclick = ({ target }) => {
     const column = target.closest("[data-at]");
     if (column) me.go(Number(column.dataset.at));
@@ -93,6 +98,7 @@ function drawSide(section, side, absent) {
   }
   equation.replaceChildren(side.latex ? maths(side.latex, true) : "The equation is too long to draw here.");
   for (const part of equation.querySelectorAll("[style]")) if (MARKED.test(part.getAttribute("style"))) part.classList.add("marked");
+  fitLine(equation);
   sizes.replaceChildren(maths(side.inside));
   id.textContent = side.id;
 }

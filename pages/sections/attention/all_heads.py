@@ -127,7 +127,7 @@ def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -
             f"head {least + 1} of block {effects.layers[least_row] + 1}."
         )
     if not effects.points:
-        return f"The output changes most without {which}: by {most} of its size."
+        return f"Switching off {which} changes the output most, by {most} of its size."
     count, flips = int(np.isfinite(values).sum()), int(effects.flips.sum())
     verb = "changes" if flips == 1 else "change"
     start = "With these changes" if trace.changes else "With all heads"
@@ -137,8 +137,8 @@ def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -
         else "No head alone changes which answer is the most probable."
     )
     return (
-        f"{start}, {_answer(trace)} of {class_bars.percent(effects.probability or 0.0)}. Without {which}, it "
-        f"changes most: by {most}. {others}"
+        f"{start}, {_answer(trace)} of {class_bars.percent(effects.probability or 0.0)}. Switching off {which} "
+        f"changes it most, by {most}. {others}"
     )
 
 

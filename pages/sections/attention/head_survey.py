@@ -247,7 +247,7 @@ def _describe(
             np.mean(result.tables["change"][(slice(None), *cells[most])] < 0) if result.has_numbers("change") else None
         )
         lower = "" if lowers is None else f" The probability falls without it on {100 * lowers:.0f} % of the photos."
-        return f"On average, the answer changes most without {place(most)}: by {value}.{lower}"
+        return f"On average, switching off {place(most)} changes the answer most, by {value}.{lower}"
     return (
         f"The largest value is {value}, of {place(most)}. The smallest is "
         f"{measure.full(float(measure.values[cells[least]]))}, of {place(least)}."

@@ -1,11 +1,13 @@
 """Changes of the run on screen, one line at the top of every page: each can be undone, or all at once."""
 
+from collections import Counter
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages.state import session
 from pages.ui import texts
-from tracer.record import Trace
+from tracer.record import CHANGED_SUFFIX, Trace
 from tracer.utils.error_text import shorten
 
 
@@ -32,6 +34,26 @@ def show(place: DeltaGenerator) -> None:
                 args=(at, text),
             )
         st.button("Undo the changes", icon=":material/undo:", type="tertiary", on_click=session.change, args=((),))
+    for line in zeroed_together(trace, now):
+        with place:
+            st.caption(texts.plain(f"Together, these changes set all numbers of {line} to 0."))
+
+
+def zeroed_together(trace: Trace, changes: tuple[str, ...]) -> list[str]:
+    """Return the lines, in words, of which several changes leave nothing, such as a head that is off and the only one
+    that is on."""
+    from tracer.changes import options  # torch, which pages start without
+
+    lines = Counter(text.partition("=")[0] for text in changes)
+    steps = {step.id.removesuffix(CHANGED_SUFFIX): step for step in trace.steps if step.id.endswith(CHANGED_SUFFIX)}
+    zeroed = []
+    for line, count in lines.items():
+        step = steps.get(line)
+        values = None if step is None or count < 2 else trace.values.get(step.value)
+        if step is not None and values is not None and not values.any():
+            title, block = step.title.removesuffix(", changed").lower(), options.block_title(trace, step).lower()
+            zeroed.append(f"the {title} of {block}" if block else f"the {title}")
+    return zeroed
 
 
 def describe(trace: Trace, changes: tuple[str, ...]) -> list[str]:
