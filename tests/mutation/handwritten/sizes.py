@@ -28,6 +28,11 @@ RULES = (
         within="_Transfer.is_confirmed",
     ),
     code(
+        "a changed run that is checked with the numbers of another change",
+        {"replace($solution, way=$way)": "$solution"},
+        within="Model._with_own_build",
+    ),
+    code(
         "N for N + 1",
         {"($x[-2] for $x in $shapes)": "($x[-2] for $x in $shapes[1:])"},
         within="ConcatTokens.infer",

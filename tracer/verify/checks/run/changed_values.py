@@ -42,6 +42,7 @@ def problems(run: PlainRun) -> Iterator[str]:
             yield from compare(run, {id: f"drop_heads({head})"}, without_heads(run, parameter, heads, {head}))
         others = set(range(heads)) - {0}
         yield from compare(run, {id: "keep_heads(0)"}, without_heads(run, parameter, heads, others))
+        yield from _refuted_lines(run, id, heads)
         matrix = run.model.net.get_parameter(parameter)
         yield from compare(
             run, {f"parameter {parameter}": "scale(-0.5)"}, _outputs_with_parameter(run, parameter, -matrix / 2)
@@ -53,6 +54,16 @@ def problems(run: PlainRun) -> Iterator[str]:
         values[..., :tokens, :] = values[..., order, :]
         yield from compare(run, {id: "shuffle_positions(2)"}, _outputs_with_parameter(run, parameter, values))
     yield from _inputs(run)
+
+
+def _refuted_lines(run: PlainRun, id: str, heads: int) -> Iterator[str]:
+    """Yield a sentence for each line of a run with a head off that other runs contradict, after a run with another head
+    off: both have the same ops, so the second is solved like the first."""
+    run.model.trace(change={id: "drop_heads(0)"}, prove=False)
+    change = f"drop_heads({heads - 1})"
+    for step in run.model.trace(change={id: change}).check().steps:
+        if step.refuted:
+            yield f"{change} of {id!r}: other runs contradict {step.id!r}. {step.replayed}"
 
 
 def _kinds(value: Tensor) -> dict[str, Callable[[Tensor], Tensor]]:
