@@ -30,7 +30,7 @@ from tracer.utils.error_text import quote
 
 ROOT = Path(__file__).resolve().parents[3]
 WEIGHTS_FOLDER = ROOT / "tracer" / "models" / "weights"
-REPORT_SECONDS = 3
+REPORT_EPOCHS = 3
 PARTS = ("train", "validation", "test")
 COUNTS = ("epochs", "steps", "seconds")
 """What cards count, over all trainings of the weights together."""
@@ -114,11 +114,11 @@ def train(
     def report(average: nn.Module, step: int, seconds: float) -> None:
         nonlocal best
         epoch = step // (len(examples) // trainer.batch)
-        if epoch % REPORT_SECONDS and epoch < run["epochs"]:
+        if epoch % REPORT_EPOCHS and epoch < run["epochs"]:
             return
         average = copy.deepcopy(average).cpu()
         figures = trainer.score(average, held_out)
-        train_loop.say(f"epoch {epoch}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
+        train_loop.log(f"epoch {epoch}: " + ", ".join(f"{key} {value}" for key, value in figures.items()))
         if best is not None and trainer.rank(figures) <= best:
             return
         best = trainer.rank(figures)

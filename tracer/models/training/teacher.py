@@ -24,7 +24,7 @@ SAMPLE = 10_000
 
 
 @dataclass(frozen=True)
-class Lessons(Images):
+class DistillationImages(Images):
     """Labelled images with `crops`, int64 `[M, V, 3]`, and the teacher's logits of each, float32 `[M, V, K]`."""
 
     crops: Tensor
@@ -71,7 +71,9 @@ class Teacher:
         return F.cross_entropy(logits.float(), labels), (logits.argmax(dim=-1) == labels).float().mean()
 
 
-def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed: int, file: Path) -> Lessons:
+def teach(
+    recipe: Teacher, images: Images, held_out: Images, *, views: int, seed: int, file: Path
+) -> DistillationImages:
     """Return `images` with `views` crops of each and the answers of a teacher, which is trained if `file` has none.
 
     `file` keeps crops and answers; training goes on from a checkpoint beside it. `held_out` measures the teacher, and
@@ -81,7 +83,9 @@ def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed
     if file.exists():
         with safe_open(file, "pt") as stored:
             if stored.metadata()["facts"] == facts:
-                return Lessons(images.pixels, images.labels, stored.get_tensor("crops"), stored.get_tensor("logits"))
+                return DistillationImages(
+                    images.pixels, images.labels, stored.get_tensor("crops"), stored.get_tensor("logits")
+                )
     run = {"seed": seed, "epochs": recipe.epochs, "facts": facts}
     checkpoint = file.with_suffix(".checkpoint")
     state = train_loop.read_checkpoint(checkpoint, run, ("facts",))
@@ -91,10 +95,10 @@ def teach(recipe: Teacher, images: Images, held_out: Images, *, views: int, seed
         net = copy.deepcopy(average).cpu()
         _fit_statistics(net, images, seed)
         right = (_logits(net, held_out.pixels).argmax(dim=-1) == held_out.labels).float().mean().item()
-        train_loop.say(f"teacher, step {step}, {seconds:.0f} s: accuracy {right:.4f}")
+        train_loop.log(f"teacher, step {step}, {seconds:.0f} s: accuracy {right:.4f}")
         if step < last:
             return
-        train_loop.say(f"teacher: answers for {views} crops of each of {len(images):,} images")
+        train_loop.log(f"teacher: answers for {views} crops of each of {len(images):,} images")
         sets = [cifar10.draw_crops(len(images), recipe.pad, train_loop.generator(seed, view)) for view in range(views)]
         logits = [_logits(net, cifar10.crop(images.pixels, crops, recipe.pad)) for crops in sets]
         tensors = {"crops": torch.stack(sets, dim=1), "logits": torch.stack(logits, dim=1)}

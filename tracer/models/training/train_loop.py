@@ -130,7 +130,7 @@ class ProgressFigures:
         return {name: f"{value:.3f}" for name, value in self.figures.items()}
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     """Print a line above the progress bar, on standard error like the bar."""
     tqdm.write(line, file=sys.stderr)
 

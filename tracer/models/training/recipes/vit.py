@@ -102,7 +102,7 @@ class Recipe(MuonAndAdamW):
         """
         labels = images.labels[chosen]
         targets = F.one_hot(labels, self.sizes["K"]) * (1 - self.smoothing) + self.smoothing / self.sizes["K"]
-        if isinstance(images, teacher.Lessons):
+        if isinstance(images, teacher.DistillationImages):
             view = torch.randint(0, images.crops.shape[1], (len(chosen),), generator=generator)
             pixels = cifar10.crop(images.pixels[chosen], images.crops[chosen, view], self.pad)
             pixels = cifar10.cut_out(pixels, self.hole, generator)
