@@ -69,6 +69,9 @@ def test_every_pair_of_steps_is_there_and_the_first_difference_is_named(model, p
     assert MARK in context["sides"][0]["latex"] and MARK in context["sides"][1]["latex"]
     assert context["differences"][1] == "The equations differ mathematically."
     assert facts["maps"][context["map"]]["block"] == 2 and len(facts["maps"][0]["panels"]) == 3
+    maps = {row["id"]: row["map"] for row in facts["rows"]}
+    assert maps[f"{line}.changed"] == context["map"] and maps[line] is None  # the map is not that of the equal weights
+    assert maps["block1.attention.weights"] == 0
     alone = sum(row.alone for row in comparison.rows)
     assert payload.summary[0].startswith(f"{len(plain.steps)} steps of both runs are aligned: ")
     assert payload.summary[-1] == f"{alone} step is on the right only."

@@ -50,7 +50,7 @@ def pack(comparison: Comparison) -> ComparisonPayload:
     shown = comparison.rows[:ROWS]
     names = frozenset(name for run in (comparison.a, comparison.b) for name in _letters(run))
     facts = {
-        "rows": [_row(row, names) | {"map": places.get(_around(row.step))} for row in shown],
+        "rows": [_row(row, names) | {"map": _map_of(row, maps, places)} for row in shown],
         "first": next((at for at, row in enumerate(shown) if row is comparison.first), -1),
         "left_out": len(comparison.rows) - len(shown),
         "maps": maps,
@@ -227,10 +227,25 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
         for run, part in attention.towers:
             records = layers(run, part)
             places |= {_around(step): len(maps) for step in run.steps if _computes(step, records[attention.layer])}
-        maps.append({"block": attention.layer + 1, "panels": panels, "caption": caption})
+        maps.append(
+            {
+                "block": attention.layer + 1,
+                "panels": panels,
+                "caption": caption,
+                "differs": attention.values.relation.differs,
+            }
+        )
         if at > MAPS:
             break
     return maps, places, cells
+
+
+def _map_of(row: LinePair, maps: list[dict], places: dict[str, int]) -> int | None:
+    """Return the number of the map of a step; none for a step before the one in its block that makes the maps
+    differ."""
+    number = places.get(_around(row.step))
+    hidden = number is not None and maps[number]["differs"] and row.values.relation.equal and not row.alone
+    return None if hidden else number
 
 
 def _panels(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, float, float, str]]:
