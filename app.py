@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages import components
-from pages.jobs import progress_bar
+from pages.jobs import progress_bar, render_gate, single_flight
 from pages.sections.attention import mask_controls
 from pages.sections.lessons import model_sizes
 from pages.sections.what_if import active_changes
@@ -15,6 +15,12 @@ ICON = page_registry.PAGES / "components" / "icon.svg"
 
 
 def main() -> None:
+    """Draw the page that the visitor is on, in its turn."""
+    with render_gate.turn(single_flight.stop_if_unwanted):
+        draw()
+
+
+def draw() -> None:
     """Draw the page that the visitor is on."""
     streamlit_sessions.register()
     progress_bar.begin()

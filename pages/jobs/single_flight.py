@@ -13,7 +13,7 @@ from weakref import ref
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.jobs import progress_bar, rate_limit
+from pages.jobs import progress_bar, rate_limit, render_gate
 from tracer.utils.job_queue import PATIENCE, VISITOR, JobQueue, Task
 
 Key = TypeVar("Key", bound=Hashable)
@@ -83,15 +83,16 @@ def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instea
     try:
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
         shown_from = monotonic() + progress_bar.delay()
-        while not task.wait(POLL_SECONDS if on_screen else 3600):
-            if on_screen and monotonic() < shown_from - POLL_SECONDS / 2:
-                st.session_state.get(CANCELLATION_KEY)
-            elif on_screen:
-                bar = bar or progress_bar.ProgressBar(
-                    doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
-                )
-                bar.show(where.place(task), task.progress)
-                st.session_state.get(CANCELLATION_KEY)  # here Streamlit stops the run of one who chose something else
+        with render_gate.pause(stop_if_unwanted):
+            while not task.wait(POLL_SECONDS if on_screen else 3600):
+                if on_screen and monotonic() < shown_from - POLL_SECONDS / 2:
+                    stop_if_unwanted()
+                elif on_screen:
+                    bar = bar or progress_bar.ProgressBar(
+                        doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
+                    )
+                    bar.show(where.place(task), task.progress)
+                    stop_if_unwanted()
         if bar:
             bar.over()
     finally:
@@ -104,6 +105,11 @@ def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instea
     if task.error is not None:
         raise task.error
     return task.result
+
+
+def stop_if_unwanted() -> None:
+    """Let Streamlit stop the script of a visitor who chose something else meanwhile, or left."""
+    st.session_state.get(CANCELLATION_KEY)
 
 
 def cancel(where: JobQueue, task: Callable[[], Task | None]) -> None:
