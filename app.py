@@ -3,7 +3,7 @@
 import streamlit as st
 
 from pages import components
-from pages.jobs import progress_bar, render_gate, single_flight
+from pages.jobs import model_process, progress_bar, render_gate, single_flight
 from pages.sections.attention import mask_controls
 from pages.sections.lessons import model_sizes
 from pages.sections.what_if import active_changes
@@ -23,6 +23,8 @@ def main() -> None:
 def draw() -> None:
     """Draw the page that the visitor is on."""
     streamlit_sessions.register()
+    if streamlit_sessions.count_connected() >= model_process.CLASS:
+        model_process.start()
     progress_bar.begin()
     st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")
     pages = [

@@ -2,8 +2,8 @@
 
 Python runs one thread of a process at a time: while a model runs in the server, pages are drawn at half their speed,
 and the run takes twice its time. One person alone has no use for a second process and its memory. So it starts when a
-visitor's run first waits for another visitor's, and serves from the moment that its models are loaded. Until then, and
-wherever it fails, the server does the work.
+class is there, or a visitor's run first waits for another visitor's, and serves from the moment that its models are
+loaded. Until then, and wherever it fails, the server does the work.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ TURN = 0.005
 for runs in the server, and costs pages that are drawn at the same time."""
 PREFETCH = 2
 """Runs that are under way at once: the process has the next one at hand when it is done with one."""
+
+CLASS = 4
+"""Visitors at once that make a class: the process starts before any of their runs waits."""
 
 Options = tuple[tuple[str, Any], ...]
 Result = TypeVar("Result")

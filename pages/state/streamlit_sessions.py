@@ -47,6 +47,11 @@ def register(id: str = "") -> None:
         _sessions[id] = Session(session)
 
 
+def count_connected() -> int:
+    """Return the number of sessions that somebody is connected to."""
+    return sum(map(runtime.get_instance().is_active_session, list(_sessions))) if runtime.exists() else 0
+
+
 def end_left() -> None:
     """End the sessions that nobody came back to. Called in the event loop, as Streamlit requires."""
     server, now = runtime.get_instance(), monotonic()
