@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -44,9 +43,6 @@ POLL_CHECK_SECONDS = 0.5
 MESSAGE = "Running the model and proving every step"
 COMMON_PARTS = 256
 """Parts that runs have in common, such as the equations of a model, that are known here at once."""
-TURN = 0.005
-"""Seconds that a thread of the server keeps Python's lock while another waits for it, Python's own: a shorter turn is
-for runs in the server, and costs pages that are drawn at the same time."""
 PREFETCH = 2
 """Runs that are under way at once: the process has the next one at hand when it is done with one."""
 
@@ -90,14 +86,12 @@ def start() -> None:
         if _folder is not None and _executor is None and not limits().memory_full():
             _executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), model_worker.start)
             _loaded = _executor.submit(model_worker.load, tuple(models.names()))
-            _loaded.add_done_callback(_begin_serving)
+            _loaded.add_done_callback(_log_error)
 
 
-def _begin_serving(loaded: Future) -> None:
+def _log_error(loaded: Future) -> None:
     if not loaded.cancelled() and (error := loaded.exception()) is not None:
         logging.warning("the process that runs models did not start, and the server runs them: %s", error)
-    else:
-        sys.setswitchinterval(TURN)
 
 
 def end(executor: ProcessPoolExecutor | None) -> None:

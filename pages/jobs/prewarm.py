@@ -28,7 +28,7 @@ PATIENCE = 5.0
 """Seconds that the next run ahead lets pages that are being drawn go first, at most."""
 TURN = 0.001
 """Seconds that a thread keeps Python's lock while another waits for it, a fifth of Python's own. A run lets go of the
-lock at each of its thousand operations, and waited so long for it each time that somebody's page was being drawn."""
+lock at each of its thousand operations, and would wait so long for it each time while a page is drawn."""
 YOUNG = (20_000, 20, 1_000)
 """Python's own thresholds between them: a page makes thousands of objects and drops them without its help."""
 

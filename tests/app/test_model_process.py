@@ -13,6 +13,8 @@ from PIL import Image
 
 import tracer
 from pages.jobs import model_process, model_worker, run_cache, single_flight
+from pages.state import streamlit_sessions
+from tests.app.test_app import open_page
 from tracer.models.shared.preparation import captioning_inputs
 from tracer.tracing.proofs import counterfactual_budget
 from tracer.utils.job_queue import VISITOR, JobEnd, JobQueue
@@ -43,6 +45,15 @@ def serving():
 @pytest.fixture(scope="module")
 def model():
     return tracer.load(NAME)
+
+
+def test_a_class_starts_the_process_and_fewer_visitors_do_not(monkeypatch):
+    started = []
+    monkeypatch.setattr(model_process, "start", lambda: started.append(visitors))
+    for visitors in (1, model_process.CLASS - 1, model_process.CLASS):
+        monkeypatch.setattr(streamlit_sessions, "count_connected", lambda count=visitors: count)
+        open_page()
+    assert started == [model_process.CLASS]
 
 
 def test_a_run_of_the_process_is_the_run_of_the_server(process, model):

@@ -51,6 +51,15 @@ def test_a_session_ends_once_nobody_came_back_in_time(server):
     assert gone() is None
 
 
+def test_only_connected_sessions_count(server):
+    assert streamlit_sessions.count_connected() == 0
+    for id in ("a", "b"):
+        streamlit_sessions.register(id)
+    assert streamlit_sessions.count_connected() == 2
+    server.active.discard("a")
+    assert streamlit_sessions.count_connected() == 1
+
+
 def test_who_comes_back_has_all_the_time_again(server):
     streamlit_sessions.register("a")
     for _ in range(3):
