@@ -17,7 +17,7 @@ ORDER = 3
 PLACES = ("tower", "block", "head", "query", "scale", "over", "measure", "statistic", "photos_head", "cell")
 
 page_frame.enter()
-trace = session.trace()
+trace = session.trace(beside_plain=True)
 title = st.empty()
 what = "patch" if trace.picture else "token"
 title.title(f"What does a {what} attend to?")

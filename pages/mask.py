@@ -106,7 +106,7 @@ def picture(cells, kind: str) -> None:
 page_frame.enter()
 st.title("Which token may attend to which?")
 mask_controls.choice()
-trace = session.trace()
+trace = session.trace(beside_plain=True)
 if not trace.attentions:
     st.info("This run has no attention, so there is no mask.")
     page_frame.leave()

@@ -145,12 +145,12 @@ if early:
     progress_bar.reserve()  # as the run does that is looked for here, when there is one
     view = early
 else:
-    view = session.traced_view(session.trace())
+    view = session.traced_view(session.trace(beside_plain=True))
 place = st.empty() if early else st.container()
 if early:
     with place, st.container(key="waiting"):
         photo(early, "early")
-trace = session.trace()
+trace = session.trace(beside_plain=True)
 view = session.traced_view(trace)
 with place.container() if early else place:
     look(trace, view)

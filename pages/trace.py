@@ -16,7 +16,7 @@ ORDER = 2
 PLACES = ("step", "index", "cell")
 
 page_frame.enter()
-trace = session.trace()
+trace = session.trace(beside_plain=True)
 st.title("Step by step")
 if not trace.steps:
     st.info("This run was saved without steps: it shows its operations only.")

@@ -7,6 +7,7 @@ and shared only with visitors who uploaded the very same input. Nothing here imp
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
@@ -283,11 +284,21 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
     """Return the run of a model on a visitor's input; `user_input` are the arguments of `Model.trace`. It may be run
     anew when the visitor comes back to it, since all such runs share a bound."""
     key, where = (name, options, what.digest), _place(name, options)
-
-    def make(content: Content = what) -> Trace:  # holds it until the run is kept: one who left meanwhile takes it along
-        return content.share_photo(_prove_in(where, name, options, user_input))
-
+    make = partial(_given, where, name, options, what, user_input)
     return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where=where, instead=True)
+
+
+def begin_given(name: str, options: Options, what: Content, user_input: dict) -> None:
+    """Begin a run that `of_given` is about to be asked for, so that it waits in the queue beside another one."""
+    key, where = (name, options, what.digest), _place(name, options)
+    make = partial(_given, where, name, options, what, user_input)
+    single_flight.begin(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where)
+
+
+def _given(where: JobQueue | None, name: str, options: Options, content: Content, user_input: dict) -> Trace:
+    """Return a run on a visitor's content, which is held until the run is kept: one who left meanwhile takes it
+    along."""
+    return content.share_photo(_prove_in(where, name, options, user_input))
 
 
 def prove(model, image=None, **user_input) -> Trace:

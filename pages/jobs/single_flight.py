@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.jobs import progress_bar, rate_limit, render_gate
-from tracer.utils.job_queue import PATIENCE, VISITOR, JobQueue, Task
+from tracer.utils.job_queue import PATIENCE, VISITOR, JobQueue, Owner, Task
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -53,28 +53,55 @@ def once(
     """Return the value cached under a key, else compute it in a queue, once for all who request it meanwhile; `instead`
     where it replaces the previous content."""
     full, where = (doing, key), where or line
-
-    def makes():
-        result = make()
-        with _asking:
-            put(key, result)
-            _tasks.pop(full, None)
-        return result
-
     if (cached := get(key)) is not None:
         return cached
     with rate_limit.count_run() if rank == VISITOR else nullcontext(rate_limit.owner()) as owner:
         with _asking:
             if (cached := get(key)) is not None:
                 return cached
-            task = _tasks.get(full)
-            if task is None or task.over:
-                task = _tasks[full] = where.join(makes, rank, owner)
-            elif rank == VISITOR:
-                where.hurry(task)
-                where.share(task, owner)
+            task = _join(put, full, make, rank, where, owner)
             task.waiting += 1
         return _await_result(where, task, full, doing, instead)
+
+
+def begin(
+    get: Callable[[Key], Result | None],
+    put: Callable[[Key, Result], object],
+    key: Key,
+    make: Callable[[], Result],
+    doing: str,
+    where: JobQueue | None = None,
+) -> None:
+    """Begin to compute a value that this visitor is about to ask `once` for, beside another one."""
+    with _asking:
+        if get(key) is None:
+            _join(put, (doing, key), make, VISITOR, where or line, rate_limit.owner())
+
+
+def _join(
+    put: Callable[[Key, Result], object],
+    full: tuple[str, Key],
+    make: Callable[[], Result],
+    rank: int,
+    where: JobQueue,
+    owner: Owner,
+) -> Task:
+    """Return the task that computes a value, a new one in the queue where there is none."""
+
+    def makes() -> Result:
+        result = make()
+        with _asking:
+            put(full[1], result)
+            _tasks.pop(full, None)
+        return result
+
+    task = _tasks.get(full)
+    if task is None or task.over:
+        task = _tasks[full] = where.join(makes, rank, owner)
+    elif rank == VISITOR:
+        where.hurry(task)
+        where.share(task, owner)
+    return task
 
 
 def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instead: bool = False):

@@ -195,9 +195,9 @@ def _match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
     return image.convert("L").convert("RGB") if sizes.get("C") == 1 else image
 
 
-def trace() -> Trace:
+def trace(beside_plain: bool = False) -> Trace:
     """Return the run of the pages, computed on first use, with the checks on other runs as soon as they are known. A
-    refusal stops the page with one sentence."""
+    refusal stops the page with one sentence. With `beside_plain`, the page shows the run without its changes, too."""
     slots = progress_bar.reserve()
     if (run := current_run()) is None:
         chosen, name = user_input(), model_name()
@@ -207,6 +207,9 @@ def trace() -> Trace:
             st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
             page_frame.leave()
         try:
+            if beside_plain and changes() and chosen.kind != "sample":
+                plain = run_cache.without_changes(options())
+                run_cache.begin_given(name, plain, chosen.content, inputs(run_cache.load(name, plain), chosen, plain))
             with progress_bar.show_bars(slots), progress_bar.keep_page(was_run()):
                 run = _find_run(*key, chosen)
         except rate_limit.ServerFull:
@@ -259,6 +262,16 @@ def plain_trace() -> Trace:
     with progress_bar.keep_page():
         run = _find_run(name, known, user_input())
     return background_checks.apply((name, known), run)
+
+
+def reference_trace() -> Trace:
+    """Return a run without changes that has the lines of the run on screen: that of the first sample, which is for all
+    visitors, where it is at hand."""
+    name, known = model_name(), run_cache.without_changes(options())
+    if not run_cache.has_own_sizes(name, known):
+        return plain_trace()
+    with progress_bar.keep_page():
+        return run_cache.of_sample(name, known, run_cache.first_sample(name))
 
 
 def changed_trace(texts: Sequence[str]) -> Trace:

@@ -49,7 +49,10 @@ def register(id: str = "") -> None:
 
 def count_connected() -> int:
     """Return the number of sessions that somebody is connected to."""
-    return sum(map(runtime.get_instance().is_active_session, list(_sessions))) if runtime.exists() else 0
+    if not runtime.exists():
+        return 0
+    server = runtime.get_instance()
+    return sum(server.is_active_session(id) is True for id in list(_sessions))
 
 
 def end_left() -> None:

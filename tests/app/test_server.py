@@ -265,6 +265,21 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
     assert single_flight.once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
 
 
+def test_a_run_that_was_begun_is_awaited_and_not_made_twice():
+    line, kept, made, go = JobQueue(1), Cache(10), [], threading.Event()
+
+    def makes():
+        made.append(go.wait(10))
+        return "run"
+
+    single_flight.begin(kept.get, kept.put, "key", makes, "Running", line)
+    single_flight.begin(kept.get, kept.put, "key", makes, "Running", line)
+    go.set()
+    assert single_flight.once(kept.get, kept.put, "key", makes, "Running", where=line) == "run"
+    single_flight.begin(kept.get, kept.put, "key", makes, "Running", line)  # it is cached
+    assert made == [True] and kept.get("key") == "run"
+
+
 def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
     line, go = JobQueue(1), threading.Event()
     task = line.join(go.wait)

@@ -13,6 +13,7 @@ import app
 from pages.jobs import run_cache
 from pages.sections.what_if import before_after, hidden_patches, panel
 from tests.app.test_app import PAGES, SECONDS, text, upload, visit
+from tests.app.test_server import picture
 from tests.support.sweeping import cases
 from tracer import load
 from tracer.attention import hiding_test
@@ -137,6 +138,26 @@ def test_each_change_has_a_chip_on_every_page_that_takes_it_back():
     assert run_of(at).changes == (UNIFORM,)
     press(at, "Block 2: uniform attention")
     assert run_of(at).changes == () and "This run is changed" not in text(at)
+
+
+def test_an_own_input_under_changes_is_run_once_with_and_once_without_them_and_only_where_both_are_shown(monkeypatch):
+    begun, right = [], run_cache.begin_given
+    monkeypatch.setattr(
+        run_cache, "begin_given", lambda name, options, *more: begun.append(options) or right(name, options, *more)
+    )
+    made, given = [], run_cache._given
+    monkeypatch.setattr(
+        run_cache,
+        "_given",
+        lambda where, name, options, *more: made.append(options) or given(where, name, options, *more),
+    )
+    at = open_app(change=HEAD)
+    upload(at, picture("PNG", (40, 30), 77), "own.png")
+    assert begun == [()] and sorted(map(bool, made)) == [False, True]
+    at.switch_page("pages/operations.py").run()
+    upload(at, picture("PNG", (40, 30), 78), "other.png")
+    assert "head 2 off" in at.button[0].label
+    assert begun == [()] and made[2:] == [made[2]] and made[2]  # the changed run alone
 
 
 def test_changes_that_leave_nothing_of_a_line_together_say_so():

@@ -17,7 +17,7 @@ def show(place: DeltaGenerator) -> None:
     if trace is None or not now:
         return
     saved = session.user_input().kind == "trace"
-    words = describe(trace if saved else session.plain_trace(), now)
+    words = describe(trace if saved else session.reference_trace(), now)
     with place, st.container(key="changes", horizontal=True, vertical_alignment="center", gap="small"):
         if saved:
             st.markdown(f"**The saved run was changed:** {texts.escape('; '.join(words))}.")

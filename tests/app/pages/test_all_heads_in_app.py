@@ -29,7 +29,7 @@ def test_every_head_has_a_cell_with_its_effect():
         assert points == with_sign(effects.change[int(block) - 1, int(head) - 1], 2)  # on screen from 1
     row, head = np.unravel_index(np.abs(effects.change).argmax(), effects.change.shape)
     (said,) = [text.value for text in at.markdown if text.value.startswith("With all heads, the answer “horse”")]
-    assert f"Without head {head + 1} of block {row + 1}" in said and "91.0" in said
+    assert f"Switching off head {head + 1} of block {row + 1}" in said and "91.0" in said
 
 
 @pytest.mark.parametrize("measure", ["entropy", "distance", "special"])

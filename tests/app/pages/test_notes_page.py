@@ -14,6 +14,7 @@ from tracer.lessons.notes import claim_cards, reference_runs
 from tracer.lessons.notes.finding import Finding
 from tracer.lessons.notes.reference_runs import at_hand
 from tracer.lessons.notes.statements import rows, sections
+from tracer.utils.job_queue import BACKGROUND
 
 
 def test_claims_are_cards_on_any_model():
@@ -120,7 +121,8 @@ def test_statements_are_there_before_their_verdicts_and_those_on_screen_are_chec
     names, asked = sections("004"), []
     statements = {row.section: row.text for row in rows("004")}
 
-    def check(what, key, *others):
+    def check(what, key, *others, rank):
+        assert rank == BACKGROUND  # the runs of visitors go first
         asked.append(key[1])
         if len(asked) == 3:
             st.stop()
