@@ -43,8 +43,9 @@ POLL_CHECK_SECONDS = 0.5
 MESSAGE = "Running the model and proving every step"
 COMMON_PARTS = 256
 """Parts that runs have in common, such as the equations of a model, that are known here at once."""
-PREFETCH = 2
-"""Runs that are under way at once: the process has the next one at hand when it is done with one."""
+PREFETCH = 3
+"""Runs that are under way at once: the process has the next one at hand when it is done with one, while another is read
+here."""
 
 CLASS = 4
 """Visitors at once that make a class: the process starts before any of their runs waits."""
