@@ -59,9 +59,9 @@ def problems(run: PlainRun) -> Iterator[str]:
 def _refuted_lines(run: PlainRun, id: str, heads: int) -> Iterator[str]:
     """Yield a sentence for each line of a run with a head off that other runs contradict, after a run with another head
     off: both have the same ops, so the second is solved like the first."""
-    run.model.trace(change={id: "drop_heads(0)"}, prove=False)
+    run.model.with_changes({id: "drop_heads(0)"}).trace(prove=False)
     change = f"drop_heads({heads - 1})"
-    for step in run.model.trace(change={id: change}).check().steps:
+    for step in run.model.with_changes({id: change}).trace().check().steps:
         if step.refuted:
             yield f"{change} of {id!r}: other runs contradict {step.id!r}. {step.replayed}"
 
