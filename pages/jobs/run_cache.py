@@ -6,6 +6,7 @@ and shared only with visitors who uploaded the very same input. Nothing here imp
 
 import re
 from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -288,11 +289,12 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
     return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where=where, instead=True)
 
 
-def begin_given(name: str, options: Options, what: Content, user_input: dict) -> None:
-    """Begin a run that `of_given` is about to be asked for, so that it waits in the queue beside another one."""
+def given_beside(name: str, options: Options, what: Content, user_input: dict) -> AbstractContextManager[None]:
+    """Return the context in which a run that `of_given` is asked for afterwards waits in the queue beside another
+    one."""
     key, where = (name, options, what.digest), _place(name, options)
     make = partial(_given, where, name, options, what, user_input)
-    single_flight.begin(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where)
+    return single_flight.beside(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where)
 
 
 def _given(where: JobQueue | None, name: str, options: Options, content: Content, user_input: dict) -> Trace:

@@ -1,8 +1,8 @@
 """Queued work that visitors wait for: run once for all who ask for it, with a progress bar on screen."""
 
 import os
-from collections.abc import Callable, Hashable
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from threading import Lock
@@ -64,18 +64,30 @@ def once(
         return _await_result(where, task, full, doing, instead)
 
 
-def begin(
+@contextmanager
+def beside(
     get: Callable[[Key], Result | None],
     put: Callable[[Key, Result], object],
     key: Key,
     make: Callable[[], Result],
     doing: str,
     where: JobQueue | None = None,
-) -> None:
-    """Begin to compute a value that this visitor is about to ask `once` for, beside another one."""
+) -> Iterator[None]:
+    """Compute a value in a queue beside other work of a visitor, who then asks `once` for it, as a context. Where the
+    other work ends by an error, nobody waits for the value, and it leaves the queue."""
+    full, where, task = (doing, key), where or line, None
     with _asking:
         if get(key) is None:
-            _join(put, (doing, key), make, VISITOR, where or line, rate_limit.owner())
+            task = _join(put, full, make, VISITOR, where, rate_limit.owner())
+    try:
+        yield
+    except BaseException:
+        with _asking:
+            if task is not None and not task.waiting:
+                where.leave(task)
+                if task.over and _tasks.get(full) is task:
+                    del _tasks[full]
+        raise
 
 
 def _join(
@@ -89,11 +101,13 @@ def _join(
     """Return the task that computes a value, a new one in the queue where there is none."""
 
     def makes() -> Result:
-        result = make()
-        with _asking:
+        try:
+            result = make()
             put(full[1], result)
-            _tasks.pop(full, None)
-        return result
+            return result
+        finally:
+            with _asking:
+                _tasks.pop(full, None)
 
     task = _tasks.get(full)
     if task is None or task.over:

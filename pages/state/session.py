@@ -1,11 +1,12 @@
 """Visitor's model, input and trace: chosen once, kept across pages, and shared with no other visitor.
 
-The state of a visitor is in `visitor.py`; `runs.py` has what visitors share. Nothing here imports torch before a trace
-is asked for.
+The state of a visitor is in `visitor.py`; `pages/jobs/run_cache.py` has what visitors share. Nothing here imports torch
+before a trace is asked for.
 """
 
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -207,10 +208,8 @@ def trace(beside_plain: bool = False) -> Trace:
             st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
             page_frame.leave()
         try:
-            if beside_plain and changes() and chosen.kind != "sample":
-                plain = run_cache.without_changes(options())
-                run_cache.begin_given(name, plain, chosen.content, inputs(run_cache.load(name, plain), chosen, plain))
-            with progress_bar.show_bars(slots), progress_bar.keep_page(was_run()):
+            beside = _run_plain_beside(*key, chosen) if beside_plain else nullcontext()
+            with progress_bar.show_bars(slots), progress_bar.keep_page(was_run()), beside:
                 run = _find_run(*key, chosen)
         except rate_limit.ServerFull:
             raise
@@ -228,6 +227,15 @@ def trace(beside_plain: bool = False) -> Trace:
         visitor().hold(chosen, key, run)
         run = background_checks.apply(key, run)
     return run
+
+
+def _run_plain_beside(name: str, known: run_cache.Options, chosen: UserInput) -> AbstractContextManager[None]:
+    """Return the context in which the run without changes waits beside the changed one; that of a sample is there."""
+    if chosen.kind == "sample" or not run_cache.changes(known):
+        return nullcontext()
+    plain = run_cache.without_changes(known)
+    model = run_cache.load(name, plain)
+    return run_cache.given_beside(name, plain, chosen.content, inputs(model, chosen, plain))
 
 
 def _find_run(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:

@@ -265,19 +265,35 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
     assert single_flight.once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
 
 
-def test_a_run_that_was_begun_is_awaited_and_not_made_twice():
-    line, kept, made, go = JobQueue(1), Cache(10), [], threading.Event()
+def test_a_run_beside_another_is_awaited_afterwards_and_not_made_twice():
+    line, kept, made = JobQueue(1), Cache(10), []
 
     def makes():
-        made.append(go.wait(10))
+        made.append("run")
         return "run"
 
-    single_flight.begin(kept.get, kept.put, "key", makes, "Running", line)
-    single_flight.begin(kept.get, kept.put, "key", makes, "Running", line)
+    for _ in range(2):  # the second time it is cached
+        with single_flight.beside(kept.get, kept.put, "key", makes, "Running", line):
+            pass
+        assert single_flight.once(kept.get, kept.put, "key", makes, "Running", where=line) == "run"
+    assert made == ["run"]
+
+
+def test_a_run_beside_another_that_fails_or_is_not_wanted_any_more_leaves_nothing_behind():
+    line, kept, go = JobQueue(1), Cache(10), threading.Event()
+    busy = line.join(lambda: go.wait(10))
+    for key in ("first", "second"):
+        with pytest.raises(KeyError), single_flight.beside(kept.get, kept.put, key, lambda: 1, "Running", line):
+            raise KeyError
+    assert not line._tasks and not {("Running", "first"), ("Running", "second")} & single_flight._tasks.keys()
     go.set()
-    assert single_flight.once(kept.get, kept.put, "key", makes, "Running", where=line) == "run"
-    single_flight.begin(kept.get, kept.put, "key", makes, "Running", line)  # it is cached
-    assert made == [True] and kept.get("key") == "run"
+
+    def fails():
+        raise ValueError
+
+    with single_flight.beside(kept.get, kept.put, "third", fails, "Running", line):
+        assert busy.wait(10) and line.join(int).wait(10)
+    assert ("Running", "third") not in single_flight._tasks and kept.get("third") is None
 
 
 def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():

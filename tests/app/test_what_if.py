@@ -141,9 +141,9 @@ def test_each_change_has_a_chip_on_every_page_that_takes_it_back():
 
 
 def test_an_own_input_under_changes_is_run_once_with_and_once_without_them_and_only_where_both_are_shown(monkeypatch):
-    begun, right = [], run_cache.begin_given
+    begun, right = [], run_cache.given_beside
     monkeypatch.setattr(
-        run_cache, "begin_given", lambda name, options, *more: begun.append(options) or right(name, options, *more)
+        run_cache, "given_beside", lambda name, options, *more: begun.append(options) or right(name, options, *more)
     )
     made, given = [], run_cache._given
     monkeypatch.setattr(
