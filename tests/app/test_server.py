@@ -285,7 +285,8 @@ def test_a_run_beside_another_that_fails_or_is_not_wanted_any_more_leaves_nothin
     for key in ("first", "second"):
         with pytest.raises(KeyError), single_flight.beside(kept.get, kept.put, key, lambda: 1, "Running", line):
             raise KeyError
-    assert not line._tasks and not {("Running", "first"), ("Running", "second")} & single_flight._tasks.keys()
+    assert line._tasks in ([], [busy])  # it may not have begun
+    assert not {("Running", "first"), ("Running", "second")} & single_flight._tasks.keys()
     go.set()
 
     def fails():
