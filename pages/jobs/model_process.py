@@ -46,7 +46,6 @@ COMMON_PARTS = 256
 PREFETCH = 3
 """Runs that are under way at once: the process has the next one at hand when it is done with one, while another is read
 here."""
-
 CLASS = 4
 """Visitors at once that make a class: the process starts before any of their runs waits."""
 

@@ -285,7 +285,7 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
     """Return the run of a model on a visitor's input; `user_input` are the arguments of `Model.trace`. It may be run
     anew when the visitor comes back to it, since all such runs share a bound."""
     key, where = (name, options, what.digest), _place(name, options)
-    make = partial(_given, where, name, options, what, user_input)
+    make = partial(_run_content, where, name, options, what, user_input)
     return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where=where, instead=True)
 
 
@@ -293,11 +293,11 @@ def given_beside(name: str, options: Options, what: Content, user_input: dict) -
     """Return the context in which a run that `of_given` is asked for afterwards waits in the queue beside another
     one."""
     key, where = (name, options, what.digest), _place(name, options)
-    make = partial(_given, where, name, options, what, user_input)
+    make = partial(_run_content, where, name, options, what, user_input)
     return single_flight.beside(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where)
 
 
-def _given(where: JobQueue | None, name: str, options: Options, content: Content, user_input: dict) -> Trace:
+def _run_content(where: JobQueue | None, name: str, options: Options, content: Content, user_input: dict) -> Trace:
     """Return a run on a visitor's content, which is held until the run is kept: one who left meanwhile takes it
     along."""
     return content.share_photo(_prove_in(where, name, options, user_input))

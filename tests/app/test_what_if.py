@@ -145,10 +145,10 @@ def test_an_own_input_under_changes_is_run_once_with_and_once_without_them_and_o
     monkeypatch.setattr(
         run_cache, "given_beside", lambda name, options, *more: begun.append(options) or right(name, options, *more)
     )
-    made, given = [], run_cache._given
+    made, given = [], run_cache._run_content
     monkeypatch.setattr(
         run_cache,
-        "_given",
+        "_run_content",
         lambda where, name, options, *more: made.append(options) or given(where, name, options, *more),
     )
     at = open_app(change=HEAD)
