@@ -16,6 +16,7 @@ from pages.jobs import prewarm, progress_bar, render_cache, render_gate, run_cac
 from pages.state import session
 from tests.app.test_app import picture
 from tracer import models
+from tracer.utils import job_queue
 from tracer.utils.cache import Cache
 from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, NoWaiters, position_text
 from tracer.utils.progress import Progress, doing, listen, tell
@@ -148,6 +149,43 @@ def test_no_visitor_waits_for_work_in_the_background():
     assert line.join(lambda: 7).wait(10) and not ahead.over
     go.set()
     assert ahead.wait(10)
+
+
+def test_work_in_the_background_takes_no_place_of_visitors_and_has_one():
+    line, go = JobQueue(1), threading.Event()
+    ahead = [line.join(go.wait, BACKGROUND) for _ in range(2)]
+    while line.place(ahead[0]):
+        time.sleep(0.001)
+    assert line.join(lambda: 7).wait(10) and line.place(ahead[1]) == 1
+    go.set()
+    assert ahead[1].wait(10)
+
+
+def test_work_in_the_background_pauses_while_a_visitors_runs_and_goes_on_once_a_visitor_waits_for_it(monkeypatch):
+    monkeypatch.setattr(job_queue, "PAUSE", 60.0)
+    line, go, begun, told = JobQueue(1), threading.Event(), threading.Event(), []
+
+    def works():
+        begun.set()
+        while len(told) < 10_000_000 and not go.is_set():
+            tell()
+            told.append(1)
+        return len(told)
+
+    ahead = line.join(works, BACKGROUND)
+    assert begun.wait(10)
+    visitor = line.join(go.wait)
+    time.sleep(0.5)
+    count = len(told)
+    time.sleep(0.2)
+    assert len(told) == count
+    line.hurry(ahead)
+    until = time.monotonic() + 10
+    while len(told) == count and time.monotonic() < until:
+        time.sleep(0.001)
+    assert len(told) > count and not visitor.over
+    go.set()
+    assert ahead.wait(10) and ahead.result == len(told)
 
 
 def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():

@@ -7,7 +7,9 @@ waits for them and holds up nobody else.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count, zip_longest
+from math import inf
 from threading import Condition, Event, Thread
 from time import monotonic
 
@@ -17,6 +19,8 @@ from tracer.utils.progress import Progress, listen
 VISITOR, BACKGROUND = 0, 1
 PATIENCE = 1.0
 """Seconds after which a run is a long one, which others need not wait for."""
+PAUSE, STRETCH = 1.0, 0.1
+"""Seconds for which background work lets visitors' work go first at a time, at most, and goes on after that."""
 MAX_HISTORY = 1_000
 """Addresses and sessions of which is known when they were served last."""
 
@@ -27,12 +31,13 @@ NOBODY: Owner = ("", "")
 
 class Task:
     """A piece of work in the queue; equal work is one task, however many wait for it. `progress` is its progress,
-    `ended` is set once nobody waits for it any more."""
+    `ended` is set once nobody waits for it any more, `resumed` is when it last let visitors' work go first."""
 
     def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY):
         self.make, self.rank, self.owner = make, rank, owner
         self.waiting = 0
         self.begun = self.ended = False
+        self.resumed = 0.0
         self._over = Event()
         self.progress = Progress()
         self.result: object = None
@@ -60,9 +65,11 @@ class Task:
 
 
 class JobQueue:
-    """A queue of which at most `places` tasks run at once; visitors' go before background work. With `patience`, a task
-    begins only when the running ones have taken that many seconds: short ones then run one after the other, and a long
-    one blocks nobody."""
+    """A queue of which at most `places` tasks of visitors run at once. With `patience`, one begins only when the
+    running ones have taken that many seconds: short ones then run one after the other, and a long one blocks nobody.
+
+    Background work has a place of its own. It begins where no visitor's work waits, and pauses while some waits or
+    runs."""
 
     def __init__(self, places: int, patience: float = 0.0):
         self._places, self._threads, self._patience = places, 0, patience
@@ -77,7 +84,7 @@ class JobQueue:
         task = Task(make, rank, owner)
         with self._changed:
             self._tasks.append(task)
-            if self._threads < self._places:
+            if self._threads <= self._places:
                 self._threads += 1
                 Thread(target=self._work, name="runs", daemon=True).start()
             self._changed.notify_all()
@@ -97,12 +104,14 @@ class JobQueue:
             return any(task.rank == VISITOR and task.owner != owner for task in (*self._begun, *self._tasks))
 
     def hurry(self, task: Task) -> None:
-        """Promote background work that a visitor waits for to the end of the visitors' queue."""
+        """Promote background work that a visitor waits for: to the end of the visitors' queue, or to go on at once."""
         with self._changed:
-            if task.rank != VISITOR and not task.begun:
+            if task.rank != VISITOR:
                 task.rank = VISITOR
-                self._drop(task)
-                self._tasks.append(task)
+                if not task.begun:
+                    self._drop(task)
+                    self._tasks.append(task)
+                self._changed.notify_all()
 
     def share(self, task: Task, owner: Owner) -> None:
         """Add an owner to a task: it moves to the part of the one with less work in the queue."""
@@ -162,7 +171,7 @@ class JobQueue:
             task = self._next()
             result, failed = None, None
             try:
-                with listen(task.hear):
+                with listen(partial(self._hear, task)):
                     result = task.make()
             except BaseException as error:  # whatever it is, it is of those who wait for it
                 failed = error
@@ -175,21 +184,31 @@ class JobQueue:
     def _next(self) -> Task:
         """Begin and return the first task in the queue, once there is one and it is allowed to."""
         with self._changed:
-            while not self._tasks or self._seconds_left():
-                self._changed.wait(self._seconds_left() if self._tasks else None)
-            task = self._order()[0]
+            while not self._tasks or (delay := self._delay(task := self._order()[0])) > 0:
+                self._changed.wait(delay if self._tasks and delay < inf else None)
             self._drop(task)
             self._serve(task)
             task.begun = True
             self._begun[task] = monotonic()
             return task
 
-    def _seconds_left(self) -> float:
-        """Return the seconds until the next task may begin beside the running ones; background work never blocks a
-        visitor."""
-        rank = min(task.rank for task in self._tasks)
-        before = (since for task, since in self._begun.items() if task.rank <= rank)
-        return max([0.0, *(since + self._patience - monotonic() for since in before)])
+    def _delay(self, task: Task) -> float:
+        """Return the seconds until a task may begin beside the running ones, infinite where it needs the place of one;
+        background work never blocks a visitor."""
+        of_rank = sum(running.rank == task.rank for running in self._begun)
+        if of_rank >= (self._places if task.rank == VISITOR else 1):
+            return inf
+        patience = self._patience if task.rank == VISITOR else max(self._patience, PAUSE)
+        before = (since for running, since in self._begun.items() if running.rank <= task.rank)
+        return max([0.0, *(since + patience - monotonic() for since in before)])
+
+    def _hear(self, task: Task, progress: Progress) -> None:
+        """Record the progress of a task, from its thread; background work lets visitors' work go first."""
+        task.hear(progress)
+        if task.rank != VISITOR and monotonic() > task.resumed + STRETCH:
+            with self._changed:
+                self._changed.wait_for(lambda: task.rank == VISITOR or task.ended or not self._visitors(), PAUSE)
+            task.resumed = monotonic()
 
 
 def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
