@@ -10,6 +10,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,8 @@ line = JobQueue(1)
 """Where checks are made, one at a time, beside the line of visitors' runs and never before any of them."""
 stop_event = Event()
 """Set while the server ends: a check that goes on ends too."""
-_results = Cache(64)
-_findings = Cache(64)
+_results = Cache(256)
+_findings = Cache(256)
 """What looks like a mistake in the code of each model whose lines were checked."""
 _tasks: dict[Key, Task] = {}
 _asking = Lock()
@@ -147,12 +148,19 @@ def _check(key: Key) -> None:
     the next request for it."""
     if stop_event.is_set() or limits().memory_full() or not _is_wanted(key):
         return
+    may_move = run_cache.has_own_sizes(*key) and not model_process.is_ready()
     try:
-        with listen(_give_way):
+        with listen(partial(_give_way, may_move=may_move)):
             checks = _run_check(*key)
     except rate_limit.ServerFull:
         return
+    except ProcessReady:
+        return _check(key)
     _results.put(key, checks)
+
+
+class ProcessReady(JobEnd):
+    """Raised in a check that began here and can now be made in the process of models, which has more time for it."""
 
 
 def _is_wanted(key: Key) -> bool:
@@ -188,11 +196,13 @@ def _end_with_server(how_far: Progress) -> None:
         raise JobEnd
 
 
-def _give_way(how_far: Progress) -> None:
-    """Let every visitor's run and page go first. Raise `JobEnd` when the server ends."""
+def _give_way(how_far: Progress, may_move: bool = False) -> None:
+    """Let every visitor's run and page go first. Raise `JobEnd` when the server ends, and `ProcessReady` once the work
+    can go on in the process of models, where it `may_move`."""
     for queue in (single_flight.line, model_process.line):
         while not stop_event.is_set() and not queue.wait_for_visitors(PAUSE):
-            pass
+            if may_move and model_process.is_ready():
+                raise ProcessReady
     render_gate.wait(PAUSE)
     if stop_event.is_set():
         raise JobEnd

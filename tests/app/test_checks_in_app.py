@@ -4,6 +4,7 @@ import copy
 import gc
 import json
 import threading
+import time
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +14,7 @@ import torch
 from starlette.requests import Request
 
 import tracer
-from pages.jobs import background_checks, run_cache, single_flight
+from pages.jobs import background_checks, model_process, run_cache, single_flight
 from tests.app.test_app import open_page, upload, visit
 from tests.app.test_server import picture
 from tests.app.test_stepping import page_payload
@@ -241,6 +242,31 @@ def test_a_check_lets_every_visitor_go_first_and_ends_with_the_server(monkeypatc
     background_checks.stop_event.set()
     with pytest.raises(JobEnd), listen(background_checks._give_way):
         run.check()
+
+
+def test_a_check_that_waits_for_visitors_moves_to_the_process_once_that_serves(nothing_known, monkeypatch):
+    nothing_known.set()
+    go, serving, made = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(single_flight, "line", JobQueue(1))
+    monkeypatch.setattr(model_process, "is_ready", serving.is_set)
+
+    def check(*key):
+        made.append(serving.is_set())
+        tell()
+        return {}
+
+    monkeypatch.setattr(background_checks, "_run_check", check)
+    visitor = single_flight.line.join(lambda: go.wait(60))
+    checking = threading.Thread(target=background_checks._check, args=(("vit", ()),))
+    checking.start()
+    checking.join(0.3)
+    assert made == [False] and not background_checks._results.get(("vit", ()))
+    serving.set()
+    while len(made) < 2 and checking.is_alive():
+        time.sleep(0.01)
+    go.set()
+    checking.join(60)
+    assert made == [False, True] and background_checks._results.get(("vit", ())) == {} and visitor.wait(10)
 
 
 def test_other_work_beside_visitors_gives_way_and_ends_like_a_check(monkeypatch):
