@@ -87,9 +87,9 @@ def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[
     _idle.clear()
     try:
         model = _changed_model(name, options, changes)
-        before = set(model.captions)
+        model.captions.clear()  # those of earlier runs are of other visitors' pictures
         packed = pack(model.trace(**user_input), model.net, file, PHOTO if "image" in user_input else ())
-        return Run(packed, {key: words for key, words in model.captions.items() if key not in before})
+        return Run(packed, dict(model.captions))
     except Exception:
         file.unlink(missing_ok=True)  # half of it may be written, on a full disk
         return None

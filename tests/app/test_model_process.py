@@ -75,6 +75,16 @@ def test_a_caption_that_the_process_generated_is_not_generated_here_again(proces
     assert model.inputs(image=photo).words[1:] == tuple(run.result["words"])
 
 
+def test_the_process_keeps_no_caption_of_an_earlier_run(tmp_path):
+    photos = [Image.effect_noise((64, 64), 20 + 40 * number).convert("RGB") for number in range(2)]
+    runs = [
+        model_worker.run("vit-text", (), (), {"image": photo}, tmp_path / str(number))
+        for number, photo in enumerate((*photos, photos[0]))
+    ]
+    assert [len(run.captions) for run in runs] == [1, 1, 1]
+    assert runs[2].captions == runs[0].captions and runs[1].captions.keys() != runs[0].captions.keys()
+
+
 def test_a_run_that_fails_there_raises_here(process, model):
     with pytest.raises(ValueError, match="'transformer' takes text, but was given"):
         model_process.prove(NAME, (), (), {"image": "no photo"}, model)
