@@ -7,7 +7,7 @@ pages carry the whole URL. Back and forward then lead to what was on screen.
 """
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import streamlit as st
@@ -205,7 +205,7 @@ def write(page: str) -> None:
         st.query_params.from_dict(named)
 
 
-def of_run() -> dict[str, str]:
+def _of_run() -> dict[str, str]:
     """Return the URL parameters of the model and the input chosen now, as far as a URL can hold them: those that all
     pages share."""
     chosen, model = session.user_input(), _model_of_links()
@@ -230,18 +230,24 @@ def _model_of_links() -> str:
     return cost.name if cost else model_name()
 
 
-def of(page: str, run: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the URL parameters of the page `page` for the model and the input chosen now; `run` are those that all
-    pages share, where they are known."""
-    chosen, model, there = session.user_input(), _model_of_links(), st.query_params.to_dict()
-    named = dict(of_run() if run is None else run)
-    here, same = page == visitor().page, there.get("model", FIRST_MODEL) == model  # else it is a place in another model
+def of(page: str) -> dict[str, str]:
+    """Return the URL parameters of the page `page` for the model and the input chosen now."""
+    return of_pages((page,))[page]
+
+
+def of_pages(pages: Iterable[str] = PLACES) -> dict[str, dict[str, str]]:
+    """Return the URL parameters of pages, by default of all, for the model and the input chosen now."""
+    chosen, model, there, run = session.user_input(), _model_of_links(), st.query_params.to_dict(), _of_run()
+    now, same = visitor(), there.get("model", FIRST_MODEL) == model  # else it is a place in another model
     left = () if _is_of(chosen) else OF_INPUT
-    for name in PLACES.get(page, ()):
-        stays = here and (same or _anywhere(page, name)) and name not in left
-        if place := (stays and there.get(name)) or _place(page, model, name):
-            named[name] = place
-    return named
+    addresses = {}
+    for page in pages:
+        addresses[page] = named = dict(run)
+        for name in PLACES.get(page, ()):
+            stays = page == now.page and (same or _anywhere(page, name)) and name not in left
+            if place := (stays and there.get(name)) or _place(page, model, name):
+                named[name] = place
+    return addresses
 
 
 def _is_of(chosen: UserInput) -> bool:

@@ -84,13 +84,13 @@ def _lesson(page: str) -> bool:
 
 def _links(pages: list) -> None:
     """Draw a link to each page with its full URL, so that a click adds one entry to the browser's history."""
-    headings, run = [page.heading for page in page_registry.find_pages()], url_state.of_run()
+    headings, addresses = [page.heading for page in page_registry.find_pages()], url_state.of_pages()
     for heading in dict.fromkeys(headings):
         with st.container(key=f"pages-{heading}" if heading else "pages", gap=None):
             if heading:
                 st.caption(heading)
             for page in (page for page, its in zip(pages, headings, strict=True) if its == heading):
-                st.page_link(page, query_params=url_state.of(page.url_path, run), width="stretch")
+                st.page_link(page, query_params=addresses[page.url_path], width="stretch")
 
 
 def _item(page, here: str) -> dict:

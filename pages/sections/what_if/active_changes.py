@@ -1,10 +1,12 @@
 """Changes of the run on screen, one line at the top of every page: each can be undone, or all at once."""
 
 from collections import Counter
+from functools import partial
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from pages.jobs import render_cache
 from pages.state import session
 from pages.ui import texts
 from tracer.record import CHANGED_SUFFIX, Trace
@@ -67,7 +69,8 @@ def describe(trace: Trace, changes: tuple[str, ...]) -> list[str]:
         except ValueError:  # of a saved run: a tensor or a function has no name that could be read
             descriptions.append(shorten(text))
         else:
-            descriptions.append(options.describe(trace, line, change))
+            make = partial(options.describe, trace, line, change)
+            descriptions.append(render_cache.of(trace, ("described", text), make))
     return descriptions
 
 
