@@ -1,4 +1,4 @@
-"""Command: a lesson, a cold start, or many photos in one session."""
+"""Command: a lesson on a server that the teacher started before, a cold start, or many photos in one session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import nullcontext
 import psutil
 
 from tests.load.lesson import Act, Student, photo
-from tests.load.server import Server, calibration, start_server, watch_memory
+from tests.load.server import Server, calibration, start_server, wait_until_idle, watch_memory
 
 THINKING_SECONDS = (3.0, 5.0)
 """Seconds that a student looks at the screen between two acts, from least to most."""
@@ -59,6 +59,7 @@ def report(acts: list[Act], cpu: float, memory: list[tuple[float, float]]) -> li
     groups = {kind: [act for act in acts if act.kind == kind] for kind in dict.fromkeys(act.kind for act in acts)}
     groups["without a run"] = [act for act in acts if not act.run and act.kind != "open"]
     groups["with a run"] = [act for act in acts if act.run]
+    groups["all"] = acts
     began = min((act.ended - act.answer.seconds for act in acts), default=0.0)
     for act in acts:
         if act.kind != "open":
@@ -150,7 +151,9 @@ async def _play_lesson(options, server: Server, ready: float) -> list[Act]:
         print(f"{options.photos} photos in one session; memory after so many photos, not seconds")
         print(*report(acts, server.cpu() - before, memory), sep="\n")
         return acts
-    print(f"{options.sessions} sessions for {options.seconds:.0f} s")
+    waited = await asyncio.to_thread(wait_until_idle, server)
+    before = server.cpu()
+    print(f"{options.sessions} sessions for {options.seconds:.0f} s, {waited:.0f} s after the server answered")
     acts, memory = await lesson(server, options.sessions, options.seconds)
     print(*report(acts, server.cpu() - before, memory), sep="\n")
     seconds = max(30.0, options.seconds / 5)

@@ -15,6 +15,10 @@ from tests.support.serving import App
 
 POLL_SECONDS = 5.0
 """Seconds between two looks at the memory."""
+IDLE_SHARE = 0.05
+"""Share of a core below which a server is idle."""
+LONGEST_START_SECONDS = 300.0
+"""Seconds in which a server is idle after its start, at most."""
 
 
 class Server:
@@ -59,6 +63,17 @@ async def watch_memory(server: Server, seen: list[tuple[float, float]]) -> None:
     while True:
         seen.append((time.monotonic() - began, await asyncio.to_thread(server.memory)))
         await asyncio.sleep(POLL_SECONDS)
+
+
+def wait_until_idle(server: Server) -> float:
+    """Wait until a server has done its work ahead, and return the seconds that took."""
+    began, spent = time.monotonic(), server.cpu()
+    while time.monotonic() - began < LONGEST_START_SECONDS:
+        time.sleep(POLL_SECONDS)
+        before, spent = spent, server.cpu()
+        if spent - before < IDLE_SHARE * POLL_SECONDS:
+            break
+    return time.monotonic() - began
 
 
 def calibration() -> float:

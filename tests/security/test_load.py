@@ -3,11 +3,13 @@
 import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from tests.load import server
 from tests.load.__main__ import quantile, report, thin_out
 from tests.load.lesson import SHARES, Act, Student
 from tests.load.visitor import Answer, Visitor
@@ -55,6 +57,20 @@ def test_what_a_page_refuses_is_counted(app_server):
     assert len(answer.problems) == 1 and "'^^' contains '^'" in answer.problems[0]
     lines = report([Act("text", True, answer)], 1.0, [])
     assert "errors: 1" in lines and lines[-1].endswith(answer.problems[0])
+
+
+def test_a_lesson_begins_once_the_server_is_idle(monkeypatch):
+    spent = iter([0.0, 5.0, 9.0, 9.1, 20.0])
+    waited = []
+    monkeypatch.setattr(server.time, "sleep", waited.append)
+    server.wait_until_idle(SimpleNamespace(cpu=lambda: next(spent)))
+    assert len(waited) == 3 and next(spent) == 20.0
+
+
+def test_the_report_has_the_time_of_all_acts():
+    acts = [Act("open", False, Answer(seconds=1.0)), Act("photo", True, Answer(seconds=3.0))]
+    (line,) = (line.split() for line in report(acts, 1.0, []) if line.startswith("all "))
+    assert line[1] == "2" and line[4] == "3.00"
 
 
 class Told:
