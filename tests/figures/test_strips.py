@@ -45,3 +45,15 @@ def test_an_attention_of_many_towers_in_one_has_its_own_weights():
     trace = tracer.load("hf:t5", **zoo.tiny("hf:t5")).trace()
     lines = [steps(equation_strip.of_attention(trace, record)) for record in trace.attentions]
     assert len(lines) > 2 and len({line for (line,) in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("change", ["weights=drop_heads(1)", "scores=unscale", "scores=zero", "query=zero"])
+def test_the_lines_of_a_changed_attention_are_those_of_the_map_and_so_are_the_cells(change):
+    model = tracer.load("vit", H=16, W=16, P=8, D=8, h=2, d_ff=8, L=2, K=3)
+    line, _, text = change.partition("=")
+    trace = model.trace(change={f"block2.attention.{line}": text})
+    record, shown = trace.attentions[1], trace.attention(1)
+    assert trace.value(equation_strip.weights_step(trace, record)).equal(shown)
+    expected = [f"block2.attention.{name}" for name in ("scores", "scores.changed", "weights", "weights.changed")]
+    known = {step.id for step in trace.steps}
+    assert steps(equation_strip.of_attention(trace, record, "SA")) == [id for id in expected if id in known]
