@@ -80,8 +80,9 @@ const coloured = (map) => Array.from({ length: 18 }, (_, i) => `rgb(${map.colour
 const mixed = (from, to, share) => Math.round(from + share * (to - from));
 const lit = [0, 1].map((share) => `rgb(${AMBER.map((part) => mixed(SKETCH.grey, part, share * LIT)).join(",")})`);
 
-// The bar below a picture: its ticks, and a mark at the even share.
+// The bar below a picture: its ticks, and a mark at the even share. Where all weights are 0, there is none.
 function drawBar(bar, stops, most, scale, even, beyond = false) {
+  bar.hidden = !(most > 0);
   bar.querySelector(".gradient").style.setProperty("--paint", `linear-gradient(to right, ${stops.join(",")})`);
   const shares = scale === "log" ? [0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
   bar.querySelector(".ticks").replaceChildren(

@@ -153,7 +153,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 
   function drawText(weights, open) {
     const { lead, python, note } = inWords(map, state);
-    const none = !(weights[open[0]] > 0); // as in a head that a change switched off
+    const none = !(weights[open[0]] > 0);
     find(".lead").textContent = none ? lead.replace("attends most to:", "attends to nothing: every weight of this row is 0.") : lead;
     find(".numbers th:last-child").textContent = state.view === "rollout" ? "Share" : "Weight";
     find(".top").replaceChildren(
@@ -174,7 +174,9 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".python code").textContent = python;
     find(".python span").textContent = note;
     for (const share of all(".share")) share.textContent = shareOf(map, state);
-    for (const mark of all(".same")) mark.textContent = evenShare(map, open);
+    for (const mark of all(".same")) mark.textContent = map.zero ? "" : evenShare(map, open);
+    find(".brightness").hidden = map.zero;
+    find(".relative").hidden = none;
     if (find(".numbers").open) listAll(weights, open);
   }
 
@@ -200,6 +202,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     if (taken !== `${state.layer} ${state.view}`) {
       cells = matrix(map, state);
       map.whole = sumsToOne(map, cells);
+      map.zero = !(maximum(cells) > 0); // as in a head that a change switched off
       find(".habits").textContent = habits(map, cells, state);
     }
     taken = `${state.layer} ${state.view}`;

@@ -35,6 +35,7 @@ const allBlocks = (count) => (count === 1 ? "the one block" : `all ${count} bloc
 // What a share on the colour bar is a share of. A rollout is there only where it goes over all blocks to choose from.
 function shareOf(map, { view }) {
   if (view !== "rollout") {
+    if (map.zero) return "Every attention weight is 0.";
     if (!map.whole) return "Attention weight. Here, not every row of the matrix (one query) sums to 1.";
     return "Attention weight: each row of the matrix (one query) sums to 1.";
   }
