@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.app.test_app import visit
 from tests.app.test_models_in_app import open_model
 from tests.app.test_stepping import page_payload
 from tracer.figures.attention import score_terms
@@ -31,3 +32,10 @@ def test_the_four_terms_stand_beside_the_scores_that_have_them(model, shown):
     if shown:
         assert "position–position" in found["names"] and "10⁻⁷" in found["error"]
         assert len(found["largest"]) == found["heads"] > 1
+
+
+@pytest.mark.parametrize(("line", "shown"), [("embedding", True), ("block1.attention.query", False)])
+def test_of_changed_scores_the_terms_are_shown_where_they_add_up(line, shown):
+    at = visit("trace", model="transformer", step="block1.attention.scores", change=f"{line}=scale(2)")
+    details = page_payload(at)[1]["details"]["block1.attention.scores"]
+    assert bool(details["terms"]) == shown

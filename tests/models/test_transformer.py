@@ -11,7 +11,7 @@ import tracer
 from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models
-from tracer.attention.score_decomposition import TERMS, terms
+from tracer.attention.score_decomposition import TERMS, add_up, terms
 from tracer.models import training, transformer
 from tracer.models.training.recipes.transformer import HELD_OUT, Recipe
 
@@ -121,6 +121,19 @@ def test_terms_need_tokens_plus_positions():
     model = tracer.load("transformer", **SMALL)
     with pytest.raises(ValueError, match="did not keep the embeddings"):
         terms(model, model.trace(prove=False))
+
+
+def test_terms_of_changed_tokens_are_those_that_the_block_reads_and_of_changed_queries_do_not_add_up():
+    model = tracer.load("transformer", **SMALL)
+    plain = terms(model, model.trace())
+    trace = model.trace(change={"embedding": "scale(3)"})
+    changed = terms(model, trace)
+    assert torch.allclose(changed["position–position"], plain["position–position"], atol=1e-5)
+    assert not torch.allclose(changed["content–position"], plain["content–position"], atol=1e-2)
+    assert add_up(changed, trace.value("block1.attention.scores"))
+    for line in ("query", "key"):
+        trace = model.trace(change={f"block1.attention.{line}": "scale(3)"})
+        assert not add_up(terms(model, trace), trace.value("block1.attention.scores"))
 
 
 def test_relative_scores_depend_on_distance_alone():

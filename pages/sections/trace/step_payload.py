@@ -254,11 +254,13 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.HeatmapDat
         return None
     if not read <= {candidate.id for candidate in trace.steps} or (scores := trace.value(step)) is None:
         return None
-    from tracer.attention.score_decomposition import terms  # torch, which the page of a saved run starts without
+    from tracer.attention import score_decomposition  # torch, which the page of a saved run starts without
 
     try:
-        products = terms(session.model(), trace)
+        products = score_decomposition.terms(session.model(), trace)
     except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
+        return None
+    if not score_decomposition.add_up(products, scores):
         return None
     return pictures.pack({name: term[0] for name, term in products.items()}, scores[0], (*index, 0, 0)[1])
 
