@@ -284,9 +284,13 @@ def reference_trace() -> Trace:
 
 def changed_trace(texts: Sequence[str]) -> Trace:
     """Return the run on screen with these changes in place of its own."""
+    return _find_run(model_name(), options_with(texts), user_input())
+
+
+def options_with(texts: Sequence[str]) -> run_cache.Options:
+    """Return the options of the run on screen with these changes in place of its own."""
     plain = run_cache.without_changes(options())
-    known = tuple(sorted((*plain, (run_cache.CHANGE, run_cache.BETWEEN.join(texts)))))
-    return _find_run(model_name(), known, user_input())
+    return tuple(sorted((*plain, (run_cache.CHANGE, run_cache.BETWEEN.join(texts))))) if texts else plain
 
 
 def go_back() -> None:

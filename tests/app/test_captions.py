@@ -26,9 +26,9 @@ GENERAL = {
     "Choose a change: the model runs again with it, and the page shows both runs.": "what a click does",
     "Differences are between the tensor of the step before and after the changes, cell by cell.": "how it is measured",
     (
-        "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
-        "the same. The effects need not add up, since other heads may do the same work (Michel et al. 2019). Choose a "
-        "cell to open that head above."
+        "Each head is switched off in a run of its own: its weights are set to 0, and everything else stays as it is "
+        "in this run. The effects need not add up, since other heads may do the same work (Michel et al. 2019). Choose "
+        "a cell to open that head above."
     ): "how the effects are measured; that they add up is not claimed",
     (
         "The line at the marked head is its standard deviation over the photos (distance over the depth: Dosovitskiy "
@@ -102,6 +102,9 @@ GENERAL = {
         "what byte-level BPE is"
     ),
     "Each word is predicted from the picture and the words before it.": "how captions are written",
+    "Without a mask, each word is predicted from the picture and all words, also those that come later.": (
+        "said where the record of every attention has no mask"
+    ),
     "One step against all": "the name of a table of one step with a cache and of a run of all tokens",
     (
         "Your file needs a function that returns the model and its inputs. Each of its arguments, if it has any, needs "

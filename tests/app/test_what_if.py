@@ -321,6 +321,38 @@ def test_what_it_looked_at_is_hidden_beside_others(vit):
     assert "“±” is the standard deviation over the random choices." in text(at)
 
 
+def test_patches_are_hidden_beside_the_other_changes_of_the_run(vit):
+    at = open_panel("overview", change="block6.attention.scores=scale(8);image=hide(1,grey)")
+    photo = at.session_state["visitor"].user_input.photo
+    changed = vit.with_changes({"block6.attention.scores": "scale(8)"})
+    trace = changed.trace(image=photo)
+    attended = hiding_test.rank_by_attention(trace)[:16]
+    assert attended != hiding_test.rank_by_attention(vit.trace(image=photo))[:16]
+    at.main.toggle[0].set_value(True).run()
+    table = at.main.table[0].value
+    shares = np.array(trace.result["probabilities"])
+    assert table.iloc[0, -1] == class_bars.percent(shares.max())
+    hidden = changed.trace(image=photo, change={"image": f"hide({','.join(map(str, attended))},mean)"})
+    assert table.iloc[1, -1] == class_bars.percent(hidden.result["probabilities"][shares.argmax()])
+
+
+def test_the_change_of_pixels_is_told_by_their_number():
+    before = np.zeros((4, 5), dtype=int)
+    after = before.copy()
+    assert before_after._of_pixels(before, after) == "No pixel changes its class."
+    after[0, 0] = 2
+    assert before_after._of_pixels(before, after) == "**5.0\xa0%** of the pixels change their class."
+
+
+def test_the_concentration_of_the_mean_is_that_of_the_map_on_screen(vit):
+    plain, trace = vit.trace(), vit.trace(change={"block6.attention.scores": "unscale"})
+    told = before_after._concentration_of(plain, trace, 5, "", None)
+    for run in (plain, trace):
+        rows = run.attention(5)[0].mean(0).double()
+        assert f"{float(-(rows * rows.log()).sum(-1).mean()):.2f}" in told
+        assert class_bars.percent(float(rows.amax(-1).mean())) in told
+
+
 def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():
     def compare_centre(plain: float, attended: float, central: float) -> str:
         return hidden_patches.beside_centre(hiding_test.HidingTest("cat", plain, attended, central, (0.5,)))
@@ -358,4 +390,7 @@ def test_attention_that_concentrates_or_spreads_is_told_by_its_entropy():
 
 def test_lines_of_a_change_that_are_left_out_are_counted():
     at = visit("mask", change="*.attention.scores=causal()")
-    assert any("These are the first 6 of 12 such lines." in caption.value for caption in at.caption)
+    assert any(
+        "These are the first 6 of 12 such lines; the page Trace has all of them." in caption.value
+        for caption in at.caption
+    )

@@ -87,8 +87,8 @@ def _show_one(trace: Trace, part: str) -> None:
     head_survey.compare_recorded(trace, effects)
     if name == "effect":
         st.caption(
-            "Each head is switched off alone, in a run of its own: its weights are set to 0, and everything else stays "
-            "the same. The effects need not add up, since other heads may do the same work (Michel et al. 2019). "
+            "Each head is switched off in a run of its own: its weights are set to 0, and everything else stays as it "
+            "is in this run. The effects need not add up, since other heads may do the same work (Michel et al. 2019). "
             "Choose a cell to open that head above."
         )
     else:

@@ -155,7 +155,10 @@ def _caption(result, trace, filmed) -> None:
             trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace), filmed
         )
         return
-    st.caption("Each word is predicted from the picture and the words before it.")
+    if all(record.mask == "none" for record in trace.attentions):
+        st.caption("Without a mask, each word is predicted from the picture and all words, also those that come later.")
+    else:
+        st.caption("Each word is predicted from the picture and the words before it.")
 
 
 def _behind(trace: Trace) -> None:

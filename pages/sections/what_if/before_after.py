@@ -31,6 +31,8 @@ CLASSES = {"classes": "classes", "sentences": "sentences", "next": "tokens", "la
 """Where a result of a kind holds the names of its shares."""
 BARS = ("classes", "sentences", "next")
 """Kinds of results whose bars the overview draws."""
+PIXELS = "labels"
+"""Kind of results with a class for each pixel."""
 WORDS = ("caption", "tokens")
 """Kinds of results that are words."""
 
@@ -53,7 +55,8 @@ def show(
     if lines := changed_lines(trace):  # none where only an input was changed
         if step := components.equations(trace, lines[:LINES], "equations changed"):
             url_state.open_step(step)
-        left_out = f" These are the first {LINES} of {len(lines)} such lines." if len(lines) > LINES else ""
+        first = f" These are the first {LINES} of {len(lines)} such lines; the page Trace has all of them."
+        left_out = first if len(lines) > LINES else ""
         st.caption(
             "A tensor that is changed directly has a caron, as in $\\check{\\mathbf{A}}$; others follow from it. "
             f"The verdicts are those of this run.{left_out}"
@@ -75,7 +78,8 @@ def answer(plain: Trace, trace: Trace, key: str, top: int = class_bars.TOP) -> N
     before, after = shares(plain.result), shares(trace.result)
     if before and after:
         axis = {"next": "token", "sentences": "sentence"}.get(str(trace.result.get("kind")), "class")
-        bars = of(trace, ("comparison", axis, top), lambda: class_bars.comparison(before, after, axis, top))
+        value = "share of the pixels" if trace.result.get("kind") == PIXELS else "probability"
+        bars = of(trace, ("comparison", axis, top), lambda: class_bars.comparison(before, after, axis, top, value))
         components.drawing(bars, key)
         st.markdown(texts.plain(sentence(plain, trace)))
         return
@@ -91,6 +95,8 @@ def sentence(plain: Trace, trace: Trace) -> str:
     both = [shares(run.result) for run in (plain, trace)]
     if None in both:
         return ""
+    if trace.result.get("kind") == PIXELS:
+        return _of_pixels(*(np.asarray(run.result["labels"]) for run in (plain, trace)))
     first, now = (class_bars.ranking(*each)[0][0] for each in both if each)
     before, after = (dict(zip(*each, strict=True)) for each in both if each)
     if first == now:
@@ -101,6 +107,15 @@ def sentence(plain: Trace, trace: Trace) -> str:
         way = "more" if points > 0 else "less"
         return f"The answer stays **{texts.escape(now)}**, {abs(points):.1f} percentage points {way} probable."
     return f"The answer changes from **{texts.escape(first)}** to **{texts.escape(now)}**."
+
+
+def _of_pixels(before: np.ndarray, after: np.ndarray) -> str:
+    if before.shape != after.shape:
+        return ""
+    differing = float((before != after).mean())
+    if not differing:
+        return "No pixel changes its class."
+    return f"**{class_bars.percent(differing)}** of the pixels change their class."
 
 
 def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, query: str) -> None:
@@ -125,12 +140,12 @@ def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, quer
 
 def _concentration_of(plain: Trace, trace: Trace, layer: int, part: str, head: int | None) -> str:
     weights = [as_array(run.attention(layer, part=part))[0] for run in (plain, trace)]
-    return concentration(*(each if head is None else each[[head]] for each in weights))
+    return concentration(*(each.mean(0, keepdims=True) if head is None else each[[head]] for each in weights))
 
 
 def concentration(before: np.ndarray, after: np.ndarray) -> str:
     """Return how concentrated attention is before and after, from weights `[h, S_q, S_k]`: the largest weight of a row
-    and its entropy, means over heads and queries."""
+    and its entropy, means over queries."""
     if any(np.nanmax(np.abs(weights.sum(-1) - 1)) > ROW_SUM_TOLERANCE for weights in (before, after)):
         return "Not every row of these weights sums to 1, so how concentrated they are can’t be compared."
     largest = [class_bars.percent(float(np.nanmean(weights.max(-1)))) for weights in (before, after)]

@@ -30,16 +30,18 @@ FILLS = {"mean": "mean colour", "grey": "grey", "blur": "blurred"}
 
 
 def show(plain: Trace) -> None:
-    """Offer to hide patches of the photo; nothing for a run that names no class of a photo, or without attention over
-    it."""
+    """Offer to hide patches of the photo, beside the other changes of the run; nothing for a run that names no class of
+    a photo, or without attention over it."""
     if plain.picture is None or plain.result.get("kind") != "classes":
         return
     from tracer.attention import hiding_test  # torch, which pages start without
     from tracer.changes.of_inputs import Hide
     from tracer.changes.options import Option
 
+    others = tuple(text for text in session.changes() if not text.startswith("image="))
+    base = session.changed_trace(others) if others else plain
     try:
-        attended = hiding_test.rank_by_attention(plain)
+        attended = hiding_test.rank_by_attention(base)
     except ValueError:
         return
     counts = list(dict.fromkeys(max(1, len(attended) // share) for share in SHARES))
@@ -55,19 +57,19 @@ def show(plain: Trace) -> None:
     offered = [Option("image", Hide(patches, fill), title) for title, patches in known.items()]
     controls.toggles("Hide", offered, instead="image=hide(")
     if st.toggle("Compare hiding what it looked at with hiding other patches", key=COMPARED):
-        _compare(plain, count, fill)
+        _compare(base, others, count, fill)
 
 
-def _compare(plain: Trace, count: int, fill: str) -> None:
-    """Draw the probability of the plain answer with the patches of each choice hidden."""
-    request = MaskRequest(model_name(), run_cache.without_changes(session.options()), session.user_input())
+def _compare(base: Trace, changes: tuple[str, ...], count: int, fill: str) -> None:
+    """Draw the probability of the answer of a run under these changes, with the patches of each choice hidden."""
+    request = MaskRequest(model_name(), session.options_with(changes), session.user_input())
 
     def run():
         from tracer.attention import hiding_test
 
         model = run_cache.load(request.model, request.options)
         arguments = session.inputs(model, request.chosen, request.options)
-        return hiding_test.hide_attended(model, plain, count, fill, **arguments)
+        return hiding_test.hide_attended(model, base, count, fill, **arguments)
 
     result = once("hidden", request, (count, fill), run, "Hiding patches")
     mean, spread = float(np.mean(result.random)), float(np.std(result.random))

@@ -41,8 +41,10 @@ def comparison(
     after: tuple[Sequence[str], Sequence[float]],
     axis: str,
     top: int = TOP,
+    value: str = "probability",
 ) -> str:
-    """Return the likeliest classes of two results as pairs of bars in HTML, before and after a change.
+    """Return the likeliest classes of two results as pairs of bars in HTML, before and after a change; `value` says
+    what the numbers are.
 
     Each bar after it has an arrow with the change in percentage points. A class that one of the results does not name
     has no bar there.
@@ -63,8 +65,8 @@ def comparison(
     ticks = {at: _tick(at) for at in (end * step / 4 for step in range(5))}
     tooltip = "Before and after: " + "; ".join(_pair_text(name, *shares) for name in names)
     keys = ((OTHER_COLOR, "before"), (stage_colour("head"), "after"))
-    figure = f"The probability of each {axis}, before and after"
-    return drawn_bars(rows, ticks, (axis, "probability"), tooltip, figure, keys)
+    figure = f"The {value} of each {axis}, before and after"
+    return drawn_bars(rows, ticks, (axis, value), tooltip, figure, keys)
 
 
 def _pair_text(name: str, before: Mapping[str, float], after: Mapping[str, float]) -> str:
