@@ -109,8 +109,8 @@ def test_a_label_map_lies_over_the_photo_pixel_by_pixel():
     figure = model_output.label_map([[0, 1, 0], [0, 1, 1]], ["ground", "circle"], photo, 0.25)
     assert figure.data[0].opacity == 0.25
     (under,) = figure.layout.images
-    assert (under.x, under.y, under.sizex, under.sizey, under.layer) == (-0.5, -0.5, 3, 2, "below")
-    assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((-0.5, 2.5), (1.5, -0.5))
+    assert (under.x, under.y, under.sizex, under.sizey, under.layer) == (0.5, 0.5, 3, 2, "below")
+    assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((0.5, 3.5), (2.5, 0.5))
     shown = Image.open(BytesIO(base64.b64decode(under.source.partition(",")[2]))).convert("RGB")
     assert shown.size == (510, 340) and shown.getpixel((500, 330)) == (0, 0, 255)
 
@@ -134,13 +134,13 @@ def test_hidden_patches_are_left_empty():
     found = model_output.visible(pixels, [1, 2], 2, 2)
     assert np.array_equal(found, [[nan, nan, 2, 3], [4, 5, nan, nan]], equal_nan=True)
     (below,) = model_output.panel(found).layout.shapes
-    assert (below.fillcolor, below.layer, below.x1, below.y1) == (MASK[0], "below", 3.5, 1.5)
+    assert (below.fillcolor, below.layer, below.x1, below.y1) == (MASK[0], "below", 4.5, 2.5)
     assert not model_output.panel(pixels).layout.shapes
 
 
 def test_a_panel_is_as_large_as_its_matrix():
     figure = model_output.panel(np.arange(6.0).reshape(2, 3), "error", "patch")
-    assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((-0.5, 2.5), (1.5, -0.5))
+    assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((0.5, 3.5), (2.5, 0.5))
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("patch column", "patch row")
     assert figure.data[0].colorbar.title.text == "error" and not model_output.panel(np.ones((1, 1))).data[0].showscale
 

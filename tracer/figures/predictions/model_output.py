@@ -70,6 +70,8 @@ def label_map(
     traces: list = [
         go.Heatmap(
             z=numbers,
+            x0=1,
+            y0=1,
             zmin=-0.5,
             zmax=count - 0.5,
             colorscale=scale,
@@ -87,7 +89,7 @@ def label_map(
     if photo is not None:
         zoom = max(1, 512 // max(high, wide))  # so that pixels stay squares and are not smoothed
         pixels = photo.resize((wide, high)).resize((wide * zoom, high * zoom), Image.Resampling.NEAREST)
-        place = {"x": -0.5, "y": -0.5, "sizex": wide, "sizey": high, "xref": "x", "yref": "y"}
+        place = {"x": 0.5, "y": 0.5, "sizex": wide, "sizey": high, "xref": "x", "yref": "y"}
         under = [{"source": pixels, "sizing": "stretch", "layer": "below", **place}]
     across, down = _axes("pixel", high, wide)
     legend = {"orientation": "h", "y": -0.22, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
@@ -108,9 +110,9 @@ def label_map(
 
 
 def _axes(cell: str, high: int, wide: int) -> tuple[dict, dict]:
-    """Return the axes of a picture of `high` × `wide` square cells; row 0 is on top."""
-    across = {"title": {"text": f"{cell} column"}, "range": [-0.5, wide - 0.5], "constrain": "domain", **PLAIN_AXIS}
-    down = {"title": {"text": f"{cell} row"}, "range": [high - 0.5, -0.5], "constrain": "domain", **PLAIN_AXIS}
+    """Return the axes of a picture of `high` × `wide` square cells, which count from 1; row 1 is on top."""
+    across = {"title": {"text": f"{cell} column"}, "range": [0.5, wide + 0.5], "constrain": "domain", **PLAIN_AXIS}
+    down = {"title": {"text": f"{cell} row"}, "range": [high + 0.5, 0.5], "constrain": "domain", **PLAIN_AXIS}
     return across, {"scaleanchor": "x", **down}
 
 
@@ -136,6 +138,8 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
         raise ValueError(f"{high} × {wide} values are too many to draw")
     heat = go.Heatmap(
         z=values,
+        x0=1,
+        y0=1,
         zmin=ends[0],
         zmax=ends[1],
         colorscale=SEQUENTIAL if unit else "gray",
@@ -144,7 +148,7 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
         hovertemplate="row %{y}, column %{x}: %{z:.3g}<extra></extra>",
     )
     across, down = _axes(cell, high, wide)
-    edges = {"x0": -0.5, "x1": wide - 0.5, "y0": -0.5, "y1": high - 0.5}
+    edges = {"x0": 0.5, "x1": wide + 0.5, "y0": 0.5, "y1": high + 0.5}
     hidden = {"type": "rect", **edges, "fillcolor": MASK[0], "line": {"width": 0}, "layer": "below"}
     return go.Figure(
         heat,
