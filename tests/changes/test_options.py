@@ -14,7 +14,11 @@ def titles(found):
 
 
 def test_the_parts_of_a_block_are_offered_by_their_roles(plain):
-    assert titles(options.of_model(plain)) == ["No positions", "No division by √d_k in any block"]
+    assert titles(options.of_model(plain)) == [
+        "Patches in shuffled order",
+        "No positions",
+        "No division by √d_k in any block",
+    ]
     assert options.blocks(plain)["block3"] == "Block 3" and len(options.blocks(plain)) == 3
     assert titles(options.of_block(plain, "block3")) == [
         "No norm 1",
@@ -57,11 +61,11 @@ def test_a_line_offers_what_fits_its_shape(plain):
     assert titles(options.of_step(plain, plain.step("embedding"))) == [
         "Set to 0",
         "Mean over positions",
-        "Shuffle positions",
+        "Shuffle the order",
         "Noise of its own size",
     ]
     assert titles(options.of_step(plain, plain.step("block1.norm1")))[0] == "Off"
-    assert "Shuffle positions" not in titles(options.of_step(plain, plain.step("logits")))
+    assert "Shuffle the order" not in titles(options.of_step(plain, plain.step("logits")))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,7 @@ def test_a_line_offers_what_fits_its_shape(plain):
         ("block3.attention.weights=drop_heads(1,2)", "Block 3, attention weights without heads 1 and 2"),
         ("block1.attention.scores=scale(0.5)", "Block 1, scores × 0.5"),
         ("position=off", "No positions"),
-        ("embedding=shuffle(3)", "Embed with its positions shuffled"),
+        ("embedding=shuffle(3)", "Embed in shuffled order"),
         ("block2.mlp.output=zero", "Block 2: no MLP"),
         ("norm=noise(0.1,2)", "Last norm with noise of 0.1"),
         ("nowhere=zero", "nowhere set to 0"),

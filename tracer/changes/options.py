@@ -85,14 +85,19 @@ def _is_in(step: Step, part: str) -> bool:
 
 
 def of_model(trace: Trace) -> Iterator[Option]:
-    """Yield the changes of a whole model: positions off, and no division of the scores in any block."""
+    """Yield the changes of a whole model: positions off, patches in another order, and no division of the scores in any
+    block."""
+    parts = {record.part for record in trace.attentions}
     for step in trace.steps:
         end = step.id.rpartition(".")[2]
         if step.layer is not None or step.recomputed or not _has_numbers(step):
             continue
         if step.stage == "position" and end.endswith("position") and "+" in step.latex:
-            which = end.removesuffix("position").strip("_")
+            part = step.id.partition(".")[0]
+            which = end.removesuffix("position").strip("_") or (part if len(parts) > 1 and part in parts else "")
             yield Option(step.id, Off(), f"No {which} positions" if which else "No positions")
+        elif end == "patches" and len(step.shape) > 2:
+            yield Option(step.id, Shuffle(), "Patches in shuffled order")
         elif end == "angles":
             yield Option(step.id, Zero(), "No rotation by position")
     divided = [
@@ -174,7 +179,7 @@ def of_step(trace: Trace, step: Step) -> Iterator[Option]:
     yield Option(step.id, Zero(), "Set to 0")
     if len(step.shape) > 2 and all(step.shape[axis] > 1 for axis in target.token_axes):
         yield Option(step.id, Mean(), "Mean over positions")
-        yield Option(step.id, Shuffle(), "Shuffle positions")
+        yield Option(step.id, Shuffle(), "Shuffle the order")
     if (spread := _spread(trace, step)) > 0:
         yield Option(step.id, Noise(spread), "Noise of its own size")
 
@@ -252,4 +257,4 @@ def _words(change: Change) -> str:
         Mean: "averaged over positions",
         Replace: "replaced",
     }
-    return "with its positions shuffled" if isinstance(change, Shuffle) else words.get(type(change), str(change))
+    return "in shuffled order" if isinstance(change, Shuffle) else words.get(type(change), str(change))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MOVED_TOKENS = (
-    "A change may put tokens of this run in another order, so that attention can't be laid over the photo: patch 5, "
-    "say, is the fifth row of the patches, wherever it was cut from."
+    "A change can put the tokens of this run in another order, so attention is not laid over the photo: patch 5 is the "
+    "fifth token of the patches here, wherever it was cut from."
 )
 """The note of a run whose tokens do not lie on the photo, since a change may have moved them."""
 

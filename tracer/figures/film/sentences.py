@@ -387,7 +387,7 @@ def _result(result: Mapping[str, Any]) -> Caption | None:
         text = shorten(("" if all(len(token) == 1 for token in tokens) else " ").join(tokens), 60)
         return Caption(
             f"The answer: {text}",
-            f"Each token is the likeliest at its place, the least sure with {percent(least)}.",
+            f"Each token is the most probable one at its position; the least certain has {percent(least)}.",
             {"least": least},
         )
     if kind == "labels":
