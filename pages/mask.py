@@ -24,6 +24,11 @@ WHY_TEXT_NEEDS_A_MASK = (
     "photo have no “before”, and none of them is to be predicted from those before it."
 )
 """What masks are for, where a model of photos has none."""
+WHY_CAUSAL_OVER_PATCHES = (
+    "A word must not see the words that it predicts, so the mask closes later tokens. Patches need no such mask: they "
+    "get it too because picture and words are one sequence here. The prefix mask leaves the patches open to each other."
+)
+"""Why a mask over patches and words is causal."""
 CAUSAL = "nanogpt"
 """One of our models whose mask is causal, and can be changed."""
 
@@ -87,15 +92,18 @@ def picture(cells, kind: str) -> None:
     if unmasked:
         what = _unmasked_part()
         st.info(f"This {what} has no mask: every token may attend to every token.", icon=":material/lock_open:")
-        runs_again = session.user_input().kind != "trace" and not trace.changes
+        runs_again = session.user_input().kind != "trace"
         if what == "model" and runs_again and (text := causal_everywhere(trace, part)):
             label = "Try a causal mask on this run"
-            st.button(label, icon=":material/science:", type="primary", on_click=partial(session.change, [text]))
+            change = partial(session.change, [*session.changes(), text])
+            st.button(label, icon=":material/science:", type="primary", on_click=change)
         if what == "model":
             choose = partial(session.choose_model, CAUSAL)
             st.button(f"See a causal mask: choose {CAUSAL}", icon=":material/swap_horiz:", on_click=choose)
         if trace.picture is not None and places(trace, part):
             st.caption(WHY_TEXT_NEEDS_A_MASK)
+    if kind == "causal" and {"image", "text"} <= {segment.name for segment in named}:
+        st.caption(WHY_CAUSAL_OVER_PATCHES)
     if named and named[0].name == "CLS" and cells.numel() > 1 and int(cells[0].sum()) == 1 and cells[0, 0]:
         st.info(describe_lonely_cls(trace, part))
     options = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
