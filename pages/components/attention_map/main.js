@@ -153,11 +153,14 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 
   function drawText(weights, open) {
     const { lead, python, note } = inWords(map, state);
-    const none = !(weights[open[0]] > 0);
-    find(".lead").textContent = none ? lead.replace("attends most to:", "attends to nothing: every weight of this row is 0.") : lead;
+    const [most, least] = [weights[open[0]], weights[open.at(-1)]]; // the open keys are in the order of their weights
+    const none = !(most > 0);
+    const even = !none && open.length > 1 && most - least <= 1e-6 * most;
+    const instead = none ? "attends to nothing: every weight of this row is 0." : `attends equally to all ${open.length} tokens that it may attend to.`;
+    find(".lead").textContent = none || even ? lead.replace("attends most to:", instead) : lead;
     find(".numbers th:last-child").textContent = state.view === "rollout" ? "Share" : "Weight";
     find(".top").replaceChildren(
-      ...open.slice(0, none ? 0 : SHOWN).map((token) => {
+      ...open.slice(0, none || even ? 0 : SHOWN).map((token) => {
         const item = document.createElement("li");
         const name = document.createElement("span");
         name.textContent = map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
@@ -176,7 +179,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     for (const share of all(".share")) share.textContent = shareOf(map, state);
     for (const mark of all(".same")) mark.textContent = map.zero ? "" : evenShare(map, open);
     find(".brightness").hidden = map.zero;
-    find(".relative").hidden = none;
+    find(".relative").hidden = none || even;
     if (find(".numbers").open) listAll(weights, open);
   }
 

@@ -315,3 +315,10 @@ def test_a_head_that_is_off_attends_to_nothing_and_the_others_are_told_as_ever(p
     expect(habits).to_contain_text("head 1 of block 2 spreads its weight over about")
     expect(share).to_contain_text("each row of the matrix (one query) sums to 1")
     quiet(page)
+
+
+def test_a_row_of_equal_weights_lists_no_tokens(page):
+    open_address(page, "attention?change=block2.attention.scores=zero&block=2&head=1", ".lead")
+    expect(page.locator(".lead")).to_contain_text("attends equally to all 65 tokens that it may attend to.")
+    expect(page.locator(".top li")).to_have_count(0)
+    quiet(page)
