@@ -149,7 +149,7 @@ def _values_text(row: LinePair) -> str:
         side = SIDES[row.a is None]
         if values.relative is None:
             return f"This step is on the {side} only."
-        beside = f"This step is on the {side} only: a change added it. Compared with the step that it changes, "
+        beside = f"This step is on the {side} only: a change put it in. Compared with the step whose value it changes, "
     relation = values.relation
     if relation is Relation.IDENTICAL:
         return f"{beside}{'its values are' if beside else 'The values are'} equal bit by bit."

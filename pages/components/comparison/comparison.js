@@ -88,7 +88,7 @@ function drawColumns({ find, rows, first, summary }) {
 function drawSide(section, side, absent) {
   section.classList.toggle("absent", absent);
   const name = section.className.includes("left") ? "Left" : "Right";
-  section.querySelector("h3").textContent = absent && side ? `${name}: the step that the change replaces` : name;
+  section.querySelector("h3").textContent = absent && side ? `${name}: the step whose value it changes` : name;
   const [equation, sizes, id] = [".equation", ".sizes", ".id"].map((name) => section.querySelector(name));
   if (!side) {
     equation.replaceChildren("This run has no such step.");

@@ -22,7 +22,7 @@ from tracer.figures.payload_budget import PAGE, ROWS
 from tracer.figures.predictions.class_bars import answer
 from tracer.figures.tensors import heatmap, matmul_to_scale
 from tracer.lessons.notes.step_numbers import number_steps
-from tracer.record import Op, Step, Trace
+from tracer.record import CHANGED_SUFFIX, Op, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles
 
@@ -223,6 +223,8 @@ def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
         place = f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(map(str, lines))}"
         length = any(re.search(r"\bS\b", line.partition("#")[2]) for line in lines.values())
         hint = "In the comment, S = sequence length." if length else ""
+        if step.id.endswith(CHANGED_SUFFIX):
+            hint = f"This code computes the value that the change replaces. {hint}".strip()
         parts.append({"place": place, "text": "\n".join(lines.values()), "hint": hint})
     return parts
 
