@@ -79,3 +79,27 @@ def test_the_stage_is_near_swipes_turn_it_and_less_motion_cuts(page):
     page.emulate_media(media="screen")
     assert page.locator(".film .sheet").count() == 0 and page.locator(".film .title").inner_text() == title
     quiet(page)
+
+
+@pytest.mark.parametrize(("wide", "high"), [(1366, 640), (1280, 720)])
+def test_the_buttons_of_the_photo_end_above_the_line_below_the_stage(page, wide, high):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": wide, "height": high})
+    page.goto("/")
+    wait_until_settled(page)
+    until(page, f"{FILM}?.film?.state.part === 1")
+    buttons, line = page.locator(".film .looks").bounding_box(), page.locator(".film .under").bounding_box()
+    assert buttons["y"] + buttons["height"] <= line["y"]
+    quiet(page)
+
+
+def test_the_thread_to_the_answer_of_a_phone_lies_beside_its_numbers(page):
+    page.set_default_timeout(SLOW)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/?model=nanogpt")
+    wait_until_settled(page)
+    until(page, f"{FILM}?.film?.state.part === 1")
+    ends = page.locator(".film .bar").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    stage = page.locator(".film .stage").bounding_box()
+    assert max(ends) <= stage["x"] + stage["width"] - 20  # as much as the thread and the edge take
+    quiet(page)

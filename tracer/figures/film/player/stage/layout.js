@@ -5,6 +5,7 @@ const THUMB = 30;
 
 const NARROW = 640; // pixels of a stage below which it is that of a phone
 const COLUMN = 880; // pixels below which the answer stands under the photo
+const THREAD = 12; // pixels beside the answer of a phone, for the thread that leads to it
 const ROW = 37; // pixels of a row of buttons
 const TOOLS = 372; // pixels of the tools that hide patches, below a photo
 const BUTTONS = 430; // pixels that they take beside each other
@@ -27,7 +28,7 @@ export function layOut(film, width, height) {
     const looks = photo ? ROW : 0;
     const band = Math.min(0.4 * height - looks, 0.5 * width);
     out.input = { x: pad, y: top, w: 0.52 * width - pad, h: band };
-    out.answer = { x: 0.52 * width + 12, y: top, w: 0.48 * width - 12 - pad, h: band };
+    out.answer = { x: 0.52 * width + 12, y: top, w: 0.48 * width - 12 - pad - THREAD, h: band };
     out.looks = { x: pad, y: top + band + 4, w: width - 2 * pad };
     top += band + looks + 12;
   } else if (column) {
@@ -76,7 +77,7 @@ function inputs(film, { x, y, w, h }, texts, below) {
   let rest = { x, y, w, h };
   if (film.photo) {
     const ratio = film.photo.size[0] / film.photo.size[1];
-    const room = texts.length ? 0.5 * h : h;
+    const room = texts.length ? 0.5 * h : h - below;
     const wide = Math.min(w, room * ratio);
     const high = wide / ratio;
     const above = texts.length ? 0 : Math.max(0, (h - high - below) / 2);

@@ -166,7 +166,7 @@ export function scene(context, film, view, eye, firstBar) {
   function toAnswer(x, y, part) {
     const { answer: box, flow } = view.place;
     const beside = box.x > flow.x + flow.w;
-    const [toX, toY] = [beside ? box.x - 6 : box.x + box.w - 3, box.y + firstBar(box) + (beside ? 0 : 8)];
+    const [toX, toY] = [beside ? box.x - 6 : box.x + box.w + 6, box.y + firstBar(box) + (beside ? 0 : 8)];
     if (!beside && box.y > flow.y) return; // the lanes would be crossed
     context.strokeStyle = rgb(view.theme.thread);
     context.lineWidth = 3;
