@@ -186,7 +186,7 @@ def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
         return _entry("what if", title, CHANGES_THE_RUN, f"what if {words}", f"{page or './'}?{urlencode(query)}")
 
     for option in options.of_model(trace):
-        if not option.line.endswith(CHANGED_SUFFIX):
+        if not option.line.endswith(CHANGED_SUFFIX) and option.change.name != "shuffle":  # which comes next
             yield entry("", option.title, option.text, "positional encoding order switch off")
     shuffled = (each for step in trace.steps if step.layer is None for each in options.of_step(trace, step))
     if option := next((each for each in shuffled if each.change.name == "shuffle"), None):
