@@ -64,7 +64,7 @@ def test_every_pair_of_steps_is_there_and_the_first_difference_is_named(model, p
     assert [row["id"] for row in facts["rows"]] == [row.id for row in comparison.rows]
     first = facts["rows"][facts["first"]]
     assert first["id"] == f"{line}.changed" and first["alone"] == "right" and first["differs"]
-    assert first["sides"][0]["id"] == line and "Compared with the step that it changes" in first["differences"][0]
+    assert first["sides"][0]["id"] == line and "the step whose value it changes" in first["differences"][0]
     context = next(row for row in facts["rows"] if row["id"] == "block2.attention.context")
     assert MARK in context["sides"][0]["latex"] and MARK in context["sides"][1]["latex"]
     assert context["differences"][1] == "The equations differ mathematically."

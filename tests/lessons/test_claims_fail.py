@@ -277,8 +277,10 @@ BROKEN_RUNS: dict[str, tuple[str, Callable[[Model, Trace], Broken]]] = {
     "undo": ("vit", tensors(("position", _alike))),
     "mlp_alone": ("vit", net(_mixing, again=False)),
     "complementary": ("vit", net(_silent, again=False)),
-    "correction": ("vit", tensors(*((f"block{at}.{part}.output", lambda x: 1000 * x) for at in range(1, 7)
-                                    for part in ("attention", "mlp")))),
+    "correction": ("vit", lambda model, trace: tensors(*(
+        (f"block{at}.{part}.output", lambda x, at=at, part=part: 0.9 * trace.value(f"block{at}.{part}.residual"))
+        for at in range(1, 7) for part in ("attention", "mlp")
+    ))(model, trace)),
     "highway": ("vit", lambda model, trace: tensors(
         ("block6.mlp.residual", lambda x: trace.value("position"))
     )(*net(lambda other: _blocks(other, _turning), again=False)(model, trace))),

@@ -62,7 +62,7 @@ def test_attention_of_any_length_has_a_map_of_one_query(monkeypatch):
     trace = at.session_state["visitor"].run()
     weights = trace.attention(layer=5, query=0)[0].mean(0)
     most = int(weights.argmax())
-    listed = next(each.value for each in at.main.markdown if "patch 30" in each.value)
+    listed = next(each.value for each in at.main.markdown if each.value.startswith("- patch"))
     assert listed.startswith(f"- patch {most} ") and f"{100 * weights[most]:.1f}" in listed
     at.main.selectbox[1].set_value("2").run()
     assert not at.exception and trace.attention(layer=5, head=2, query=0)[0].argmax() > 0
