@@ -235,8 +235,8 @@ def of(page: str) -> dict[str, str]:
     return of_pages((page,))[page]
 
 
-def of_pages(pages: Iterable[str] = PLACES) -> dict[str, dict[str, str]]:
-    """Return the URL parameters of pages, by default of all, for the model and the input chosen now."""
+def of_pages(pages: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the URL parameters of each of these pages for the model and the input chosen now."""
     chosen, model, there, run = session.user_input(), _model_of_links(), st.query_params.to_dict(), _of_run()
     now, same = visitor(), there.get("model", FIRST_MODEL) == model  # else it is a place in another model
     left = () if _is_of(chosen) else OF_INPUT

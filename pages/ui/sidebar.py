@@ -84,7 +84,8 @@ def _lesson(page: str) -> bool:
 
 def _links(pages: list) -> None:
     """Draw a link to each page with its full URL, so that a click adds one entry to the browser's history."""
-    headings, addresses = [page.heading for page in page_registry.find_pages()], url_state.of_pages()
+    headings = [page.heading for page in page_registry.find_pages()]
+    addresses = url_state.of_pages(page.url_path for page in pages)
     for heading in dict.fromkeys(headings):
         with st.container(key=f"pages-{heading}" if heading else "pages", gap=None):
             if heading:
