@@ -1,7 +1,7 @@
 """Distillation: a convolutional network that is trained first, and whose answers a recipe learns (Hinton et al. 2015).
 
-The student sees what the teacher saw: each image has a few crops, which are drawn once, and the teacher answers each
-of them once (Beyer et al. 2022, Knowledge distillation: A good teacher is patient and consistent).
+The student sees what the teacher sees: the teacher answers each augmented image, mixed images too (Beyer et al. 2022,
+Knowledge distillation: A good teacher is patient and consistent).
 """
 
 import copy
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,10 +25,18 @@ SAMPLE = 10_000
 
 @dataclass(frozen=True)
 class DistillationImages(Images):
-    """Labelled images with `crops`, int64 `[M, V, 3]`, and the teacher's logits of each, float32 `[M, V, K]`."""
+    """Labelled images beside the network that teaches what they show; it computes in bfloat16 where `bf16` is set."""
 
-    crops: Tensor
-    logits: Tensor
+    teacher: nn.Module
+    bf16: bool
+
+    @torch.inference_mode()
+    def answers(self, pixels: Tensor) -> Tensor:
+        """Return the teacher's logits of normalised images, `[B, C, H, W]`: float32 `[B, K]`, on the CPU."""
+        where = next(self.teacher.parameters()).device
+        with torch.autocast(where.type, torch.bfloat16, enabled=self.bf16):
+            logits = self.teacher(pixels.to(where, memory_format=torch.channels_last))
+        return logits.float().cpu()
 
 
 @dataclass(frozen=True)
@@ -71,21 +79,20 @@ class Teacher:
         return F.cross_entropy(logits.float(), labels), (logits.argmax(dim=-1) == labels).float().mean()
 
 
-def teach(
-    recipe: Teacher, images: Images, held_out: Images, *, views: int, seed: int, file: Path
-) -> DistillationImages:
-    """Return `images` with `views` crops of each and the answers of a teacher, which is trained if `file` has none.
+def teach(recipe: Teacher, images: Images, held_out: Images, *, seed: int, file: Path) -> DistillationImages:
+    """Return `images` with a teacher, which is trained if `file` holds no such one.
 
-    `file` keeps crops and answers; training goes on from a checkpoint beside it. `held_out` measures the teacher, and
-    is used for nothing else. Raise ValueError for a checkpoint that can't be read, or of another teacher.
+    `file` keeps its weights; training goes on from a checkpoint beside it. `held_out` measures the teacher, and is used
+    for nothing else. Raise ValueError for a checkpoint that can't be read, or of another teacher.
     """
-    facts = json.dumps(asdict(recipe) | {"views": views, "seed": seed, "images": len(images)}, sort_keys=True)
+    facts = json.dumps(asdict(recipe) | {"seed": seed, "images": len(images)}, sort_keys=True)
     if file.exists():
         with safe_open(file, "pt") as stored:
             if stored.metadata()["facts"] == facts:
-                return DistillationImages(
-                    images.pixels, images.labels, stored.get_tensor("crops"), stored.get_tensor("logits")
-                )
+                net = recipe.build(seed)
+                net.load_state_dict(load_file(file))
+                net.to(train_loop.device()).eval()
+                return DistillationImages(images.pixels, images.labels, net, recipe.bf16)
     run = {"seed": seed, "epochs": recipe.epochs, "facts": facts}
     checkpoint = file.with_suffix(".checkpoint")
     state = train_loop.read_checkpoint(checkpoint, run, ("facts",))
@@ -96,16 +103,12 @@ def teach(
         _fit_statistics(net, images, seed)
         right = (_logits(net, held_out.pixels).argmax(dim=-1) == held_out.labels).float().mean().item()
         train_loop.log(f"teacher, step {step}, {seconds:.0f} s: accuracy {right:.4f}")
-        if step < last:
-            return
-        train_loop.log(f"teacher: answers for {views} crops of each of {len(images):,} images")
-        sets = [cifar10.draw_crops(len(images), recipe.pad, train_loop.generator(seed, view)) for view in range(views)]
-        logits = [_logits(net, cifar10.crop(images.pixels, crops, recipe.pad)) for crops in sets]
-        tensors = {"crops": torch.stack(sets, dim=1), "logits": torch.stack(logits, dim=1)}
-        atomic_write.write(file, save(tensors, metadata={"facts": facts}))
+        if step == last:
+            weights = {name: value.contiguous() for name, value in net.state_dict().items()}
+            atomic_write.write(file, save(weights, metadata={"facts": facts}))
 
     train_loop.fit(recipe, recipe.build(seed), images, run=run, state=state, checkpoint=checkpoint, report=report)
-    return teach(recipe, images, held_out, views=views, seed=seed, file=file)
+    return teach(recipe, images, held_out, seed=seed, file=file)
 
 
 def residual_network(width: int, K: int) -> nn.Module:

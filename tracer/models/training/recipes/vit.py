@@ -1,4 +1,4 @@
-"""Training of the shipped ViT on CIFAR-10, by a convolutional teacher; most batches show half of the patches.
+"""Training of the shipped ViT on CIFAR-10, by a convolutional teacher; some batches show half of the patches.
 
 Muon updates the matrices, AdamW the rest.
 """
@@ -29,9 +29,10 @@ class Recipe(MuonAndAdamW):
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
     weight decay, `pad` and `hole` are in pixels, `warmup` is in steps. The teacher is trained for `teacher_epochs`, 0
-    for none, and answers `views` crops of each image. Targets are its probabilities at `temperature` with the weight
-    `trust`, and labels otherwise. `whole` is the share of batches with all patches, and `mining` the share of these on
-    which [CLS] learns what to attend to (`occlusion_eval.attention_mining`).
+    for none. Targets are its probabilities at `temperature` with the weight `trust`, and labels otherwise. `mixup` is
+    the share of batches whose images are mixed in pairs (Zhang et al. 2018), `whole` the share of batches with all
+    patches, and `mining` the share of these, where nothing is mixed, on which [CLS] learns what to attend to
+    (`occlusion_eval.attention_mining`).
     """
 
     decays_rest: ClassVar[bool] = True
@@ -47,12 +48,12 @@ class Recipe(MuonAndAdamW):
     pad: int = 4
     hole: int = 8
     warmup: int = 300
-    teacher_epochs: int = 10
-    views: int = 8
+    teacher_epochs: int = 24
     temperature: float = 2.0
     trust: float = 0.5
     whole: float = 0.25
     mining: float = 0.5
+    mixup: float = 0.0
     bf16: bool = False
 
     def __post_init__(self):
@@ -88,11 +89,11 @@ class Recipe(MuonAndAdamW):
         return net
 
     def teach(self, images: Images, held_out: Images, *, seed: int, file: Path) -> Images:
-        """Return the images with the answers of a teacher, which `file` keeps (`teacher.teach`)."""
+        """Return the images with a teacher, whose weights `file` keeps (`teacher.teach`)."""
         if not self.teacher_epochs:
             return images
-        recipe = teacher.Teacher(epochs=self.teacher_epochs, batch=self.batch, pad=self.pad)
-        return teacher.teach(recipe, images, held_out, views=self.views, seed=seed, file=file)
+        recipe = teacher.Teacher(epochs=self.teacher_epochs, batch=self.batch, pad=self.pad, bf16=self.bf16)
+        return teacher.teach(recipe, images, held_out, seed=seed, file=file)
 
     def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> list[Tensor]:
         """Return the augmented images of the indices `chosen`, `[B]`, and what is expected of them.
@@ -102,20 +103,21 @@ class Recipe(MuonAndAdamW):
         """
         labels = images.labels[chosen]
         targets = F.one_hot(labels, self.sizes["K"]) * (1 - self.smoothing) + self.smoothing / self.sizes["K"]
+        pixels = cifar10.augment(images.pixels[chosen], pad=self.pad, hole=self.hole, generator=generator)
+        pixels = cifar10.normalise(pixels)
+        mixes = torch.rand((), generator=generator) < self.mixup
+        if mixes:
+            share = torch.rand(len(chosen), 1, generator=generator) / 2  # of another image: the label stays likely
+            pixels = pixels.lerp(pixels.flip(0), share.view(-1, 1, 1, 1))
+            targets = targets.lerp(targets.flip(0), share)
         if isinstance(images, teacher.DistillationImages):
-            view = torch.randint(0, images.crops.shape[1], (len(chosen),), generator=generator)
-            pixels = cifar10.crop(images.pixels[chosen], images.crops[chosen, view], self.pad)
-            pixels = cifar10.cut_out(pixels, self.hole, generator)
-            answers = (images.logits[chosen, view] / self.temperature).softmax(dim=-1)
-            targets = targets.lerp(answers, self.trust)
-        else:
-            pixels = cifar10.augment(images.pixels[chosen], pad=self.pad, hole=self.hole, generator=generator)
+            targets = targets.lerp((images.answers(pixels) / self.temperature).softmax(dim=-1), self.trust)
         N = self.sizes["H"] * self.sizes["W"] // self.sizes["P"] ** 2
         visible = N if torch.rand((), generator=generator) < self.whole else N // 2
         order = torch.rand(len(chosen), N, generator=generator).argsort(dim=1)[:, :visible]
         kept = F.pad(order.sort(dim=1).values + 1, (1, 0))
-        mines = (torch.rand((), generator=generator) < self.mining) & torch.tensor(visible == N)
-        return [cifar10.normalise(pixels), labels, targets, kept, mines]
+        mines = (torch.rand((), generator=generator) < self.mining) & torch.tensor(visible == N) & ~mixes
+        return [pixels, labels, targets, kept, mines]
 
     def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return cross-entropy with the target probabilities, with attention mining where the batch says so, and the
@@ -153,11 +155,13 @@ class Recipe(MuonAndAdamW):
 
     def _methods(self) -> list[str]:
         """Return what is done to images and targets, in words."""
+        mined = self.whole * self.mining * (1 - self.mixup)
         methods = {
             "random crop and flip": True,
             f"cutout of {self.hole} pixels": self.hole,
             f"half of the patches left out of {1 - self.whole:.0%} of the batches": self.whole < 1,
-            f"attention mining in {self.whole * self.mining:.1%} of the batches (Li et al. 2018)": self.mining,
+            f"images mixed in pairs in {self.mixup:.0%} of the batches (Zhang et al. 2018)": self.mixup,
+            f"attention mining in {mined:.1%} of the batches (Li et al. 2018)": self.mining,
             "the answers of a convolutional network as targets, beside the labels": self.teacher_epochs,
         }
         return [text for text, applies in methods.items() if applies]
