@@ -11,7 +11,8 @@ import tracer
 from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models
-from tracer.attention.score_decomposition import TERMS, add_up, terms
+from tracer.attention.score_decomposition import TERMS, terms
+from tracer.figures.attention.score_terms import difference
 from tracer.models import training, transformer
 from tracer.models.training.recipes.transformer import HELD_OUT, Recipe
 
@@ -101,7 +102,7 @@ def test_the_four_terms_add_up_to_the_scores(positions, mask):
     if mask == "causal":
         seen = seen.tril()
     off = (sum(found.values()) - scores)[..., seen].abs().max() / scores[..., seen].abs().max()
-    assert off <= 1e-5
+    assert off <= 1e-5 and difference(found, scores) == pytest.approx(float(off), rel=1e-3)
 
 
 def test_each_term_is_of_the_parts_that_it_names():
@@ -130,10 +131,10 @@ def test_terms_of_changed_tokens_are_those_that_the_block_reads_and_of_changed_q
     changed = terms(model, trace)
     assert torch.allclose(changed["position–position"], plain["position–position"], atol=1e-5)
     assert not torch.allclose(changed["content–position"], plain["content–position"], atol=1e-2)
-    assert add_up(changed, trace.value("block1.attention.scores"))
+    assert difference(changed, trace.value("block1.attention.scores")) <= 1e-5
     for line in ("query", "key"):
         trace = model.trace(change={f"block1.attention.{line}": "scale(3)"})
-        assert not add_up(terms(model, trace), trace.value("block1.attention.scores"))
+        assert difference(terms(model, trace), trace.value("block1.attention.scores")) > 0.1
 
 
 def test_relative_scores_depend_on_distance_alone():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import sqrt
 from typing import TYPE_CHECKING
 
 import torch
 
 from tracer.attention.step_inputs import reads
-from tracer.record import CHANGED_SUFFIX, tolerance
 from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
@@ -33,11 +31,7 @@ def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
             f"the first block of {quote(model.name)} does not read tokens plus positions as they are, "
             f"so its scores don't fall into four terms"
         )
-    known = {step.id for step in trace.steps}
-    content, both = (
-        trace.value(f"{line}{CHANGED_SUFFIX}" if f"{line}{CHANGED_SUFFIX}" in known else line)
-        for line in ("embedding", "position")
-    )
+    content, both = (trace.value(trace.changed_step(id) or id) for id in ("embedding", "position"))
     if content is None or both is None:
         raise ValueError("the trace did not keep the embeddings, of which the four terms are made")
     attention = model.net.get_submodule("block1.attention")
@@ -52,11 +46,3 @@ def terms(model: Model, trace: Trace) -> dict[str, torch.Tensor]:
         queries, keys = parts(attention.query), parts(attention.key)
         products = [q @ k.transpose(-2, -1) / sqrt(attention.d_k) for q in queries for k in keys]
     return dict(zip(TERMS, products, strict=True))
-
-
-def add_up(products: Mapping[str, torch.Tensor], scores: torch.Tensor) -> bool:
-    """Return whether terms add up to the scores, as those of a run whose queries or keys are changed do not. Cells that
-    a mask closes are left out."""
-    open = scores.isfinite()
-    apart = (sum(products.values()) - scores)[open].abs().amax()
-    return bool(apart <= tolerance("float32") * scores[open].abs().amax())

@@ -18,9 +18,8 @@ from tracer.figures.palette import stage_colour, tables
 from tracer.figures.payload_budget import ROWS, can_draw
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
-from tracer.record import AttentionRecord, Step, Trace
+from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace
 from tracer.record.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
-from tracer.record.comparison.alignment import CHANGED_SUFFIX
 from tracer.symbols import notation
 
 LETTERS = 1200

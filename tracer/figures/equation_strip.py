@@ -11,7 +11,7 @@ from tracer.export import rows
 from tracer.export.math_labels import scientific
 from tracer.export.to_html import equation, text
 from tracer.figures.tensors.heatmap import as_array
-from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace, tolerance
+from tracer.record import AttentionRecord, Step, Trace, tolerance
 from tracer.symbols import notation
 
 SIGNS = {"proven": "✓", "disproven": "✕"}
@@ -45,18 +45,13 @@ def of_attention(trace: Trace, record: AttentionRecord, letters: str = "A") -> s
         mask = _before(trace, scores, "M")
         tensors["M"] = mask if mask is not None and mask.symbol in scores.latex else None
     chosen = [step for letter in letters if (step := tensors.get(letter)) is not None]
-    return lines(line for step in chosen for line in (step, _changed(trace, step)) if line is not None)
+    return lines(line for step in chosen for line in (step, trace.changed_step(step.id)) if line is not None)
 
 
 def _weights(trace: Trace, record: AttentionRecord) -> Step | None:
     """Return the step of an attention's weights: the softmax that the record names, or the one inside the fused op."""
     steps = (step for step in trace.steps if record.op in step.ops or step.inside == record.op)
     return next((step for step in steps if step.symbol.startswith(_bold("A"))), None)
-
-
-def _changed(trace: Trace, step: Step) -> Step | None:
-    """Return the line that changes the value of a step, None where there is none."""
-    return next((line for line in trace.steps if line.id == step.id + CHANGED_SUFFIX), None)
 
 
 ROLLOUT = (
@@ -103,7 +98,7 @@ def weights_step(trace: Trace, record: AttentionRecord) -> str:
     """Return the id of the step whose tensor has a cell for each weight of an attention, changed or not,
     `[B, h, S_q, S_k]`; "" where there is none."""
     step = _weights(trace, record)
-    step = (step and _changed(trace, step)) or step
+    step = (step and trace.changed_step(step.id)) or step
     return step.id if step and step.shape[1:] == (record.heads, record.queries, record.keys) else ""
 
 

@@ -14,7 +14,7 @@ from tracer.record.findings import Finding
 from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, ReturnedTensor
 from tracer.record.provers import DeferredProver, Prover, Replayer
 from tracer.record.repeats import Repeat, repeats
-from tracer.record.steps import Step, Symbol
+from tracer.record.steps import CHANGED_SUFFIX, Step, Symbol
 from tracer.utils.error_text import quote
 
 if TYPE_CHECKING:
@@ -99,6 +99,10 @@ class Trace:
         raise KeyError(
             f"no step {quote(id)} in this trace; the first is {quote(self.steps[0].id)}" if self.steps else id
         )
+
+    def changed_step(self, id: str) -> Step | None:
+        """Return the line that changes the value of the step with that id, None where no change does."""
+        return next((step for step in self.steps if step.id == f"{id}{CHANGED_SUFFIX}"), None)
 
     @property
     def prover(self) -> Prover | None:

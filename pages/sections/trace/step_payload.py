@@ -22,7 +22,7 @@ from tracer.figures.payload_budget import PAGE, ROWS
 from tracer.figures.predictions.class_bars import answer
 from tracer.figures.tensors import heatmap, matmul_to_scale
 from tracer.lessons.notes.step_numbers import number_steps
-from tracer.record import CHANGED_SUFFIX, Op, Step, Trace
+from tracer.record import CHANGED_SUFFIX, Op, Step, Trace, tolerance
 from tracer.symbols import notation
 from tracer.utils import note_titles
 
@@ -262,7 +262,7 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> heatmap.HeatmapDat
         products = score_decomposition.terms(session.model(), trace)
     except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
         return None
-    if not score_decomposition.add_up(products, scores):
+    if pictures.difference(products, scores) > tolerance("float32"):
         return None
     return pictures.pack({name: term[0] for name, term in products.items()}, scores[0], (*index, 0, 0)[1])
 

@@ -12,10 +12,13 @@ SUM, RAN = "their sum", "the scores that ran"
 
 
 def difference(terms: Mapping[str, Any], scores) -> float:
-    """Return max|sum of the terms - scores| / max|scores|, over the scores that a mask left finite."""
+    """Return max|sum of the terms - scores| / max|scores|, over the scores that a mask left finite.
+
+    Terms of a run whose queries or keys are changed do not add up to its scores.
+    """
     ran, total = as_array(scores), sum(map(as_array, terms.values()))
     finite = np.isfinite(ran)
-    return float(np.abs(total - ran)[finite].max() / np.abs(ran[finite]).max())
+    return float(np.abs(total - ran)[finite].max() / (np.abs(ran[finite]).max() or 1.0))
 
 
 def pack(terms: Mapping[str, Any], scores, head: int = 0) -> HeatmapData:

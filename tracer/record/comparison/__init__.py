@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from tracer.record.comparison.alignment import CHANGED_SUFFIX, align
+from tracer.record.comparison.alignment import align
 from tracer.record.comparison.answers import Answers, AnswerShare
 from tracer.record.comparison.equations import EquationComparison, EquationRelation
 from tracer.record.comparison.result import Comparison, LayerAttention, LinePair
 from tracer.record.comparison.tensors import Relation, TensorRelation, compare_outputs, compare_tensors
-from tracer.record.steps import Step
+from tracer.record.steps import CHANGED_SUFFIX, Step
 from tracer.record.trace import Trace
 from tracer.utils.error_text import quote
 

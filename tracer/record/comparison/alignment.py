@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from tracer.record.steps import Step
-
-CHANGED_SUFFIX = ".changed"
-"""The end of the id of a line that a change added (`tracer.tracing.changed_runs`): it is aligned by its id alone."""
+from tracer.record.steps import CHANGED_SUFFIX, Step
 
 StepPair = tuple[Step | None, Step | None]
 """A line of each run; None where the other run has none."""
@@ -19,7 +16,8 @@ def align(first: Sequence[Step], second: Sequence[Step]) -> list[StepPair]:
     predecessor in its own run.
 
     Two models name their modules as they like, so lines without an equal id are the same where layer, stage and symbol
-    are, or layer, stage and title; what is left between two aligned lines is paired by its shape.
+    are, or layer, stage and title; what is left between two aligned lines is paired by its shape. A line of a change is
+    aligned by its id alone.
     """
     partner: dict[str, str] = {}
     for key in (_id, _symbol, _title):
