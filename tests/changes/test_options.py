@@ -72,7 +72,8 @@ def test_a_line_offers_what_fits_its_shape(plain):
     ("text", "words"),
     [
         ("block3.attention.weights=drop_heads(1)", "Block 3: head 2 off"),
-        ("block3.attention.weights=drop_heads(1,2)", "Block 3, attention weights without heads 1 and 2"),
+        ("block3.attention.weights=drop_heads(1,2)", "Block 3, attention weights without heads 2 and 3"),
+        ("block3.attention.weights=keep_heads(0,1,3)", "Block 3, attention weights of heads 1, 2 and 4 alone"),
         ("block1.attention.scores=scale(0.5)", "Block 1, scores × 0.5"),
         ("position=off", "No positions"),
         ("embedding=shuffle(3)", "Embed in shuffled order"),

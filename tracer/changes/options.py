@@ -1,7 +1,6 @@
 """Changes that can be offered for a run, with titles in plain words, by the roles of its lines.
 
-Everything is read from the trace, so it works for any model. As on screen, blocks count from 1 in titles and heads
-from 0.
+Everything is read from the trace, so it works for any model. As on screen, blocks and heads count from 1 in titles.
 """
 
 from __future__ import annotations
@@ -243,8 +242,8 @@ def _words(change: Change) -> str:
     if isinstance(change, Scale):
         return f"× {change.factor:g}"
     if isinstance(change, (Keep, Drop)):
-        heads = " and ".join(map(str, change.heads))
-        name = f"head{'s' * (len(change.heads) > 1)} {heads}"
+        *heads, last = (str(head + 1) for head in change.heads)
+        name = f"heads {', '.join(heads)} and {last}" if heads else f"head {last}"
         return f"of {name} alone" if isinstance(change, Keep) else f"without {name}"
     if isinstance(change, Noise):
         return f"with noise of {change.std:g}"
