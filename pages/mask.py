@@ -111,6 +111,12 @@ def picture(cells, kind: str) -> None:
         url_state.open_step(step)
 
 
+def compared_layer(trace, part: str, shown: int) -> int:
+    """Return the first layer of a tower in whose block a line is changed, else the one on screen."""
+    steps = (step for step in before_after.changed_lines(trace) if not part or step.id.startswith(f"{part}."))
+    return min((step.layer for step in steps if step.layer is not None), default=shown)
+
+
 page_frame.enter()
 st.title("Which token may attend to which?")
 mask_controls.choice()
@@ -139,7 +145,7 @@ labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
 panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head", "0")))
 picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell")
-before_after.show(trace, (layer, part), mask_controls.start(cells), "0")
+before_after.show(trace, (compared_layer(trace, part, layer), part), mask_controls.start(cells), "0")
 if len(named) > 1 and not all_open:
     st.header("By segment")
     shares = {(block.queries, block.keys): block.share for block in masks.blocks(cells, named)}

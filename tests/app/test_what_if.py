@@ -394,3 +394,11 @@ def test_lines_of_a_change_that_are_left_out_are_counted():
         "These are the first 6 of 12 such lines; the page Trace has all of them." in caption.value
         for caption in at.caption
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "block"), [(HEAD, 3), (UNIFORM, 2), (f"{HEAD};{UNIFORM}", 2), ("position=off", 1), ("image=hide(5)", 1)]
+)
+def test_the_mask_page_compares_the_first_block_that_is_changed(change, block):
+    at = open_app(change=change).switch_page("pages/mask.py").run()
+    assert not at.exception and any(f"Block {block}, head 1." in each.value for each in at.caption)
