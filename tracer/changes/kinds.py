@@ -193,14 +193,11 @@ class Keep(_Heads):
 
 
 def _mask_heads(x: Tensor, axis: int, heads: tuple[int, ...], dropped: bool) -> Tensor:
-    """Return a tensor with some heads at 0; heads that it does not have are left out.
-
-    The equation of this line counts heads from 1, as sums over heads do.
-    """
-    numbers = torch.arange(1, x.shape[axis] + 1, device=x.device)
+    """Return a tensor with some heads at 0; heads that it does not have are left out."""
+    numbers = torch.arange(x.shape[axis], device=x.device)
     head_mask = None
     for head in heads:
-        here = numbers != head + 1 if dropped else numbers == head + 1
+        here = numbers != head if dropped else numbers == head
         head_mask = here if head_mask is None else head_mask & here if dropped else head_mask | here
     assert head_mask is not None
     return torch.where(head_mask.view(-1, *[1] * (x.dim() - axis - 1)), x, 0.0)

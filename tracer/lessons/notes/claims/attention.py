@@ -308,8 +308,11 @@ def spread(model: Model, trace: Trace) -> Measurement:
 
 
 def slopes(scores: torch.Tensor, by: float) -> float:
-    """Return the mean sensitivity of softmax to its scores `[…, S]`, times `by`: the norm of diag(a) - aaᵀ."""
-    a = (scores * by).softmax(-1)
+    """Return the mean sensitivity of softmax to its scores `[…, S]`, times `by`: the norm of diag(a) - aaᵀ.
+
+    It is computed in float64: near a weight of 1, the terms cancel.
+    """
+    a = (scores.double() * by).softmax(-1)
     squares = a.square()
     return float((squares.sum(-1) - 2 * (squares * a).sum(-1) + squares.sum(-1).square()).clamp_min(0).sqrt().mean())
 
