@@ -9,6 +9,7 @@ from tests.support.loaded_models import load
 from tracer import zoo
 from tracer.changes import parse_all
 from tracer.models.shared import spec
+from tracer.textbook import derivation
 from tracer.tracing import solve_first
 from tracer.tracing.changed_solutions import transfer
 
@@ -150,3 +151,15 @@ def test_changes_of_one_outline_are_checked_with_their_own_numbers(name, line):
         run = model.trace(change={f"{line}.attention.weights": f"drop_heads({head})"}).check()
         assert not [step.id for step in run.steps if step.refuted]
         assert run.step(f"{line}.attention.weights.changed").checked == 3
+
+
+@pytest.mark.parametrize(("name", "line"), [("nanogpt", "block1"), ("hf:gpt2", "transformer.h.0")])
+def test_a_changed_run_derives_its_textbook_once(name, line, monkeypatch):
+    model = tracer.load(name, **(zoo.tiny(name) if ":" in name else {}))
+    change = {f"{line}.attention.weights": "drop_heads(1)"}
+    model.trace()
+    before = [(step.id, step.latex) for step in model.trace(change=change).steps]
+    derived = []
+    monkeypatch.setattr(derivation, "_derive", lambda *args: derived.append(args))
+    assert [(step.id, step.latex) for step in model.trace(change=change).steps] == before
+    assert not derived

@@ -134,6 +134,7 @@ class Model:
     _lines: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
     _opened: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
     _by_outline: Cache = field(default_factory=lambda: Cache(CHANGES_CACHE_SIZE), init=False, repr=False, compare=False)
+    _own_solutions: Cache = field(default_factory=lambda: Cache(SOLUTIONS), init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, name: str, spec: Spec, net: torch.nn.Module, config: dict, **more: Any) -> Model:
@@ -477,13 +478,21 @@ class Model:
 
     def _with_own_build(self, key: tuple) -> Solution | None:
         """Return a known solution that builds this model at other sizes: changes of one outline share solutions, but
-        each change has numbers of its own."""
+        each change has numbers of its own.
+
+        It is the same object at each run, so that what is cached of it, such as its textbook, is reused.
+        """
         solution, _ = self._solutions.get(key, (None, ()))
         if solution is None or solution.way is None or self._origin is None:
             return solution
-        vocabulary, probes = solution.way
-        own = self._own_vocabulary(vocabulary)
-        return replace(solution, way=own and (own, probes))
+        shared, own = self._own_solutions.get(key) or (None, None)
+        if shared is not solution:
+            vocabulary, probes = solution.way
+            vocabulary = self._own_vocabulary(vocabulary)
+            own = replace(solution, way=vocabulary and (vocabulary, probes))
+            if vocabulary is not None:
+                self._own_solutions.put(key, (solution, own))
+        return own
 
     def _own_vocabulary(self, vocabulary: Vocabulary) -> Vocabulary | None:
         """Return the vocabulary of another change of this outline with this change; None where it isn't known how to
