@@ -134,7 +134,6 @@ def test_a_teacher_is_trained_once_and_goes_on_where_it_stopped(data, tmp_path, 
     again = teach("whole").answers(pixels)
     assert torch.equal(again, whole.answers(pixels)) and again.shape == (51, 10)
     assert (again.argmax(dim=-1) == images.labels).float().mean() > 0.9
-    assert torch.equal(teacher._logits(whole.teacher, images.pixels), again)
 
 
 @pytest.mark.parametrize("mixup", [0.0, 1.0])

@@ -72,27 +72,15 @@ def augment(pixels: Tensor, *, pad: int, hole: int, generator: torch.Generator) 
 
     It takes and returns uint8 `[B, C, H, W]`; each image has its own draw.
     """
-    return cut_out(crop(pixels, draw_crops(len(pixels), pad, generator), pad), hole, generator)
-
-
-def draw_crops(count: int, pad: int, generator: torch.Generator) -> Tensor:
-    """Draw crops for `crop`, int64 `[count, 3]`: the first row, whether it is flipped, the first column."""
-    return torch.cat(
-        [torch.randint(0, high, (count, 1), generator=generator) for high in (2 * pad + 1, 2, 2 * pad + 1)], 1
-    )
-
-
-def crop(pixels: Tensor, crops: Tensor, pad: int) -> Tensor:
-    """Return the crops, `[B, 3]` by `draw_crops`, of images after reflection by `pad` pixels: uint8 `[B, C, H, W]`."""
     B, _, H, W = pixels.shape
-    top, flip, left = crops.unsqueeze(-1).unbind(1)  # [B, 1] each
+    top, flip, left = (torch.randint(0, high, (B, 1), generator=generator) for high in (2 * pad + 1, 2, 2 * pad + 1))
     row, column = torch.arange(H), torch.arange(W)
     rows = row + top  # [B, H]
     columns = torch.where(flip == 1, column.flip(0), column) + left  # [B, W]
     padded = F.pad(pixels.float(), (pad, pad, pad, pad), mode="reflect").to(torch.uint8)  # [B, C, H+2·pad, W+2·pad]
     images = torch.arange(B).view(B, 1, 1)
-    chosen = padded.permute(0, 2, 3, 1)[images, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
-    return chosen.permute(0, 3, 1, 2).contiguous()
+    cropped = padded.permute(0, 2, 3, 1)[images, rows[:, :, None], columns[:, None, :]]  # [B, H, W, C]
+    return cut_out(cropped.permute(0, 3, 1, 2).contiguous(), hole, generator)
 
 
 def cut_out(pixels: Tensor, hole: int, generator: torch.Generator) -> Tensor:

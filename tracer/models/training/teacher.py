@@ -30,13 +30,9 @@ class DistillationImages(Images):
     teacher: nn.Module
     bf16: bool
 
-    @torch.inference_mode()
     def answers(self, pixels: Tensor) -> Tensor:
         """Return the teacher's logits of normalised images, `[B, C, H, W]`: float32 `[B, K]`, on the CPU."""
-        where = next(self.teacher.parameters()).device
-        with torch.autocast(where.type, torch.bfloat16, enabled=self.bf16):
-            logits = self.teacher(pixels.to(where, memory_format=torch.channels_last))
-        return logits.float().cpu()
+        return _logits(self.teacher, pixels, self.bf16)
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,8 @@ def teach(recipe: Teacher, images: Images, held_out: Images, *, seed: int, file:
     def report(average: nn.Module, step: int, seconds: float) -> None:
         net = copy.deepcopy(average).cpu()
         _fit_statistics(net, images, seed)
-        right = (_logits(net, held_out.pixels).argmax(dim=-1) == held_out.labels).float().mean().item()
+        logits = torch.cat([_logits(net, cifar10.normalise(batch)) for batch in held_out.pixels.split(250)])
+        right = (logits.argmax(dim=-1) == held_out.labels).float().mean().item()
         train_loop.log(f"teacher, step {step}, {seconds:.0f} s: accuracy {right:.4f}")
         if step == last:
             weights = {name: value.contiguous() for name, value in net.state_dict().items()}
@@ -156,7 +153,9 @@ def _fit_statistics(net: nn.Module, images: Images, seed: int) -> None:
 
 
 @torch.inference_mode()
-def _logits(net: nn.Module, pixels: Tensor) -> Tensor:
-    """Return the logits of uint8 images, `[M, K]`."""
-    batches = (cifar10.normalise(batch).to(memory_format=torch.channels_last) for batch in pixels.split(250))
-    return torch.cat([net(batch) for batch in batches])
+def _logits(net: nn.Module, pixels: Tensor, bf16: bool = False) -> Tensor:
+    """Return the logits of normalised images, `[B, C, H, W]`: float32 `[B, K]`, on the CPU."""
+    where = next(net.parameters()).device
+    with torch.autocast(where.type, torch.bfloat16, enabled=bf16):
+        logits = net(pixels.to(where, memory_format=torch.channels_last))
+    return logits.float().cpu()
