@@ -163,7 +163,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       ...open.slice(0, none || even ? 0 : SHOWN).map((token) => {
         const item = document.createElement("li");
         const name = document.createElement("span");
-        name.textContent = map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
+        name.append(...unbroken(map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "")));
         const weight = document.createElement("b");
         weight.textContent = ` ${percent(weights[token])}`;
         item.append(name, weight);

@@ -18,6 +18,16 @@ function ruleOf(map, token) {
   return [place, P ? `Its pixels, at P = ${P}: ${pixels("rows", r)}, ${pixels("columns", c)} of ${map.rows * P} × ${w * P}.` : ""];
 }
 
+// The parts of a name, so that no line breaks within the place of a patch.
+function unbroken(name) {
+  return name.split(/(\(row [^)]*\))/).map((part, number) => {
+    if (number % 2 === 0) return part;
+    const place = document.createElement("span");
+    place.textContent = part;
+    return place;
+  });
+}
+
 // The first token from a place on, by steps of so many rows and columns; null where there is none up to the edge.
 function tokenBeyond(map, [r, c], [down, right]) {
   for (let [i, j] = [r + down, c + right]; i >= 0 && j >= 0 && i < map.rows && j < map.columns; i += down, j += right) {
