@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 
 import pytest
+import torch
 
 import tracer
 from tests.support.loaded_models import load
@@ -33,6 +34,13 @@ CHANGES = {
     "transformer": ("block1.attention.weights=mean", "block1.norm2=scale(2)"),
     "clip": ("text.block1.attention.output=zero", "image.block2.mlp.output=mean"),
 }
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    """Record runs as models do: their ops are others with gradients."""
+    with torch.no_grad():
+        yield
 
 
 def solved_both_ways(model, plain, changes):

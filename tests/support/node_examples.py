@@ -96,6 +96,7 @@ def _elementwise():
         yield _example(getattr(e, name)(X, Y), truth(2, 3), truth(3), exact=False)
     yield _example(e.Compare(X, Y, sign=r"\le"), real(2, 3), real(3), exact=False)
     yield _example(e.Where(X, Y, Z), truth(2, 3), real(2, 3), real(3), exact=False)
+    yield _example(e.CellCases(X, Y, Z), truth(2, 3), real(2, 3), real(3), exact=False)
     yield _example(e.Provided(X, Y), real(3, 3), constant(1.0), exact=False)
     yield _example(e.Real(X), complexes(2, 3), exact=False)
     yield _example(e.Imaginary(X), complexes(2, 3), exact=False)

@@ -16,6 +16,7 @@ from tracer.expr import Node, OneHot, ShapeError, Tensor, infer, statement, tens
 from tracer.expr.function_call import Opaque, Scalar
 from tracer.expr.layout.projection_layouts import IsContiguous
 from tracer.expr.math.algebra import Plus
+from tracer.expr.math.cell_cases import by_cells
 from tracer.expr.math.comparisons import Compare
 from tracer.expr.nn.attention_masks import CausalMask, PrefixMask
 from tracer.graph.dataflow import Graph
@@ -49,6 +50,12 @@ KERNEL = "There is no formula for this call, so PyTorch's own kernel is run agai
 
 
 CHANGED_NOTE = "The model does not do this: the run was changed here ({})."
+CELLS_NOTES = {
+    "kij": "The indices k, i and j run over the last three axes, from 0.",
+    "ij": "The indices i and j run over rows and columns, from 0.",
+    "j": "The index j runs over the last axis, from 0.",
+}
+"""What is said of the indices of a changed line."""
 LETTER = re.compile(r"(\\(tilde|hat|bar)\{)?\\(mathbf|boldsymbol|mathrm)\{[^{}]*\}(?(1)\})|\w")
 """The letter at the start of a tensor's name, with its accent."""
 
@@ -294,7 +301,7 @@ def _changed_line(
     """Return the line of a changed value, which comes after the line that was changed."""
     key = change.after.key
     try:
-        equation = writer.change(change, calls)
+        equation = by_cells(writer.change(change, calls))
         _print_once(writer.changed[change.before.key], equation)
     except Exception as error:  # any function may be a change: the line stays open
         equation = Opaque(line.tensor, name="change", reason=describe_error(error), result=line.tensor.shape)
@@ -305,7 +312,7 @@ def _changed_line(
         tensor=writer.changed[change.before.key],
         equation=equation,
         place=line.place and line.place._replace(output=_output(key)),
-        why=CHANGED_NOTE.format(change.text),
+        why=" ".join(filter(None, (CHANGED_NOTE.format(change.text), CELLS_NOTES.get(equation.cells)))),
         note=KERNEL if kernels(equation) else "",
         facts=(),
         refuted=(),

@@ -19,6 +19,11 @@ RULES = (
         {"Over($x, $n) if $a else Div($x, Scalar($n))": "Over($x, $n**2) if $a else Div($x, Scalar($n))"},
     ),
     code(
+        "a head that is off printed as the only one that is not",
+        {"NEGATIONS[$sign]": "$sign"},
+        within="cell_cases.index_condition",
+    ),
+    code(
         "queries and keys exchanged in the equation",
         {"$node($x[$a], $x[$b])": "$node($x[$b].T, $x[$a].T) if $node is Product else $node($x[$a], $x[$b])"},
         within="aten.matmul.matmul",
