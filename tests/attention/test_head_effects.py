@@ -48,6 +48,15 @@ def test_a_batch_gives_what_single_runs_give(vit, plain, vit_effects):
     np.testing.assert_allclose(effects(board.probe(vit.inputs())).change, vit_effects.change, atol=1e-3)
 
 
+def test_every_run_of_a_batch_has_the_same_noise(vit):
+    noisy = vit.with_changes({"block1.mlp.output": "noise(0.5,1)"})
+    trace = noisy.trace(prove=False)
+    whole = head_effects(noisy, noisy.inputs(), trace)
+    alone = HeadSwitchboard(noisy, noisy.inputs(), trace)
+    alone._rows = 2
+    assert np.allclose(effects(alone.probe(noisy.inputs())).change, whole.change, atol=1e-3)
+
+
 def test_entropy_and_distance_are_those_of_the_weights(plain, vit_effects):
     weights, side = plain.attention(1, 2)[0].double().tolist(), plain.picture.columns
     rows, distances = weights[1:], []

@@ -412,7 +412,7 @@ def test_texts_of_changes_are_read_as_they_are_written(text):
 
 def test_a_function_has_no_text():
     with pytest.raises(ValueError, match="no name that can be written"):
-        changes.write({"x": changes.change_of(lambda x: x)})
+        changes.write(changes.changes_of({"x": lambda x: x}))
 
 
 @pytest.mark.parametrize("scores", ["zero", "scale(0.5)"])

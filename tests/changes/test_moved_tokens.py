@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tracer.attention import places
-from tracer.changes import change_of, moves_tokens
+from tracer.changes import changes_of, moves_tokens
 from tracer.figures.attention import attention_payload
 from tracer.figures.film.storyboard import storyboard
 from tracer.figures.handout.attention_maps import maps
@@ -43,9 +43,9 @@ def test_no_sentence_of_shuffled_patches_names_a_row_or_a_column_of_the_photo(sh
     ],
 )
 def test_tokens_move_with_an_order_that_is_drawn_and_with_what_is_not_known(line, change, moved):
-    assert moves_tokens({line: change_of(change)}) is moved
+    assert moves_tokens(changes_of({line: change})) is moved
 
 
 def test_tokens_stay_with_another_run_whose_own_lie_on_the_photo(plain, shuffled_trace):
-    assert not moves_tokens({"patches": change_of(plain)})
-    assert moves_tokens({"patches": change_of(shuffled_trace)})
+    assert not moves_tokens(changes_of({"patches": plain}))
+    assert moves_tokens(changes_of({"patches": shuffled_trace}))

@@ -106,3 +106,8 @@ def test_models_of_transformers_read_from_a_cache_too(name):
 def test_what_has_no_cache_is_refused_in_a_sentence(name, text, said):
     with pytest.raises(ValueError, match=said):
         tracer.load(name).trace(text=text, cache=True)
+
+
+def test_a_change_with_a_cache_is_refused():
+    with pytest.raises(ValueError, match=r"'zero'.* with a cache: its keys and values are those"):
+        tracer.load("nanogpt").trace(cache=True, change={"block1.mlp.output": "zero"})

@@ -8,7 +8,7 @@ ablation of heads (Michel et al. 2019).
 from tracer.changes import kinds, of_inputs
 from tracer.changes.kinds import Change, TargetLine
 from tracer.changes.of_inputs import InputChange
-from tracer.changes.text import change_of, divide, has_name, moves_tokens, parse, parse_all, write
+from tracer.changes.text import changes_of, divide, has_name, moves_tokens, parse, parse_all, write
 
 __all__ = [
     "Change",
@@ -16,7 +16,7 @@ __all__ = [
     "TargetLine",
     "bidirectional",
     "causal",
-    "change_of",
+    "changes_of",
     "close",
     "divide",
     "drop_heads",

@@ -15,11 +15,15 @@ from torch import Tensor
 from tracer.record import Trace, split_id
 from tracer.utils.error_text import quote, shorten
 
-HEADS = ("query", "key", "value", "scores", "weights")
-"""Ends of the ids of lines with an axis of heads, the third from the last, whatever the size is called."""
+HEAD_SIZES = ("h", "h_kv")
+"""Sizes of axes of heads."""
+PROJECTIONS = ("query", "key", "value")
+"""Ends of the ids of lines that are split into heads, perhaps only later."""
+SCORES = ("scores", "weights")
+"""Ends of the ids of lines with queries and keys as their last axes, behind an axis of heads."""
 
-SEEDS = 2**32
-"""Number of seeds."""
+MOST = 2**32
+"""Seeds, lengths and distances are below it."""
 
 
 class ScoreEquation(Protocol):
@@ -35,7 +39,7 @@ class TargetLine(NamedTuple):
     """Line of a change: its id, its symbolic and numeric shape, the lines in its equation, in order,
     its first and its last term if it is a sum ("" for a term that is no line of its shape), the line that it
     normalises ("" if it is no norm), and, of scores, these without their mask, and without their scale, or why they
-    can't be computed."""
+    can't be computed. `token_sizes` are the sizes of the queries and keys of its attention."""
 
     id: str
     symbolic: tuple[str, ...]
@@ -45,22 +49,43 @@ class TargetLine(NamedTuple):
     normalises: str = ""
     unmasked: ScoreEquation | str = ""
     unscaled: ScoreEquation | str = ""
+    token_sizes: frozenset[str] = frozenset()
+
+    @property
+    def end(self) -> str:
+        """End of the id: what the line is in its attention."""
+        return split_id(self.id)[1].rpartition(" ")[2]
 
     @property
     def head_axis(self) -> int | None:
-        """Axis of heads; None if there is none."""
-        if "h" in self.symbolic:
-            return self.symbolic.index("h")
-        ending = split_id(self.id)[1].rpartition(" ")[2]
-        return len(self.shape) - 3 if ending in HEADS and len(self.shape) > 2 else None
+        """Axis of heads; None if there is none, or if it isn't known which one it is."""
+        if named := [self.symbolic.index(size) for size in HEAD_SIZES if size in self.symbolic]:
+            return named[0]
+        rank = len(self.shape)
+        if self.end in SCORES:
+            alone = rank == 3 and self.symbolic[0].isdecimal() and not self.symbolic[-1].isdecimal()  # no batch
+            return rank - 3 if rank > 3 or alone else None
+        if self.end not in PROJECTIONS or rank < 4:
+            return None
+        others = [axis for axis in (rank - 3, rank - 2) if self.symbolic[axis] not in self.token_sizes]
+        return others[0] if len(others) == 1 else None
 
     @property
     def token_axes(self) -> tuple[int, ...]:
-        """Axes of positions: rows and columns of a feature map, else the last but one."""
+        """Axes of positions: rows and columns of a feature map, else the last but one, wherever heads do not say
+        otherwise."""
         rank = len(self.shape)
+        named = [axis for axis, size in enumerate(self.symbolic) if size in self.token_sizes]
+        if self.end in PROJECTIONS and len(named) == 1:
+            return (named[0],)
         if rank == 4 and self.head_axis is None:
             return 2, 3
         return (rank - 2,) if rank > 1 else (0,)
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether its first axis is the batch."""
+        return self.symbolic[:1] == ("B",)
 
 
 TensorFunction = Callable[..., Tensor]
@@ -151,7 +176,7 @@ class _Heads(Change):
     heads: tuple[int, ...]
 
     def __init__(self, heads: int | Iterable[int]):
-        object.__setattr__(self, "heads", whole_numbers("head", (heads,) if isinstance(heads, int) else heads))
+        object.__setattr__(self, "heads", whole_numbers("head", heads))
 
     @classmethod
     def read(cls, arguments: str) -> Change:
@@ -164,7 +189,8 @@ class _Heads(Change):
     def axis(self, line: TargetLine) -> int:
         """Return the axis of heads. Raise ValueError for a line without one, or with fewer heads."""
         if (axis := line.head_axis) is None:
-            raise ValueError(f"{quote(line.id)} has no axis of heads, expected a line such as scores or weights")
+            shape = ", ".join(line.symbolic)
+            raise ValueError(f"{quote(line.id)} has no axis of heads: it is [{shape}], expected one as in [B, h, T, T]")
         if (last := max(self.heads)) >= line.shape[axis]:
             raise ValueError(
                 f"{shorten(str(self))}: there is no head {shorten(str(last))}, expected 0 to {line.shape[axis] - 1}"
@@ -225,7 +251,7 @@ def _check_real(x: Tensor, name: str) -> None:
 
 @dataclass(frozen=True)
 class Noise(Change):
-    """Normal noise of this standard deviation is added, drawn from a seed."""
+    """Normal noise of this standard deviation is added, drawn from a seed, the same to every input of a batch."""
 
     name: ClassVar[str] = "noise"
     example: ClassVar[str] = "noise(0.1,7)"
@@ -241,12 +267,12 @@ class Noise(Change):
         return self.name
 
     def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_add_noise, std=self.std, seed=self.seed)
+        return partial(_add_noise, std=self.std, seed=self.seed, batch_axes=int(line.has_batch))
 
 
-def _add_noise(x: Tensor, std: float, seed: int) -> Tensor:
+def _add_noise(x: Tensor, std: float, seed: int, batch_axes: int) -> Tensor:
     _check_real(x, "noise")
-    noise = np.random.default_rng(seed).standard_normal(tuple(x.shape)) * std
+    noise = np.random.default_rng(seed).standard_normal(tuple(x.shape[batch_axes:])) * std
     return x + _constant(np.asarray(noise), x)
 
 
@@ -341,7 +367,7 @@ class Prefix(Change):
     length: int
 
     def __post_init__(self):
-        object.__setattr__(self, "length", *whole_numbers("length", [self.length]))
+        object.__setattr__(self, "length", check_count("length", self.length))
 
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         return _rewritten(self, line, line.unmasked).reads
@@ -352,7 +378,7 @@ class Prefix(Change):
 
 def _prefix(scores: Tensor, *operands: Tensor, length: int, source: ScoreEquation) -> Tensor:
     queries, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
-    visible = (keys <= queries[:, None]) | (keys < min(length, len(keys)))
+    visible = (keys <= queries[:, None]) | (keys < length)
     return torch.where(visible, source(scores, *operands), -torch.inf)
 
 
@@ -368,8 +394,8 @@ class Causal(Change):
 
 
 def _causal(scores: Tensor) -> Tensor:
-    closed = torch.full(scores.shape[-2:], -torch.inf, dtype=scores.dtype, device=scores.device)
-    return scores + closed.triu(1)
+    queries, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
+    return torch.where(keys <= queries[:, None], scores, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -381,7 +407,7 @@ class Window(Change):
     places: int
 
     def __post_init__(self):
-        object.__setattr__(self, "places", *whole_numbers("places", [self.places]))
+        object.__setattr__(self, "places", check_count("places", self.places))
         if not self.places:
             raise ValueError("places=0: a query may at least look at itself, expected 1 or more")
 
@@ -392,7 +418,7 @@ class Window(Change):
 
 def _window(scores: Tensor, places: int) -> Tensor:
     rows, columns = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
-    near = (rows[:, None] - columns).abs() < min(places, len(rows) + len(columns))
+    near = (rows[:, None] - columns).abs() < places
     return torch.where(near, scores, -torch.inf)
 
 
@@ -402,7 +428,7 @@ class _Cells(Change):
     keys: tuple[int, ...]
     queries: tuple[int, ...]
 
-    def __init__(self, keys: Iterable[int], queries: Iterable[int]):
+    def __init__(self, keys: int | Iterable[int], queries: int | Iterable[int]):
         object.__setattr__(self, "keys", whole_numbers("key", keys))
         object.__setattr__(self, "queries", whole_numbers("query", queries))
 
@@ -491,8 +517,12 @@ class Replace(Change):
         return not isinstance(self.source, Trace) or self.source.picture is None
 
     def apply(self, line: TargetLine) -> TensorFunction:
+        if not isinstance(self.source, (Trace, Tensor)):
+            raise ValueError(
+                f"source={quote(self.source)}, expected a tensor or a trace to replace {quote(line.id)} by"
+            )
         value = self.source.value(line.id) if isinstance(self.source, Trace) else self.source
-        if not isinstance(value, Tensor):
+        if value is None:
             raise ValueError(f"the other run did not keep the value of {quote(line.id)}: trace it with a larger keep")
         if tuple(value.shape) != line.shape:
             raise ValueError(
@@ -616,19 +646,26 @@ def split(arguments: str) -> list[str]:
     return [part.strip() for part in arguments.split(",") if part.strip()]
 
 
-def whole_numbers(name: str, values: Iterable[int]) -> tuple[int, ...]:
-    """Return whole numbers from 0 in order, each once. Raise ValueError for others, or for none."""
-    wanted = tuple(values)
+def whole_numbers(name: str, values: int | Iterable[int]) -> tuple[int, ...]:
+    """Return whole numbers from 0, or one, in order, each once. Raise ValueError for others, or for none."""
+    wanted = tuple(values) if isinstance(values, Iterable) else (values,)
+    wanted = tuple(int(number) if isinstance(number, np.integer) else number for number in wanted)
     if not wanted or any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in wanted):
         raise ValueError(f"{name}={quote(wanted)}, expected whole numbers of at least 0")
     return tuple(sorted(set(wanted)))
 
 
+def check_count(name: str, value: Any) -> int:
+    """Return a whole number of at least 0. Raise ValueError for anything else, or one that no tensor counts up to."""
+    (number,) = whole_numbers(name, [value])
+    if number >= MOST:
+        raise ValueError(f"{name}={shorten(str(number))}, expected a whole number below {MOST}")
+    return number
+
+
 def check_seed(seed: Any) -> None:
     """Raise ValueError for anything but a seed."""
-    whole_numbers("seed", [seed])
-    if seed >= SEEDS:
-        raise ValueError(f"seed={shorten(str(seed))}, expected a whole number below {SEEDS}")
+    check_count("seed", seed)
 
 
 def _read_number(text: str) -> float:

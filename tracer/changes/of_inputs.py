@@ -49,7 +49,7 @@ class Hide(InputChange):
     patches: tuple[int, ...]
     fill: str = "mean"
 
-    def __init__(self, patches: Iterable[int], fill: str = "mean"):
+    def __init__(self, patches: int | Iterable[int], fill: str = "mean"):
         if fill not in (*FILLS, REMOVED_FILL):
             raise ValueError(f"fill={quote(fill)} is unknown, expected one of {', '.join((*FILLS, REMOVED_FILL))}")
         object.__setattr__(self, "patches", whole_numbers("patch", patches))
@@ -122,7 +122,7 @@ class MaskWords(InputChange):
     places: tuple[int, ...]
     token: int = 0
 
-    def __init__(self, places: Iterable[int], token: int = 0):
+    def __init__(self, places: int | Iterable[int], token: int = 0):
         object.__setattr__(self, "places", whole_numbers("place", places))
         object.__setattr__(self, "token", *whole_numbers("token", [token]))
 

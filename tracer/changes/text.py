@@ -94,6 +94,13 @@ def moves_tokens(changes: Mapping[str, Change]) -> bool:
     return any(change.moves_tokens for line, change in divide(changes)[0].items() if not line.startswith("parameter "))
 
 
+def changes_of(values: Mapping[str, Any]) -> dict[str, Change]:
+    """Return changes by the lines that they change. Raise ValueError for anything else."""
+    if not isinstance(values, Mapping) or not all(isinstance(line, str) for line in values):
+        raise ValueError(f"change={quote(values)}, expected changes by the ids of lines, such as {{'logits': 'zero'}}")
+    return {line: change_of(value) for line, value in values.items()}
+
+
 def change_of(value: Any) -> Change:
     """Return a change, a tensor, a trace, a function, a text, or several of these, as one change."""
     if isinstance(value, Change):

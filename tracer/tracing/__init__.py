@@ -16,7 +16,7 @@ from tracer.capture.composite_calls import CallLog, refs
 from tracer.capture.fast_paths import compare_fast_path, watched_notes
 from tracer.capture.interventions import Intervention, with_interventions
 from tracer.capture.tensors.tensor_store import TensorStore
-from tracer.changes import change_of
+from tracer.changes import changes_of
 from tracer.expr import tensors
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.shapes import Solution, Vocabulary, solve
@@ -153,7 +153,7 @@ def trace(
     """
     module, changes = as_module(module), {}
     if change:
-        changes = {line: change_of(value) for line, value in change.items()}
+        changes = changes_of(change)
         interventions = interventions_of(changes, partial(_lines_of, module, args, kwargs, symbols or {}, build))
         module = with_interventions(module, interventions)
         build = changing_build(build, interventions) if build else None

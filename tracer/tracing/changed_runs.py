@@ -51,7 +51,16 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
         if call.name == ATTENTION and call.outputs[0].key in sites and not call.arguments.get("dropout_p")
         for op in range(call.first, call.last)
     }
-    lines = _parameter_sites(calls, steps) | {step.line.id: _line_site(step, sites, ids, kernels) for step in steps}
+    tokens: dict[str, set[str]] = {}
+    for step in steps:
+        around, end, _ = split_id(step.line.id)
+        if end == "scores":
+            tokens.setdefault(around, set()).update(map(str, step.line.tensor.shape[-2:]))
+    lines: dict[str, LineSite] = _parameter_sites(calls, steps)
+    for step in steps:
+        entry = _line_site(step, sites, ids, kernels)
+        sizes = frozenset(tokens.get(split_id(step.line.id)[0], ()))
+        lines[step.line.id] = entry._replace(line=entry.line._replace(token_sizes=sizes))
     equations = {step.line.id: step.line.equation for step in steps}
     for number, step in enumerate(steps):
         if split_id(step.line.id)[1] == "scores":
@@ -80,7 +89,7 @@ def _parameter_sites(calls: CallLog, steps: Sequence[DerivedStep]) -> dict[str, 
             ParameterSite(key.removeprefix(PARAMETER)),
         )
         for key, shape in calls.weights.items()
-        if key in read
+        if key in read and key.startswith(PARAMETER)
     }
 
 

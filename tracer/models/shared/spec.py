@@ -13,7 +13,7 @@ from PIL.Image import Image
 
 from tracer.capture import Recording
 from tracer.capture.interventions import Intervention, with_interventions
-from tracer.changes import Change, change_of, divide, has_name, moves_tokens, write
+from tracer.changes import Change, changes_of, divide, has_name, moves_tokens, write
 from tracer.changes.of_inputs import REMOVED_FILL, Hide, InputChange, Permute
 from tracer.inputs.images import MEAN, STD
 from tracer.inputs.model_inputs import Inputs
@@ -263,7 +263,12 @@ class Model:
         if self.valueless:
             raise ValueError(f"{quote(self.name)} has no weights here, only shapes: expected values=False")
         if cache:
-            settings = {"keep": keep, "prove": prove, "primitives": primitives, "change": change}
+            if change:
+                raise ValueError(
+                    f"change={quote(change)} with a cache: its keys and values are those of a run without changes, "
+                    "expected a run without a cache"
+                )
+            settings = {"keep": keep, "prove": prove, "primitives": primitives}
             return cast(Any, self.decoder).trace(image, text, **settings, **sizes)
         inputs = self._prepare(image, text, sizes)
         model = self.with_changes(change, inputs.on(self.device)) if change else self
@@ -341,7 +346,7 @@ class Model:
         `inputs` are those of a run, by default of the sample, whose textbook has the lines. Raise ValueError in one
         sentence for an unknown line, or a change that does not fit it.
         """
-        wanted = {line: change_of(value) for line, value in change.items()}
+        wanted = changes_of(change)
         if self.base is not None:
             return self.base.with_changes({**self.changes, **wanted}, inputs)
         inputs = self.inputs() if inputs is None else inputs

@@ -1,0 +1,119 @@
+"""Axes of heads and tokens in any layout, and masks that reach beyond the run."""
+
+import pytest
+import torch
+from torch import nn
+
+import tracer
+from tests.support.loaded_models import load
+from tracer import changes
+from tracer.changes.options import options
+
+B, T, H, D = 2, 5, 3, 12
+
+
+class Attention(nn.Module):
+    """Attention whose queries stay in the layout `[B, T, h, d_k]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(D, D) for _ in range(3))
+
+    def forward(self, x, change=lambda q: q):
+        q, k, v = (layer(x).unflatten(-1, (H, D // H)) for layer in (self.query, self.key, self.value))
+        weights = (torch.einsum("bthd,bshd->bhts", change(q), k) / 2).softmax(-1)
+        return torch.einsum("bhts,bshd->bthd", weights, v).flatten(2)
+
+
+class FusedHeads(nn.Module):
+    """Attention whose weights are `[B·h, T, T]` inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
+class OneHead(nn.Module):
+    """Attention without an axis of heads: weights are `[B, T, T]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        return (self.query(x) @ self.key(x).mT / 3).softmax(-1) @ self.value(x)
+
+
+def trace_module(module, width, change=None):
+    torch.manual_seed(1)
+    return tracer.trace(module.eval(), torch.randn(B, T, width), symbols={"B": 0, "T": 1}, change=change)
+
+
+def drop_head(q):
+    q = q.clone()
+    q[:, :, 1] = 0
+    return q
+
+
+@pytest.mark.parametrize(
+    ("change", "function"), [("drop_heads(1)", drop_head), ("mean", lambda q: q.mean(1, keepdim=True).expand_as(q))]
+)
+def test_heads_behind_tokens_are_told_apart_by_the_scores(change, function):
+    module = Attention()
+    run = trace_module(module, D, {"attention.query": change}).check()
+    torch.manual_seed(1)
+    with torch.no_grad():
+        expected = module(torch.randn(B, T, D), function)
+    assert torch.allclose(run.output, expected, atol=1e-6) and not [step.id for step in run.steps if step.refuted]
+
+
+@pytest.mark.parametrize("module", [FusedHeads, OneHead])
+@pytest.mark.parametrize("kind", ["drop_heads", "keep_heads"])
+def test_weights_without_an_axis_of_heads_have_no_head_to_switch_off(module, kind):
+    module = module()
+    plain = trace_module(module, 8)
+    assert not [option for option in options(plain) if "ead 1" in option.title]
+    line = next(step.id for step in plain.steps if step.id.endswith("weights"))
+    with pytest.raises(ValueError, match=r"has no axis of heads: it is \[.*B, T, T\], expected one as in"):
+        trace_module(module, 8, {line: f"{kind}(0)"})
+
+
+@pytest.mark.parametrize("change", ["prefix(6)", "prefix(10)", "window(12)", "window(30)"])
+def test_a_mask_that_reaches_beyond_the_run_is_printed_with_its_own_number(change):
+    run = load("nanogpt").trace(change={"block1.attention.scores": change}, T=4).check()
+    step = run.step("block1.attention.scores.changed")
+    assert f"< {change.partition('(')[2][:-1]} " in step.latex.replace(r"\\", " ")
+    assert step.checked == 3 and not [step.id for step in run.steps if step.refuted]
+
+
+@pytest.mark.parametrize("name", ["vit", "nanogpt"])
+def test_a_causal_mask_is_checked_on_other_runs(name):
+    run = load(name).trace(change={"block1.attention.scores": "causal"}).check()
+    assert run.step("block1.attention.scores.changed").checked == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("logits=zero", "change='logits=zero', expected changes by the ids of lines"),
+        ({5: "zero"}, "change={5: 'zero'}, expected changes by the ids of lines"),
+        ({"input image": "zero"}, "there is no line 'input image'"),
+        ({"logits": changes.replace("zero")}, "source='zero', expected a tensor or a trace"),
+        ({"block1.attention.scores": f"window({2**40})"}, "the change 'window(1099511627776)' can't be read"),
+    ],
+)
+def test_what_is_no_change_is_refused_in_a_sentence(change, message):
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        load("vit").trace(change=change)
+    assert message in str(error.value)
+
+
+def test_all_lines_can_be_changed_at_once():
+    assert torch.count_nonzero(load("vit").trace(change={"*": "zero"}).output) == 0
+
+
+def test_one_number_is_a_list_of_one():
+    assert str(changes.hide(3)) == "hide(3,mean)" and str(changes.close(1, 2)) == "close(1;2)"
