@@ -14,21 +14,25 @@ from multiprocessing import parent_process
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from tracer.utils.progress import Progress, listen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from PIL.Image import Image
+
     from tracer.models.shared.spec import Model
-    from tracer.record import Finding
+    from tracer.record import Finding, Trace
     from tracer.tracing.proofs.counterfactual_budget import Check
     from tracer.tracing.transfer import PackedTrace
 
 MODELS = 24
 """Models with their options that the process holds at most."""
 PHOTO = ("photo",)
-"""The value of a run that the server has already, where it sent the photo."""
+"""The value of a run that the server has already, where it sent the photo and no patch of it is hidden."""
 TURN = 0.001
 """Seconds that a check keeps Python's lock while a run waits for it."""
 
@@ -88,13 +92,19 @@ def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[
     try:
         model = _changed_model(name, options, changes)
         model.captions.clear()  # those of earlier runs are of other visitors' pictures
-        packed = pack(model.trace(**user_input), model.net, file, PHOTO if "image" in user_input else ())
+        trace = model.trace(**user_input)
+        packed = pack(trace, model.net, file, PHOTO if _shows(trace, user_input.get("image")) else ())
         return Run(packed, dict(model.captions))
     except Exception:
         file.unlink(missing_ok=True)  # half of it may be written, on a full disk
         return None
     finally:
         _idle.set()
+
+
+def _shows(trace: Trace, photo: Image | None) -> bool:
+    """Return whether a run has the photo as it was sent: its patches may be hidden."""
+    return photo is not None and all(np.array_equal(trace.values.get(key), np.array(photo)) for key in PHOTO)
 
 
 def start_check(key: Key, user_input: dict[str, Any]) -> None:

@@ -75,6 +75,15 @@ def test_a_caption_that_the_process_generated_is_not_generated_here_again(proces
     assert model.inputs(image=photo).words[1:] == tuple(run.result["words"])
 
 
+@pytest.mark.parametrize("changes", [(), ("image=hide(0,1,grey)",)])
+def test_a_run_arrives_with_the_photo_that_the_model_saw(process, changes):
+    model = tracer.load("vit").with_changes(tracer.changes.parse_all(changes)) if changes else tracer.load("vit")
+    photo = Image.fromarray(np.random.default_rng(5).integers(0, 255, (64, 64, 3), dtype=np.uint8))
+    arrived, expected = model_process.prove("vit", (), changes, {"image": photo}, model), model.trace(image=photo)
+    assert torch.equal(arrived.values["photo"], expected.values["photo"])
+    assert np.array_equal(arrived.values["photo"], np.array(photo)) is not bool(changes)
+
+
 def test_the_process_keeps_no_caption_of_an_earlier_run(tmp_path):
     photos = [Image.effect_noise((64, 64), 20 + 40 * number).convert("RGB") for number in range(2)]
     runs = [

@@ -66,8 +66,8 @@ def pack(trace: Trace, module: torch.nn.Module, file: Path, left_out: Collection
 def unpack(
     packed: PackedTrace, module: torch.nn.Module, known: Cache, left_out: Mapping[str, np.ndarray] | None = None
 ) -> Trace:
-    """Return the trace, with `module` in place of the one that ran and what was `left_out`, and remove the file.
-    `known` holds common parts by their bytes."""
+    """Return the trace, with `module` in place of the one that ran and the values that may have been `left_out`, and
+    remove the file. `known` holds common parts by their bytes."""
     file, whole = Path(packed.file), max((start + size for start, size in packed.storages), default=0)
     try:
         # mapped, so that nothing is copied: the memory is there for as long as a tensor is
@@ -83,7 +83,7 @@ def unpack(
         common += value
     bare, run = _load(packed.rest, module, storages)
     later = DeferredProofs(run._replace(steps=common[-1])) if run else None
-    values = {**bare.values, **{key: torch.from_numpy(array) for key, array in (left_out or {}).items()}}
+    values = {key: torch.from_numpy(array) for key, array in (left_out or {}).items()} | bare.values
     return replace(bare, values=values, later=later, **dict(zip(COMMON_FIELDS, common, strict=False)))
 
 
