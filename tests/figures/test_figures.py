@@ -255,6 +255,13 @@ def test_the_brightest_patch_is_framed_and_the_darkest_dimmed():
     assert "patch 3: 40.0\u00a0% of the attention" in svg and "looks at &quot;x&quot;" in svg
 
 
+def test_a_spotlight_is_dark_outside_the_crop():
+    photo = Image.new("RGB", (100, 40))
+    _, crop = centre_crop(photo, 8, 8)
+    svg = image_patches.spotlight(photo, crop, np.ones((2, 2)), "")
+    assert '<path d="M0 0H100V40H0ZM30 0H70V40H30Z" fill-opacity="0.8" fill-rule="evenodd"/>' in svg
+
+
 def test_the_grid_lies_on_the_crop():
     photo = Image.new("RGB", (100, 40))
     _, crop = centre_crop(photo, 8, 12)

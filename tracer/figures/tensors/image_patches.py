@@ -16,6 +16,8 @@ MAX_SIDE = 960
 MAX_NUMBERED_PATCHES = 100
 MAX_POINTER_PATCHES = 4096
 """Patches that can be pointed at; of more, only the picture is drawn."""
+MARGIN = 0.8
+"""Opacity of the shade over parts of a photo that the model does not see: that of a patch with no share."""
 INPUT = 640
 """Pixels of the longer side of the model's input in the drawing of its patches."""
 
@@ -61,19 +63,21 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
 
 
 def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, what: str = "of the attention") -> str:
-    """Draw the photo with each patch darker for less of `weights`, `[rows, columns]`.
+    """Draw the photo with each patch darker for less of `weights`, `[rows, columns]`, and dark outside the crop.
 
     The patch with the most is framed; `label` is the text alternative, and `what` says what a share is of.
     """
     width, height = photo.size
     shares = np.asarray(weights, dtype=float)
     boxes = patch_boxes(crop, *shares.shape)
-    dark = 0.8 * (1 - shares.ravel() / max(shares.max(), 1e-12))
+    dark = MARGIN * (1 - shares.ravel() / max(shares.max(), 1e-12))
     shades = "".join(
         f'<rect x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" '
         f'fill-opacity="{opacity:.3f}"/>'
         for (left, top, right, bottom), opacity in zip(boxes, dark, strict=True)
     )
+    (left, top, *_), (*_, right, bottom) = boxes[0], boxes[-1]
+    margin = f"M0 0H{width}V{height}H0ZM{left:g} {top:g}H{right:g}V{bottom:g}H{left:g}Z"
     left, top, right, bottom = boxes[int(shares.argmax())]
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
     stroke = f'stroke="rgb{AMBER}" stroke-width="4" vector-effect="non-scaling-stroke"'
@@ -82,7 +86,8 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, w
         f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
         f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
         f'<image href="{data_uri(rescale(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
-        f'<g shape-rendering="crispEdges">{shades}</g><rect {frame} {stroke}/>{_cells(boxes, labels)}</svg>'
+        f'<g shape-rendering="crispEdges">{shades}</g><path d="{margin}" fill-opacity="{MARGIN}" fill-rule="evenodd"/>'
+        f"<rect {frame} {stroke}/>{_cells(boxes, labels)}</svg>"
     )
 
 
