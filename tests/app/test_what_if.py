@@ -217,7 +217,7 @@ def test_the_brush_names_what_is_hidden_and_what_that_does():
         name: class_bars.percent(share) for name, share in zip(*before_after.shares(changed.result), strict=True)
     }
     assert all(percents[name] == after for name, _, (after, _), _ in facts["answer"]) and len(facts["answer"]) == 3
-    assert facts["status"].startswith("The answer ") and "*" not in facts["status"]
+    assert facts["status"].startswith("All changes together: the answer ") and "*" not in facts["status"]
     assert Image.open(BytesIO(b64decode(facts["photo"]))).size[0] > 100  # the photo without the change
     filled = np.asarray(Image.open(BytesIO(b64decode(facts["pictures"]["grey"]))))
     assert abs(filled.astype(int) - 127).max() <= 3
@@ -319,6 +319,20 @@ def test_what_it_looked_at_is_hidden_beside_others(vit):
     at.main.toggle[0].set_value(True).run()
     assert not at.exception and not at.error and "± " in str(at.main.table[0].value)
     assert "“±” is the standard deviation over the random choices." in text(at)
+
+
+def test_the_number_of_hidden_patches_follows_its_slider(vit):
+    at = open_panel("overview")
+    count = next(slider for slider in at.main.select_slider if slider.label == "Patches to hide")
+    count.set_value(8).run()
+    assert run_of(at).changes == ()  # nothing is hidden yet
+    order = hiding_test.rank_by_attention(vit.trace(image=at.session_state["visitor"].user_input.photo))
+    texts = {number: f"image=hide({','.join(map(str, sorted(order[:number])))},mean)" for number in (8, 32)}
+    pills_with(at, "Most attended").set_value([texts[8]]).run()
+    assert run_of(at).changes == (texts[8],)
+    next(slider for slider in at.main.select_slider if slider.label == "Patches to hide").set_value(32).run()
+    assert not at.exception and run_of(at).changes == (texts[32],)
+    assert pills_with(at, "Most attended").value == [texts[32]]
 
 
 def test_patches_are_hidden_beside_the_other_changes_of_the_run(vit):

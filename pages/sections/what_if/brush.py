@@ -48,9 +48,16 @@ def facts(trace: Trace) -> dict[str, Any] | None:
         "pictures": pictures,
         "photo": of(plain, "photo", lambda: _jpeg(rescale(_photo(plain, picture)))) if trace.changes else "",
         "why": "" if removable else WHY,
-        "status": before_after.sentence(plain, trace).replace("*", ""),
+        "status": _status(plain, trace),
         "answer": _answer(plain, trace),
     }
+
+
+def _status(plain: Trace, trace: Trace) -> str:
+    """Return what the changes do to the answer; with others than hidden patches, it says that it is of all of them."""
+    sentence = before_after.sentence(plain, trace).replace("*", "")
+    others = not all(text.startswith(HIDE) for text in session.changes())
+    return f"All changes together: {sentence[:1].lower()}{sentence[1:]}" if others and sentence else sentence
 
 
 def current_patches() -> tuple[list[int], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import streamlit as st
 
 from pages.jobs import run_cache
 from pages.sections.attention.mask_controls import MaskRequest, once
-from pages.sections.what_if import controls
+from pages.sections.what_if import brush, controls
 from pages.state import session
 from pages.state.visitor import model_name
 from pages.ui import texts
@@ -19,6 +20,8 @@ from tracer.record import Trace
 if TYPE_CHECKING:
     from tracer.attention.hiding_test import HidingTest
 
+COUNT, FILL = "what if patches", "what if fill"
+"""Keys of the number of patches to hide, and of what they show."""
 COMPARED = "compare hidden"
 """Key of the toggle that compares them."""
 ALMOST = 0.8
@@ -45,19 +48,37 @@ def show(plain: Trace) -> None:
     except ValueError:
         return
     counts = list(dict.fromkeys(max(1, len(attended) // share) for share in SHARES))
-    left, right = st.columns(2)
-    count = left.select_slider("Patches to hide", counts, counts[len(counts) // 2], key="what if patches")
-    fills = list(FILLS)
-    fill = right.segmented_control(
-        "Hidden patches show", fills, format_func=FILLS.__getitem__, default=fills[0], required=True
-    )
     central = hiding_test.nearest_to_centre(plain.picture.rows, plain.picture.columns)
-    random = np.random.default_rng(0).choice(len(attended), count, replace=False).tolist()
-    known = {"Most attended": attended[:count], "In the centre": central[:count], "At random": random}
-    offered = [Option("image", Hide(patches, fill), title) for title, patches in known.items()]
-    controls.toggles("Hide", offered, instead="image=hide(")
+    random = np.random.default_rng(0).permutation(len(attended)).tolist()
+    orders = {"Most attended": attended, "In the centre": central, "At random": random}
+    hidden, shown = brush.current_patches()
+    order = next((order for order in orders.values() if hidden and set(hidden) == set(order[: len(hidden)])), None)
+    if order is not None and len(hidden) in counts and shown in FILLS:  # the controls show what is in force
+        st.session_state[COUNT], st.session_state[FILL] = len(hidden), shown
+    st.session_state.setdefault(COUNT, counts[len(counts) // 2])
+    st.session_state.setdefault(FILL, next(iter(FILLS)))
+    left, right = st.columns(2)
+    count = left.select_slider("Patches to hide", counts, key=COUNT, on_change=_hide_again, args=(order,))
+    fill = right.segmented_control(
+        "Hidden patches show",
+        list(FILLS),
+        format_func=FILLS.__getitem__,
+        required=True,
+        key=FILL,
+        on_change=_hide_again,
+        args=(order,),
+    )
+    offered = [Option("image", Hide(order[:count], fill), title) for title, order in orders.items()]
+    controls.toggles("Hide", offered, instead=brush.HIDE)
     if st.toggle("Compare hiding what it looked at with hiding other patches", key=COMPARED):
         _compare(base, others, count, fill)
+
+
+def _hide_again(order: Sequence[int] | None) -> None:
+    """Hide as many patches of an order as the controls say now, in place of those that are hidden; nothing without
+    one."""
+    if order is not None:
+        brush.hide({"patches": list(order[: st.session_state[COUNT]]), "fill": st.session_state[FILL]})
 
 
 def _compare(base: Trace, changes: tuple[str, ...], count: int, fill: str) -> None:
