@@ -9,7 +9,7 @@ from torch import nn
 
 import tracer
 from pages.ui import texts
-from tracer.record.latex_reader.operands import deviation
+from tracer.record.latex_reader.operands import deviation, fill_threshold
 from tracer.shapes.twin_variation import other_values, other_weights
 from tracer.tracing.proofs import counterfactual, counterfactual_budget
 
@@ -82,6 +82,25 @@ def test_what_the_run_itself_hides_is_found(right, wrong):
     changed = replace(run, steps=steps).check()
     assert [step.id for step in changed.steps if step.verdict == "disproven"] == [line.id]
     assert changed.steps[0].replayed.startswith("It does not hold on another run, with other ")
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e9, -1e20, -1e30])
+def test_a_large_number_of_a_mask_hides_no_wrong_scores(fill):
+    class Scores(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key = nn.Linear(8, 4), nn.Linear(8, 4)
+
+        def forward(self, x):
+            scores = self.query(x) @ self.key(x).mT / 2
+            return scores.masked_fill(torch.ones_like(scores[0]).triu(1).bool(), fill)
+
+    trace = trace_module(Scores(), torch.randn(2, 5, 8), symbols=SYMBOLS)
+    scores = next(step for step in trace.steps if r"{2}" in step.latex)
+    assert trace.check().step(scores.id).checked == 3
+    wrong = replace(scores, latex=scores.latex.replace(r"{2}", r"{2.0001}"))
+    steps = tuple(wrong if step is scores else step for step in trace.steps)
+    assert replace(trace, steps=steps).check().step(scores.id).refuted
 
 
 def test_a_number_that_is_a_result_of_the_input_is_no_law():
@@ -212,6 +231,26 @@ def test_what_is_undefined_as_a_whole_number_is_not_compared():
     ran = np.array([3, np.iinfo(np.int64).min])
     assert deviation(np.array([3.0, -np.inf]), ran).tolist() == [0, 0]
     assert deviation(np.array([4.0, -np.inf]), ran)[0] > 0
+
+
+@pytest.mark.parametrize(
+    "ran, threshold",
+    [
+        ([0.5, -3, -1e9, -2e9], 2e8),
+        ([0.5, -3, -1e9, -1e20], 1e8),
+        ([-3, -1e9, float("-inf"), float("nan")], 1e8),
+        ([0, -1e9], 1e8),
+        ([-1e9, -1e9], 1e30),
+        ([0, -900, float("-inf")], 1e30),
+        ([-1e5, -1e3, -10], 1e30),
+        ([0.5, 1e9], 1e30),
+        ([], 1e30),
+    ],
+)
+def test_numbers_that_stand_for_infinities(ran, threshold):
+    import numpy as np
+
+    assert fill_threshold(np.array(ran)) == threshold
 
 
 def test_a_model_that_does_not_run_at_other_sizes_says_so():

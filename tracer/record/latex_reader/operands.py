@@ -13,6 +13,8 @@ from tracer.utils.error_text import quote
 
 INFINITY_THRESHOLD = 1e30
 """Numbers beyond it stand for infinities: some masks have the lowest one of float32 for -∞."""
+LEAST_FILL = 1e4
+"""Size of the least number that stands for an infinity in a mask."""
 
 
 def names(steps: Iterable) -> dict[str, list[str]]:
@@ -76,8 +78,8 @@ def _names_in(tree) -> set[str]:
 
 def deviation(computed: np.ndarray, ran: np.ndarray, lowest: bool = False) -> np.ndarray:
     """Return |computed - ran| of each cell, as a share of the largest |ran|; equal infinities count 0, and so does
-    NaN in both. A number beyond `INFINITY_THRESHOLD` is compared with itself, and no other with it; with `lowest`,
-    the lowest one of another dtype counts as the same. Whole numbers have no infinity: a stand-in for one is not
+    NaN in both. A number beyond `fill_threshold` is compared with itself, and no other with it; with `lowest`, the
+    lowest one of another dtype counts as the same. Whole numbers have no infinity: a stand-in for one is not
     compared."""
     whole = ran.dtype.kind in "iu"
     if not (np.iscomplexobj(computed) or np.iscomplexobj(ran)):
@@ -86,10 +88,25 @@ def deviation(computed: np.ndarray, ran: np.ndarray, lowest: bool = False) -> np
     if lowest and not np.iscomplexobj(ran):
         same |= (computed < -INFINITY_THRESHOLD) & (ran < -INFINITY_THRESHOLD)
     same |= whole & ~np.isfinite(computed)
-    largest = size[size <= INFINITY_THRESHOLD].max(initial=0)
+    threshold = fill_threshold(ran)
+    largest = size[size <= threshold].max(initial=0)
     with np.errstate(all="ignore"):
-        scale = np.where((size > INFINITY_THRESHOLD) & np.isfinite(size), size, largest)
+        scale = np.where((size > threshold) & np.isfinite(size), size, largest)
         return np.where(same, 0, np.abs(computed - ran) / scale)
+
+
+def fill_threshold(values: np.ndarray) -> float:
+    """Return the size beyond which numbers stand for infinities: `INFINITY_THRESHOLD`, or less where a mask has a large
+    negative number for -∞, such as -10⁹. All others are nothing beside it, a thousandth at most."""
+    threshold = INFINITY_THRESHOLD
+    while not (np.iscomplexobj(values) or values.min(initial=0) > -LEAST_FILL):
+        values = values[np.abs(values) <= threshold]
+        lowest = values.min(initial=0)
+        others = np.abs(values[values > lowest / 10])
+        if lowest > -LEAST_FILL or not others.size or others.max() > -lowest / 1000:
+            break
+        threshold = float(-lowest / 10)
+    return threshold
 
 
 def shares(computed: np.ndarray, ran: np.ndarray) -> np.ndarray:
