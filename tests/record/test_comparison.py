@@ -9,6 +9,7 @@ from torch import nn
 
 import tracer
 from tracer.record.comparison import EquationRelation, Relation
+from tracer.record.comparison.tensors import compare_tensors
 from tracer.tracing import PROVE_LATER
 
 QUERY, KEY = "attention.query", "attention.key"
@@ -201,6 +202,16 @@ def test_the_table_has_a_row_for_each_line(net, plain):
     assert list(frame["a"]) == [step.id for step in plain.steps]
     assert set(frame["values"]) == {"different"} and (frame["relative"] > 0).all()
     assert frame["shape_a"][0] == list(plain.steps[0].shape)
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e9, -1e20, -torch.inf])
+def test_a_large_number_of_a_mask_hides_no_other_scores(fill):
+    scores = torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0))
+    hidden = torch.ones(5, 5).triu(1).bool()
+    masked, moved, rounded = (x.masked_fill(hidden, fill) for x in (scores, scores + 0.2, scores * (1 + 1e-7)))
+    assert compare_tensors(masked, moved).relation is Relation.DIFFERENT
+    assert compare_tensors(masked, rounded).relation is Relation.ROUNDING
+    assert compare_tensors(scores, masked).relation is compare_tensors(masked, scores).relation is Relation.DIFFERENT
 
 
 def test_what_is_no_trace_is_refused_in_a_sentence(plain):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from tracer.record.latex_reader.operands import deviation, fill_threshold
 from tracer.record.steps import dtype_name, tolerance
 from tracer.utils.internals.torch_internals import tree_leaves
 from tracer.utils.tensor_diff import INFINITY_THRESHOLD, Difference, identical
@@ -52,8 +53,8 @@ class TensorRelation(NamedTuple):
 def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> TensorRelation:
     """Return the relation of two tensors. Leading axes of length 1 are left out.
 
-    Numbers are equal up to rounding where they differ by at most `tracer.record.tolerance` of the largest, by the less
-    precise of both dtypes. Whole numbers have to be the same.
+    Numbers are equal up to rounding where they differ by at most `tracer.record.tolerance` of the largest that stands
+    for no infinity, by the less precise of both dtypes. Whole numbers have to be the same.
     """
     if a is None or b is None or a.is_meta or b.is_meta:
         missing = [name for name, tensor in (("a", a), ("b", b)) if tensor is None or tensor.is_meta]
@@ -96,15 +97,17 @@ def compare_outputs(a: object, b: object) -> TensorRelation:
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     """Return max|b - a|, and the same as a share of max|a|. Equal infinities count 0, and so do cells that are NaN in
-    both; of masks, the lowest number of a dtype counts as -∞."""
+    both; of masks, the lowest number of a dtype counts as -∞. A number of a mask in `a` that stands for -∞ is compared
+    with itself, and no other with it."""
     between = Difference(b, a)
-    if between.largest < INFINITY_THRESHOLD:
+    reference = a.numpy(force=True)
+    if between.largest < INFINITY_THRESHOLD and fill_threshold(reference) == INFINITY_THRESHOLD:
         return between.largest, between.relative()
     same = (a == b) | (a.isnan() & b.isnan())
     if not a.is_complex():
         same |= (a < -INFINITY_THRESHOLD) & (b < -INFINITY_THRESHOLD)
-    between = Difference(b.masked_fill(same, 0), a.masked_fill(same, 0))
-    difference, relative = between.largest, between.relative()
+    difference = Difference(b.masked_fill(same, 0), a.masked_fill(same, 0)).largest
+    relative = float(deviation(b.numpy(force=True), reference, lowest=True).max(initial=0))
     return (inf if isnan(difference) else difference), (inf if isnan(relative) else relative)
 
 
