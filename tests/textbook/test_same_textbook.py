@@ -281,6 +281,25 @@ def test_heads_are_repeated_so_many_times_at_a_batch_of_their_number_too():
     assert len(lines) == 1 and r"(2\,2')" in lines.pop()
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_merged_axes_have_their_order_at_a_batch_of_one_too(batch_first):
+    """PyTorch's attention has tokens before the batch, and heads beside it: an axis that a reshape splits."""
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=batch_first)
+
+        def forward(self, x):
+            return self.attention(x, x, x)[0]
+
+    for shape in (1, 5, 8), (2, 5, 8), (3, 1, 8):
+        x = torch.randn(shape) if batch_first else torch.randn(shape).transpose(0, 1)
+        run = tracer.trace(Attention().eval(), x, symbols={"B": 1 - batch_first, "T": int(batch_first)}).check()
+        assert {(step.verdict, step.checked) for step in run.steps} == {("proven", 3)}
+        assert any(r"\to (T\,B)\,(2\,4)" in step.latex or r"\to T\,B\,(2\,4)" in step.latex for step in run.steps)
+
+
 def mask_beyond(mask, longest=1, otherwise=lambda scores: scores):
     """Return attention whose mask is left out where there are no more than that many tokens."""
 

@@ -410,14 +410,20 @@ class Shapes:
 
     def _group_sizes(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
         """Return sizes, outer to inner, grouped by the axes whose product they are; None if they do not fit or are no
-        more."""
+        more. One that lies across two axes is split: (T, 2·B, 4) are T and B of (B·T, 8), then 2 and 4."""
         left, groups = list(sizes), []
         for size in whole:
             group: list[sympy.Expr] = []
             while left and not (group and self.same(sympy.prod(group), size)):
-                group.append(left.pop(0))
+                outer = _quotient(size, sympy.prod(group))
+                inner = _quotient(left[0], outer)
+                if 1 not in (outer, inner) and sympy.fraction(outer)[1] == sympy.fraction(inner)[1] == 1:
+                    group.append(outer)
+                    left[0] = inner
+                else:
+                    group.append(left.pop(0))
             groups.append(group)
-        return groups if not left and len(sizes) > len(whole) else None
+        return groups if not left and sum(map(len, groups)) > len(whole) else None
 
     def _complete_factors(self, pattern: RearrangePattern, sizes: tuple, before: tuple, after: tuple, units, orders):
         """Return the factors with these sizes, or None if they do not multiply to the shapes.
