@@ -287,7 +287,7 @@ def equations(trace: Trace, steps: Sequence[Step], key: str = "equations") -> st
     """Draw the equations of these steps, a line each; return the id of one that was chosen. `key` names the widget."""
     lines = of(trace, ("lines", *(step.id for step in steps)), lambda: equation_strip.lines(steps))
     component = _component(
-        "equations", '<div class="equations short"></div>', scripts=("strip", "equations"), styles=("strip",)
+        "equations", '<div class="equations"></div>', scripts=("strip", "equations"), styles=("strip",)
     )
     return component(key=key, data=lines, on_step_change=lambda: None).step
 
