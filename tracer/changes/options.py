@@ -209,7 +209,7 @@ def describe(trace: Trace, line: str, change: Change) -> str:
     where, title = _place(trace, line)
     known = next((option.title for option in options(trace) if option.text == f"{line}={change}"), "")
     if known:
-        return f"{where}: {known[0].lower()}{known[1:]}" if where else known
+        return f"{where}: {known[0].lower()}{known[1:]}" if where and "*" not in line else known
     what = f"{title[:1].lower()}{title[1:]}" if where else title
     return f"{', '.join(filter(None, (where, what)))} {_words(change)}"
 

@@ -68,7 +68,7 @@ function habits(map, cells, { layer, view }) {
       const names = others.length === 1 ? map.names[others[0]] : "the other tokens";
       sentences.push(`Patches give ${percent(weightOn(map, cells, patches, () => others))} of their weight to ${names}, on average.`);
     }
-  } else if (map.queries > 2) {
+  } else if (map.queries > 2 && !map.marks.some((mark) => mark.startsWith("patch "))) {
     const rest = Array.from({ length: map.queries - 2 }, (_, query) => query + 2); // for the second, the one before is the first
     const shares = [(query) => [query], (query) => [query - 1], () => [0]].map((keysOf) => percent(weightOn(map, cells, rest, keysOf)));
     sentences.push(

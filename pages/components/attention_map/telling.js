@@ -34,9 +34,10 @@ function escapes(root, { start }, state, choose) {
 
 const howToFree = (map, how) => `Pinned: ${how} it again, or press Escape, to go back to ${map.names[map.start]}.`;
 
-// The query to begin with, which tells most: the token that is read for the answer. Where words follow the patches, or
-// there is no photo, it is the last, that the next word comes from; else CLS; without one the middle patch.
+// The query to begin with, which tells most: the token that is read for the answer. Where words follow the patches it is
+// the last, that the next word comes from; else CLS; without one the middle patch, or the last token without a photo.
 function telling(map) {
-  if (!map.photo || map.text) return map.queries - 1;
-  return map.others.find(([name]) => name === "CLS")?.[1] ?? middle(map);
+  const cls = map.names.indexOf("CLS");
+  if (map.text || (cls < 0 && !map.photo)) return map.queries - 1;
+  return cls < 0 ? middle(map) : cls;
 }
