@@ -137,6 +137,11 @@ def test_the_sentence_of_a_block_follows_its_queries(boards):
     assert "looks around" in beat(storyboard(changed), "block", 6).caption.title
 
 
+def test_the_second_most_probable_token_is_not_said_to_come_next(boards):
+    sentence = beat(boards["nanogpt"], "answer").caption.sentence
+    assert "next" not in sentence and "” is second, with " in sentence
+
+
 def test_lanes_are_missing_where_the_encoder_sees_no_patch_and_come_back(boards):
     board = boards["mae"]
     hidden = set(range(64)) - set(board.trace.result["visible"])

@@ -379,7 +379,7 @@ def _result(result: Mapping[str, Any]) -> Caption | None:
         if kind == "caption":
             written = shorten(str(result["caption"]), 60)
             return Caption("The caption", f"“{written}”. What comes next is “{first}”, with {percent(most)}.", facts)
-        sentence = f"“{first}” gets {percent(most)}. “{second}” comes next, with {percent(next_share)}."
+        sentence = f"“{first}” gets {percent(most)}. “{second}” is second, with {percent(next_share)}."
         return Caption(f"{title}{first}, {percent(most)}", sentence, facts)
     if kind == "tokens":
         least = float(min(result["probabilities"]))
