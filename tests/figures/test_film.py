@@ -14,7 +14,7 @@ from torch import nn
 import tracer
 from tests.support.handmade import sample
 from tracer.cli import main
-from tracer.figures.film import block_film, film, input_picture, message
+from tracer.figures.film import attention_rows, block_film, film, input_picture, message
 from tracer.figures.film.chapters import between, chapters
 from tracer.figures.film.half_numbers import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
@@ -133,8 +133,97 @@ def test_attention_and_mlp_are_told_apart_only_where_they_follow_one_another(boa
 def test_the_sentence_of_a_block_follows_its_queries(boards):
     trace = boards["vit"].trace
     key = trace.attentions[5].q
-    changed = replace(trace, values={**trace.values, key: torch.zeros_like(trace.values[key])})
-    assert "looks around" in beat(storyboard(changed), "block", 6).caption.title
+    for factor, says in ((0.05, "looks around"), (0.0, "attends to all equally")):
+        changed = replace(trace, values={**trace.values, key: factor * trace.values[key]})
+        assert beat(storyboard(changed), "block", 6).caption.title == f"Block 6 of 6: CLS {says}"
+
+
+ALL_OFF = "block5.attention.weights", "drop_heads(0,1,2,3)"
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "title", "sentence", "kind"),
+    [
+        (
+            "block5.attention.scores",
+            "causal()",
+            "attends only to itself",
+            "In every head, CLS attends only to itself: the mask closes the other 64 tokens.",
+            attention_rows.ALONE,
+        ),
+        (
+            *ALL_OFF,
+            "attends to nothing",
+            "In every head, CLS attends to nothing: every weight of its row is 0.",
+            attention_rows.NOTHING,
+        ),
+        (
+            "block5.attention.scores",
+            "zero",
+            "attends to all equally",
+            "On average over the heads, CLS attends equally to all 65 tokens that it may attend to.",
+            attention_rows.EVEN,
+        ),
+    ],
+)
+def test_a_row_without_a_preference_is_said_to_have_none(vit, line, change, title, sentence, kind):
+    board = storyboard(vit.trace(change={line: change}))
+    block = beat(board, "block", 5)
+    assert block.caption.title == f"Block 5 of 6: CLS {title}"
+    assert block.caption.sentence.startswith(f"{sentence} Attention changes all 65 tokens")
+    header, _ = unpack(message.pack(board))
+    look = header["looks"][4]
+    assert [int(view[0]) for view in look["kinds"]] == [kind] * 5  # four heads and their mean
+    assert header["looks"][0]["kinds"] == [""] * 5
+
+
+def test_the_words_of_a_head_are_computed_from_its_own_weights(vit, boards):
+    board = storyboard(vit.trace(change={"block5.attention.weights": "drop_heads(2)"}))
+    caption = beat(board, "block", 5).caption
+    weights = heads_weights(board.trace, beat(board, "block", 5).record)[:, 0]
+    share = 100 * np.sort(weights.mean(0)[1:])[-5:].sum()
+    assert "CLS gives " in caption.sentence and "and 75.0\N{NO-BREAK SPACE}% to all tokens together" in caption.sentence
+    assert percents(caption.sentence)[:3] == pytest.approx([share, 75, 75 * 5 / 65], abs=0.06)
+    assert caption.heads[2] == "In head 3, CLS attends to nothing: every weight of its row is 0."
+    for head in (0, 1, 3):
+        own = 100 * np.sort(weights[head, 1:])[-5:].sum()
+        assert caption.heads[head].startswith(f"In head {head + 1}, CLS gives ")
+        assert percents(caption.heads[head]) == pytest.approx([own, 500 / 65], abs=0.06)
+    entry = unpack(message.pack(board))[0]["beats"][message.ids(board).index("block5")]
+    assert (entry["heads"], entry["rest"]) == ([*caption.heads], caption.rest)
+    assert caption.sentence.endswith(caption.rest) and caption.rest.startswith("Attention changes")
+
+
+def test_what_is_read_says_how_little_it_attended_to(vit):
+    for change, says in (
+        ("drop_heads(0,1,2,3)", "In the last block, it attended to nothing: every weight of its row is 0."),
+        ("drop_heads(0)", "In the last block, its weights for the 64 others add up to "),
+    ):
+        board = storyboard(vit.trace(change={"block6.attention.weights": change}))
+        assert says in beat(board, "read").caption.sentence
+    own = heads_weights(board.trace, beat(board, "block", 6).record).mean(0)[0]
+    assert percents(beat(board, "read").caption.sentence)[-1] == pytest.approx(100 * own[1:].sum(), abs=0.06)
+
+
+def test_weights_are_the_same_where_they_are_so_on_all_keys_that_are_open(vit):
+    weights = np.tril(np.ones((4, 4), np.float32)) / np.arange(1, 5, dtype=np.float32)[:, None]
+    closed = ~np.tril(np.ones((4, 4), bool))
+    alone, even, nothing, other = (
+        attention_rows.ALONE,
+        attention_rows.EVEN,
+        attention_rows.NOTHING,
+        attention_rows.OTHER,
+    )
+    assert attention_rows.kinds(weights, lambda: closed).tolist() == [alone, even, even, even]
+    assert attention_rows.kinds(weights).tolist() == [alone, other, other, even]  # without a mask, they leave keys out
+    assert attention_rows.kinds(0 * weights).tolist() == [nothing] * 4
+    almost = weights * (1 + 1e-5 * np.arange(4, dtype=np.float32))
+    assert attention_rows.kinds(almost, lambda: closed).tolist() == [alone, other, other, other]
+    trace = vit.trace(change={"block2.attention.scores": "causal()"})
+    np.testing.assert_array_equal(
+        attention_rows.closed_keys(trace, trace.attentions[1], 9),
+        attention_rows.closed_keys(trace, trace.attentions[1])[9],
+    )
 
 
 def test_the_second_most_probable_token_is_not_said_to_come_next(boards):
@@ -444,6 +533,56 @@ def test_the_command_writes_a_film_of_a_model_and_of_a_saved_run(tmp_path, capsy
     ):
         assert main(arguments) == 2
         assert sentence in capsys.readouterr().err
+
+
+LINES = """async (at) => {
+  const { film } = document.querySelector(".film"), { prototype } = CanvasRenderingContext2D;
+  const [curve, drawn] = [prototype.bezierCurveTo, new Set()];
+  prototype.bezierCurveTo = function (...places) {
+    drawn.add(places.join());
+    return curve.apply(this, places);
+  };
+  film.go(0, true);
+  film.go(at, true);
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  prototype.bezierCurveTo = curve;
+  const others = film.eye.strongest(film.film.looks[film.film.beats[at].look], 0).filter((lane) => lane !== null);
+  return [drawn.size, others.length];
+}"""
+"""How many lines lead from patches to their lanes, and into how many lanes a faint thread may lead."""
+
+
+@pytest.mark.parametrize(
+    ("line", "change", "head", "says", "lines"),
+    [
+        ("scores", "causal()", "-1", "CLS attends only to itself: every other weight of this row is 0.", [0, 65]),
+        ("weights", "drop_heads(2)", "2", "CLS, head 3 attends to nothing: every weight of this row is 0.", [0, 0]),
+        ("weights", "drop_heads(2)", "1", "CLS, head 2 looks most at row ", [5, 65]),
+        ("scores", "zero", "-1", "CLS attends equally to all 65 tokens that it may attend to.", [0, 0]),
+    ],
+)
+def test_no_line_leads_from_a_weight_of_0_nor_from_some_of_those_that_are_the_same(
+    vit, browser, tmp_path, line, change, head, says, lines
+):
+    path = tmp_path / "film.html"
+    film(vit.trace(change={f"block5.attention.{line}": change})).save(path)
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_function("document.querySelector('.film').film.photo.ready")
+    page.select_option(".head", head)
+    assert page.evaluate(LINES, 9) == lines
+    point = page.inner_text(".point")
+    assert says in point and ("faint" in point) == (lines[1] > 0)
+    if head == "2":
+        assert page.inner_text(".title") == "Block 5 of 6, head 3"
+        assert page.inner_text(".sentence").startswith(
+            "In head 3, CLS attends to nothing: every weight of its row is 0. "
+        )
+    assert not errors
+    context.close()
 
 
 READ_FILM = """() => {

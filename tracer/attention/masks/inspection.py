@@ -74,6 +74,13 @@ def visible(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = N
     return cells[batch, head]
 
 
+def open_keys(
+    trace: Trace, query: int, layer: int = 0, *, head: int = 0, part: str | None = None, batch: int = 0
+) -> torch.Tensor:
+    """Return the row of `visible` of one query, bool `[S_k]`, without computing the others."""
+    return _open(trace, _record(trace, layer, part), [query])[batch, head, 0]
+
+
 def _open(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tensor:
     """Return the open cells, bool `[B, h, rows, S_k]`.
 

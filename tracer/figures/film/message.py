@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,13 @@ from tracer.export.math_labels import scientific
 from tracer.export.to_html import equation, text
 from tracer.figures.attention import attention_payload, lit_photo
 from tracer.figures.equation_strip import SIGNS
-from tracer.figures.film import input_picture
+from tracer.figures.film import attention_rows, input_picture
 from tracer.figures.film.half_numbers import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
 from tracer.figures.predictions.class_bars import percent
 from tracer.figures.predictions.model_output import visible_token
 from tracer.figures.tensors.image_patches import data_uri
-from tracer.record import Step, Trace
+from tracer.record import AttentionRecord, Step, Trace
 from tracer.symbols import notation
 from tracer.utils.error_text import shorten
 
@@ -73,6 +74,8 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
         if beat.record is not None:
             looks.append(_look(board, beat, level, numbers))
             entry["look"] = len(looks) - 1
+            if looks[-1]["views"] > 1:
+                entry |= {"heads": list(beat.caption.heads), "rest": beat.caption.rest}
         beats.append(entry)
     header = {
         "model": trace.model,
@@ -223,6 +226,7 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
         weights = weights[:, None] if query is not None else weights
     closed = int((weights == 0).all(0).sum()) if query is None else None
     weights = weights.mean(0, keepdims=True) if level.startswith("mean") else weights
+    views = np.concatenate([weights, weights.mean(0, keepdims=True)]) if len(weights) > 1 else weights
     return {
         "slots": slots,
         "from": beat.across[0] if beat.across else beat.stream,
@@ -232,8 +236,16 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
         "queries": list(range(record.queries)) if query is None else [query],
         "mask": record.mask,
         "closed": closed,
+        "kinds": _kinds(board.trace, record, query, views),
         "at": numbers.add(weights),
     }
+
+
+def _kinds(trace: Trace, record: AttentionRecord, query: int | None, views: np.ndarray) -> list[str]:
+    """Return the kind of each row, a digit for each query of each view and of their mean; "" for a view without any."""
+    closed = partial(attention_rows.closed_keys, trace, record, query) if record.mask != "none" else None
+    kinds = attention_rows.kinds(views, closed)
+    return ["".join(map(str, view)) if view.any() else "" for view in kinds]
 
 
 def _photo(trace: Trace) -> dict[str, Any] | None:

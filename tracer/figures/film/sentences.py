@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracer.figures.film.attention_rows import ALONE, EVEN, NOTHING, WHOLE, kinds
 from tracer.figures.film.chapters import Chapter
 from tracer.figures.film.streams import Lane, Snapshot, Stream, tensor
 from tracer.figures.predictions.class_bars import percent, ranking
@@ -36,6 +37,10 @@ class Caption:
     title: str
     sentence: str
     facts: Mapping[str, float] = field(default_factory=dict)
+    heads: tuple[str, ...] = ()
+    """What a sentence on the mean over the heads says, of each head; empty where the sentence says nothing of it."""
+    rest: str = ""
+    """What the sentence says besides, whatever the head."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,10 @@ class Scene:
     blocks: int = 0
     keys: Sequence[Lane] = ()
     """The lanes of another tower that the attention is to; empty where it is to its own."""
+    rows: np.ndarray | None = None
+    """The weights of the focus in each head, `[h, S_k]`."""
+    closed: np.ndarray | None = None
+    """Which keys a mask closes to the focus, bool `[S_k]`; None without a mask."""
 
     @property
     def slots(self) -> list[int]:
@@ -220,45 +229,83 @@ def _block(scene: Scene, shown: Step) -> Caption | None:
     number = f"Block {scene.chapter.number}" + (f" of {scene.blocks}" if scene.blocks > 1 else "")
     number += ", across" if scene.chapter.kind == "cross" else ""
     facts: dict[str, float] = {}
-    looks, sentence = _looks(scene, facts)
+    looks, sentence, heads = _looks(scene, facts)
     changes = _changes(scene, facts)
     if not sentence and not changes:
         return Caption(number, _modules(scene, shown).sentence)
-    return Caption(f"{number}{looks}", " ".join(filter(None, (sentence, changes))), facts)
+    return Caption(f"{number}{looks}", " ".join(filter(None, (sentence, changes))), facts, heads, changes)
 
 
-def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str]:
-    """Describe what the focus attends to, as the end of a title and as a sentence; empty where attention is not
-    available."""
+def _looks(scene: Scene, facts: dict[str, float]) -> tuple[str, str, tuple[str, ...]]:
+    """Describe what the focus attends to, as the end of a title, as a sentence on the mean over the heads, and as one
+    on each head; empty where attention is not available."""
     if scene.weights is None or scene.focus not in scene.slots:
-        return "", ""
-    row = scene.weights[scene.slots.index(scene.focus)]
-    name = scene.name(scene.focus)
-    lanes = scene.keys or ([scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else [])
-    patches = [token for token, lane in enumerate(lanes) if lane.patch is not None and token < len(row)]
+        return "", "", ()
+    row, name = scene.weights[scene.slots.index(scene.focus)], scene.name(scene.focus)
     records = scene.chapter.records or scene.trace.attentions
     several = any(record.heads > 1 for record in records)
-    start = f"On average over the heads, {name}" if several else f"{name[0].upper()}{name[1:]}"
-    if len(patches) >= 2 * TOP_PATCHES and not any(lane.word for lane in lanes):
-        share = float(np.sort(row[patches])[-TOP_PATCHES:].sum())
-        even = TOP_PATCHES / len(row)
-        facts |= {"share": share, "even": even}
-        how = "looks at a few patches" if share >= FOCUS_SHARE else "prefers some patches"
-        how = how if share >= UNEVENNESS_FACTOR * even else "looks around"
-        sentence = (
-            f"{start} gives {percent(share)} of its attention to {TOP_PATCHES} of {len(patches)} patches. "
-            f"Equal weights would give them {percent(even)}."
-        )
-        return f": {_short(name)} {how}", sentence
-    most = int(row.argmax())
-    facts |= {"share": float(row[most]), "most": most}
+    rows = scene.rows if scene.rows is not None and several else row[None]
+    alike = (kinds(rows) == kinds(row)).all()
+    every = "In every head, " if several and alike else ""
+    how, sentence = _row(scene, row, facts, "On average over the heads, " if several else "", every)
+    rows = rows if several else ()
+    heads = tuple(_row(scene, own, {}, f"In head {head}, ")[1] for head, own in enumerate(rows, 1))
+    return f": {_short(name)} {how}", sentence, heads
+
+
+def _row(scene: Scene, row: np.ndarray, facts: dict[str, float], start: str, every: str = "") -> tuple[str, str]:
+    """Describe one row of weights of the focus, as a verb with its object and as a sentence.
+
+    The sentence begins with `start`, or with `every` where it then holds in each head.
+    """
+    name, lanes = scene.name(scene.focus), _key_lanes(scene)
+    closed = scene.closed if scene.closed is not None else np.zeros(len(row), bool)
+    kind, total, most = int(kinds(row, lambda: closed)), float(row.sum()), int(row.argmax())
     itself = not scene.keys and most == scene.slots.index(scene.focus)
     target = "itself" if itself else lanes[most].name
-    sentence = f"{start} gives {percent(float(row[most]))} of its attention to {target}"
-    if patches:
+    if kind == NOTHING:
+        facts |= {"total": total}
+        return "attends to nothing", _sentence(every or start, name, "attends to nothing: every weight of its row is 0")
+    if kind == ALONE:
+        facts |= {"share": float(row[most]), "most": most}
+        others, shut = len(row) - 1, closed.sum() == len(row) - 1 and not closed[most]
+        why = f"the mask closes the other {others:,} token{'s' * (others > 1)}" if shut else "every other weight is 0"
+        why = f": {why}" if others else ""
+        return f"attends only to {_short(target)}", _sentence(every or start, name, f"attends only to {target}{why}")
+    if kind == EVEN:
+        facts |= {"share": float(row[most]), "open": int((row > 0).sum())}
+        says = f"attends equally to all {facts['open']:,} tokens that it may attend to"
+        return "attends to all equally", _sentence(start, name, says)
+    whole = abs(total - 1) <= WHOLE
+    facts |= {} if whole else {"total": total}
+    of_it = " of its attention" if whole else ""
+    together = "" if whole else f", and {percent(total)} to all tokens together"
+    patches = [token for token, lane in enumerate(lanes) if lane.patch is not None and token < len(row)]
+    free = [token for token in patches if not closed[token]]
+    if len(free) >= 2 * TOP_PATCHES and not any(lane.word for lane in lanes):
+        share = float(np.sort(row[free])[-TOP_PATCHES:].sum())
+        even = total * TOP_PATCHES / int((~closed).sum())
+        facts |= {"share": share, "even": even}
+        how = "looks at a few patches" if share >= FOCUS_SHARE * total else "prefers some patches"
+        how = how if share >= UNEVENNESS_FACTOR * even else "looks around"
+        which = f"{len(free)} patches" if len(free) == len(patches) else f"the {len(free)} patches that are open to it"
+        says = f"gives {percent(share)}{of_it} to {TOP_PATCHES} of {which}{together}"
+        those = "them" if whole else "these patches"
+        return how, f"{_sentence(start, name, says)} Equal weights would give {those} {percent(even)}."
+    facts |= {"share": float(row[most]), "most": most}
+    says = f"gives {percent(facts['share'])}{of_it} to {target}{together}"
+    if patches and whole:
         facts["patches"] = float(row[patches].sum())
-        sentence += f", and {percent(facts['patches'])} to all patches together"
-    return f": {_short(name)} looks at {_short(target)}", f"{sentence}."
+        says += f", and {percent(facts['patches'])} to all patches together"
+    return f"looks at {_short(target)}", _sentence(start, name, says)
+
+
+def _key_lanes(scene: Scene) -> Sequence[Lane]:
+    return scene.keys or ([scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else [])
+
+
+def _sentence(start: str, name: str, says: str) -> str:
+    return f"{start}{name} {says}." if start else f"{name[0].upper()}{name[1:]} {says}."
 
 
 def _short(name: str) -> str:
@@ -324,11 +371,7 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
             else f"The answer is the one computed from token {place} of {total:,}."
         )
         if scene.weights is not None:
-            facts["to others"] = float(1 - scene.weights[place - 1, place - 1])
-            sentence += (
-                f" In the last block, it gave {percent(facts['to others'])} of its attention to the "
-                f"{total - 1:,} others."
-            )
+            sentence += _given(scene.weights[place - 1], place - 1, facts)
         title = f"Only {name} is read" if alone else f"The answer is read at {name}"
         return Caption(title, sentence, facts)
     if stream.mean_of:
@@ -341,6 +384,18 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
     return Caption(
         "Every token is read", f"All {len(array):,} tokens go on, with {array.shape[1]:,} numbers each.", facts
     )
+
+
+def _given(row: np.ndarray, itself: int, facts: dict[str, float]) -> str:
+    """Describe what a token gave to others in the last block, as a sentence that follows another."""
+    own, others = float(row[itself]), f"the {len(row) - 1:,} others"
+    if not row.any():
+        return " In the last block, it attended to nothing: every weight of its row is 0."
+    if abs(float(row.sum()) - 1) <= WHOLE:
+        facts["to others"] = 1 - own
+        return f" In the last block, it gave {percent(facts['to others'])} of its attention to {others}."
+    facts["to others"] = float(row.sum()) - own
+    return f" In the last block, its weights for {others} add up to {percent(facts['to others'])}."
 
 
 def _project(scene: Scene, shown: Step) -> Caption | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracer.attention import windows
 from tracer.figures.film import input_picture, sentences
+from tracer.figures.film.attention_rows import closed_keys
 from tracer.figures.film.chapters import Chapter, between, chapters
 from tracer.figures.film.sentences import Caption, Scene
 from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
@@ -105,9 +106,11 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
             across = _keys(chapter.records[0], all_streams, chapter.part)
             record = chapter.records[0] if across and not chapter.records[0].problem else None
         focus = _focus(trace, stream, chapter.part) if stream else 0
-        weights = mean_weights(trace, record) if chapter.kind in ("block", "cross") else own.get(chapter.part)
+        heads = _all_weights(trace, record) if chapter.kind in ("block", "cross") else None
+        weights = own.get(chapter.part) if chapter.kind not in ("block", "cross") else _mean(heads)
         if chapter.kind == "block":
             own[chapter.part] = weights
+        query = stream.slots[chapter.part].index(focus) if stream and heads is not None else None
         scene = Scene(
             trace,
             chapter,
@@ -118,6 +121,8 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
             focus,
             blocks.get(chapter.part, 0),
             [all_streams[across[0]].lanes[slot] for slot in across[1]] if across else (),
+            heads[:, query] if heads is not None and query is not None else None,
+            closed_keys(trace, record, query) if record and record.mask != "none" and query is not None else None,
         )
         beats.append(
             Beat(
@@ -184,11 +189,15 @@ def heads_weights(trace: Trace, record: AttentionRecord, query: int | None = Non
     return as_array(trace.attention(layer, query=query, part=record.part)[0])
 
 
-def mean_weights(trace: Trace, record: AttentionRecord | None) -> np.ndarray | None:
-    """Return the mean of an attention over its heads, `[S_q, S_k]`, None without one or where it is too large."""
+def _all_weights(trace: Trace, record: AttentionRecord | None) -> np.ndarray | None:
+    """Return the weights of an attention, `[h, S_q, S_k]`, None without one or where it is too large."""
     if record is None or record.heads * record.queries * record.keys > CELLS:
         return None
-    return heads_weights(trace, record).mean(0)
+    return heads_weights(trace, record)
+
+
+def _mean(heads: np.ndarray | None) -> np.ndarray | None:
+    return None if heads is None else heads.mean(0)
 
 
 def _widths(sequence: Sequence[Chapter]) -> dict[str, int]:

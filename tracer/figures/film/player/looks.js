@@ -3,7 +3,7 @@
 import { measured, rgb, shade } from "./stage/colours.js";
 import { mostAdded } from "./stage/stream.js";
 import { headOf } from "./stage/tensors.js";
-import { percent, rowOf } from "./message.js";
+import { kindOf, percent, rowOf } from "./message.js";
 
 const LANES = 400; // lanes that a list offers at most
 const LOOKS = { attention: "Attention", rollout: "Rollout", patches: "Patches", photo: "Photo" };
@@ -28,16 +28,17 @@ export function eyeOf(film, state) {
     return null;
   };
   const row = (look, source) => rowOf(look, film.streams[source], focusOf(look.stream), state.head);
-  // For each lane the lane that has the largest weight of its token, null where there is none; null where a film holds
-  // the weights of one token alone.
+  // For each lane the lane that has the largest weight of its token, null where there is none, or none above all others;
+  // null where a film holds the weights of one token alone.
   const kept = new Map();
   const strongest = (look, source) => {
-    if (look.queries.length < 2) return null;
+    if (!look || look.queries.length < 2) return null;
     const key = `${film.looks.indexOf(look)} ${state.head}`;
     if (!kept.has(key)) {
       const lanes = film.streams[look.stream].lanes.map((_, lane) => {
         const weights = rowOf(look, film.streams[source], lane, state.head);
-        return weights && weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
+        if (!weights || ["nothing", "even"].includes(kindOf(look, lane, state.head))) return null;
+        return weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
       });
       kept.set(key, lanes);
     }
@@ -52,6 +53,12 @@ export function eyeOf(film, state) {
     return look && row(look, look.from);
   };
 
+  // What is special about the row of the token that is looked at.
+  const kindAt = (stream) => {
+    const look = nowAt(stream);
+    return look ? kindOf(look, focusOf(look.stream), state.head) : "";
+  };
+
   // What lies on the photo: the row of weights by lane, and whether a mask closed some; null where the film lacks it.
   const seen = (stream, name) => {
     const { rollout } = film.streams[stream];
@@ -61,34 +68,17 @@ export function eyeOf(film, state) {
     }
     const look = nowAt(stream);
     const found = look && row(look, look.from);
-    return found && { row: found, closed: look.mask !== "none" };
+    return found && { row: found, closed: look.mask !== "none" && kindAt(stream) !== "nothing" };
   };
-  return { focusOf, lookAt, rowAt, seen, strongest, rowOf: row, head: () => state.head };
+  return { focusOf, kindAt, lookAt, rowAt, seen, strongest, rowOf: row, head: () => state.head };
 }
-
-const MEAN = /^On average over the heads, (.+?) gives \S+\s% of its attention to (.+?)\.(?: |$)/;
-const FEW = /^([\d,]+) of [\d,]+ patches$/;
 
 // The words of the beat: what they say of the mean over the heads gives way to the same of the head that is chosen.
 export function wordsOf(film, state) {
   const beat = film.beats[state.at];
-  const look = film.looks[beat.look];
-  const found = MEAN.exec(beat.sentence);
-  if (state.head < 0 || !found || !look || state.head >= look.views || look.views < 2) return beat;
-  const own = rowOf(look, film.streams[look.from], beat.focus, state.head);
-  const rest = beat.sentence.slice(found[0].length);
-  const title = `${beat.title.split(": ")[0]}, head ${state.head + 1}`;
-  if (!own) return { ...beat, title, sentence: rest };
-  const lanes = film.streams[look.from].lanes;
-  const patches = own.filter((_, lane) => lanes[lane].patch !== null);
-  const few = FEW.exec(found[2]);
-  const all = (shares) => shares.reduce((a, b) => a + b, 0);
-  const most = own.indexOf(own.reduce((a, b) => Math.max(a, b), 0));
-  const target = most === beat.focus && look.from === look.stream ? "itself" : lanes[most].name;
-  const share = few ? all(patches.sort().slice(-Number(few[1]))) : own[most];
-  const whole = patches.length ? `, and ${percent(all(patches))} to all patches together` : "";
-  const start = `In head ${state.head + 1}, ${found[1]} gives ${percent(share)} of its attention to`;
-  return { ...beat, title, sentence: `${start} ${few ? found[2] : target + whole}. ${rest}`.trim() };
+  const own = beat.heads?.[state.head];
+  if (!own) return beat;
+  return { ...beat, title: `${beat.title.split(": ")[0]}, head ${state.head + 1}`, sentence: `${own} ${beat.rest}`.trim() };
 }
 
 // The measure that colours the lanes of a stream from a snapshot on: lengths, where it lacks the one that is chosen.
@@ -225,9 +215,15 @@ export function choices(root, film, state, eye, scales, changed) {
     const head = state.head >= 0 && !rolled ? `, head ${state.head + 1}` : "";
     const target = most === focus && source === stream ? "itself" : short(lane[most]);
     const what = rolled ? "attention of all blocks, by rollout" : "attention";
-    const faint = !rolled && beat.number && eye.strongest(film.looks[beat.look], source);
-    const others = Object.assign(document.createElement("span"), { className: "faint", textContent: faint ? "; faint: the largest of other tokens" : "" });
-    node.replaceChildren(`Amber: ${what}`, others, `. ${who[0].toUpperCase()}${who.slice(1)}${head} looks most at ${target}: ${percent(row[most])}.`);
+    const others = !rolled && beat.number ? eye.strongest(film.looks[beat.look], source) : null;
+    const faint = others?.some((one, lane) => one !== null && lane !== focus);
+    const says = {
+      nothing: "attends to nothing: every weight of this row is 0.",
+      alone: `attends only to ${target}: every other weight of this row is 0.`,
+      even: `attends equally to all ${row.filter((weight) => weight > 0).length} tokens that it may attend to.`,
+    }[rolled ? "" : eye.kindAt(source)];
+    const faintly = Object.assign(document.createElement("span"), { className: "faint", textContent: faint ? "; faint: the largest of other tokens" : "" });
+    node.replaceChildren(`Amber: ${what}`, faintly, `. ${who[0].toUpperCase()}${who.slice(1)}${head} ${says ?? `looks most at ${target}: ${percent(row[most])}.`}`);
   }
 
   // The pictures that the photo can show: those that this film has.

@@ -63,6 +63,15 @@ export function rowOf(look, source, lane, head) {
   return out;
 }
 
+const KINDS = ["", "nothing", "alone", "even"];
+
+// What is special about the row of one lane's token: "nothing" where every weight is 0, "alone" where every weight but one
+// is, "even" where all that are open are the same; "" for any other row. It is told from the weights before they are rounded.
+export function kindOf(look, lane, head) {
+  const view = head >= 0 && head < look.views ? head : look.kinds.length - 1; // the last is the mean
+  return KINDS[look.kinds[view][look.queries.indexOf(look.slots.indexOf(lane))] ?? 0];
+}
+
 // A share as per cent, in three digits.
 export const percent = (share) => {
   const value = 100 * share;

@@ -1,6 +1,7 @@
 // What goes in: the photo in its patches, the text in its tokens, the matrix of attention below a text, and any other
 // input as a wave or in colours.
 
+import { kindOf } from "../message.js";
 import { AMBER, SHUT, rgb } from "./colours.js";
 
 // The photo in its own colours, and as the grey sketch that attention is drawn on: all its patches are equally bright.
@@ -175,23 +176,26 @@ export function drawChips(context, placed, { weights, focus, theme, alpha = 1 })
   context.globalAlpha = 1;
 }
 
-// The matrix of attention, queries down and keys across; what nobody may see is hatched. `shown` 0 to 1 draws it row by
-// row.
+// The matrix of attention, queries down and keys across; what no head sees is hatched, but for rows in which all weights
+// are 0. `shown` 0 to 1 draws it row by row.
 export function drawMatrix(context, look, head, box, { focusToken, shown, theme }) {
   const [rows, keys] = [look.queries.length, look.keys.length];
   const views = head >= 0 && head < look.views ? [head] : [...Array(look.views).keys()];
   const [wide, high] = [box.w / keys, box.h / rows];
   const closed = new Path2D();
+  const weight = (view, query, key) => look.weights[(view * rows + query) * keys + key];
+  const nothing = (query) => kindOf(look, look.slots[look.queries[query]], -1) === "nothing";
+  const shut = (query, key) => [...Array(look.views).keys()].every((view) => weight(view, query, key) === 0) && !nothing(query);
   for (let query = 0; query < Math.ceil(rows * shown); query++) {
     const row = new Float32Array(keys);
     for (const view of views) {
-      for (let key = 0; key < keys; key++) row[key] += look.weights[(view * rows + query) * keys + key] / views.length;
+      for (let key = 0; key < keys; key++) row[key] += weight(view, query, key) / views.length;
     }
     const most = row.reduce((a, b) => Math.max(a, b), 0) || 1;
     for (let key = 0; key < keys; key++) {
       const [x, y] = [box.x + key * wide, box.y + query * high];
-      if (row[key] === 0) closed.rect(x, y, wide, high);
-      else {
+      if (row[key] === 0 && shut(query, key)) closed.rect(x, y, wide, high);
+      else if (row[key] > 0) {
         context.fillStyle = rgb(AMBER, 0.1 + (0.9 * row[key]) / most);
         context.fillRect(x, y, wide + 0.3, high + 0.3);
       }

@@ -8,6 +8,7 @@ import { drawEnds, drawGates, drawLanes, drawThreads, drawUpdates } from "./stre
 export const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
 export const mix = (a, b, u) => a + (b - a) * u;
 export const between = (x, from, to) => ease((x - from) / (to - from));
+const LINES = 5; // from patches to their lanes, at most
 const ENDS = ["read", "answer", "project"];
 
 // Draws on a canvas what `view` says: the film, where everything stands, the photo, the words, the painted lanes, the
@@ -209,7 +210,7 @@ export function scene(context, film, view, eye, firstBar) {
     });
   }
 
-  // From the patches that get most attention to their lanes.
+  // From the patches that get most attention to their lanes: from none that gets as much as one without a line, or nothing.
   function connect(at, part) {
     const beat = film.beats[at];
     if (beat.look === null || !view.place.photo || view.place.narrow) return;
@@ -218,7 +219,9 @@ export function scene(context, film, view, eye, firstBar) {
     const row = flow && eye.rowAt(source);
     if (!row) return;
     const lanesOf = flow.stream.lanes;
-    const top = [...row.keys()].filter((lane) => lanesOf[lane].patch !== null).sort((a, b) => row[b] - row[a]).slice(0, 5);
+    const order = [...row.keys()].filter((lane) => lanesOf[lane].patch !== null).sort((a, b) => row[b] - row[a]);
+    const next = Math.max(0, row[order[LINES]] ?? 0);
+    const top = order.slice(0, LINES).filter((lane) => row[lane] > next);
     const most = row[top[0]] || 1;
     context.save();
     context.setLineDash([3, 4]);
