@@ -310,6 +310,23 @@ def test_the_equation_of_a_block_gives_the_weights_on_its_stage(boards, name):
         np.testing.assert_allclose(drawn, weights.ravel(), rtol=1e-3, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("line", "change", "shown"),
+    [
+        ("weights", "drop_heads(2)", ["weights", "weights.changed"]),
+        ("weights", "zero", ["weights.changed"]),
+        ("scores", "causal()", ["scores.changed", "weights"]),
+    ],
+)
+def test_the_equation_of_a_changed_block_is_that_of_the_weights_after_the_change(vit, line, change, shown):
+    block = beat(storyboard(trace := vit.trace(change={f"block5.attention.{line}": change})), "block", 5)
+    steps = [step for step in (block.also, block.shown) if step is not None]
+    assert [step.id for step in steps] == [f"block5.attention.{name}" for name in shown]
+    if block.record is not None:  # weights that are replaced as a whole are no attention any more
+        np.testing.assert_array_equal(trace.value(block.shown)[0], heads_weights(trace, block.record))
+    assert (block.record is None) == (change == "zero")
+
+
 def test_the_rollout_on_the_photo_is_that_of_the_library(boards):
     for name in ("vit", "mae", "segmenter"):
         board = boards[name]

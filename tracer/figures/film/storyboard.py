@@ -14,12 +14,12 @@ import numpy as np
 from tracer.attention import windows
 from tracer.figures.film import input_picture, sentences
 from tracer.figures.film.attention_rows import closed_keys
-from tracer.figures.film.chapters import Chapter, between, chapters
+from tracer.figures.film.chapters import WEIGHTS, Chapter, between, chapters
 from tracer.figures.film.sentences import Caption, Scene
 from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
 from tracer.figures.tensors.cell_payload import with_tensors
 from tracer.figures.tensors.heatmap import as_array
-from tracer.record import AttentionRecord, Step, TensorRecord, Trace
+from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, TensorRecord, Trace
 
 LABELS = {
     "patches": "Patches",
@@ -33,6 +33,10 @@ LABELS = {
     "modules": "Modules",
 }
 """The names of beats on the scrubber; those of others depend on what they show."""
+CHANGED = r"\check{\mathbf{A}}"
+"""Start of the symbol of attention weights that a change left."""
+OPERANDS = WEIGHTS, r"\mathbf{S}", r"\check{\mathbf{S}}"
+"""Starts of the symbols of what these weights are computed from."""
 CELLS = 1 << 24
 """Weights of one attention, over all heads, that are computed at once."""
 
@@ -43,7 +47,8 @@ class Beat:
 
     `kind` is that of the chapter, or "photo", "text" or "input". `stream` is the index of the stream that it is about,
     `record` the attention whose threads run, `snapshot` the state of the stream when it ends; `focus` is the lane that
-    is looked at. `shown` is the step of the equation, and `also` the step of scores that stands before its weights.
+    is looked at. `shown` is the step of the equation, and `also` the step of scores, or of weights before a change,
+    that stands before it.
     """
 
     kind: str
@@ -214,11 +219,13 @@ def _counts(sequence: Sequence[Chapter]) -> dict[str, int]:
 
 
 def _shown_step(chapter: Chapter) -> Step | None:
-    """Return the step whose equation a beat shows: the attention weights of a block, else its last notable line."""
+    """Return the step whose equation a beat shows: the attention weights of a block, as a change left them, else its
+    last notable line."""
     steps = chapter.steps
     if chapter.kind in ("block", "cross"):
-        weights = next((step for step in steps if step.symbol.startswith(r"\mathbf{A}")), None)
-        return weights or steps[-1]
+        weights = next((step for step in steps if step.symbol.startswith(WEIGHTS)), None)
+        changed = weights and next((step for step in steps if step.id == weights.id + CHANGED_SUFFIX), None)
+        return changed or weights or steps[-1]
     if chapter.kind == "read":
         return steps[-1]
     if chapter.kind == "answer":
@@ -227,12 +234,12 @@ def _shown_step(chapter: Chapter) -> Step | None:
 
 
 def _scores(chapter: Chapter, weights: Step | None) -> Step | None:
-    """Return the step of the scores that a block's attention weights are the softmax of, or None."""
-    if weights is None or chapter.kind not in ("block", "cross") or not weights.symbol.startswith(r"\mathbf{A}"):
+    """Return the step of the scores that a block's attention weights are the softmax of, or of the weights that a
+    change made them from; None where their equation names neither."""
+    if weights is None or chapter.kind not in ("block", "cross") or not weights.symbol.startswith((WEIGHTS, CHANGED)):
         return None
-    before = chapter.steps[: chapter.steps.index(weights)]
-    scores = next((step for step in reversed(before) if step.symbol.startswith(r"\mathbf{S}")), None)
-    return scores if scores is not None and scores.symbol in weights.latex else None
+    before = reversed(chapter.steps[: chapter.steps.index(weights)])
+    return next((step for step in before if step.symbol.startswith(OPERANDS) and step.symbol in weights.latex), None)
 
 
 def _input_tensors(trace: Trace) -> tuple[dict[str, TensorRecord], dict[str, str]]:
