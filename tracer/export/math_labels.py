@@ -110,7 +110,12 @@ def scientific(value: float) -> str:
     if isinf(value):
         return "∞" if value > 0 else "-∞"
     digits, exponent = f"{value:.1e}".split("e")
-    return f"{digits} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return f"{digits} × 10{superscript(int(exponent))}"
+
+
+def superscript(power: int) -> str:
+    """Return a whole number in raised digits: `-7` gives `⁻⁷`."""
+    return str(power).translate(_SUPERSCRIPT)
 
 
 def numeral(value: float) -> str:

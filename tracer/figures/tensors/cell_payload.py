@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracer.attention import parts
-from tracer.export.math_labels import symbol_text
+from tracer.export.math_labels import superscript, symbol_text
 from tracer.figures.attention import attention_payload
 from tracer.figures.tensors.heatmap import as_array, has_weights, mask_value, reduce
 from tracer.record import Step, Trace
@@ -337,11 +337,12 @@ def _operand(trace: Trace, steps: Mapping[str, Step], cell: Cell, key: str, numb
 
 
 def short(number: float | complex) -> str:
-    """Return a number with four significant digits."""
-    if isinstance(number, complex) or not isfinite(number) or float(number).is_integer():
+    """Return a number with four significant digits, such as `0.6387` or `3.178·10⁻⁶`."""
+    whole = not isinstance(number, complex) and float(number).is_integer() and abs(number) < 1e9
+    if isinstance(number, complex) or not isfinite(number) or whole:
         return digits(number)
     text, _, power = f"{number:.4g}".replace("-", "−").partition("e")
-    return text + (f"·10^{int(power.replace('−', '-'))}".replace("-", "−") if power else "")
+    return text + (f"·10{superscript(int(power.replace('−', '-')))}" if power else "")
 
 
 def _operands(trace: Trace, steps: Mapping[str, Step], cell: Cell) -> list[dict[str, Any]]:
