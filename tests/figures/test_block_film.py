@@ -153,6 +153,7 @@ def test_a_step_says_what_its_numbers_are(boards):
     tensor = boards["vit"].trace.value("block3.attention.scores")
     low, high = map(float, re.search(r"from (\S+) to (\S+)\. ", scores.replace("−", "-")).groups())
     assert (low, high) == pytest.approx((tensor.min().item(), tensor.max().item()), rel=1e-3)
+    assert scores.startswith("16,900 numbers in 4 heads, from ")
     assert "a sum of 32 products" in scores and weights.endswith("Each row adds up to 1.")
 
 

@@ -302,6 +302,9 @@ def _sentence(step: Step, drawn: Sequence[_Drawn | None]) -> str:
         return "This run did not keep the tensor of this step."
     count = f"{prod(step.shape):,} number{'s' * (prod(step.shape) != 1)}"
     known = result.matrices[np.isfinite(result.matrices)]
+    if len(result.matrices) > 1:
+        by_heads = result.id.endswith(" by heads") or any(size.split("_")[0] == "h" for size in step.symbolic)
+        count += f" in {len(result.matrices):,} {'heads' if by_heads else 'matrices'}"
     between = f", from {short(float(known.min()))} to {short(float(known.max()))}" if known.size else ""
     if step.product is not None and _is_product(step, drawn):
         inner = step.product[0].shape[1]

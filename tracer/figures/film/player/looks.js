@@ -170,14 +170,19 @@ export function choices(root, film, state, eye, scales, changed) {
     find(".updates .most").textContent = multiple(mostAdded(snapshot));
   }
 
-  // The scale of the result of a step; each picture has its own.
+  // The scale of the result of a step; each picture, and each of its heads, has its own, which is that of means where a cell
+  // stands for several numbers.
   function pictureLegend() {
     find(".updates").hidden = true;
     const picture = film.pictures[film.beats[state.at].drawn.at(-1)];
     find(".legend").hidden = !picture;
     if (!picture) return;
-    const [, , scale, least, most] = picture.scales[headOf(picture, state.head, film.heads)];
-    find(".legend .what").textContent = `${film.beats[state.at].label}:`;
+    const head = headOf(picture, state.head, film.heads);
+    const [, , scale, least, most] = picture.scales[head];
+    const count = picture.box[0] * picture.box[1];
+    const whole = picture.full.every((size, axis) => size % picture.box[axis] === 0);
+    const means = count > 1 ? `, means of ${whole ? "" : "up to "}${count} numbers` : "";
+    find(".legend .what").textContent = `${film.beats[state.at].label}${picture.heads > 1 ? `, head ${head + 1}` : ""}${means}:`;
     find(".legend .least").textContent = least;
     find(".legend .most").textContent = most;
     find(".legend .ramp").style.setProperty("--ramp", film.scales[scale].map((colour) => rgb(colour)).join(","));
@@ -258,7 +263,7 @@ export function choices(root, film, state, eye, scales, changed) {
   find(".head").onchange = ({ target }) => {
     state.head = Number(target.value);
     show();
-    changed();
+    changed(false, Boolean(film.pictures)); // the scale of a picture is that of its head
   };
   const measures = Object.keys(MEASURES).filter((name) => scales.some((scale) => scale[name]));
   const choice = find(".measure");
