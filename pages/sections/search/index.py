@@ -75,7 +75,7 @@ OPTION_WORDS = {
     "bidirectional": "remove open causal future",
 }
 """What learners call the changes of all heads of a block, by the name of the change."""
-CHANGES_THE_RUN = "A choice of “What if?”: opens the page with the run changed so."
+CHANGES_THE_RUN = "A choice of “What if?”: the page opens with this change."
 MOST_HEADS = 200
 """Heads that can be found."""
 MAX_LETTERS = 400
