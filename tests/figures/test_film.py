@@ -652,7 +652,8 @@ EQUATION = """() => {
 """What of an equation is cut, or too small to be read."""
 
 
-BARS = r"""() => {
+BARS = r"""async () => {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); // the beat is drawn
   const [canvas, { state, place }] = [document.querySelector("canvas"), document.querySelector(".film").film];
   const [flow] = place().streams, segment = flow.segments.find((one) => one.at === state.at);
   const ratio = canvas.width / canvas.clientWidth, wide = Math.min(46, 0.6 * (segment.to - segment.from));
