@@ -46,17 +46,19 @@ def walk(page, key: str) -> list[int]:
 @pytest.mark.parametrize("address", cases([*ADDRESSES, "?model=nanogpt"], ("",)))
 def test_tab_goes_through_a_page_and_back(page, address):
     open_address(page, address)
-    forward = walk(page, "Tab")
     deadline = time.monotonic() + SLOW / 1000
-    while len(forward) <= 20 and time.monotonic() < deadline:  # parts of the page were still to be drawn
-        page.wait_for_timeout(200)
+    forward, back = walk(page, "Tab"), []
+    while time.monotonic() < deadline:
+        assert page.evaluate(FOCUS) in (-1, *forward[:1]), "Tab is caught"
         page.evaluate("document.activeElement.blur()")
-        forward = walk(page, "Tab")
-    assert len(forward) > 20 and page.evaluate(FOCUS) in (-1, forward[0]), "Tab is caught"
-    page.evaluate("document.activeElement.blur()")
-    back = walk(page, "Shift+Tab")
-    assert page.evaluate(FOCUS) in (-1, back[0]), "Shift and Tab are caught"
-    assert set(forward) - set(back) == set()
+        back = walk(page, "Shift+Tab")
+        assert page.evaluate(FOCUS) in (-1, *back[:1]), "Shift and Tab are caught"
+        if len(forward) > 20 and set(forward) <= set(back):
+            break
+        page.wait_for_timeout(200)  # parts of the page were still to be drawn, or were drawn again
+        page.evaluate("document.activeElement.blur()")
+        forward = walk(page, "Tab") or walk(page, "Tab")  # from outside the page, the first one leads to it
+    assert len(forward) > 20 and set(forward) - set(back) == set()
     quiet(page)
 
 
