@@ -260,7 +260,7 @@ class Noise(Change):
 
     def __post_init__(self):
         object.__setattr__(self, "std", _number("std", self.std))
-        check_seed(self.seed)
+        check_count("seed", self.seed)
 
     @property
     def outline(self) -> str:
@@ -283,7 +283,7 @@ class _Seeded(Change):
     seed: int = 0
 
     def __post_init__(self):
-        check_seed(self.seed)
+        check_count("seed", self.seed)
 
 
 @dataclass(frozen=True)
@@ -661,11 +661,6 @@ def check_count(name: str, value: Any) -> int:
     if number >= MOST:
         raise ValueError(f"{name}={shorten(str(number))}, expected a whole number below {MOST}")
     return number
-
-
-def check_seed(seed: Any) -> None:
-    """Raise ValueError for anything but a seed."""
-    check_count("seed", seed)
 
 
 def _read_number(text: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from tracer.changes.kinds import Change, TargetLine, TensorFunction, check_seed, split, whole_numbers
+from tracer.changes.kinds import Change, TargetLine, TensorFunction, check_count, split, whole_numbers
 from tracer.inputs.hidden_patches import FILLS, hide_patches, paint_patches
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.error_text import quote, shorten
@@ -170,7 +170,7 @@ class Permute(InputChange):
     seed: int = 0
 
     def __post_init__(self):
-        check_seed(self.seed)
+        check_count("seed", self.seed)
 
     def change_net(self, net: nn.Module) -> nn.Module:
         """Permute all parameters of a net, in place, and return it."""

@@ -371,7 +371,7 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
             else f"The answer is the one computed from token {place} of {total:,}."
         )
         if scene.weights is not None:
-            sentence += _given(scene.weights[place - 1], place - 1, facts)
+            sentence += _weight_of_others(scene.weights[place - 1], place - 1, facts)
         title = f"Only {name} is read" if alone else f"The answer is read at {name}"
         return Caption(title, sentence, facts)
     if stream.mean_of:
@@ -386,7 +386,7 @@ def _read(scene: Scene, shown: Step) -> Caption | None:
     )
 
 
-def _given(row: np.ndarray, itself: int, facts: dict[str, float]) -> str:
+def _weight_of_others(row: np.ndarray, itself: int, facts: dict[str, float]) -> str:
     """Describe what a token gave to others in the last block, as a sentence that follows another."""
     own, others = float(row[itself]), f"the {len(row) - 1:,} others"
     if not row.any():

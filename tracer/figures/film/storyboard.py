@@ -111,8 +111,10 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
             across = _keys(chapter.records[0], all_streams, chapter.part)
             record = chapter.records[0] if across and not chapter.records[0].problem else None
         focus = _focus(trace, stream, chapter.part) if stream else 0
-        heads = _all_weights(trace, record) if chapter.kind in ("block", "cross") else None
-        weights = own.get(chapter.part) if chapter.kind not in ("block", "cross") else _mean(heads)
+        heads, weights = None, own.get(chapter.part)
+        if chapter.kind in ("block", "cross"):
+            heads = _all_weights(trace, record)
+            weights = None if heads is None else heads.mean(0)
         if chapter.kind == "block":
             own[chapter.part] = weights
         query = stream.slots[chapter.part].index(focus) if stream and heads is not None else None
@@ -199,10 +201,6 @@ def _all_weights(trace: Trace, record: AttentionRecord | None) -> np.ndarray | N
     if record is None or record.heads * record.queries * record.keys > CELLS:
         return None
     return heads_weights(trace, record)
-
-
-def _mean(heads: np.ndarray | None) -> np.ndarray | None:
-    return None if heads is None else heads.mean(0)
 
 
 def _widths(sequence: Sequence[Chapter]) -> dict[str, int]:

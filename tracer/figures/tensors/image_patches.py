@@ -48,7 +48,7 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
     xs = [box[0] for box in boxes[:columns]] + [boxes[columns - 1][2]]
     ys = [box[1] for box in boxes[::columns]] + [boxes[-1][3]]
     lines = "".join(f"M{x:g} {ys[0]:g}V{ys[-1]:g}" for x in xs) + "".join(f"M{xs[0]:g} {y:g}H{xs[-1]:g}" for y in ys)
-    frame = f"M{xs[0]:g} {ys[0]:g}H{xs[-1]:g}V{ys[-1]:g}H{xs[0]:g}Z"
+    frame = _outline(boxes)
     label = f"The photo, {width} × {height} pixels; {rows} × {columns} patches over the part that the model sees"
     stroke = 'fill="none" vector-effect="non-scaling-stroke"'
     return (
@@ -60,6 +60,12 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
         f'<path d="{lines}" stroke="#fff" stroke-opacity="0.9" stroke-width="1" {stroke}/>'
         f'<path d="{frame}" stroke="{stage_colour("patches")}" stroke-width="3" {stroke}/>{_cells(boxes)}</svg>'
     )
+
+
+def _outline(boxes: Sequence[tuple[float, float, float, float]]) -> str:
+    """Return the path around all patches."""
+    (left, top, *_), (*_, right, bottom) = boxes[0], boxes[-1]
+    return f"M{left:g} {top:g}H{right:g}V{bottom:g}H{left:g}Z"
 
 
 def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, what: str = "of the attention") -> str:
@@ -76,8 +82,7 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, w
         f'fill-opacity="{opacity:.3f}"/>'
         for (left, top, right, bottom), opacity in zip(boxes, dark, strict=True)
     )
-    (left, top, *_), (*_, right, bottom) = boxes[0], boxes[-1]
-    margin = f"M0 0H{width}V{height}H0ZM{left:g} {top:g}H{right:g}V{bottom:g}H{left:g}Z"
+    margin = f"M0 0H{width}V{height}H0Z{_outline(boxes)}"
     left, top, right, bottom = boxes[int(shares.argmax())]
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
     stroke = f'stroke="rgb{AMBER}" stroke-width="4" vector-effect="non-scaling-stroke"'

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import torch
 
-from tracer.record.latex_reader.operands import deviation, fill_threshold
+from tracer.record.latex_reader.operands import INFINITY_THRESHOLD, deviation, fill_threshold
 from tracer.record.steps import dtype_name, tolerance
 from tracer.utils.internals.torch_internals import tree_leaves
-from tracer.utils.tensor_diff import INFINITY_THRESHOLD, Difference, identical
+from tracer.utils.tensor_diff import Difference, identical
 
 MOST_AXES = 6
 """Axes of a tensor whose orders are tried: of more there are too many."""
