@@ -6,6 +6,7 @@ from torch import nn
 
 import tracer
 from tests.support.loaded_models import load
+from tests.support.self_attention import SelfAttention
 from tracer import changes
 from tracer.changes.options import options
 
@@ -23,17 +24,6 @@ class Attention(nn.Module):
         q, k, v = (layer(x).unflatten(-1, (H, D // H)) for layer in (self.query, self.key, self.value))
         weights = (torch.einsum("bthd,bshd->bhts", change(q), k) / 2).softmax(-1)
         return torch.einsum("bhts,bshd->bthd", weights, v).flatten(2)
-
-
-class FusedHeads(nn.Module):
-    """Attention whose weights are `[B·h, T, T]` inside."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x):
-        return self.attention(x, x, x)[0]
 
 
 class OneHead(nn.Module):
@@ -70,7 +60,7 @@ def test_heads_behind_tokens_are_told_apart_by_the_scores(change, function):
     assert torch.allclose(run.output, expected, atol=1e-6) and not [step.id for step in run.steps if step.refuted]
 
 
-@pytest.mark.parametrize("module", [FusedHeads, OneHead])
+@pytest.mark.parametrize("module", [SelfAttention, OneHead])
 @pytest.mark.parametrize("kind", ["drop_heads", "keep_heads"])
 def test_weights_without_an_axis_of_heads_have_no_head_to_switch_off(module, kind):
     module = module()

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import tracer
+from tests.support.self_attention import SelfAttention
 from tracer.record.latex_reader.evaluator import evaluate
 from tracer.record.latex_reader.parser import read
 
@@ -284,18 +285,11 @@ def test_heads_are_repeated_so_many_times_at_a_batch_of_their_number_too():
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_merged_axes_have_their_order_at_a_batch_of_one_too(batch_first):
     """PyTorch's attention has tokens before the batch, and heads beside it: an axis that a reshape splits."""
-
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = nn.MultiheadAttention(8, 2, batch_first=batch_first)
-
-        def forward(self, x):
-            return self.attention(x, x, x)[0]
-
     for shape in (1, 5, 8), (2, 5, 8), (3, 1, 8):
         x = torch.randn(shape) if batch_first else torch.randn(shape).transpose(0, 1)
-        run = tracer.trace(Attention().eval(), x, symbols={"B": 1 - batch_first, "T": int(batch_first)}).check()
+        run = tracer.trace(
+            SelfAttention(batch_first).eval(), x, symbols={"B": 1 - batch_first, "T": int(batch_first)}
+        ).check()
         assert {(step.verdict, step.checked) for step in run.steps} == {("proven", 3)}
         assert any(r"\to (T\,B)\,(2\,4)" in step.latex or r"\to T\,B\,(2\,4)" in step.latex for step in run.steps)
 
