@@ -104,7 +104,8 @@ def check_now(key: Key, trace: Trace) -> Trace:
     from tracer.tracing.proofs import counterfactual_budget
 
     if _results.get(_of_lines(key)) is None and not _too_large(trace):
-        _results.put(_of_lines(key), counterfactual_budget.results(counterfactual_budget.check(trace)))
+        checked = counterfactual_budget.check(trace, _of_plain_run(*key))
+        _results.put(_of_lines(key), counterfactual_budget.results(checked))
     return apply(key, trace)
 
 
@@ -170,19 +171,26 @@ def _is_wanted(key: Key) -> bool:
     return not key[1] or any(run is not None and _of_lines(run.key) == key for run in runs)
 
 
+def _of_plain_run(name: str, options: run_cache.Options) -> Mapping[str, Check] | None:
+    """Return the checks of the same model without the changes of a run, where there are changes and these are known."""
+    plain = _results.get((name, run_cache.without_changes(options))) if run_cache.changes(options) else None
+    return None if isinstance(plain, str) else plain
+
+
 def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | str:
     from tracer.tracing import AT_HAND
     from tracer.tracing.proofs import counterfactual_budget
 
+    plain = _of_plain_run(name, options)
     try:
         with listen(_end_with_server):
-            answer = run_cache.check_in_process(name, options, AT_HAND)
+            answer = run_cache.check_in_process(name, options, AT_HAND, plain)
         if answer is not None:
             _findings.put((name, options), answer.findings)
             return answer.checks
         trace = run_cache.of_first_sample(name, options, keep=AT_HAND)
         _findings.put((name, options), trace.diagnose().diagnosis)
-        return counterfactual_budget.results(counterfactual_budget.check(trace))
+        return counterfactual_budget.results(counterfactual_budget.check(trace, plain))
     except rate_limit.ServerFull:
         raise
     except Exception as error:  # of a model of a library: its page is there all the same

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
@@ -35,6 +35,7 @@ from tracer.utils.progress import doing, tell
 if TYPE_CHECKING:
     from tracer.models.shared.spec import Model
     from tracer.record import Trace
+    from tracer.tracing.proofs.counterfactual_budget import Check
 
 POLL_SECONDS = 0.1
 """Seconds between two looks at whether the work is still wanted."""
@@ -136,10 +137,12 @@ def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dic
     return model.trace(**user_input)
 
 
-def check(key: model_worker.Key, user_input: dict[str, Any]) -> model_worker.ModelCheck | None:
-    """Return the check of a model's lines on other runs, from the process; None where that fails. What listens to the
-    progress may raise `JobEnd`."""
-    _ask(model_worker.start_check, key, user_input)
+def check(
+    key: model_worker.Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None = None
+) -> model_worker.ModelCheck | None:
+    """Return the check of a model's lines on other runs, from the process; None where that fails. `plain` are the
+    checks of the model without changes, where they are known. What listens to the progress may raise `JobEnd`."""
+    _ask(model_worker.start_check, key, user_input, plain)
     while is_ready():
         done, result = _ask(model_worker.take_check, key) or (False, None)
         if done:

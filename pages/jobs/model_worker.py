@@ -107,13 +107,14 @@ def _shows(trace: Trace, photo: Image | None) -> bool:
     return photo is not None and all(np.array_equal(trace.values.get(key), np.array(photo)) for key in PHOTO)
 
 
-def start_check(key: Key, user_input: dict[str, Any]) -> None:
-    """Begin to check the lines of a model on other runs than this one, beside the runs of visitors."""
+def start_check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None = None) -> None:
+    """Begin to check the lines of a model on other runs than this one, beside the runs of visitors. `plain` are the
+    checks of the model without changes, where they are known."""
 
     def work() -> None:
         try:
             with listen(_let_runs_go_first):
-                result = _check(key, user_input)
+                result = _check(key, user_input, plain)
         except Exception:  # the server then checks the lines itself, as above
             result = None
         _checks[key] = result
@@ -126,11 +127,11 @@ def take_check(key: Key) -> tuple[bool, ModelCheck | None]:
     return key in _checks, _checks.pop(key, None)
 
 
-def _check(key: Key, user_input: dict[str, Any]) -> ModelCheck:
+def _check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None) -> ModelCheck:
     from tracer.tracing.proofs import counterfactual_budget
 
     trace = _changed_model(*key).trace(**user_input)
-    checks = counterfactual_budget.results(counterfactual_budget.check(trace))
+    checks = counterfactual_budget.results(counterfactual_budget.check(trace, plain))
     return ModelCheck(checks, trace.diagnose().diagnosis)
 
 

@@ -5,7 +5,7 @@ and shared only with visitors who uploaded the very same input. Nothing here imp
 """
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -214,13 +214,15 @@ def of_first_sample(name: str, options: Options, **how) -> Trace:
     return load(name, options).trace(**_sample_input(name, options, first_sample(name)), **how)
 
 
-def check_in_process(name: str, options: Options, keep: int) -> model_worker.ModelCheck | None:
+def check_in_process(
+    name: str, options: Options, keep: int, plain: Mapping[str, Any] | None
+) -> model_worker.ModelCheck | None:
     """Return the check of a model's lines on other runs, from the process of models; None where that does not make
-    it."""
+    it. `plain` are the checks of the model without changes, where they are known."""
     if not has_own_sizes(name, options) or not model_process.is_ready():
         return None
     key = name, tuple(split_options(name, options)[0].items()), changes(options)
-    return model_process.check(key, _sample_input(name, options, first_sample(name)) | {"keep": keep})
+    return model_process.check(key, _sample_input(name, options, first_sample(name)) | {"keep": keep}, plain)
 
 
 def _sample_input(name: str, options: Options, sample: str) -> dict[str, Any]:

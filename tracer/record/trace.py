@@ -118,7 +118,7 @@ class Trace:
             KeyError: An id is unknown.
             ValueError: A proof was left for later, and the model is gone.
         """
-        chosen = {self.step(id).id for id in ([ids] if isinstance(ids, str) else ids)} if ids is not None else None
+        chosen = self._chosen(ids)
         waiting = [step for step in self.steps if step.pending and (chosen is None or step.id in chosen)]
         if not waiting:
             return self
@@ -133,19 +133,25 @@ class Trace:
         again = replace(self, **{name: getattr(spelled, name) for name in OF_LINES})
         return again.prove([step.id for step in spelled.steps if not before.get(step.id)])
 
-    def check(self) -> Trace:
-        """Return this trace with its printed lines checked on other runs: other inputs, other weights, other sizes.
+    def _chosen(self, ids: str | Iterable[str] | None) -> set[str] | None:
+        """Return the ids of steps, None for all. Raise KeyError for an unknown one."""
+        return None if ids is None else {self.step(id).id for id in ([ids] if isinstance(ids, str) else ids)}
+
+    def check(self, ids: str | Iterable[str] | None = None) -> Trace:
+        """Return this trace with the printed lines of these steps, or of all steps if `ids` is None, checked on other
+        runs: other inputs, other weights, other sizes.
 
         `Step.checked` is the number of runs on which a line holds.
 
         Raises:
+            KeyError: An id is unknown.
             ValueError: The model that ran is no longer there.
         """
         if not self.steps:
             return self
         if self.replay is None:
             raise ValueError("the lines of this trace can't be checked on other runs: its model is no longer there")
-        steps = self.replay.check(self.steps, self.later)
+        steps = self.replay.check(self.steps, self.later, self._chosen(ids))
         return replace(self, steps=steps, notes=tuple(dict.fromkeys((*self.notes, *self.replay.notes))))
 
     def diagnose(self) -> Trace:

@@ -97,7 +97,7 @@ def _show_one(trace: Trace, part: str) -> None:
 
 
 def _effects(trace: Trace, part: str) -> HeadEffects | str:
-    request = mask_controls.MaskRequest.now()
+    request = mask_controls.MaskRequest.now().with_text_of(trace)
 
     def run() -> HeadEffects | str:
         from tracer.attention.head_effects import head_effects

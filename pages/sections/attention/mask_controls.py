@@ -143,8 +143,8 @@ class MaskRequest(NamedTuple):
         return work(model, model.inputs(**session.inputs(model, self.chosen, self.options) | text), *more, **named)
 
     def with_text_of(self, trace: Trace) -> MaskRequest:
-        """Return the request with the caption that the model generated for a run: under another mask, it would generate
-        another one, and the two would not be comparable."""
+        """Return the request with the caption that the model generated for a run, which need not be generated again.
+        Under another mask, it would be another one, and the two would not be comparable."""
         words = trace.words[1:]  # the first one begins every caption
         generated = trace.result.get("kind") == "caption" and self.chosen.photo is not None and not self.chosen.text
         return self._replace(text=" ".join(words)) if generated and not any(" " in word for word in words) else self
@@ -184,13 +184,13 @@ def ahead(model: str, sample: str, photo) -> None:
     """Run the computations of the mask page on a sample, before any visitor asks."""
     from tracer.attention import masks, parts, segments
 
-    request = MaskRequest(model, (), UserInput("sample", sample, photo), BACKGROUND)
     trace, loaded = run_cache.of_sample(model, (), sample, BACKGROUND), run_cache.load(model)
+    request = MaskRequest(model, (), UserInput("sample", sample, photo), BACKGROUND).with_text_of(trace)
     part = parts(trace)[0]
     cells, now = masks.visible(trace, 0, part=part), loaded.options.get("mask")
     choices = loaded.spec.options.get("mask", ())
     for mask in choices if len(choices) > 1 else ():
-        _under(request.with_text_of(trace), mask, (cells, trace.result) if mask == now else None)
+        _under(request, mask, (cells, trace.result) if mask == now else None)
     if tokens := changeable(segments(trace, part)):
         _find_moved(request, trace, middle(tokens, cells), part)
 
@@ -209,7 +209,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         return
     at = url_state.widget("token", tokens, middle(tokens, cells))
     token = st.select_slider("Change this token", tokens, format_func=lambda token: labels[token], **at)
-    changed = _find_moved(MaskRequest.now(), trace, token, part)
+    changed = _find_moved(MaskRequest.now().with_text_of(trace), trace, token, part)
     if isinstance(changed, str):  # a model of a library, whose blocks or patches are not laid out like this
         st.info(texts.plain(f"This proof can’t run here: {changed}."))
         return

@@ -81,7 +81,7 @@ def show(trace: Trace) -> None:
 
 
 def _answers(trace: Trace) -> LensAnswers | str:
-    request = mask_controls.MaskRequest.now()
+    request = mask_controls.MaskRequest.now().with_text_of(trace)
     make_arguments, known = session.inputs, session.options()
 
     def run() -> LensAnswers | str:

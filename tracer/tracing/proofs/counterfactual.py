@@ -7,7 +7,7 @@ of that run. Nothing of the equations that were executed takes part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
@@ -114,19 +114,26 @@ class Replay:
         """Return the recipe that runs one block of each kind, or the whole module."""
         return replace(self, shortened=shortened)
 
-    def check(self, steps: Sequence[Step], later: DeferredProofs | None = None) -> tuple[Step, ...]:
+    def check(
+        self, steps: Sequence[Step], later: DeferredProofs | None = None, ids: Collection[str] | None = None
+    ) -> tuple[Step, ...]:
         """Return the steps with the number of other runs on which each line holds, and the first that contradicts.
 
         Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows
-        either are `Step.unseen`.
+        either are `Step.unseen`. With `ids`, only these steps are checked.
         """
+        chosen = [step for step in steps if ids is None or step.id in ids]
+        if not chosen:
+            return tuple(steps)
         derived = {step.line.id: step for step in self.derived_steps}
         run_again = self._run_again()
-        open = unseen_in_run(later, [step for step in steps if run_again(derived[step.id])]) if later else {}
+        open = unseen_in_run(later, [step for step in chosen if run_again(derived[step.id])]) if later else {}
         open = {id: keys for id, keys in open.items() if keys}
         fused = {step.line.id: step.line.equation for step in self.derived_steps if step.line.place is None}
-        lines = {step.id: _read(step, self._names(steps)) for step in steps}
-        outcomes: dict[str, list[Outcome]] = {step.id: [] for step in steps}
+        known = self._names(steps)
+        asked = {step.id for step in chosen}
+        lines = {step.id: _read(step, known) for step in steps if step.id in asked or step.recomputed}
+        outcomes: dict[str, list[Outcome]] = {id: [] for id in lines}
         failed = BLOCKS_NOTE if self._left_out() else ""
         self.missing.clear()
         self.narrow.clear()
@@ -156,13 +163,14 @@ class Replay:
                 for id, keys in open.items()
             }
         names = {id: {tensor.key: tensor.name for tensor in tensors(derived[id].line.equation)} for id in open}
-        return tuple(
-            replace(
+        checked = {
+            step.id: replace(
                 _apply_outcomes(step, outcomes[step.id], failed, self.missing),
                 unseen=tuple(names[step.id][key] for key in open.get(step.id, ())),
             )
-            for step in steps
-        )
+            for step in chosen
+        }
+        return tuple(checked.get(step.id, step) for step in steps)
 
     def _names(self, steps: Sequence[Step]) -> frozenset[str]:
         return frozenset(names(steps)) | {notation.latex(name) for name in self.sizes}
@@ -361,7 +369,8 @@ def _read(step: Step, known: frozenset[str]) -> Line | str:
 
 
 def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> Iterator[tuple[str, Outcome]]:
-    """Evaluate each line on the tensors of another run, and compare; (id, outcome) in order."""
+    """Evaluate lines, by the ids of their steps, on the tensors of another run, and compare; (id, outcome) in
+    order."""
     table = {name: things[0] for name, things in names(steps).items()}
     sizes = {notation.latex(name): value for name, value in run.sizes.items()}
     values: dict[str, np.ndarray | None] = {}
@@ -374,7 +383,8 @@ def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> It
     operands = Operands(table, sizes, array)
     for number, step in enumerate(steps):
         tell(number, len(steps), "step")
-        line = lines[step.id]
+        if (line := lines.get(step.id)) is None:
+            continue
         if isinstance(line, str):
             yield step.id, Outcome(reason=line)
         elif step.of_input:

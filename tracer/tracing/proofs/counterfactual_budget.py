@@ -8,6 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from tracer.record import ModuleRecord, Step, Trace
+from tracer.tracing.proofs import counterfactual
 from tracer.utils.error_text import reason
 
 MOST_BYTES = 512 * 2**20
@@ -18,11 +19,12 @@ ELSEWHERE = "It was not checked on other runs: in the run whose lines were, this
 
 
 class Check(NamedTuple):
-    """Outcome of other runs for a line: its symbol and equation, and the fields of `Step` that `Trace.check`
-    sets."""
+    """Outcome of other runs for a line: its symbol, its equation, the names of the ops that compute it, and the fields
+    of `Step` that `Trace.check` sets."""
 
     symbol: str
     latex: str
+    ops: tuple[str, ...]
     checked: int = 0
     refuted: bool = False
     replayed: str = ""
@@ -78,17 +80,22 @@ def _within(path: str, blocks: set[str]) -> bool:
     return any(".".join(parts[:n]) in blocks for n in range(1, len(parts)))
 
 
-def check(trace: Trace) -> Trace:
+def check(trace: Trace, plain: Mapping[str, Check] | None = None) -> Trace:
     """Return a trace with its lines checked on other runs if that is affordable, else with the reason at each.
 
-    Of a model that is too large as a whole, one block of each kind is run.
+    Of a model that is too large as a whole, one block of each kind is run. `plain` are the outcomes for the lines of
+    the same model without the changes of the run: a line that reads the same here, and is computed by the same ops,
+    takes its outcome from there, and only the others are checked.
     """
     if not trace.steps or trace.replay is None:
         return trace
     if not (problem := too_large(trace)):
         shortened = trace.replay.shorten(not _fits(*_cost(trace, ())))
+        known = {step.id: plain[step.id] for step in trace.steps if plain and _holds(plain.get(step.id), trace, step)}
         try:
-            return replace(replace(trace, replay=shortened).check(), replay=trace.replay)
+            checked = replace(trace, replay=shortened).check(step.id for step in trace.steps if step.id not in known)
+            steps = (_apply(known[step.id], step) if step.id in known else step for step in checked.steps)
+            return replace(checked, steps=tuple(steps), replay=trace.replay)
         except Exception as error:  # of a stranger's model, with other numbers: the run itself stands
             problem = f"It was not checked on other runs ({reason(error)})."
     return without_checks(trace, problem)
@@ -102,7 +109,9 @@ def without_checks(trace: Trace, problem: str) -> Trace:
 def results(trace: Trace) -> dict[str, Check]:
     """Return the outcomes of other runs for the lines of a checked trace, by the ids of its steps."""
     return {
-        step.id: Check(step.symbol, step.latex, step.checked, step.refuted, step.replayed, step.unseen)
+        step.id: Check(
+            step.symbol, step.latex, _ops(trace, step), step.checked, step.refuted, step.replayed, step.unseen
+        )
         for step in trace.steps
     }
 
@@ -114,6 +123,18 @@ def apply(checks: Mapping[str, Check], trace: Trace) -> Trace:
     A line that does not read the same there was not checked.
     """
     return replace(trace, steps=tuple(_apply(checks.get(step.id), step) for step in trace.steps))
+
+
+def _ops(trace: Trace, step: Step) -> tuple[str, ...]:
+    return tuple(trace.ops[index].op for index in step.ops)
+
+
+def _holds(result: Check | None, trace: Trace, step: Step) -> bool:
+    """Return whether a line of the plain model reads like this step of a changed run, is computed by the same ops, and
+    holds on all other runs."""
+    if result is None or (result.symbol, result.latex, result.ops) != (step.symbol, step.latex, _ops(trace, step)):
+        return False
+    return not result.refuted and result.checked == counterfactual.RUNS
 
 
 def _apply(result: Check | None, step: Step) -> Step:
