@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -135,6 +136,24 @@ def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dic
             except (OSError, RuntimeError) as error:  # a file that can't be mapped
                 logging.warning("a run of the process could not be read, and the server runs the model: %s", error)
     return model.trace(**user_input)
+
+
+def measure(
+    function: Callable[..., Result],
+    name: str,
+    options: Options,
+    changes: tuple[str, ...],
+    user_input: dict[str, Any],
+    *arguments: Any,
+) -> Result | None:
+    """Return `function(model, inputs, *arguments)` of a model and a visitor's input, from the process of models; None
+    where that fails. ValueError where it refuses."""
+    measurement = _ask(model_worker.measure, function, (name, options, changes), user_input, arguments)
+    if measurement is None:
+        return None
+    if measurement.problem:
+        raise ValueError(measurement.problem)
+    return pickle.loads(measurement.result)
 
 
 def check(

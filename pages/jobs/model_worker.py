@@ -7,6 +7,7 @@ have a thread of their own, which pauses while a visitor's run goes on.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 from functools import lru_cache
@@ -19,7 +20,7 @@ import numpy as np
 from tracer.utils.progress import Progress, listen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from PIL.Image import Image
@@ -46,6 +47,13 @@ class Run(NamedTuple):
 
     packed: PackedTrace
     captions: dict[bytes, list[int]]
+
+
+class Measurement(NamedTuple):
+    """Result of a measurement as bytes, which hold its tensors, or the reason why it was refused."""
+
+    result: bytes = b""
+    problem: str = ""
 
 
 class ModelCheck(NamedTuple):
@@ -105,6 +113,24 @@ def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[
 def _shows(trace: Trace, photo: Image | None) -> bool:
     """Return whether a run has the photo as it was sent: its patches may be hidden."""
     return photo is not None and all(np.array_equal(trace.values.get(key), np.array(photo)) for key in PHOTO)
+
+
+def measure(function: Callable, key: Key, user_input: dict[str, Any], arguments: tuple) -> Measurement | None:
+    """Return `function(model, inputs, *arguments)` of a model and a visitor's input; None where it fails with anything
+    but a refusal. Nothing of the input is kept."""
+    _idle.clear()
+    try:
+        model = _changed_model(*key)
+        model.captions.clear()
+        result = function(model, model.inputs(**user_input), *arguments)
+        model.captions.clear()
+        return Measurement(pickle.dumps(result))
+    except ValueError as refusal:
+        return Measurement(problem=str(refusal))
+    except Exception:
+        return None
+    finally:
+        _idle.set()
 
 
 def start_check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None = None) -> None:

@@ -190,7 +190,7 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
         store = _user_runs if changes(options) else _foreign_runs
     elif options:
         store = _user_runs  # what few ask for does not push out the samples as shipped
-    where = _place(name, options) if rank == VISITOR else None
+    where = queue_of(name, options) if rank == VISITOR else None
 
     def make() -> Trace:
         return _prove_in(where, name, options, _sample_input(name, options, sample))
@@ -286,7 +286,7 @@ def _forget(digest: Hashable) -> None:
 def of_given(name: str, options: Options, what: Content, user_input: dict) -> Trace:
     """Return the run of a model on a visitor's input; `user_input` are the arguments of `Model.trace`. It may be run
     anew when the visitor comes back to it, since all such runs share a bound."""
-    key, where = (name, options, what.digest), _place(name, options)
+    key, where = (name, options, what.digest), queue_of(name, options)
     make = partial(_run_content, where, name, options, what, user_input)
     return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where=where, instead=True)
 
@@ -294,7 +294,7 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
 def given_beside(name: str, options: Options, what: Content, user_input: dict) -> AbstractContextManager[None]:
     """Return the context in which a run that `of_given` is asked for afterwards waits in the queue beside another
     one."""
-    key, where = (name, options, what.digest), _place(name, options)
+    key, where = (name, options, what.digest), queue_of(name, options)
     make = partial(_run_content, where, name, options, what, user_input)
     return single_flight.beside(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where)
 
@@ -316,7 +316,7 @@ def has_own_sizes(name: str, options: Options) -> bool:
     return not zoo.is_foreign(name) and not any(key in models.spec_of(name).sizes for key, _ in options)
 
 
-def _place(name: str, options: Options) -> JobQueue | None:
+def queue_of(name: str, options: Options) -> JobQueue | None:
     """Return the queue of the process of runs, where it serves and takes this run; None where it is computed here.
 
     It is started where another visitor's run goes on here.
@@ -328,6 +328,20 @@ def _place(name: str, options: Options) -> JobQueue | None:
     if single_flight.line.serves_another(rate_limit.owner()):
         model_process.start()
     return None
+
+
+def measure(
+    function: Callable[..., Result], name: str, options: Options, user_input: dict[str, Any], *arguments: Any
+) -> Result:
+    """Return `function(model, inputs, *arguments)` of a model and a visitor's input: in the process of models where it
+    serves, to which the arguments are sent, else here."""
+    if has_own_sizes(name, options) and model_process.is_ready():
+        settings = tuple(split_options(name, options)[0].items())
+        result = model_process.measure(function, name, settings, changes(options), user_input, *arguments)
+        if result is not None:
+            return result
+    model = load(name, options)
+    return function(model, model.inputs(**user_input), *arguments)
 
 
 def _prove_in(where: JobQueue | None, name: str, options: Options, user_input: dict[str, Any]) -> Trace:
@@ -378,11 +392,17 @@ def known_too(what: str, key: Hashable) -> Any | None:
 
 
 def of_sample_too(
-    what: str, key: Hashable, make: Callable[[], Result], doing: str, known: Result | None = None, rank: int = VISITOR
+    what: str,
+    key: Hashable,
+    make: Callable[[], Result],
+    doing: str,
+    known: Result | None = None,
+    rank: int = VISITOR,
+    where: JobQueue | None = None,
 ) -> Result:
     """Return a further result on a sample, computed once for all visitors; `what` names its kind, such as "moved". A
     value that is `known` already is stored unchanged."""
     store = _too[what]
     if known is not None:
         store.put((what, key), known)
-    return single_flight.once(store.get, store.put, (what, key), make, doing, rank)
+    return single_flight.once(store.get, store.put, (what, key), make, doing, rank, where)

@@ -31,13 +31,14 @@ line = JobQueue(min(2, os.cpu_count() or 1), PATIENCE)
 """Where all work on models waits for a core."""
 
 
-def in_turn(make: Callable[[], Result], doing: str) -> Result:
+def in_turn(make: Callable[[], Result], doing: str, where: JobQueue | None = None) -> Result:
     """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, or wait for a
     slot itself."""
+    where = where or line
     with rate_limit.count_run() as owner:
-        task = line.join(make, owner=owner)
+        task = where.join(make, owner=owner)
         task.waiting = 1
-        return _await_result(line, task, None, doing)
+        return _await_result(where, task, None, doing)
 
 
 def once(

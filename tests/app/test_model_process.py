@@ -15,6 +15,8 @@ import tracer
 from pages.jobs import model_process, model_worker, run_cache, single_flight
 from pages.state import streamlit_sessions
 from tests.app.test_app import open_page
+from tracer.attention import masks
+from tracer.attention.head_effects import head_sites, measure_heads
 from tracer.models.shared.preparation import captioning_inputs
 from tracer.tracing.proofs import counterfactual_budget
 from tracer.utils.job_queue import VISITOR, JobEnd, JobQueue
@@ -106,6 +108,44 @@ def test_its_checks_are_those_of_the_server(process, model):
     assert answer.findings == model.trace().diagnose().diagnosis
 
 
+def test_what_the_process_measures_is_what_the_server_would(process, monkeypatch):
+    change = "block1.attention.weights=drop_heads(0)"
+    key, user_input = ("nanogpt", (("change", change),)), {"text": "to be or not"}
+    model = run_cache.load(*key)
+    inputs, trace = model.inputs(**user_input), model.trace(**user_input)
+    ends = masks.tower_ends(model, trace.later.derived_steps)
+    before = masks.traced_streams(model, trace)
+    monkeypatch.setattr(run_cache, "load", None)  # the server runs nothing
+    heads = run_cache.measure(measure_heads, *key, user_input, head_sites(trace))
+    moved = run_cache.measure(masks.change_and_compare, *key, user_input, 3, "", ends, before)
+    prediction = run_cache.measure(masks.predict_under_mask, *key, user_input)
+    expected = measure_heads(model, inputs, head_sites(trace))
+    assert np.array_equal(heads.change, expected.change) and np.array_equal(heads.flips, expected.flips)
+    assert moved == masks.influence(model, inputs, 3)
+    assert prediction.result == masks.predict_under_mask(model, inputs).result
+    assert torch.equal(prediction.cells, masks.visible(trace))
+
+
+def test_what_the_process_refuses_to_measure_is_refused_here_in_the_same_sentence(process):
+    model = run_cache.load("nanogpt")
+    trace = model.trace(text="to be")
+    ends = masks.tower_ends(model, trace.later.derived_steps)
+    before = masks.traced_streams(model, trace)
+    with pytest.raises(ValueError, match="token 99 is outside the sequence"):
+        run_cache.measure(masks.change_and_compare, "nanogpt", (), {"text": "to be"}, 99, "", ends, before)
+
+
+def test_what_fails_to_be_measured_there_is_measured_here(process):
+    measured = run_cache.measure(_fail_in_process, NAME, (), {"text": "hello"}, process)
+    assert measured == os.getpid() != process
+
+
+def _fail_in_process(model, inputs, process: int) -> int:
+    if os.getpid() == process:
+        raise RuntimeError("not here")
+    return os.getpid()
+
+
 def test_without_room_on_the_disk_the_server_runs_the_model(process, model, monkeypatch, tmp_path):
     expected = model.trace(text="full")
     monkeypatch.setattr(model_process, "_folder", tmp_path / "missing")  # nothing can be written there
@@ -157,10 +197,10 @@ def test_it_starts_only_where_another_visitor_waits(monkeypatch):
     monkeypatch.setattr(run_cache.rate_limit, "owner", lambda: mine)
     try:
         line.join(lambda: go.wait(60), VISITOR, mine)
-        assert run_cache._place(NAME, ()) is None
+        assert run_cache.queue_of(NAME, ()) is None
         assert not started
         line.join(lambda: None, VISITOR, other)
-        assert run_cache._place(NAME, ()) is None
+        assert run_cache.queue_of(NAME, ()) is None
         assert started
     finally:
         go.set()
@@ -168,10 +208,10 @@ def test_it_starts_only_where_another_visitor_waits(monkeypatch):
 
 def test_models_of_libraries_and_at_other_sizes_run_in_the_server(monkeypatch):
     monkeypatch.setattr(model_process, "is_ready", lambda: True)
-    assert run_cache._place(NAME, ()) is model_process.line
-    assert run_cache._place("vit", (("change", "position=off"),)) is model_process.line
-    assert run_cache._place("vit", (("L", 2),)) is None
-    assert run_cache._place("hf:bert", ()) is None
+    assert run_cache.queue_of(NAME, ()) is model_process.line
+    assert run_cache.queue_of("vit", (("change", "position=off"),)) is model_process.line
+    assert run_cache.queue_of("vit", (("L", 2),)) is None
+    assert run_cache.queue_of("hf:bert", ()) is None
 
 
 @pytest.mark.parametrize(("variable", "value"), [("TRACER_RUN_PROCESS", "0"), ("TRACER_HOSTED", "1")])
@@ -200,7 +240,7 @@ def test_a_server_without_a_folder_does_without_it(monkeypatch):
 def test_a_check_pauses_while_a_run_goes_on(monkeypatch):
     steps, resume = [], Event()
 
-    def check(key, user_input):
+    def check(key, user_input, plain):
         tell()
         steps.append("checked")
         resume.set()

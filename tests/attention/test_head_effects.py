@@ -9,7 +9,7 @@ import torch
 
 import tracer
 from tracer import zoo
-from tracer.attention.head_effects import HeadSwitchboard, effects, head_effects
+from tracer.attention.head_effects import HeadSwitchboard, effects, head_effects, head_sites
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def without(model, layer, head):
 @pytest.mark.parametrize(("name", "last"), [("vit", ...), ("nanogpt", -1)])
 def test_each_head_off_is_the_same_as_zeroed_columns_of_the_output_projection(name, last):
     model = tracer.load(name)
-    probe = HeadSwitchboard(model, model.inputs(), model.trace(prove=False)).probe(model.inputs())
+    probe = HeadSwitchboard(model, model.inputs(), head_sites(model.trace(prove=False))).probe(model.inputs())
     assert [tuple(head) for head in probe.heads] == list(np.ndindex(model.sizes["L"], model.sizes["h"]))
     found = effects(probe)
     before = model.net(*model.inputs())[0, last].detach().softmax(-1)
@@ -43,7 +43,7 @@ def test_each_head_off_is_the_same_as_zeroed_columns_of_the_output_projection(na
 
 
 def test_a_batch_gives_what_single_runs_give(vit, plain, vit_effects):
-    board = HeadSwitchboard(vit, vit.inputs(), plain)
+    board = HeadSwitchboard(vit, vit.inputs(), head_sites(plain))
     board._rows = 2
     np.testing.assert_allclose(effects(board.probe(vit.inputs())).change, vit_effects.change, atol=1e-3)
 
@@ -52,7 +52,7 @@ def test_every_run_of_a_batch_has_the_same_noise(vit):
     noisy = vit.with_changes({"block1.mlp.output": "noise(0.5,1)"})
     trace = noisy.trace(prove=False)
     whole = head_effects(noisy, noisy.inputs(), trace)
-    alone = HeadSwitchboard(noisy, noisy.inputs(), trace)
+    alone = HeadSwitchboard(noisy, noisy.inputs(), head_sites(trace))
     alone._rows = 2
     assert np.allclose(effects(alone.probe(noisy.inputs())).change, whole.change, atol=1e-3)
 
@@ -106,7 +106,7 @@ def test_fused_attention_of_a_library_is_opened():
 def test_a_run_without_attention_is_refused_in_a_sentence(vit):
     trace = tracer.trace(torch.nn.Linear(2, 2), torch.ones(1, 2), prove=False)
     with pytest.raises(ValueError, match="ran no attention"):
-        HeadSwitchboard(vit, vit.inputs(), trace)
+        head_sites(trace)
 
 
 def test_a_loss_beside_the_output_is_left_out():

@@ -10,6 +10,7 @@ from torch import nn
 import tracer
 from pages.ui import texts
 from tracer.record.latex_reader.operands import deviation, fill_threshold
+from tracer.record.steps import CHANGED_SUFFIX
 from tracer.shapes.twin_variation import other_values, other_weights
 from tracer.tracing.proofs import counterfactual, counterfactual_budget
 
@@ -48,6 +49,11 @@ class Scaled(nn.Module):
 
     def forward(self, x):
         return self.change(self.q(x))
+
+
+@pytest.fixture(scope="module")
+def nanogpt():
+    return tracer.load("nanogpt")
 
 
 def trace_module(module, *args, **options):
@@ -267,3 +273,41 @@ def test_a_model_that_does_not_run_at_other_sizes_says_so():
     checked = replace(trace, replay=replace(trace.replay, solution=solution)).check()
     assert "At other sizes, no line was checked" in checked.notes[-1] and "no room for that" in checked.notes[-1]
     assert all(step.checked == 3 for step in checked.steps)
+
+
+def test_only_the_lines_of_these_steps_are_checked():
+    run = trace_module(Blocks(1), torch.randn(2, 5, 6))
+    last = run.steps[-1].id
+    checked = run.check(last)
+    assert [step.checked for step in checked.steps] == [3 * (step.id == last) for step in run.steps]
+    assert checked.step(last) == run.check().step(last)
+    with pytest.raises(KeyError, match="no step 'nowhere'"):
+        run.check("nowhere")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["block1.attention.weights=drop_heads(1)", "block2.attention.scores=unscale", "*.attention.scores=window(3)"],
+)
+def test_a_changed_run_takes_over_the_checks_of_lines_that_the_change_leaves_alone(nanogpt, change, monkeypatch):
+    plain = counterfactual_budget.results(counterfactual_budget.check(nanogpt.trace()))
+    run = nanogpt.trace(change=tracer.changes.parse_all([change]))
+    whole, names = counterfactual_budget.check(run), []
+    real = counterfactual.Replay.check
+    monkeypatch.setattr(counterfactual.Replay, "check", lambda *args: names.append(args[3]) or real(*args))
+    shared = counterfactual_budget.check(run, plain)
+    assert counterfactual_budget.results(shared) == counterfactual_budget.results(whole)
+    (fresh,) = names
+    changed = {step.id for step in run.steps if step.id.endswith(CHANGED_SUFFIX)}
+    assert changed < fresh and len(fresh) <= 2 * len(changed), "the changed lines, and those that read them"
+
+
+def test_a_line_that_is_computed_by_other_ops_is_checked_itself(nanogpt):
+    plain = counterfactual_budget.results(counterfactual_budget.check(nanogpt.trace()))
+    run = nanogpt.trace(change=tracer.changes.parse_all(["block1.attention.weights=drop_heads(1)"]))
+    wrong = {id: check._replace(refuted=True, replayed="wrong") for id, check in plain.items()}
+    assert not any(step.refuted for step in counterfactual_budget.check(run, wrong).steps), "refuted lines are checked"
+    other = {id: check._replace(ops=(), unseen=("X",)) for id, check in plain.items()}
+    assert not any(step.unseen for step in counterfactual_budget.check(run, other).steps)
+    same = {id: check._replace(unseen=("X",)) for id, check in plain.items()}
+    assert any(step.unseen for step in counterfactual_budget.check(run, same).steps)

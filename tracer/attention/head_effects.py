@@ -140,36 +140,56 @@ def _switch_heads(x: Tensor, layer: int, switch: _Switch, axis: int) -> Tensor:
     return x * head_mask.view(shape)
 
 
+class HeadSites(NamedTuple):
+    """Where the heads of one tower are switched off, and how its tokens lie: all that is needed of a run.
+
+    `lines` are the ids of the weights' lines by layer, `heads` those that can be switched off, `kind` that of the
+    model's answer.
+    """
+
+    lines: Mapping[int, str]
+    heads: tuple[Head, ...]
+    kind: str
+    layout: _Layout
+
+
+def head_sites(trace: Trace, part: str | None = None) -> HeadSites:
+    """Return the sites of the heads of a tower, the first if `part` is None. ValueError for a tower without weights
+    that can be changed."""
+    part = parts(trace)[0] if part is None and parts(trace) else part
+    records = layers(trace, part)
+    weights = {record.layer: attention_lines(trace, record).get("weights") for record in records}
+    ids = {layer: step.id for layer, step in weights.items() if step is not None}
+    heads = tuple(
+        Head(record.layer, head)
+        for record in records
+        if record.layer in ids and record.over == "tokens"
+        for head in range(record.heads)
+    )
+    if not heads:
+        raise ValueError(f"{quote(trace.model)} has no line of attention weights, so no head can be switched off")
+    return HeadSites(ids, heads, str(trace.result.get("kind")), _Layout(trace, part))
+
+
 class HeadSwitchboard:
     """A model whose heads can be switched off one at a time, in plain runs that are not traced.
 
-    `trace` is a run of the model at the sizes of the inputs that come; its weights' lines are where heads are switched
-    off. A model with changes keeps them. ValueError for a tower without weights that can be changed. It holds the state
-    of a run, so each thread makes its own.
+    `sites` are those of a run of the model at the sizes of the inputs that come. A model with changes keeps them. It
+    holds the state of a run, so each thread makes its own.
     """
 
-    def __init__(self, model: Model, inputs: Inputs, trace: Trace, part: str | None = None):
-        part = parts(trace)[0] if part is None and parts(trace) else part
-        records = layers(trace, part)
-        weights = {record.layer: attention_lines(trace, record).get("weights") for record in records}
-        ids = {layer: step.id for layer, step in weights.items() if step is not None}
-        self.heads = tuple(
-            Head(record.layer, head)
-            for record in records
-            if record.layer in ids and record.over == "tokens"
-            for head in range(record.heads)
-        )
-        if not self.heads:
-            raise ValueError(f"{quote(trace.model)} has no line of attention weights, so no head can be switched off")
+    def __init__(self, model: Model, inputs: Inputs, sites: HeadSites):
+        self.heads = sites.heads
         self._switch, self._rows = _Switch(), ROWS
-        self._kind = str(trace.result.get("kind"))
+        self._kind, self._lay = sites.kind, sites.layout
         changes: dict[str, Any] = {
-            ids[layer]: [*((model.changes[ids[layer]],) if ids[layer] in model.changes else ()), switch]
+            sites.lines[layer]: [
+                *((model.changes[sites.lines[layer]],) if sites.lines[layer] in model.changes else ()),
+                _SwitchHeads(layer, self._switch),
+            ]
             for layer in dict.fromkeys(head.layer for head in self.heads)
-            for switch in (_SwitchHeads(layer, self._switch),)
         }
         self._net = model.with_changes(changes, inputs).net
-        self._lay = _Layout(trace, part)
 
     @torch.no_grad()
     def probe(self, inputs: Inputs) -> HeadProbe:
@@ -222,7 +242,12 @@ def head_effects(model: Model, inputs: Inputs, trace: Trace, part: str | None = 
 
     `trace` is a run of the model on an input of the same sizes.
     """
-    return effects(HeadSwitchboard(model, inputs, trace, part).probe(inputs))
+    return measure_heads(model, inputs, head_sites(trace, part))
+
+
+def measure_heads(model: Model, inputs: Inputs, sites: HeadSites) -> HeadEffects:
+    """Return the effects of switching off the heads at these sites, one at a time."""
+    return effects(HeadSwitchboard(model, inputs, sites).probe(inputs))
 
 
 def effects(probe: HeadProbe) -> HeadEffects:

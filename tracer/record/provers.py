@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from tracer.record.steps import Step
@@ -46,8 +46,8 @@ class Replayer(Protocol):
     def notes(self) -> list[str]:
         """Notes on the checks, besides those of single lines."""
 
-    def check(self, steps: Sequence[Step], later: Any = None) -> tuple[Step, ...]:
-        """Return the steps with the number of other runs on which each line holds."""
+    def check(self, steps: Sequence[Step], later: Any = None, ids: Collection[str] | None = None) -> tuple[Step, ...]:
+        """Return the steps with the number of other runs on which each line holds, of these steps or of all."""
 
     def shorten(self, shortened: bool) -> Replayer:
         """Return the recipe that runs one block of each kind, or the whole module."""

@@ -100,14 +100,14 @@ def _effects(trace: Trace, part: str) -> HeadEffects | str:
     request = mask_controls.MaskRequest.now().with_text_of(trace)
 
     def run() -> HeadEffects | str:
-        from tracer.attention.head_effects import head_effects
+        from tracer.attention.head_effects import head_sites, measure_heads
 
         try:
-            return request.of(head_effects, trace, part)
+            return request.measure(measure_heads, head_sites(trace, part))
         except ValueError as error:
             return str(error)
 
-    return mask_controls.once("heads", request, (part,), run, DOING)
+    return mask_controls.once("heads", request, (part,), run, DOING, where=request.queue())
 
 
 def _table(effects: HeadEffects, name: str) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import streamlit as st
@@ -15,7 +15,7 @@ from pages.ui import texts
 from tracer.export.math_labels import scientific
 from tracer.figures.predictions import class_bars, model_output
 from tracer.record import Segment, Trace
-from tracer.utils.job_queue import BACKGROUND, VISITOR
+from tracer.utils.job_queue import BACKGROUND, VISITOR, JobQueue
 
 if TYPE_CHECKING:
     from tracer.attention.masks import ChangedPositions
@@ -139,8 +139,21 @@ class MaskRequest(NamedTuple):
     def of(self, work: Callable[..., Result], *more, **named) -> Result:
         """Return `work` of the model and its input."""
         model = run_cache.load(self.model, self.options)
+        return work(model, model.inputs(**self._user_input()), *more, **named)
+
+    def measure(self, function: Callable[..., Result], *arguments) -> Result:
+        """Return `function` of the model, its input and small `arguments`, from the process of models where it
+        serves."""
+        return run_cache.measure(function, self.model, self.options, self._user_input(), *arguments)
+
+    def queue(self) -> JobQueue | None:
+        """Return the queue for `measure`, None for that of this process."""
+        return run_cache.queue_of(self.model, self.options) if self.rank == VISITOR else None
+
+    def _user_input(self) -> dict[str, Any]:
+        plain = run_cache.load(self.model, run_cache.without_changes(self.options))
         text = {} if self.text is None else {"text": self.text}
-        return work(model, model.inputs(**session.inputs(model, self.chosen, self.options) | text), *more, **named)
+        return session.inputs(plain, self.chosen, self.options) | text
 
     def with_text_of(self, trace: Trace) -> MaskRequest:
         """Return the request with the caption that the model generated for a run, which need not be generated again.
@@ -157,26 +170,33 @@ def _under(request: MaskRequest, mask: str, known: object = None):
     def run():
         from tracer.attention.masks import predict_under_mask
 
-        return alternative.of(predict_under_mask)
+        return alternative.measure(predict_under_mask)
 
     alternative = request._replace(options=tuple(sorted({**dict(request.options), "mask": mask}.items())))
     try:
-        return once("masked", alternative, (), run, "Running the model under the other masks", known)
+        doing = "Running the model under the other masks"
+        return once("masked", alternative, (), run, doing, known, alternative.queue())
     except ValueError as error:  # a change of scores need not fit every mask
         return str(error)
 
 
 def once(
-    what: str, request: MaskRequest, more: tuple, make: Callable[[], Result], doing: str, known: Result | None = None
+    what: str,
+    request: MaskRequest,
+    more: tuple,
+    make: Callable[[], Result],
+    doing: str,
+    known: Result | None = None,
+    where: JobQueue | None = None,
 ) -> Result:
     """Return `make()` of an input, queued and run once: a sample's for all visitors, another's for this one. `make`
     does not use the session; a value that is `known` already is stored unchanged."""
     chosen, key = request.chosen, (request.model, request.options, request.text, *more)
     if chosen.kind == "sample":
-        return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, request.rank)
+        return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, request.rank, where)
     results = visitor().results_of(what, chosen)
     if key not in results:
-        results[key] = single_flight.in_turn(make, doing) if known is None else known
+        results[key] = single_flight.in_turn(make, doing, where) if known is None else known
     return results[key]
 
 
@@ -237,12 +257,16 @@ def _find_moved(request: MaskRequest, trace: Trace, token: int, part: str):
     """Return the positions that changed against the run on screen, or the reason why they can't be compared."""
 
     def run():
-        from tracer.attention.masks import influence
+        from tracer.attention.masks import change_and_compare, influence, tower_ends, traced_streams
 
-        return request.of(influence, token, part=part, trace=trace)
+        model = run_cache.load(request.model, request.options)
+        if trace.later is None or (before := traced_streams(model, trace, part=part)) is None:
+            return request.of(influence, token, part=part, trace=trace)
+        ends = tower_ends(model, trace.later.derived_steps, part)
+        return request.measure(change_and_compare, token, part, ends, before)
 
     doing = "Running the model on the changed input"
-    return once("moved", request, (part, token), lambda: _or_why(run), doing)
+    return once("moved", request, (part, token), lambda: _or_why(run), doing, where=request.queue())
 
 
 def _or_why(make: Callable[[], object]):

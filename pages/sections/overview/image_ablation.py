@@ -28,10 +28,10 @@ def show(place: int, names: Sequence[str], layer: int, blocks: int) -> None:
     def run():
         from tracer.attention.masks import close_picture
 
-        return request.of(close_picture, tuple(sorted(layers)))
+        return request.measure(close_picture, tuple(sorted(layers)))
 
     doing = "Running the model with the picture closed"
-    closed = mask_controls.once("closed", request, tuple(sorted(layers)), run, doing)
+    closed = mask_controls.once("closed", request, tuple(sorted(layers)), run, doing, where=request.queue())
     word, before, after = names[place - 1], closed.open[place - 1], closed.closed[place - 1]
     sentence = f"“{word}” has a probability of **{percent(before)}** with the picture open"
     if layers:

@@ -268,18 +268,18 @@ def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
     for store in run_cache._too.values():
         store.clear()
     ran = []
-    for name in ("influence", "predict_under_mask"):
+    for name in ("change_and_compare", "predict_under_mask"):
         real = getattr(tracer.attention.masks, name)
         monkeypatch.setattr(
             tracer.attention.masks, name, lambda *a, _real=real, _name=name, **k: ran.append(_name) or _real(*a, **k)
         )
     at = open_model("nanogpt", "pages/mask.py")
-    assert sorted(ran) == ["influence", "predict_under_mask"]
+    assert sorted(ran) == ["change_and_compare", "predict_under_mask"]
     ran.clear()
     open_model("nanogpt", "pages/mask.py")  # another visitor
     assert ran == []
     at.main.select_slider[0].set_value(3).run()  # another token is changed: only the changed input runs
-    assert not at.exception and ran == ["influence"] and "tokens 4 to 28" in text(at)
+    assert not at.exception and ran == ["change_and_compare"] and "tokens 4 to 28" in text(at)
     ran.clear()
     at.segmented_control[0].set_value("bidirectional").run()  # what was said under the first mask is known
     assert not at.exception and "predict_under_mask" not in ran

@@ -25,7 +25,15 @@ from tracer.attention.masks.inspection import (
     visible,
     whole,
 )
-from tracer.attention.masks.perturbation import ChangedPositions, Streams, influence, streams, traced_streams
+from tracer.attention.masks.perturbation import (
+    ChangedPositions,
+    Streams,
+    change_and_compare,
+    influence,
+    streams,
+    tower_ends,
+    traced_streams,
+)
 
 __all__ = [
     "AblationResult",
@@ -39,6 +47,7 @@ __all__ = [
     "Streams",
     "blocks",
     "causal",
+    "change_and_compare",
     "close_picture",
     "influence",
     "kind",
@@ -51,6 +60,7 @@ __all__ = [
     "row",
     "rows",
     "streams",
+    "tower_ends",
     "traced_streams",
     "visible",
     "whole",

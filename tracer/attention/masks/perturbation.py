@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tracer.capture import record
+from tracer.capture import Recording, record
 from tracer.changes.of_inputs import Hide, MaskWords
 from tracer.expr import tensors
 from tracer.inputs.model_inputs import Inputs
@@ -37,6 +37,13 @@ class Streams(NamedTuple):
     leaving: torch.Tensor
 
 
+class TowerEnds(NamedTuple):
+    """Keys of the values of a run where the residual stream enters a tower's first block and leaves its last."""
+
+    entering: str
+    leaving: str
+
+
 def influence(
     model: Model, inputs: Inputs, token: int, *, part: str | None = None, trace: Trace | None = None
 ) -> ChangedPositions:
@@ -53,7 +60,16 @@ def influence(
     steps = trace.later.derived_steps if trace and trace.later else None
     before = trace and traced_streams(model, trace, part=part)
     before, after = before or streams(model, inputs, part=part), streams(model, changed_inputs, part=part, steps=steps)
-    return ChangedPositions(*(_differing(*both) for both in zip(before, after, strict=True)))
+    return _differing(before, after)
+
+
+def change_and_compare(
+    model: Model, inputs: Inputs, token: int, part: str, ends: TowerEnds, before: Streams
+) -> ChangedPositions:
+    """Return the same as `influence` by what is known of the run of `inputs`: the ends of the tower, and its streams
+    there."""
+    recording = _record(model, change_token(model, inputs, token, part=part), calls=False)
+    return _differing(before, _streams_at(model, ends, recording.store.get))
 
 
 def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") -> Inputs:
@@ -95,8 +111,9 @@ def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
     return int(listed[0, place])
 
 
-def _differing(before: torch.Tensor, after: torch.Tensor) -> tuple[int, ...]:
-    return tuple((before != after).any(dim=2).any(dim=0).nonzero().flatten().tolist())
+def _differing(before: Streams, after: Streams) -> ChangedPositions:
+    changed = ((first != second).any(dim=2).any(dim=0) for first, second in zip(before, after, strict=True))
+    return ChangedPositions(*(tuple(positions.nonzero().flatten().tolist()) for positions in changed))
 
 
 def streams(
@@ -107,22 +124,26 @@ def streams(
     `steps` are the model's steps on inputs of these sizes, where they are known. ValueError for a model whose steps
     don't say where its blocks begin and end, or one that is too large.
     """
-    with torch.no_grad():
-        call_arguments = tuple(inputs), inputs.named
-        recording = record(model.net, *call_arguments, cap=KEPT_BYTES, attention=False, calls=steps is None)
+    recording = _record(model, inputs, calls=steps is None)
     steps = model.derived_steps(recording, inputs.sizes) if steps is None else steps
-    ends = _ends(model, steps, recording.store.get, part)
-    if ends is None:
-        raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
-    return ends
+    return _streams_at(model, tower_ends(model, steps, part), recording.store.get)
+
+
+def _record(model: Model, inputs: Inputs, calls: bool) -> Recording:
+    with torch.no_grad():
+        return record(model.net, tuple(inputs), inputs.named, cap=KEPT_BYTES, attention=False, calls=calls)
 
 
 def traced_streams(model: Model, trace: Trace, *, part: str | None = None) -> Streams | None:
     """Return the same from an existing run of the model; None if it did not keep them."""
-    return _ends(model, trace.later.derived_steps, trace.values.get, part) if trace.later else None
+    if trace.later is None:
+        return None
+    return _find_streams(model, tower_ends(model, trace.later.derived_steps, part), trace.values.get)
 
 
-def _ends(model: Model, steps: Sequence[DerivedStep], value: Callable, part: str | None) -> Streams | None:
+def tower_ends(model: Model, steps: Sequence[DerivedStep], part: str | None = None) -> TowerEnds:
+    """Return the ends of a tower, the first if `part` is None, in a run of these steps. ValueError for a model whose
+    steps don't say where its blocks begin and end."""
     part = next(iter(model.spec.parts)) if part is None else part
     places = {step.line.id: step.value for step in steps if step.line.place}
     inside = [
@@ -132,9 +153,22 @@ def _ends(model: Model, steps: Sequence[DerivedStep], value: Callable, part: str
     if not blocks:
         raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
     first = next((tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places), None)
-    ends = tuple(value(places[id]) for id in (first, blocks[-1].id) if id)
-    if any(stream is None for stream in ends):
-        return None
-    if [stream.dim() for stream in ends] != [3, 3] or ends[0].shape[1] != ends[1].shape[1]:
+    if first is None:
         raise ValueError(f"the blocks of {model.name!r} make no sequence of the one they read, so this has no place")
-    return Streams(*ends)
+    return TowerEnds(places[first], places[blocks[-1].id])
+
+
+def _find_streams(model: Model, ends: TowerEnds, value: Callable) -> Streams | None:
+    """Return the streams at the ends of a tower; None where they were not kept."""
+    entering, leaving = map(value, ends)
+    if entering is None or leaving is None:
+        return None
+    if [entering.dim(), leaving.dim()] != [3, 3] or entering.shape[1] != leaving.shape[1]:
+        raise ValueError(f"the blocks of {model.name!r} make no sequence of the one they read, so this has no place")
+    return Streams(entering, leaving)
+
+
+def _streams_at(model: Model, ends: TowerEnds, value: Callable) -> Streams:
+    if (found := _find_streams(model, ends, value)) is None:
+        raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
+    return found

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tracer.attention import places
 from tracer.attention.answer_probabilities import choice_probabilities
-from tracer.attention.head_effects import HeadProbe, HeadSwitchboard, effects
+from tracer.attention.head_effects import HeadProbe, HeadSwitchboard, effects, head_sites
 from tracer.attention.hiding_test import SEEDS
 from tracer.attention.survey.photo_source import Photo
 from tracer.changes import hide
@@ -57,7 +57,7 @@ class PhotoRows:
         inputs = self.model.inputs(image)
         if self._board is None or self._trace is None:
             self._trace = self.model.trace(image, prove=False)
-            self._board = HeadSwitchboard(self.model, inputs, self._trace, self.part)
+            self._board = HeadSwitchboard(self.model, inputs, head_sites(self._trace, self.part))
         probe, names = self._board.probe(inputs), self._choices()
         number = _number(label, names)
         if probe.probabilities is not None and probe.probabilities.dim() == 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracer.attention.head_effects import HeadSwitchboard
+from tracer.attention.head_effects import HeadSwitchboard, head_sites
 from tracer.verify.checks.reference_run import PlainRun
 from tracer.verify.checks.run.changed_values import TOLERANCE, heads_of, without_heads
 
@@ -22,7 +22,7 @@ def problems(run: PlainRun) -> Iterator[str]:
         (record.part for record in run.trace.attentions if record.op in step.ops or record.op == step.inside), ""
     )
     try:
-        switchboard = HeadSwitchboard(run.model, run.inputs, run.trace, part or None)
+        switchboard = HeadSwitchboard(run.model, run.inputs, head_sites(run.trace, part or None))
     except ValueError:  # it has no weights that can be changed
         return
     switchboard.heads = tuple(head for head in switchboard.heads if head.layer == step.layer)[-HEADS:]
