@@ -148,7 +148,9 @@ def measure(
 ) -> Result | None:
     """Return `function(model, inputs, *arguments)` of a model and a visitor's input, from the process of models; None
     where that fails. ValueError where it refuses."""
-    measurement = _ask(model_worker.measure, function, (name, options, changes), user_input, arguments)
+    # bytes: a queue between processes would move the memory of tensors, which other threads read
+    sent = pickle.dumps(arguments)
+    measurement = _ask(model_worker.measure, function, (name, options, changes), user_input, sent)
     if measurement is None:
         return None
     if measurement.problem:

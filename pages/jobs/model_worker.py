@@ -115,14 +115,14 @@ def _shows(trace: Trace, photo: Image | None) -> bool:
     return photo is not None and all(np.array_equal(trace.values.get(key), np.array(photo)) for key in PHOTO)
 
 
-def measure(function: Callable, key: Key, user_input: dict[str, Any], arguments: tuple) -> Measurement | None:
-    """Return `function(model, inputs, *arguments)` of a model and a visitor's input; None where it fails with anything
-    but a refusal. Nothing of the input is kept."""
+def measure(function: Callable, key: Key, user_input: dict[str, Any], arguments: bytes) -> Measurement | None:
+    """Return `function(model, inputs, *arguments)` of a model, a visitor's input and pickled arguments; None where it
+    fails with anything but a refusal. Nothing of the input is kept."""
     _idle.clear()
     try:
         model = _changed_model(*key)
         model.captions.clear()
-        result = function(model, model.inputs(**user_input), *arguments)
+        result = function(model, model.inputs(**user_input), *pickle.loads(arguments))
         model.captions.clear()
         return Measurement(pickle.dumps(result))
     except ValueError as refusal:

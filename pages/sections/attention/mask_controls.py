@@ -257,13 +257,14 @@ def _find_moved(request: MaskRequest, trace: Trace, token: int, part: str):
     """Return the positions that changed against the run on screen, or the reason why they can't be compared."""
 
     def run():
-        from tracer.attention.masks import change_and_compare, influence, tower_ends, traced_streams
+        from tracer.attention.masks import Streams, change_and_compare, influence, tower_ends, traced_streams
 
         model = run_cache.load(request.model, request.options)
         if trace.later is None or (before := traced_streams(model, trace, part=part)) is None:
             return request.of(influence, token, part=part, trace=trace)
         ends = tower_ends(model, trace.later.derived_steps, part)
-        return request.measure(change_and_compare, token, part, ends, before)
+        copies = Streams(*(stream.clone() for stream in before))  # a pickle of a tensor holds all memory that it is in
+        return request.measure(change_and_compare, token, part, ends, copies)
 
     doing = "Running the model on the changed input"
     return once("moved", request, (part, token), lambda: _or_why(run), doing, where=request.queue())
