@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pages.jobs import garbage_collection
 from tracer.utils.progress import Progress, listen
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ _checks: dict[Key, ModelCheck | None] = {}
 def start() -> None:
     """Prepare the process: the server ends it, not the terminal, and it never outlives the server."""
     sys.setswitchinterval(TURN)
+    garbage_collection.raise_thresholds()
     _idle.set()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -89,6 +91,8 @@ def load(names: tuple[str, ...]) -> None:
     """Load models ahead, so that the first visitor of each does not wait for it."""
     for name in names:
         _model(name, ())
+    garbage_collection.freeze()
+    Thread(target=garbage_collection.collect_until, args=(Event(), _idle.wait), name="garbage", daemon=True).start()
 
 
 def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path) -> Run | None:

@@ -1,27 +1,23 @@
 """Background work of an idle server: the runs of all samples before any visitor asks, the checks of their lines on
 other runs, the notes, and garbage collection.
 
-Streamlit would collect all garbage after every run of a script, and so go through the whole heap each time, most of
-which stays for long. Here all objects that exist once all samples were run are frozen, and newer ones are collected on
-a timer (`runner.postScriptGC` in `.streamlit/config.toml` turns Streamlit's own off).
+Streamlit would collect all garbage after every run of a script (`runner.postScriptGC` in `.streamlit/config.toml` turns
+that off). Here all objects that exist once all samples were run are frozen, and newer ones are collected on a timer.
 """
 
-import gc
 import logging
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.jobs import background_checks, model_process, render_gate, run_cache
+from pages.jobs import background_checks, garbage_collection, model_process, render_gate, run_cache
 from pages.sections.attention import mask_controls
 from pages.sections.lessons import note_statements
 from tracer import models
 from tracer.inputs.samples import samples
 from tracer.utils.limits import limits
 
-COLLECTION_SECONDS = 30.0
-"""Seconds between two collections, during each of which all visitors wait."""
 SHUTDOWN_SECONDS = 10.0
 """Seconds in which a run that is begun is done."""
 PATIENCE = 5.0
@@ -29,10 +25,6 @@ PATIENCE = 5.0
 TURN = 0.001
 """Seconds that a thread keeps Python's lock while another waits for it, a fifth of Python's own. A run lets go of the
 lock at each of its thousand operations, and would wait so long for it each time while a page is drawn."""
-YOUNG = (20_000, 20, 1_000)
-"""Python's own thresholds between them: a page makes thousands of objects and drops them without its help."""
-
-
 ready = Event()
 """Set once the run that a visitor meets first is there."""
 
@@ -55,7 +47,7 @@ def keeping() -> Iterator[None]:
 
 
 def _keep(over: Event) -> None:
-    gc.set_threshold(*YOUNG)
+    garbage_collection.raise_thresholds()
     for name, sample in ahead():
         if over.is_set():
             return
@@ -68,10 +60,8 @@ def _keep(over: Event) -> None:
         render_gate.wait(PATIENCE)
     else:
         _prewarm_checks_and_notes(over)
-    gc.collect()
-    gc.freeze()
-    while not over.wait(COLLECTION_SECONDS):
-        gc.collect()
+    garbage_collection.freeze()
+    garbage_collection.collect_until(over)
 
 
 def _prewarm_checks_and_notes(over: Event) -> None:
