@@ -216,6 +216,52 @@ def test_written_tensors_keep_their_memory():
     assert with_interventions(Adds(), [times_ten])(torch.ones(2, 3)) == 180
 
 
+class Outer(nn.Module):
+    """A module that calls another one between two additions."""
+
+    class Inner(nn.Module):
+        def __init__(self, fails):
+            super().__init__()
+            self.again, self.fails = True, fails
+
+        def forward(self, x):
+            if self.fails:
+                raise RuntimeError("it fails here")
+            if again := self.again:
+                self.again = False
+                x = self(x)  # it calls itself once
+                self.again = True
+            return x + 1 if again else x * 5
+
+    def __init__(self, fails=False):
+        super().__init__()
+        self.layer = nn.Sequential(self.Inner(fails))
+
+    def forward(self, x):
+        return self.layer(x + 1) + 1
+
+
+def test_calls_of_a_module_and_of_one_inside_it_are_replaced_once():
+    def times_ten(path, call, name):
+        return Intervention(CallSite(path, call, name, 0), change=lambda y: y * 10)
+
+    x = torch.ones(1)
+    assert Outer()(x) == 12
+    inner = times_ten("layer.0", 0, "add")
+    assert with_interventions(Outer(), [inner])(x) == 111
+    assert with_interventions(Outer(), [inner, times_ten("layer.0", 1, "mul")])(x) == 1011
+    assert with_interventions(Outer(), [inner, times_ten("", 0, "add")])(x) == 1011
+
+
+def test_an_error_in_a_changed_module_leaves_no_mode_behind():
+    zero = Intervention(CallSite("layer.0", 0, "add", 0), change=torch.zeros_like)
+    before = torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    with pytest.raises(RuntimeError, match="it fails here"):
+        with_interventions(Outer(fails=True), [zero])(torch.ones(1))
+    assert torch.utils._python_dispatch._get_current_dispatch_mode_stack() == before
+    assert torch.ones(1) + 1 == 2
+
+
 def test_a_call_that_never_comes_is_an_error():
     never = Intervention(CallSite("linear1", 0, "linear", 1), change=torch.zeros_like, text="zero")
     layer = with_interventions(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), [never])

@@ -7,8 +7,8 @@ every thread; they are there only while some trace runs, and each thread sees it
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -49,7 +49,8 @@ def active() -> ModuleStack | None:
 
 class ModuleStack:
     """Modules that run now, the innermost last: (module, path, number of earlier calls); `threads` is True once the
-    forward started one, or handed work to one. `call_recorder` is notified of each call, where there is one."""
+    forward started one, or handed work to one. `call_recorder` is notified of each call, where there is one. `scopes`
+    are contexts in which modules run, by their paths."""
 
     def __init__(self, root: nn.Module):
         self._paths: dict[int, list[str]] = {}
@@ -60,6 +61,8 @@ class ModuleStack:
         self._blocks, self._begun = blocks(modules), 0
         self.threads = False
         self.call_recorder: CallRecorder | None = None
+        self.scopes: Mapping[str, AbstractContextManager] = {}
+        self._open: list[tuple[int, AbstractContextManager]] = []
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
@@ -76,9 +79,25 @@ class ModuleStack:
         call = self._calls.get(path, 0)
         self._calls[path] = call + 1
         self.stack.append((module, path, call))
+        if (scope := self.scopes.get(path)) is not None:
+            scope.__enter__()
+            self._open.append((len(self.stack), scope))
+
+    @contextmanager
+    def within(self, scopes: Mapping[str, AbstractContextManager]) -> Iterator[None]:
+        """Run modules that begin in the block in contexts, by their paths. A module that fails leaves its own."""
+        before, depth, self.scopes = self.scopes, len(self._open), scopes
+        try:
+            yield
+        finally:
+            self.scopes = before
+            while len(self._open) > depth:
+                self._open.pop()[1].__exit__(None, None, None)
 
     def leave(self, module: nn.Module) -> None:
         while len(self.stack) > 1:
+            if self._open and self._open[-1][0] == len(self.stack):
+                self._open.pop()[1].__exit__(None, None, None)
             if self.stack.pop()[0] is module:
                 return
 

@@ -52,14 +52,16 @@ def intervening(root: nn.Module, interventions: Mapping[Site, tuple[Intervention
             modules.enter(root)
             stack.enter_context(CallMode())
         visible = composite_ops_are_visible()
-        if not visible:
-            stack.enter_context(exclude_autograd_keys())
         waiting = set(interventions)
         mode = OpMode()
         mode.__torch_dispatch__ = MethodType(_handler(root, modules, interventions, visible, waiting), mode)
+        scope, paths = _Scope(mode, visible), _modules_of_calls(interventions)
         try:
-            with push_mode(mode):
-                yield
+            if paths is None:
+                stack.enter_context(scope)
+            else:
+                stack.enter_context(modules.within(dict.fromkeys(paths, scope)))
+            yield
         finally:
             del mode.__torch_dispatch__
         if waiting:
@@ -67,6 +69,35 @@ def intervening(root: nn.Module, interventions: Mapping[Site, tuple[Intervention
             raise ValueError(
                 f"the change {quote(interventions[site][0].text)} had nothing to change: in this run, {_absent(site)}"
             )
+
+
+class _Scope:
+    """Context in which a mode sees the ops, entered once at a time: it may be entered again inside."""
+
+    def __init__(self, mode: OpMode, visible: bool):
+        self._mode, self._visible, self._depth = mode, visible, 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            if not self._visible:
+                self._stack.enter_context(exclude_autograd_keys())
+            self._stack.enter_context(push_mode(self._mode))
+
+    def __exit__(self, *error: Any) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._stack.close()
+
+
+def _modules_of_calls(interventions: Mapping[Site, tuple[Intervention, ...]]) -> set[str] | None:
+    """Return the paths of the modules whose calls are replaced or read; None where those of the root are, or
+    parameters, which any module may read."""
+    read = (site for some in interventions.values() for intervention in some for site, _ in intervention.reads)
+    sites = {*interventions, *read}
+    paths = {site.path for site in sites}
+    return None if "" in paths or any(isinstance(site, ParameterSite) for site in sites) else paths
 
 
 def _absent(site: Site) -> str:
