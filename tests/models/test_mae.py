@@ -234,11 +234,22 @@ def test_doubted_patches_are_hidden_from_all():
     image, doubt = torch.randn(2, 1, 16, 16), torch.zeros(2, 16)
     doubt[0, 5] = doubt[1, 9] = 1
     anomaly_detection.predict_hidden(Asked(), image)
-    assert {tuple(visible.shape) for visible in seen} == {(2, 12)}
+    assert [tuple(visible.shape) for visible in seen] == [(4 * 2, 12)], "four masks, each of both images, in one run"
     seen.clear()
     anomaly_detection.predict_hidden(Asked(), image, doubt)
-    assert {tuple(visible.shape) for visible in seen} == {(2, 10)}
-    assert not any(5 in visible[0] or 9 in visible[1] for visible in seen)
+    assert [tuple(visible.shape) for visible in seen] == [(4 * 2, 10)]
+    (visible,) = seen
+    assert not (visible[::2] == 5).any() and not (visible[1::2] == 9).any()
+
+
+def test_masks_that_hide_more_patches_are_run_apart():
+    net, image = tracer.load("mae", **TINY["sizes"] | {"H": 12, "W": 20}).net, torch.randn(1, 1, 12, 20)
+    predicted = anomaly_detection.predict_hidden(net, image)
+    for hidden in anomaly_detection.complementary(3, 5):
+        visible = torch.tensor([[patch for patch in range(15) if patch not in hidden.tolist()]])
+        with torch.no_grad():
+            alone = net(image, visible)[:, hidden]
+        torch.testing.assert_close(predicted[:, hidden], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_recipes_of_other_sizes_are_refused_in_words():

@@ -45,11 +45,22 @@ def predict_hidden(net: torch.nn.Module, image: torch.Tensor, doubt: torch.Tenso
     predicted = patches_of(image, net.P).clone()
     share = 1.0 if doubt is None else TRUSTED_SHARE
     doubt = torch.zeros(predicted.shape[:2], device=predicted.device) if doubt is None else doubt
-    for hidden in complementary(rows, columns):
-        count = max(1, round(share * (rows * columns - len(hidden))))
-        ranked = doubt.index_fill(1, hidden.to(doubt.device), torch.inf).argsort(dim=1)
-        predicted[:, hidden] = net(image, ranked[:, :count].sort(dim=1).values)[:, hidden]
+    for masks in _alike(complementary(rows, columns)):
+        count = max(1, round(share * (rows * columns - len(masks[0]))))
+        ranked = [doubt.index_fill(1, hidden.to(doubt.device), torch.inf).argsort(dim=1) for hidden in masks]
+        visible = torch.cat([each[:, :count].sort(dim=1).values for each in ranked])
+        batch = image.repeat(len(masks), 1, 1, 1)  # one run for all masks that hide as many patches
+        for hidden, output in zip(masks, net(batch, visible).split(len(image)), strict=True):
+            predicted[:, hidden] = output[:, hidden]
     return predicted
+
+
+def _alike(masks: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return masks in groups that hide as many patches each."""
+    groups: dict[int, list[torch.Tensor]] = {}
+    for hidden in masks:
+        groups.setdefault(len(hidden), []).append(hidden)
+    return list(groups.values())
 
 
 def anomaly_map(net: torch.nn.Module, image: torch.Tensor) -> torch.Tensor:
