@@ -17,7 +17,7 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "MAX_CAPTION_TOKENS = 32",
     ): "a bound on captions that is longer than any of our models can write",
     (
-        "perturbation.streams",
+        "perturbation._record",
         "constant: False → True",
         "attention=False",
     ): "attention would be recorded too, and let go of",

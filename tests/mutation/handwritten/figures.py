@@ -7,7 +7,7 @@ from tests.mutation.rules import code
 RULES = (
     code(
         "a heatmap of twice the values",
-        {"np.ldexp($cells.astype(np.float64), $power)": "np.ldexp($cells.astype(np.float64) * 2, $power)"},
+        {"np.ldexp($cells, $power)": "np.ldexp($cells * 2, $power)"},
         within="tensors.heatmap",
     ),
     code(
@@ -24,7 +24,7 @@ RULES = (
     code(
         "the smallest value called the largest",
         {"$x.min()": "$x.max()", "$x.max()": "$x.min()"},
-        within="heatmap.describe",
+        within="heatmap._description",
     ),
     code("the colours of a heatmap inverted", {"$i / ($steps - 1)": "1 - $i / ($steps - 1)"}, within="palette._sample"),
     code(

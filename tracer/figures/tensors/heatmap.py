@@ -85,10 +85,17 @@ def pack(
     else:
         which, matrices = [int(np.ravel_multi_index(chosen, lead))], as_array(value[chosen])[None]
     cells, box = reduce(matrices)
-    cells, slices = np.array(cells, dtype=np.float32), []
-    for place, matrix in enumerate(matrices):
-        scale, cells[place] = _scale(cells[place], kind)
-        slices.append([*scale, describe(matrix), caption(matrix)])
+    if np.isfinite(matrices).all():  # as most are
+        note = _reduction(matrices[0], box)
+        slices = [
+            [*_range(drawn.min(), drawn.max(), kind), _description(matrix, matrix), note]
+            for drawn, matrix in zip(cells, matrices, strict=True)
+        ]
+    else:
+        cells, slices = np.array(cells, dtype=np.float32), []
+        for place, matrix in enumerate(matrices):
+            scale, cells[place] = _scale(cells[place], kind)
+            slices.append([*scale, describe(matrix), caption(matrix)])
     square = stage == "attention" and names[-1] == names[-2]
     known = {name: role for name, role in AXES.items() if not named or not set(LETTER.findall(name)) & {*named}}
     roles = ("query", "key") if square else (known.get(names[-2], "row"), known.get(names[-1], "column"))
@@ -128,12 +135,12 @@ def _together(count: int, full: Sequence[int]) -> bool:
 
 def pack_cells(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tuple[dict[str, Any], bytes]:
     """Return `facts` with `bits` and `power`, and the cells as bytes, as `pack` returns them."""
-    known = np.abs(cells[np.isfinite(cells)])
-    most = float(known.max()) if known.size else 0.0
+    known = cells if (finite := np.isfinite(cells)).all() else cells[finite]
+    most = float(max(known.max(), -known.min())) if known.size else 0.0
     if cells.size <= MAX_EXACT_CELLS or (exact and most > 2048):
         return facts | {"bits": 32, "power": 0}, cells.astype("<f4").tobytes()
     power = 15 - int(np.frexp(most)[1]) if most else 0
-    scaled = np.ldexp(cells.astype(np.float64), power)
+    scaled = np.ldexp(cells, power)
     return facts | {"bits": 16, "power": power}, scaled.astype("<f2").tobytes()
 
 
@@ -142,11 +149,16 @@ def _scale(cells: np.ndarray, kind: str) -> tuple[tuple[float, float, str], np.n
     if (open_value := mask_value(cells)) is not None:
         return (open_value, open_value, "mask"), np.isfinite(cells).astype(np.float32)
     known = cells[np.isfinite(cells)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    return _range(*((known.min(), known.max()) if known.size else (0.0, 1.0)), kind), cells
+
+
+def _range(lowest: float, highest: float, kind: str) -> tuple[float, float, str]:
+    """Return (lowest, highest, kind) of the colours of finite values between these."""
+    low, high = float(lowest), float(highest)
     if low < 0 < high:
         edge = max(-low, high)
-        return (-edge, edge, "diverging"), cells
-    return (low, high if high > low else low + 1, kind), cells
+        return -edge, edge, "diverging"
+    return low, high if high > low else low + 1, kind
 
 
 def mask_value(matrix: np.ndarray) -> float | None:
@@ -159,10 +171,8 @@ def mask_value(matrix: np.ndarray) -> float | None:
 
 def caption(matrix: np.ndarray) -> str:
     """Return one sentence on the reduction of the picture and its empty cells; "" if it shows every value."""
-    _, (high, wide) = reduce(matrix)
-    parts = []
-    if (high, wide) != (1, 1):
-        parts.append(f"Each cell is the mean of {high} × {wide} values, because {matrix.size:,} don't fit on a screen.")
+    _, box = reduce(matrix)
+    parts = [text] if (text := _reduction(matrix, box)) else []
     if mask_value(matrix) is not None:
         parts.append(f"{int(np.isinf(matrix).sum()):,} of {matrix.size:,} values are −∞.")
     elif missing := int((~np.isfinite(matrix)).sum()):
@@ -172,11 +182,22 @@ def caption(matrix: np.ndarray) -> str:
     return " ".join(parts)
 
 
+def _reduction(matrix: np.ndarray, box: tuple[int, int]) -> str:
+    if box == (1, 1):
+        return ""
+    high, wide = box
+    return f"Each cell is the mean of {high} × {wide} values, because {matrix.size:,} don't fit on a screen."
+
+
 def describe(matrix: np.ndarray) -> str:
     """Return the size and the smallest, mean and largest value of a matrix, to follow the words "Heatmap of …"."""
     known = matrix[np.isfinite(matrix)]
     if not known.size:
         return f"{matrix.shape[0]} × {matrix.shape[1]}, no finite value."
+    return _description(matrix, known)
+
+
+def _description(matrix: np.ndarray, known: np.ndarray) -> str:
     return (
         f"{matrix.shape[0]} rows × {matrix.shape[1]} columns: "
         f"smallest {known.min():.3g}, mean {known.mean():.3g}, largest {known.max():.3g}."
