@@ -98,13 +98,10 @@ def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
     """Return the crop of a photo with all patches hidden, by fill, as JPEG in base 64."""
     from tracer.inputs.hidden_patches import FILLS, paint_patches  # torch, which pages start without
 
-    photo, every = np.asarray(trace.values[picture.value]), np.ones((picture.rows, picture.columns), dtype=bool)
-    marks = {}
-    for fill in FILLS:
-        painted = Image.fromarray(paint_patches(photo, picture.crop, every, fill)).crop(picture.crop)
-        painted.thumbnail((SIDE, SIDE))
-        marks[fill] = _jpeg(painted)
-    return marks
+    crop, every = _photo(trace, picture).crop(picture.crop), np.ones((picture.rows, picture.columns), dtype=bool)
+    crop.thumbnail((SIDE, SIDE))
+    photo, box = np.asarray(crop), (0, 0, *crop.size)
+    return {fill: _jpeg(Image.fromarray(paint_patches(photo, box, every, fill))) for fill in FILLS}
 
 
 def _jpeg(picture: Image.Image) -> str:

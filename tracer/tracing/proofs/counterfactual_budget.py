@@ -15,6 +15,8 @@ MOST_BYTES = 512 * 2**20
 """Bytes that another run may take: its weights and the tensors of its steps, in float64."""
 MOST_FLOPS = 10**10
 """Arithmetic of another run, 2 FLOP for each multiply-add of its products."""
+OF_PLAIN_RUNS = "Those are runs without the changes, which leave this line as it is."
+"""Note on a line of a changed run whose outcome is that of the plain model."""
 ELSEWHERE = "It was not checked on other runs: in the run whose lines were, this line reads otherwise."
 
 
@@ -94,8 +96,11 @@ def check(trace: Trace, plain: Mapping[str, Check] | None = None) -> Trace:
         known = {step.id: plain[step.id] for step in trace.steps if plain and _holds(plain.get(step.id), trace, step)}
         try:
             checked = replace(trace, replay=shortened).check(step.id for step in trace.steps if step.id not in known)
-            steps = (_apply(known[step.id], step) if step.id in known else step for step in checked.steps)
-            return replace(checked, steps=tuple(steps), replay=trace.replay)
+            steps = tuple(
+                replace(_apply(known[step.id], step), replayed=OF_PLAIN_RUNS) if step.id in known else step
+                for step in checked.steps
+            )
+            return replace(checked, steps=steps, replay=trace.replay)
         except Exception as error:  # of a stranger's model, with other numbers: the run itself stands
             problem = f"It was not checked on other runs ({reason(error)})."
     return without_checks(trace, problem)
