@@ -1,9 +1,10 @@
-"""A process that runs our models, beside the server, which draws pages.
+"""A process that runs our models, beside the server, which draws pages; and another one for checks on other runs.
 
 Python runs one thread of a process at a time: while a model runs in the server, pages are drawn at half their speed,
 and the run takes twice its time. One person alone has no use for a second process and its memory. So it starts when a
 class is there, or a visitor's run first waits for another visitor's, and serves from the moment that its models are
-loaded. Until then, and wherever it fails, the server does the work.
+loaded. Until then, and wherever it fails, the server does the work. The process of checks starts with the first check
+after that, and has only the time of a core that nobody else wants.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 """Seconds between two looks at whether the work is still wanted."""
-POLL_CHECK_SECONDS = 0.5
-"""Seconds between two looks at whether a check is done."""
 MESSAGE = "Running the model and proving every step"
 COMMON_PARTS = 256
 """Parts that runs have in common, such as the equations of a model, that are known here at once."""
@@ -59,6 +57,7 @@ line = JobQueue(PREFETCH)
 """Where visitors' runs wait for the process."""
 _executor: ProcessPoolExecutor | None = None
 _loaded: Future | None = None
+_checker: ProcessPoolExecutor | None = None
 _starting = Lock()
 _common = Cache(COMMON_PARTS)
 _folder: Path | None = None
@@ -79,6 +78,7 @@ def allow() -> Iterator[None]:
         finally:
             _folder = None
             end(_executor)
+            end(_checker)
 
 
 def start() -> None:
@@ -96,13 +96,25 @@ def _log_error(loaded: Future) -> None:
         logging.warning("the process that runs models did not start, and the server runs them: %s", error)
 
 
-def end(executor: ProcessPoolExecutor | None) -> None:
-    """End the process once it is done with its current work, if it is this one."""
-    global _executor, _loaded
+def _start_checker() -> ProcessPoolExecutor | None:
+    """Return the process of checks, started where the process of runs serves; None where there is no memory for it."""
+    global _checker
     with _starting:
-        if executor is None or executor is not _executor:
+        if _checker is None and _folder is not None and is_ready() and not limits().memory_full():
+            _checker = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), model_worker.start_checks)
+        return _checker
+
+
+def end(executor: ProcessPoolExecutor | None) -> None:
+    """End a process once it is done with its current work, if it still serves."""
+    global _executor, _loaded, _checker
+    with _starting:
+        if executor is None or executor not in (_executor, _checker):
             return
-        _executor = _loaded = None
+        if executor is _checker:
+            _checker = None
+        else:
+            _executor = _loaded = None
     executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -161,24 +173,26 @@ def measure(
 def check(
     key: model_worker.Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None = None
 ) -> model_worker.ModelCheck | None:
-    """Return the check of a model's lines on other runs, from the process; None where that fails. `plain` are the
-    checks of the model without changes, where they are known. What listens to the progress may raise `JobEnd`."""
-    _ask(model_worker.start_check, key, user_input, plain)
-    while is_ready():
-        done, result = _ask(model_worker.take_check, key) or (False, None)
-        if done:
-            return result
-        tell()
-        sleep(POLL_CHECK_SECONDS)
-    return None
+    """Return the check of a model's lines on other runs, from the process of checks; None where that fails. `plain` are
+    the checks of the model without changes, where they are known. What listens to the progress may raise `JobEnd`."""
+    return _ask_in(_start_checker(), model_worker.check, key, user_input, plain)
 
 
 def _ask(work: Callable[..., Result], *arguments: Any, discard: Callable[[], None] = lambda: None) -> Result | None:
-    """Return what `work` returns in the process; None where the process is not there, or ends.
+    """Return what `work` returns in the process of runs, as `_ask_in`."""
+    return _ask_in(_executor, work, *arguments, discard=discard)
+
+
+def _ask_in(
+    executor: ProcessPoolExecutor | None,
+    work: Callable[..., Result],
+    *arguments: Any,
+    discard: Callable[[], None] = lambda: None,
+) -> Result | None:
+    """Return what `work` returns in a process; None where the process is not there, or ends.
 
     What listens to the progress may raise `JobEnd`: the work is then left, and `discard` is called after it.
     """
-    executor = _executor
     if executor is None:
         return None
     try:

@@ -1,7 +1,6 @@
-"""Work in the process of models: runs of ours, sent as bytes, and beside them checks of lines on other runs.
+"""Work in the processes of models: runs of ours, sent as bytes, in one, and checks of lines on other runs in another.
 
-Nothing here imports Streamlit: the process has models alone. Runs go on one after another in the main thread. Checks
-have a thread of their own, which pauses while a visitor's run goes on.
+Nothing here imports Streamlit: the processes have models alone. Work goes on one after another in the main thread.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import sys
 from functools import lru_cache
 from multiprocessing import parent_process
 from threading import Event, Thread
@@ -18,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pages.jobs import garbage_collection
-from tracer.utils.progress import Progress, listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,8 +32,8 @@ MODELS = 24
 """Models with their options that the process holds at most."""
 PHOTO = ("photo",)
 """The value of a run that the server has already, where it sent the photo and no patch of it is hidden."""
-TURN = 0.001
-"""Seconds that a check keeps Python's lock while a run waits for it."""
+LOWEST_PRIORITY = 19
+"""Niceness of the process of checks."""
 
 Options = tuple[tuple[str, Any], ...]
 Key = tuple[str, Options, tuple[str, ...]]
@@ -66,18 +63,23 @@ class ModelCheck(NamedTuple):
 
 _idle = Event()
 """Set while no visitor's run goes on."""
-_checks: dict[Key, ModelCheck | None] = {}
-"""Results of checks that nobody has asked for yet, None for one that failed."""
 
 
 def start() -> None:
     """Prepare the process: the server ends it, not the terminal, and it never outlives the server."""
-    sys.setswitchinterval(TURN)
-    garbage_collection.raise_thresholds()
     _idle.set()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    garbage_collection.raise_thresholds()
+    Thread(target=garbage_collection.collect_until, args=(Event(), _idle.wait), name="garbage", daemon=True).start()
+
+
+def start_checks() -> None:
+    """Prepare the process of checks, which has the time that no page and no run needs."""
+    if hasattr(os, "nice"):
+        os.nice(LOWEST_PRIORITY)
+    start()
 
 
 def _end_with_parent() -> None:
@@ -92,7 +94,6 @@ def load(names: tuple[str, ...]) -> None:
     for name in names:
         _model(name, ())
     garbage_collection.freeze()
-    Thread(target=garbage_collection.collect_until, args=(Event(), _idle.wait), name="garbage", daemon=True).start()
 
 
 def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path) -> Run | None:
@@ -137,36 +138,17 @@ def measure(function: Callable, key: Key, user_input: dict[str, Any], arguments:
         _idle.set()
 
 
-def start_check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None = None) -> None:
-    """Begin to check the lines of a model on other runs than this one, beside the runs of visitors. `plain` are the
-    checks of the model without changes, where they are known."""
-
-    def work() -> None:
-        try:
-            with listen(_let_runs_go_first):
-                result = _check(key, user_input, plain)
-        except Exception:  # the server then checks the lines itself, as above
-            result = None
-        _checks[key] = result
-
-    Thread(target=work, name="check", daemon=True).start()
-
-
-def take_check(key: Key) -> tuple[bool, ModelCheck | None]:
-    """Return whether a check that was begun is done, and its result, None where it failed."""
-    return key in _checks, _checks.pop(key, None)
-
-
-def _check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None) -> ModelCheck:
+def check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None) -> ModelCheck | None:
+    """Return the check of the lines of a model on other runs than this one; None where it fails. `plain` are the checks
+    of the model without changes, where they are known."""
     from tracer.tracing.proofs import counterfactual_budget
 
-    trace = _changed_model(*key).trace(**user_input)
-    checks = counterfactual_budget.results(counterfactual_budget.check(trace, plain))
-    return ModelCheck(checks, trace.diagnose().diagnosis)
-
-
-def _let_runs_go_first(how_far: Progress) -> None:
-    _idle.wait()
+    try:
+        trace = _changed_model(*key).trace(**user_input)
+        checks = counterfactual_budget.results(counterfactual_budget.check(trace, plain))
+        return ModelCheck(checks, trace.diagnose().diagnosis)
+    except Exception:  # the server then checks the lines itself, as above
+        return None
 
 
 def _changed_model(name: str, options: Options, changes: tuple[str, ...]) -> Model:

@@ -20,7 +20,7 @@ from tracer.attention.head_effects import head_sites, measure_heads
 from tracer.models.shared.preparation import captioning_inputs
 from tracer.tracing.proofs import counterfactual_budget
 from tracer.utils.job_queue import VISITOR, JobEnd, JobQueue
-from tracer.utils.progress import listen, tell
+from tracer.utils.progress import listen
 
 NAME = "transformer"
 """The smallest model."""
@@ -237,21 +237,24 @@ def test_a_server_without_a_folder_does_without_it(monkeypatch):
         assert model_process._executor is None
 
 
-def test_a_check_pauses_while_a_run_goes_on(monkeypatch):
-    steps, resume = [], Event()
+def test_checks_have_a_process_of_their_own_that_comes_last(process):
+    assert model_process.check((NAME, (), ()), {}) is not None
+    checker = model_process._ask_in(model_process._checker, os.getpid)
+    assert checker not in (process, os.getpid())
+    priorities = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (os.getpid(), process, checker)]
+    assert priorities[0] == priorities[1] and priorities[2] == model_worker.LOWEST_PRIORITY
 
-    def check(key, user_input, plain):
-        tell()
-        steps.append("checked")
-        resume.set()
-        return model_worker.ModelCheck({}, None)
 
-    monkeypatch.setattr(model_worker, "_check", check)
-    monkeypatch.setattr(model_worker, "_idle", Event())  # not set: a run goes on
-    key = (NAME, (), ())
-    model_worker.start_check(key, {})
-    assert not resume.wait(0.2)
-    assert model_worker.take_check(key) == (False, None)
-    model_worker._idle.set()
-    assert resume.wait(30)
-    assert steps == ["checked"]
+def test_where_the_process_of_checks_is_killed_the_next_check_starts_another(process):
+    model_process.check((NAME, (), ()), {})
+    checker = model_process._ask_in(model_process._checker, os.getpid)
+    os.kill(checker, signal.SIGKILL)
+    while model_process._checker is not None:
+        assert model_process.check((NAME, (), ()), {}) is None
+    assert model_process.check((NAME, (), ()), {}) is not None
+    assert model_process._ask(os.getpid) == process, "the process of runs is another one"
+
+
+def test_a_check_that_fails_there_is_left_to_the_server(process):
+    assert model_process.check((NAME, (), ()), {"image": "no photo"}) is None
+    assert model_process.check((NAME, (), ()), {}) is not None

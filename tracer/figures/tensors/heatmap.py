@@ -149,7 +149,8 @@ def _scale(cells: np.ndarray, kind: str) -> tuple[tuple[float, float, str], np.n
     if (open_value := mask_value(cells)) is not None:
         return (open_value, open_value, "mask"), np.isfinite(cells).astype(np.float32)
     known = cells[np.isfinite(cells)]
-    return _range(*((known.min(), known.max()) if known.size else (0.0, 1.0)), kind), cells
+    lowest, highest = (known.min(), known.max()) if known.size else (0.0, 1.0)
+    return _range(lowest, highest, kind), cells
 
 
 def _range(lowest: float, highest: float, kind: str) -> tuple[float, float, str]:
