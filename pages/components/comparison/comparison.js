@@ -15,6 +15,13 @@ function unpacked(data) {
   return { facts, header, colours };
 }
 
+/** How the verdict is coloured: by the values alone; the same ones in another order are no error. */
+function stateOf({ relation, differs, alone }) {
+  if (relation === "permuted") return "permuted";
+  if (differs) return "differs";
+  return ["identical", "rounding"].includes(relation) && !alone ? "equal" : "unknown";
+}
+
 /** How tall a column is, 0 to 1: the share of the largest value on a scale of powers of ten. */
 function height({ relation, share }) {
   if (share === null) return relation === "shapes" || relation === "permuted" ? 1 : 0;
@@ -143,7 +150,7 @@ function show(me) {
   find(".title").textContent = at === first ? `${row.title}: the first difference` : row.title;
   const verdict = find(".verdict");
   verdict.textContent = row.differences[0];
-  verdict.dataset.state = row.differs ? "differs" : ["identical", "rounding"].includes(row.relation) && !row.alone ? "equal" : "unknown";
+  verdict.dataset.state = stateOf(row);
   find(".differences").replaceChildren(...row.differences.slice(1).filter(Boolean).map((sentence) => element("li", "", sentence)));
   [".left", ".right"].forEach((name, number) => drawSide(find(name), row.sides[number], row.alone !== "" && row.alone !== name.slice(1)));
   drawPanels(me, row);
