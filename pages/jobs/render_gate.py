@@ -71,6 +71,8 @@ class Gate:
 _gate = Gate(PLACES, PATIENCE)
 _number: ContextVar[int | None] = ContextVar("number", default=None)
 """The arrival of the script that runs in this context."""
+_waited: ContextVar[int | None] = ContextVar("waited", default=None)
+"""The arrival of the last script in this context that waited for work."""
 _condition = Condition()
 _pages = 0
 
@@ -98,7 +100,13 @@ def pause(poll: Callable[[], object]) -> Iterator[None]:
         return
     _gate.leave(number)
     yield
+    _waited.set(number)
     _gate.enter(number, poll)
+
+
+def has_waited() -> bool:
+    """Return whether the script of a whole page in this context has waited for work already."""
+    return _number.get() is not None and _waited.get() == _number.get()
 
 
 @contextmanager

@@ -146,6 +146,29 @@ def _fail_in_process(model, inputs, process: int) -> int:
     return os.getpid()
 
 
+def test_checks_have_a_process_of_their_own_that_comes_last(process):
+    assert model_process.check((NAME, (), ()), {}) is not None
+    checker = model_process._ask_in(model_process._checker, os.getpid)
+    assert checker not in (process, os.getpid())
+    priorities = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (os.getpid(), process, checker)]
+    assert priorities[0] == priorities[1] and priorities[2] == model_worker.LOWEST_PRIORITY
+
+
+def test_where_the_process_of_checks_is_killed_the_next_check_starts_another(process):
+    model_process.check((NAME, (), ()), {})
+    checker = model_process._ask_in(model_process._checker, os.getpid)
+    os.kill(checker, signal.SIGKILL)
+    while model_process._checker is not None:
+        assert model_process.check((NAME, (), ()), {}) is None
+    assert model_process.check((NAME, (), ()), {}) is not None
+    assert model_process._ask(os.getpid) == process, "the process of runs is another one"
+
+
+def test_a_check_that_fails_there_is_left_to_the_server(process):
+    assert model_process.check((NAME, (), ()), {"image": "no photo"}) is None
+    assert model_process.check((NAME, (), ()), {}) is not None
+
+
 def test_without_room_on_the_disk_the_server_runs_the_model(process, model, monkeypatch, tmp_path):
     expected = model.trace(text="full")
     monkeypatch.setattr(model_process, "_folder", tmp_path / "missing")  # nothing can be written there
@@ -235,26 +258,3 @@ def test_a_server_without_a_folder_does_without_it(monkeypatch):
     with model_process.allow():
         model_process.start()
         assert model_process._executor is None
-
-
-def test_checks_have_a_process_of_their_own_that_comes_last(process):
-    assert model_process.check((NAME, (), ()), {}) is not None
-    checker = model_process._ask_in(model_process._checker, os.getpid)
-    assert checker not in (process, os.getpid())
-    priorities = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (os.getpid(), process, checker)]
-    assert priorities[0] == priorities[1] and priorities[2] == model_worker.LOWEST_PRIORITY
-
-
-def test_where_the_process_of_checks_is_killed_the_next_check_starts_another(process):
-    model_process.check((NAME, (), ()), {})
-    checker = model_process._ask_in(model_process._checker, os.getpid)
-    os.kill(checker, signal.SIGKILL)
-    while model_process._checker is not None:
-        assert model_process.check((NAME, (), ()), {}) is None
-    assert model_process.check((NAME, (), ()), {}) is not None
-    assert model_process._ask(os.getpid) == process, "the process of runs is another one"
-
-
-def test_a_check_that_fails_there_is_left_to_the_server(process):
-    assert model_process.check((NAME, (), ()), {"image": "no photo"}) is None
-    assert model_process.check((NAME, (), ()), {}) is not None

@@ -259,6 +259,33 @@ def test_runs_ahead_let_pages_that_are_drawn_go_first():
     assert time.monotonic() - began < 30
 
 
+def test_what_continues_a_page_goes_before_what_begins_one():
+    line, order, go = JobQueue(1), [], threading.Event()
+    line.join(go.wait)
+    begins = [line.join(lambda at=at: order.append(f"begins {at}"), owner=("a", str(at))) for at in range(2)]
+    continues = [
+        line.join(lambda at=at: order.append(f"continues {at}"), owner=("a", str(at)), continues=True)
+        for at in range(2)
+    ]
+    background = line.join(lambda: order.append("background"), BACKGROUND, continues=True)
+    go.set()
+    assert all(task.wait(10) for task in (*begins, *continues, background))
+    assert order == ["continues 0", "continues 1", "begins 0", "begins 1", "background"]
+
+
+def test_only_a_script_that_has_waited_continues():
+    def wait():
+        with render_gate.pause(lambda: None):
+            pass
+        return render_gate.has_waited()
+
+    assert not wait(), "a fragment alone begins anew"
+    for _ in range(2):
+        with render_gate.turn(lambda: None):
+            assert not render_gate.has_waited()
+            assert wait()
+
+
 def test_all_samples_can_be_run_ahead():
     found = list(prewarm.ahead())
     assert found[:2] == [("vit", "horse"), ("nanogpt", run_cache.OWN_SAMPLE)] and len(set(found)) == len(found)
@@ -273,7 +300,7 @@ def test_a_server_computes_ahead_what_its_variable_says(monkeypatch, prewarm_bou
     monkeypatch.setattr(prewarm.mask_controls, "ahead", lambda name, sample, photo: runs.append(sample))
     monkeypatch.setattr(prewarm, "_prewarm_checks_and_notes", lambda over: rest.append(over))
     monkeypatch.setattr(over, "wait", lambda seconds: True)
-    monkeypatch.setattr(prewarm.gc, "set_threshold", lambda *counts: None)
+    monkeypatch.setattr(prewarm.garbage_collection, "raise_thresholds", lambda: None)
     prewarm._keep(over)
     assert len(runs) == count and bool(rest) == (prewarm_bound == "all")
 

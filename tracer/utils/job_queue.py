@@ -31,10 +31,11 @@ NOBODY: Owner = ("", "")
 
 class Task:
     """A piece of work in the queue; equal work is one task, however many wait for it. `progress` is its progress,
-    `ended` is set once nobody waits for it any more, `resumed` is when it last let visitors' work go first."""
+    `ended` is set once nobody waits for it any more, `resumed` is when it last let visitors' work go first. One that
+    `continues` is for somebody who has waited for other work of the same page already."""
 
-    def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY):
-        self.make, self.rank, self.owner = make, rank, owner
+    def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY, continues: bool = False):
+        self.make, self.rank, self.owner, self.continues = make, rank, owner, continues
         self.waiting = 0
         self.begun = self.ended = False
         self.resumed = 0.0
@@ -79,9 +80,12 @@ class JobQueue:
         self._served = Cache(MAX_HISTORY)
         self._turns = count(1)
 
-    def join(self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY) -> Task:
-        """Append work of an owner to the owner's part of the queue."""
-        task = Task(make, rank, owner)
+    def join(
+        self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY, continues: bool = False
+    ) -> Task:
+        """Append work of an owner to the owner's part of the queue; what `continues` a page goes before what begins
+        one."""
+        task = Task(make, rank, owner, continues)
         with self._changed:
             self._tasks.append(task)
             if self._threads <= self._places:
@@ -144,11 +148,11 @@ class JobQueue:
         self._tasks = [waiting for waiting in self._tasks if waiting is not task]
 
     def _order(self) -> list[Task]:
-        """Return all that wait, in the order in which they would begin: by rank, addresses in turn, in each its
-        sessions."""
+        """Return all that wait, in the order in which they would begin: by rank, what continues a page first, addresses
+        in turn, in each its sessions."""
         order = []
-        for rank in sorted({task.rank for task in self._tasks}):
-            tasks = [task for task in self._tasks if task.rank == rank]
+        for rank in sorted({(task.rank, not task.continues) for task in self._tasks}):
+            tasks = [task for task in self._tasks if (task.rank, not task.continues) == rank]
             addresses = self._split(tasks, lambda task: task.owner[0])
             order += _in_turn(_in_turn(self._split(own, lambda task: task.owner)) for own in addresses)
         return order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp, expm1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import streamlit as st
 
@@ -25,6 +25,7 @@ from tracer.record import Trace
 
 if TYPE_CHECKING:
     from tracer.lessons.loss.gradient_flow import GradientNorms
+    from tracer.lessons.loss.measurements import TextLoss
     from tracer.lessons.loss.next_token_loss import Loss
 
 DOING = "Computing the loss and its gradients"
@@ -32,18 +33,12 @@ MIN_DECIMAL = 1e-3
 """Nats below which a loss, and what its perplexity has beyond 1, are told by their exponent."""
 
 
-class TextLoss(NamedTuple):
-    """Loss of a text, its tokens, and the gradient that flows back; or a sentence on why there is none."""
-
-    loss: Loss | str
-    highway: GradientNorms | str
-
-
 def lesson() -> None:
     """Show the whole page."""
     run = next_token_run("Your model does not predict the next token", _suits)
     trace = run.trace
-    losses = render_cache.of(trace, "loss", lambda: single_flight.in_turn(lambda: _compute(*run), DOING))
+    where = run_cache.queue_of(run.name, run.options)
+    losses = render_cache.of(trace, "loss", lambda: single_flight.in_turn(lambda: _compute(*run), DOING, where))
     if isinstance(losses.loss, str):
         st.info(plain(f"There is no loss: {losses.loss}."))
         page_frame.leave()
@@ -74,22 +69,13 @@ def _suits(name: str) -> bool:
 
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> TextLoss:
     """Return the loss of a run and its gradient; does not use the session."""
-    from tracer.lessons.loss.gradient_flow import find_blocks, highway  # both load torch
-    from tracer.lessons.loss.next_token_loss import loss
+    from tracer.lessons.loss.gradient_flow import find_blocks  # both load torch
+    from tracer.lessons.loss.measurements import measure_loss
 
     model, output = run_cache.load(name, options), cast("Any", trace.output)
     logits = output["logits"] if isinstance(output, dict) else output  # as a model of transformers returns them
-    inputs = tuple(
-        tensor[:1] for tensor in model.inputs(**session.inputs(model, chosen, options))
-    )  # the first of a batch
-    try:
-        text_loss = loss(logits[:1], inputs[-1])
-    except ValueError as error:
-        return TextLoss(str(error), str(error))
-    try:
-        return TextLoss(text_loss, highway(model.net, inputs, inputs[-1], find_blocks(model.net, trace)))
-    except ValueError as error:
-        return TextLoss(text_loss, str(error))
+    arguments = logits[:1].clone(), find_blocks(model.net, trace)
+    return run_cache.measure(measure_loss, name, options, session.inputs(model, chosen, options), *arguments)
 
 
 def _nats(loss: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
@@ -35,7 +36,8 @@ class StepResult(NamedTuple):
 def show(run: NextTokenRun) -> None:
     """Show the four parts of a step at a chosen learning rate, and the gradients of all parameters."""
     st.header("One step of training")
-    result = render_cache.of(run.trace, "training", lambda: single_flight.in_turn(lambda: _compute(*run), DOING))
+    where = run_cache.queue_of(run.name, run.options)
+    result = render_cache.of(run.trace, "training", lambda: single_flight.in_turn(lambda: _compute(*run), DOING, where))
     if (step := result.step) is None:
         st.info(plain(f"No step of training is shown: {result.problem}."))
         return
@@ -64,16 +66,13 @@ def show(run: NextTokenRun) -> None:
 
 def _compute(name: str, options: run_cache.Options, chosen, trace) -> StepResult:
     """Return the step; does not use the session."""
-    from tracer.lessons.loss.training_step import training_step  # loads torch
+    from tracer.lessons.loss.measurements import measure_step  # loads torch
 
     plain_options = run_cache.without_changes(options)
-    model = run_cache.load(name, plain_options)
-    keywords = session.inputs(model, chosen, plain_options)
-    inputs = model.inputs(**keywords)
-    if run_cache.changes(options):
-        trace = model.trace(prove=False, **keywords)
+    user_input = session.inputs(run_cache.load(name, plain_options), chosen, plain_options)
+    lines = None if run_cache.changes(options) else replace(trace, values={}, later=None, replay=None, reread=None)
     try:
-        return StepResult(training_step(model.net, tuple(inputs), inputs[-1], trace))
+        return StepResult(run_cache.measure(measure_step, name, plain_options, user_input, lines))
     except ValueError as error:
         return StepResult(None, str(error))
 

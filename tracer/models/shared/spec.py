@@ -273,10 +273,16 @@ class Model:
         inputs = self._prepare(image, text, sizes)
         model = self.with_changes(change, inputs.on(self.device)) if change else self
         inputs = inputs if model.spec is self.spec else model._prepare(image, text, sizes)
-        return model._trace(model.change_inputs(inputs, divide(model.changes)[1]), keep, prove, primitives)
+        return model.trace_inputs(model.change_inputs(inputs, divide(model.changes)[1]), keep, prove, primitives)
 
-    def _trace(self, inputs: Inputs, keep: int | None, prove: bool | str, primitives: bool | Collection[int]) -> Trace:
-        """Return the run of these inputs."""
+    def trace_inputs(
+        self,
+        inputs: Inputs,
+        keep: int | None = None,
+        prove: bool | str = True,
+        primitives: bool | Collection[int] = False,
+    ) -> Trace:
+        """Return the run of inputs as `inputs` prepares them; see `trace`."""
         with torch.no_grad():
             with doing("Running the model"):
                 recording = self._record(inputs, keep, prove, primitives)
