@@ -25,7 +25,7 @@ RULES = (
     code(
         "rows and columns of patches exchanged",
         {'$x["H"] // $x["P"], $x["W"] // $x["P"]': '$x["W"] // $x["P"], $x["H"] // $x["P"]'},
-        within="Model._trace",
+        within="Model.trace_inputs",
     ),
     code("a softmax of half the logits", {"$x.softmax(-1)": "($x / 2).softmax(-1)"}, within="class_probabilities"),
     code("the first token's answer for the last one's", {"$logits[0, -1]": "$logits[0, 0]"}, within="next_tokens"),
