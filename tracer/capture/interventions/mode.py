@@ -94,10 +94,13 @@ class _Scope:
 def _modules_of_calls(interventions: Mapping[Site, tuple[Intervention, ...]]) -> set[str] | None:
     """Return the paths of the modules whose calls are replaced or read; None where those of the root are, or
     parameters, which any module may read."""
-    read = (site for some in interventions.values() for intervention in some for site, _ in intervention.reads)
-    sites = {*interventions, *read}
+    sites = {*interventions, *_sites_read(interventions)}
     paths = {site.path for site in sites}
     return None if "" in paths or any(isinstance(site, ParameterSite) for site in sites) else paths
+
+
+def _sites_read(interventions: Mapping[Site, tuple[Intervention, ...]]) -> set[Site]:
+    return {site for some in interventions.values() for intervention in some for site, _ in intervention.reads}
 
 
 def _absent(site: Site) -> str:
@@ -116,7 +119,7 @@ def _handler(
     waiting: set[Site],
 ) -> Callable:
     counter = SiteCounter()
-    read = {site for some in interventions.values() for intervention in some for site, _ in intervention.reads}
+    read = _sites_read(interventions)
     values: dict[Site, list[Tensor]] = {}
     parameters = _parameters(root, {site for site in (*interventions, *read) if isinstance(site, ParameterSite)})
     by_layout = {_layout(tensor): site for site, tensor in parameters.items() if site in interventions}
