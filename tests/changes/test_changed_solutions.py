@@ -23,6 +23,8 @@ CHANGES = {
         "block2.attention.weights=keep_heads(0)",
         "block3.attention.scores=scale(0.5)",
         "block2.attention.scores=causal",
+        "block2.attention.scores=unscale",
+        "*.attention.scores=unscale",
         "logits=scale(2)",
         "parameter position=zero",
     ),
@@ -30,8 +32,12 @@ CHANGES = {
         "block2.attention.weights=drop_heads(1)",
         "block1.mlp.hidden=zero",
         "block2.attention.scores=window(3)",
+        "block2.attention.scores=unscale",
+        "block2.attention.scores=bidirectional",
     ),
-    "transformer": ("block1.attention.weights=mean", "block1.norm2=scale(2)"),
+    "vit-text": ("block1.attention.scores=bidirectional",),
+    "llama": ("block1.attention.scores=unscale",),
+    "transformer": ("block1.attention.weights=mean", "block1.norm2=scale(2)", "block1.attention.scores=unscale"),
     "clip": ("text.block1.attention.output=zero", "image.block2.mlp.output=mean"),
 }
 
@@ -45,7 +51,7 @@ def no_grad():
 
 def solved_both_ways(model, plain, changes):
     """Return the solution taken over from the plain run, and the one by runs at other sizes alone."""
-    changed = model.with_changes(parse_all(changes))
+    changed = model.with_changes(changes)
     inputs = changed.inputs()
     recording = changed._record(inputs, 0, False, False)
     sizes, probes = {**inputs.sizes, **changed.sizes}, [{**changed.sizes, **probe} for probe in changed.spec.probes]
@@ -62,7 +68,7 @@ def plain_solution(model):
 @pytest.mark.parametrize(("name", "change"), [(name, change) for name, texts in CHANGES.items() for change in texts])
 def test_a_solution_that_is_taken_over_is_the_one_that_is_solved_anew(name, change):
     model = load(name)
-    taken_over, solved = solved_both_ways(model, plain_solution(model), (change,))
+    taken_over, solved = solved_both_ways(model, plain_solution(model), parse_all((change,)))
     assert taken_over is not None
     differing = {
         field.name for field in fields(solved) if getattr(taken_over, field.name) != getattr(solved, field.name)
@@ -84,8 +90,9 @@ def test_a_size_that_is_that_of_a_probe_is_no_number(name, sizes, line):
 
 def test_a_change_with_a_number_that_is_no_size_is_solved_anew():
     model = load("vit")
-    taken_over, solved = solved_both_ways(model, plain_solution(model), ("block1.attention.scores=unscale",))
-    assert taken_over is None and "sqrt" in str(solved.scalars)
+    change = {"block1.mlp.output": lambda value: value / value.shape[-1] ** 0.5}
+    taken_over, solved = solved_both_ways(model, plain_solution(model), change)
+    assert taken_over is None and "sqrt(D)" in str(solved.scalars)
 
 
 def test_a_formula_that_holds_at_the_plain_run_only_is_not_taken_over():
@@ -95,8 +102,8 @@ def test_a_formula_that_holds_at_the_plain_run_only_is_not_taken_over():
     op = next(i for i, op in enumerate(recording.ops) if op.name == "_softmax")
     numbers = tuple(str(size) for size in recording.ops[op].outputs[0][0])
     wrong = replace(plain, outputs=(*plain.outputs[:op], (numbers,), *plain.outputs[op + 1 :]))
-    assert solved_both_ways(model, plain, ("block2.norm1=zero",))[0] is not None
-    assert solved_both_ways(model, wrong, ("block2.norm1=zero",))[0] is None
+    assert solved_both_ways(model, plain, parse_all(("block2.norm1=zero",)))[0] is not None
+    assert solved_both_ways(model, wrong, parse_all(("block2.norm1=zero",)))[0] is None
 
 
 def test_a_number_that_holds_at_the_plain_run_only_is_not_taken_over():
@@ -104,14 +111,14 @@ def test_a_number_that_holds_at_the_plain_run_only_is_not_taken_over():
     plain = plain_solution(model)
     key, where = next((key, where) for key, numbers in plain.scalars.items() for where in numbers)
     wrong = replace(plain, scalars={**plain.scalars, key: {where: f"2*({plain.scalars[key][where]})"}})
-    assert solved_both_ways(model, wrong, ("block2.norm1=zero",))[0] is None
+    assert solved_both_ways(model, wrong, parse_all(("block2.norm1=zero",)))[0] is None
 
 
 def test_a_solution_with_a_held_size_is_not_taken_over():
     model = load("vit")
     plain = plain_solution(model)
     held = replace(plain, notes=("this op runs only at some sizes: solved with B held at 1", *plain.notes[1:]))
-    assert solved_both_ways(model, held, ("block2.norm1=zero",))[0] is None
+    assert solved_both_ways(model, held, parse_all(("block2.norm1=zero",)))[0] is None
 
 
 def test_a_change_that_does_not_run_at_other_sizes_is_left_to_the_solver():

@@ -8,12 +8,13 @@ all of them, those of the added ops, too; where it does not, the run is solved l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import nan
 
-from tracer.capture import Recording
+from tracer.capture import OpEvent, Recording
 from tracer.capture.python_scalars import Scalars, scalars_of
 from tracer.shapes import Solution, Vocabulary, have_shapes
 from tracer.shapes.op_alignment import COPIES, Match, align, find_diverging_ops, repeated_pairs
-from tracer.shapes.scalar_solver import SLICES, CallIndex, Key, Where, find_changing
+from tracer.shapes.scalar_solver import DATA, SLICES, CallIndex, Key, Where, find_changing, flatten
 from tracer.shapes.size_dependence import SmallRun, moved_constants
 from tracer.shapes.solver import UNKNOWN, evaluator
 
@@ -90,7 +91,7 @@ class _Transfer:
         self.inputs: list[Shapes] = []
         self.outputs: list[Shapes] = []
         for i in range(len(self._run)):
-            inputs, outputs = self._known_shapes(i) or self._added_shapes(i)
+            inputs, outputs = self._known_shapes(i) or self._recomputed_shapes(i) or self._added_shapes(i)
             self.inputs.append(inputs)
             self.outputs.append(outputs)
         self.entries: dict[Key, Scalars] = {}
@@ -114,8 +115,23 @@ class _Transfer:
         if j is None:
             return None
         inputs, outputs = self._known.inputs[j], self._known.outputs[j]
-        fits = have_shapes(op.inputs, inputs, self._here) and have_shapes(op.outputs, outputs, self._here)
-        return (inputs, outputs) if fits else None
+        return (inputs, outputs) if self._fit(op, inputs, outputs, self._here) else None
+
+    def _recomputed_shapes(self, i: int) -> tuple[Shapes, Shapes] | None:
+        """Return the shapes of an added op that does what an op of the known run does in the same module, such as a
+        product that is computed again; None where there is no such op, or several have other shapes."""
+        op, there, known = self._run[i], self._there[i], self._known
+        if there is None:
+            return None
+        after = self._probe.ops[there]
+        fitting = {
+            (known.inputs[j], known.outputs[j])
+            for j, other in enumerate(known.run)
+            if (other.name, other.module) == (op.name, op.module)
+            and self._fit(op, known.inputs[j], known.outputs[j], self._here)
+            and self._fit(after, known.inputs[j], known.outputs[j], self._elsewhere)
+        }
+        return fitting.pop() if len(fitting) == 1 else None
 
     def _added_shapes(self, i: int) -> tuple[Shapes, Shapes]:
         """Return the shapes of an added op's inputs and outputs, by the sizes of what it reads, and where these are not
@@ -136,6 +152,11 @@ class _Transfer:
             except _NoFormula:
                 continue
         raise _NoFormula
+
+    @staticmethod
+    def _fit(op: OpEvent, inputs: Shapes, outputs: Shapes, value: Evaluator) -> bool:
+        """Return whether an op's inputs and outputs have these shapes, by the value of each formula."""
+        return have_shapes(op.inputs, inputs, value) and have_shapes(op.outputs, outputs, value)
 
     def _changed_sizes(self, i: int) -> list[str]:
         """Return the sizes of the line before an added op, which is the changed one."""
@@ -167,7 +188,9 @@ class _Transfer:
     def _fitting(self, number: float, other: float, sizes: Sequence[str]) -> set[str]:
         """Return the formulas among `sizes` that have this value here and the other in the probe."""
         return {
-            size for size in sizes if size != UNKNOWN and self._here(size) == number and self._elsewhere(size) == other
+            size
+            for size in sizes
+            if size not in (UNKNOWN, DATA) and self._here(size) == number and self._elsewhere(size) == other
         }
 
     def _known_numbers(self, entry: Scalars) -> dict[Where, str] | None:
@@ -179,14 +202,35 @@ class _Transfer:
         return None if numbers is None else dict(numbers)
 
     def _added_numbers(self, entry: Scalars, owners: CallIndex) -> dict[Where, str]:
-        """Return the same for an added call, by the sizes of the changed line."""
+        """Return the same for an added call, by the sizes of the changed line, and by the numbers of the known run's
+        calls of this name in the same module, which it may compute again."""
         there = owners.of(entry, self._there)
         if there is None or entry.name in SLICES:
             raise _NoFormula
-        sizes = self._changed_sizes(entry.first)
+        recomputed, sizes = self._recomputed_numbers(entry, there), self._changed_sizes(entry.first)
         return {
-            where: self._solve(number, other, sizes, sizes) for where, (number, other) in find_changing([entry, there])
-        }
+            where: self._solve(number, other, sizes, sizes)
+            for where, (number, other) in find_changing([entry, there])
+            if where not in recomputed
+        } | recomputed
+
+    def _recomputed_numbers(self, entry: Scalars, there: Scalars) -> dict[Where, str]:
+        """Return the formulas of an added call that does what a call of the known run does in the same module, where
+        they have the values of both runs; none where there is no such call, or several have others."""
+        here, elsewhere, run = flatten(entry), flatten(there), self._known.run
+        op, shapes = self._run[entry.first], (self.inputs[entry.first], self.outputs[entry.last - 1])
+        fitting = [
+            numbers
+            for (name, first, last), numbers in self._known.scalars.items()
+            if first < last
+            and (name, run[first].module) == (entry.name, op.module)
+            and (self._known.inputs[first], self._known.outputs[last - 1]) == shapes
+            and all(
+                where in here and self._fitting(here[where], elsewhere.get(where, nan), [text])
+                for where, text in numbers.items()
+            )
+        ]
+        return dict(fitting[0]) if fitting and all(numbers == fitting[0] for numbers in fitting) else {}
 
     def is_confirmed(self, sizes: dict[str, int]) -> bool:
         """Return whether the probe, at these sizes, has every shape and number."""
