@@ -71,8 +71,8 @@ class Gate:
 _gate = Gate(PLACES, PATIENCE)
 _number: ContextVar[int | None] = ContextVar("number", default=None)
 """The arrival of the script that runs in this context."""
-_waited: ContextVar[int | None] = ContextVar("waited", default=None)
-"""The arrival of the last script in this context that waited for work."""
+_since: ContextVar[float | None] = ContextVar("since", default=None)
+"""When that script arrived."""
 _condition = Condition()
 _pages = 0
 
@@ -80,13 +80,14 @@ _pages = 0
 @contextmanager
 def turn(poll: Callable[[], object]) -> Iterator[None]:
     """Run a script in its turn, as a context. `poll` raises where the script is not wanted any more."""
-    number = _gate.arrive()
+    number, since = _gate.arrive(), monotonic()
     _gate.enter(number, poll)
-    token = _number.set(number)
+    tokens = _number.set(number), _since.set(since)
     try:
         yield
     finally:
-        _number.reset(token)
+        _number.reset(tokens[0])
+        _since.reset(tokens[1])
         _gate.leave(number)
 
 
@@ -100,13 +101,13 @@ def pause(poll: Callable[[], object]) -> Iterator[None]:
         return
     _gate.leave(number)
     yield
-    _waited.set(number)
     _gate.enter(number, poll)
 
 
-def has_waited() -> bool:
-    """Return whether the script of a whole page in this context has waited for work already."""
-    return _number.get() is not None and _waited.get() == _number.get()
+def waits_since() -> float | None:
+    """Return when the script of a whole page that runs in this context arrived, by `time.monotonic`; None for that of a
+    fragment."""
+    return _since.get()
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def in_turn(make: Callable[[], Result], doing: str, where: JobQueue | None = Non
     slot itself."""
     where = where or line
     with rate_limit.count_run() as owner:
-        task = where.join(make, owner=owner, continues=render_gate.has_waited())
+        task = where.join(make, owner=owner, since=render_gate.waits_since())
         task.waiting = 1
         return _await_result(where, task, None, doing)
 
@@ -112,7 +112,7 @@ def _join(
 
     task = _tasks.get(full)
     if task is None or task.over:
-        task = _tasks[full] = where.join(makes, rank, owner, render_gate.has_waited())
+        task = _tasks[full] = where.join(makes, rank, owner, render_gate.waits_since())
     elif rank == VISITOR:
         where.hurry(task)
         where.share(task, owner)

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -259,31 +260,51 @@ def test_runs_ahead_let_pages_that_are_drawn_go_first():
     assert time.monotonic() - began < 30
 
 
-def test_what_continues_a_page_goes_before_what_begins_one():
-    line, order, go = JobQueue(1), [], threading.Event()
-    line.join(go.wait)
-    begins = [line.join(lambda at=at: order.append(f"begins {at}"), owner=("a", str(at))) for at in range(2)]
-    continues = [
-        line.join(lambda at=at: order.append(f"continues {at}"), owner=("a", str(at)), continues=True)
-        for at in range(2)
-    ]
-    background = line.join(lambda: order.append("background"), BACKGROUND, continues=True)
+def occupy(line: JobQueue, go: threading.Event) -> None:
+    """Have the one place of a queue taken until `go` is set."""
+    task = line.join(go.wait)
+    while line.place(task):
+        time.sleep(0.001)
+
+
+def test_work_goes_in_the_order_in_which_its_pages_began():
+    line, order, go, now = JobQueue(1), [], threading.Event(), time.monotonic()
+    occupy(line, go)
+    pages = {"b": now - 2, "a": now - 3, "c": now - 1, "d": None}  # the last is not for a page, and joins now
+    tasks = [line.join(partial(order.append, name), owner=("x", name), since=at) for name, at in pages.items()]
+    tasks.append(line.join(lambda: order.append("b again"), owner=("x", "b"), since=now - 2))
+    background = line.join(lambda: order.append("background"), BACKGROUND, since=now - 4)
     go.set()
-    assert all(task.wait(10) for task in (*begins, *continues, background))
-    assert order == ["continues 0", "continues 1", "begins 0", "begins 1", "background"]
+    assert all(task.wait(10) for task in (*tasks, background))
+    assert order == ["a", "b", "b again", "c", "d", "background"]
 
 
-def test_only_a_script_that_has_waited_continues():
-    def wait():
-        with render_gate.pause(lambda: None):
-            pass
-        return render_gate.has_waited()
+def test_a_page_that_began_first_goes_first_though_its_work_comes_later():
+    order, go, first_began = [], threading.Event(), threading.Event()
+    joined = {count: threading.Event() for count in (1, 2, 3)}
 
-    assert not wait(), "a fragment alone begins anew"
-    for _ in range(2):
+    class Line(JobQueue):
+        def join(self, *args, **kwargs):
+            task = super().join(*args, **kwargs)
+            joined[min(count for count, event in joined.items() if not event.is_set())].set()
+            return task
+
+    def draw(name, before, begins):
         with render_gate.turn(lambda: None):
-            assert not render_gate.has_waited()
-            assert wait()
+            begins.set()
+            assert before.wait(10)
+            single_flight.in_turn(partial(order.append, name), "", line)
+
+    line = Line(1)
+    occupy(line, go)
+    with ThreadPoolExecutor(2) as pool:
+        pages = [pool.submit(draw, "first", joined[2], first_began)]
+        assert first_began.wait(10)
+        pages.append(pool.submit(draw, "second", joined[1], threading.Event()))
+        assert joined[3].wait(10)
+        go.set()
+        assert [page.result(10) for page in pages] == [None, None]
+    assert order == ["first", "second"]
 
 
 def test_all_samples_can_be_run_ahead():

@@ -6,9 +6,9 @@ are served in turn, and so are the sessions of each address (round robin, Nagle 
 waits for them and holds up nobody else.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import count, zip_longest
+from itertools import zip_longest
 from math import inf
 from threading import Condition, Event, Thread
 from time import monotonic
@@ -31,11 +31,12 @@ NOBODY: Owner = ("", "")
 
 class Task:
     """A piece of work in the queue; equal work is one task, however many wait for it. `progress` is its progress,
-    `ended` is set once nobody waits for it any more, `resumed` is when it last let visitors' work go first. One that
-    `continues` is for somebody who has waited for other work of the same page already."""
+    `ended` is set once nobody waits for it any more, `resumed` is when it last let visitors' work go first, and `since`
+    is when the page that needs it began, if it is for a page; it `joined` the queue later."""
 
-    def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY, continues: bool = False):
-        self.make, self.rank, self.owner, self.continues = make, rank, owner, continues
+    def __init__(self, make: Callable[[], object], rank: int, owner: Owner = NOBODY, since: float | None = None):
+        self.make, self.rank, self.owner, self.since = make, rank, owner, since
+        self.joined = monotonic()
         self.waiting = 0
         self.begun = self.ended = False
         self.resumed = 0.0
@@ -78,14 +79,13 @@ class JobQueue:
         self._changed = Condition()
         self._tasks: list[Task] = []
         self._served = Cache(MAX_HISTORY)
-        self._turns = count(1)
 
     def join(
-        self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY, continues: bool = False
+        self, make: Callable[[], object], rank: int = VISITOR, owner: Owner = NOBODY, since: float | None = None
     ) -> Task:
-        """Append work of an owner to the owner's part of the queue; what `continues` a page goes before what begins
-        one."""
-        task = Task(make, rank, owner, continues)
+        """Append work of an owner to the owner's part of the queue; for a page that began `since` then, which waits no
+        longer for having several pieces of work."""
+        task = Task(make, rank, owner, since)
         with self._changed:
             self._tasks.append(task)
             if self._threads <= self._places:
@@ -112,9 +112,7 @@ class JobQueue:
         with self._changed:
             if task.rank != VISITOR:
                 task.rank = VISITOR
-                if not task.begun:
-                    self._drop(task)
-                    self._tasks.append(task)
+                task.joined = monotonic()
                 self._changed.notify_all()
 
     def share(self, task: Task, owner: Owner) -> None:
@@ -148,27 +146,27 @@ class JobQueue:
         self._tasks = [waiting for waiting in self._tasks if waiting is not task]
 
     def _order(self) -> list[Task]:
-        """Return all that wait, in the order in which they would begin: by rank, what continues a page first, addresses
-        in turn, in each its sessions."""
+        """Return all that wait, in the order in which they would begin: by rank, addresses in turn, in each its
+        sessions, those first whose work waits longest."""
         order = []
-        for rank in sorted({(task.rank, not task.continues) for task in self._tasks}):
-            tasks = [task for task in self._tasks if (task.rank, not task.continues) == rank]
-            addresses = self._split(tasks, lambda task: task.owner[0])
-            order += _in_turn(_in_turn(self._split(own, lambda task: task.owner)) for own in addresses)
+        for rank in sorted({task.rank for task in self._tasks}):
+            of_rank = [task for task in self._tasks if task.rank == rank]
+            addresses = _split(of_rank, lambda task: task.owner[0], lambda task: self._last_served(task.owner[0]))
+            order += _in_turn(_in_turn(_split(own, lambda task: task.owner, self._waits_since)) for own in addresses)
         return order
 
-    def _split(self, tasks: Sequence[Task], key: Callable[[Task], Owner | str]) -> list[list[Task]]:
-        """Return the tasks of each owner, the least recently served first."""
-        parts: dict[Owner | str, list[Task]] = {}
-        for task in tasks:
-            parts.setdefault(key(task), []).append(task)
-        return [parts[owner] for owner in sorted(parts, key=lambda owner: self._served.get(owner) or 0)]
+    def _waits_since(self, task: Task) -> float:
+        """Return since when the session of a task waits: since its page began, else since its work joined the queue or
+        was served last, so that many pieces of work take many turns."""
+        return max(task.joined, self._last_served(task.owner)) if task.since is None else task.since
+
+    def _last_served(self, owner: Owner | str) -> float:
+        return self._served.get(owner) or -inf
 
     def _serve(self, task: Task) -> None:
         """Record that an address and its session were served now."""
-        turn = next(self._turns)
         for owner in (task.owner[0], task.owner):
-            self._served.put(owner, turn)
+            self._served.put(owner, monotonic())
 
     def _work(self) -> None:
         while True:
@@ -213,6 +211,16 @@ class JobQueue:
             with self._changed:
                 self._changed.wait_for(lambda: task.rank == VISITOR or task.ended or not self._visitors(), PAUSE)
             task.resumed = monotonic()
+
+
+def _split(
+    tasks: Iterable[Task], owner: Callable[[Task], Owner | str], before: Callable[[Task], float]
+) -> list[list[Task]]:
+    """Return the tasks of each owner, those first that are awaited longest; the parts by `before` of their first."""
+    parts: dict[Owner | str, list[Task]] = {}
+    for task in sorted(tasks, key=lambda task: task.joined if task.since is None else task.since):
+        parts.setdefault(owner(task), []).append(task)
+    return sorted(parts.values(), key=lambda part: before(part[0]))
 
 
 def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
