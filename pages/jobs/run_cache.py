@@ -66,7 +66,7 @@ _resized_models = Cache(256 * 2**20, lambda model: 4 * sum(parameter.numel() for
 _samples = Cache(104 * 2**20, _tensors)
 """Samples of our models, of which those run ahead take 90 MB: a bound below would have them run again and again."""
 _op_primitives = Cache(64 * 2**20, _size)
-_user_runs = Cache(256 * 2**20, _bytes)
+_user_runs = Cache(384 * 2**20, _bytes)
 """Runs of visitors: two for each student of a class, the plain and the changed one."""
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
 _TOO = {
