@@ -13,6 +13,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -48,6 +49,11 @@ PREFETCH = 3
 here."""
 CLASS = 4
 """Visitors at once that make a class: the process starts before any of their runs waits."""
+TURN = 0.001
+"""Seconds that a thread of the server keeps Python's lock while another waits for it, where models run in the server. A
+run lets go of the lock at each of its thousand operations, and would wait longer for it each time while a page is
+drawn. Where the process has the runs, Python's own interval draws more pages in a second."""
+_PYTHONS_TURN = sys.getswitchinterval()
 
 Options = tuple[tuple[str, Any], ...]
 Result = TypeVar("Result")
@@ -68,7 +74,9 @@ _folder: Path | None = None
 def allow() -> Iterator[None]:
     """Let the process start inside the block, and end it afterwards."""
     global _folder
+    sys.setswitchinterval(TURN)
     with ExitStack() as stack:
+        stack.callback(sys.setswitchinterval, _PYTHONS_TURN)
         if limits().run_process and (os.cpu_count() or 1) > 1 and default_device() == "cpu":
             with suppress(OSError):  # a disk that takes nothing: the server runs the models
                 folder = TemporaryDirectory(prefix="tensor-tracer-", ignore_cleanup_errors=True)
@@ -88,11 +96,16 @@ def start() -> None:
         if _folder is not None and _executor is None and not limits().memory_full():
             _executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), model_worker.start)
             _loaded = _executor.submit(model_worker.load, tuple(models.names()))
-            _loaded.add_done_callback(_log_error)
+            _loaded.add_done_callback(_hand_over_runs)
 
 
-def _log_error(loaded: Future) -> None:
-    if not loaded.cancelled() and (error := loaded.exception()) is not None:
+def _hand_over_runs(loaded: Future) -> None:
+    """Let pages keep Python's lock once the process has the runs; log why it has none."""
+    if loaded.cancelled():
+        return
+    if (error := loaded.exception()) is None:
+        sys.setswitchinterval(_PYTHONS_TURN)
+    else:
         logging.warning("the process that runs models did not start, and the server runs them: %s", error)
 
 
@@ -115,6 +128,8 @@ def end(executor: ProcessPoolExecutor | None) -> None:
             _checker = None
         else:
             _executor = _loaded = None
+            if _folder is not None:
+                sys.setswitchinterval(TURN)
     executor.shutdown(wait=False, cancel_futures=True)
 
 

@@ -6,7 +6,6 @@ that off). Here all objects that exist once all samples were run are frozen, and
 """
 
 import logging
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -22,9 +21,6 @@ SHUTDOWN_SECONDS = 10.0
 """Seconds in which a run that is begun is done."""
 PATIENCE = 5.0
 """Seconds that the next run ahead lets pages that are being drawn go first, at most."""
-TURN = 0.001
-"""Seconds that a thread keeps Python's lock while another waits for it, a fifth of Python's own. A run lets go of the
-lock at each of its thousand operations, and would wait so long for it each time while a page is drawn."""
 ready = Event()
 """Set once the run that a visitor meets first is there."""
 
@@ -34,7 +30,6 @@ def keeping() -> Iterator[None]:
     """Run that work in a thread of its own, from the server's start to its end."""
     over = Event()
     background_checks.stop_event.clear()
-    sys.setswitchinterval(TURN)
     beside = Thread(target=_keep, args=(over,), name="warm", daemon=True)
     beside.start()
     try:

@@ -1,4 +1,4 @@
-"""Admission of scripts: few draw their pages at once, the others wait for their turn.
+"""Admission of scripts: one draws its page at a time, the others wait for their turn.
 
 Python runs one thread at a time. Thirty pages that are drawn at once would each take as long as all of them together;
 one after another, half of them are done in half of that time. A script that waits for a run of a model leaves its
@@ -13,8 +13,8 @@ from itertools import count
 from threading import Condition, Event, Lock
 from time import monotonic
 
-PLACES = 2
-"""Scripts that draw at once."""
+PLACES = 1
+"""Scripts that draw at once: two would take turns at Python's lock."""
 PATIENCE = 1.0
 """Seconds after which a script no longer counts: others need not wait for a long one."""
 POLL_SECONDS = 0.1

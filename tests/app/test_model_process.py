@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from contextlib import contextmanager
 from threading import Event
@@ -209,6 +210,19 @@ def test_where_the_process_is_killed_the_server_runs_the_model(model, caplog):
         assert model_process.prove(NAME, (), (), {"text": "on"}, model).steps == model.trace(text="on").steps
         assert not model_process.is_ready()
         assert "has ended" in caplog.text
+
+
+def test_threads_keep_pythons_lock_longer_where_the_process_has_the_runs():
+    model_process.end(model_process._executor)
+    own = sys.getswitchinterval()
+    with serving():
+        until = time.monotonic() + 10
+        while sys.getswitchinterval() != own and time.monotonic() < until:  # set just after it is ready
+            time.sleep(0.01)
+        assert sys.getswitchinterval() == own
+        model_process.end(model_process._executor)
+        assert sys.getswitchinterval() == pytest.approx(model_process.TURN) and own > model_process.TURN
+    assert sys.getswitchinterval() == own
 
 
 def test_it_starts_only_where_another_visitor_waits(monkeypatch):

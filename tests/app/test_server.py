@@ -1,7 +1,6 @@
 """Many visitors and many photos on one server: memory levels off, and models run in turns."""
 
 import gc
-import sys
 import threading
 import time
 import weakref
@@ -223,16 +222,6 @@ def test_runs_on_one_photo_share_it_and_models_forget_it_with_them():
         not run_cache.load("vit-text").captions
         and ("vit", (), ("a photo of a test", None)) not in run_cache._user_runs._values
     )
-
-
-def test_runs_hand_over_to_pages_before_python_would(monkeypatch):
-    monkeypatch.setattr(prewarm, "_keep", lambda over: None)
-    before = sys.getswitchinterval()
-    try:
-        with prewarm.keeping():
-            assert sys.getswitchinterval() == pytest.approx(prewarm.TURN) and prewarm.TURN < 0.005
-    finally:
-        sys.setswitchinterval(before)
 
 
 def test_what_many_ask_for_at_once_is_drawn_once():
