@@ -1,10 +1,11 @@
-"""A process that runs our models, beside the server, which draws pages; and another one for checks on other runs.
+"""Processes that run our models, beside the server, which draws pages; and another one for checks on other runs.
 
 Python runs one thread of a process at a time: while a model runs in the server, pages are drawn at half their speed,
-and the run takes twice its time. One person alone has no use for a second process and its memory. So it starts when a
-class is there, or a visitor's run first waits for another visitor's, and serves from the moment that its models are
-loaded. Until then, and wherever it fails, the server does the work. The process of checks starts with the first check
-after that, and has only the time of a core that nobody else wants.
+and the run takes twice its time. One person alone has no use for more processes and their memory. So they start when a
+class is there, or a visitor's run first waits for another visitor's, and each serves from the moment that its models
+are loaded. Until then, and wherever they fail, the server does the work. A model is run by the same process each time,
+which knows its symbols and equations, unless another one has less to do. The process of checks starts with the first
+check after that, and has only the time of a core that nobody else wants.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ POLL_SECONDS = 0.1
 MESSAGE = "Running the model and proving every step"
 COMMON_PARTS = 256
 """Parts that runs have in common, such as the equations of a model, that are known here at once."""
-PREFETCH = 3
-"""Runs that are under way at once: the process has the next one at hand when it is done with one, while another is read
-here."""
+PROCESSES = 2
+"""Processes that run models, where there are as many cores."""
+PREFETCH = 2
+"""Runs that are under way at once for each process: it has the next one at hand while another is read here."""
 CLASS = 4
 """Visitors at once that make a class: the process starts before any of their runs waits."""
 TURN = 0.001
@@ -59,11 +61,54 @@ Options = tuple[tuple[str, Any], ...]
 Result = TypeVar("Result")
 
 
-line = JobQueue(PREFETCH)
-"""Where visitors' runs wait for the process."""
-_executor: ProcessPoolExecutor | None = None
-_loaded: Future | None = None
-_checker: ProcessPoolExecutor | None = None
+line = JobQueue(PREFETCH * PROCESSES)
+"""Where visitors' runs wait for a process."""
+
+
+class Process:
+    """A process of models that loads some of them ahead; `pending` counts its work that is not done."""
+
+    def __init__(self, prepare: Callable[[], None], names: tuple[str, ...] = ()):
+        self._executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare)
+        self.loaded = self._executor.submit(model_worker.load, names)
+        self.pending, self._counting = 0, Lock()
+
+    @property
+    def serves(self) -> bool:
+        """Return whether its models are loaded."""
+        loaded = self.loaded
+        return loaded.done() and not loaded.cancelled() and loaded.exception() is None
+
+    def ask(self, work: Callable[..., Result], *arguments: Any, discard: Callable[[], None] = lambda: None) -> Result:
+        """Return what `work` returns in the process.
+
+        What listens to the progress may raise `JobEnd`: the work is then left, and `discard` is called after it.
+        Raises an error of `ENDED` where the process ends.
+        """
+        answer = self._executor.submit(work, *arguments)
+        self._count(1)
+        answer.add_done_callback(lambda _: self._count(-1))
+        try:
+            while not wait([answer], POLL_SECONDS).done:
+                tell()
+        except BaseException:
+            answer.cancel()
+            answer.add_done_callback(lambda _: discard())
+            raise
+        return answer.result()
+
+    def _count(self, more: int) -> None:
+        with self._counting:
+            self.pending += more
+
+    def end(self) -> None:
+        """End the process once it is done with its current work."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+ENDED = (BrokenProcessPool, CancelledError, RuntimeError)
+_processes: list[Process | None] = [None] * PROCESSES
+_checker: Process | None = None
 _starting = Lock()
 _common = Cache(COMMON_PARTS)
 _folder: Path | None = None
@@ -72,7 +117,7 @@ _folder: Path | None = None
 
 @contextmanager
 def allow() -> Iterator[None]:
-    """Let the process start inside the block, and end it afterwards."""
+    """Let the processes start inside the block, and end them afterwards."""
     global _folder
     sys.setswitchinterval(TURN)
     with ExitStack() as stack:
@@ -85,62 +130,70 @@ def allow() -> Iterator[None]:
             yield
         finally:
             _folder = None
-            end(_executor)
-            end(_checker)
+            for process in (*_processes, _checker):
+                end(process)
 
 
 def start() -> None:
-    """Start the process where it is allowed and not there yet, and the memory of the server is not full."""
-    global _executor, _loaded
+    """Start the next process that is allowed and not there yet, once those before it serve, while the memory of the
+    server is not full."""
     with _starting:
-        if _folder is not None and _executor is None and not limits().memory_full():
-            _executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), model_worker.start)
-            _loaded = _executor.submit(model_worker.load, tuple(models.names()))
-            _loaded.add_done_callback(_hand_over_runs)
+        loading = any(process is not None and not process.serves for process in _processes)
+        absent = [number for number in range(min(PROCESSES, os.cpu_count() or 1)) if _processes[number] is None]
+        if _folder is not None and absent and not loading and not limits().memory_full():
+            _processes[absent[0]] = process = Process(model_worker.start, tuple(models.names()))
+            process.loaded.add_done_callback(_hand_over_runs)
 
 
 def _hand_over_runs(loaded: Future) -> None:
-    """Let pages keep Python's lock once the process has the runs; log why it has none."""
+    """Let pages keep Python's lock once a process has the runs; log why it has none."""
     if loaded.cancelled():
         return
     if (error := loaded.exception()) is None:
         sys.setswitchinterval(_PYTHONS_TURN)
     else:
-        logging.warning("the process that runs models did not start, and the server runs them: %s", error)
+        logging.warning("a process that runs models did not start: %s", error)
 
 
-def _start_checker() -> ProcessPoolExecutor | None:
-    """Return the process of checks, started where the process of runs serves; None where there is no memory for it."""
+def _start_checker() -> Process | None:
+    """Return the process of checks, started where a process of runs serves; None where there is no memory for it."""
     global _checker
     with _starting:
         if _checker is None and _folder is not None and is_ready() and not limits().memory_full():
-            _checker = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), model_worker.start_checks)
+            _checker = Process(model_worker.start_checks)
         return _checker
 
 
-def end(executor: ProcessPoolExecutor | None) -> None:
+def end(process: Process | None) -> None:
     """End a process once it is done with its current work, if it still serves."""
-    global _executor, _loaded, _checker
+    global _checker
     with _starting:
-        if executor is None or executor not in (_executor, _checker):
+        if process is None or process not in (*_processes, _checker):
             return
-        if executor is _checker:
+        if process is _checker:
             _checker = None
         else:
-            _executor = _loaded = None
-            if _folder is not None:
+            _processes[_processes.index(process)] = None
+            if _folder is not None and not is_ready():
                 sys.setswitchinterval(TURN)
-    executor.shutdown(wait=False, cancel_futures=True)
+    process.end()
 
 
 def is_ready() -> bool:
-    """Return whether the process serves."""
-    loaded = _loaded
-    return loaded is not None and loaded.done() and not loaded.cancelled() and loaded.exception() is None
+    """Return whether a process serves."""
+    return any(process is not None and process.serves for process in _processes)
+
+
+def _of_model(name: str) -> Process | None:
+    """Return the process that serves and has least to do; among equals, the one of this model. None where none
+    serves."""
+    own = models.names().index(name) % PROCESSES
+    serving = [process for process in (*_processes[own:], *_processes[:own]) if process is not None and process.serves]
+    return min(serving, key=lambda process: process.pending, default=None)
 
 
 def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
-    """Return a run of a model with every step proven, from the process of runs; where that fails, computed here with
+    """Return a run of a model with every step proven, from a process of runs; where that fails, computed here with
     `model`, the same model of this process, to which the run refers."""
     from tracer.models.shared.preparation.captioning_inputs import remember_captions  # torch, which pages start without
     from tracer.tracing.transfer import unpack
@@ -153,7 +206,7 @@ def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dic
                 file.unlink()
 
         with doing(MESSAGE):
-            run = _ask(model_worker.run, name, options, changes, user_input, file, discard=discard)
+            run = _ask(_of_model(name), model_worker.run, name, options, changes, user_input, file, discard=discard)
         if run is not None:
             remember_captions(model, run.captions)
             photo = user_input.get("image")
@@ -173,11 +226,11 @@ def measure(
     user_input: dict[str, Any],
     *arguments: Any,
 ) -> Result | None:
-    """Return `function(model, inputs, *arguments)` of a model and a visitor's input, from the process of models; None
+    """Return `function(model, inputs, *arguments)` of a model and a visitor's input, from a process of models; None
     where that fails. ValueError where it refuses."""
     # bytes: a queue between processes would move the memory of tensors, which other threads read
     sent = pickle.dumps(arguments)
-    measurement = _ask(model_worker.measure, function, (name, options, changes), user_input, sent)
+    measurement = _ask(_of_model(name), model_worker.measure, function, (name, options, changes), user_input, sent)
     if measurement is None:
         return None
     if measurement.problem:
@@ -190,37 +243,21 @@ def check(
 ) -> model_worker.ModelCheck | None:
     """Return the check of a model's lines on other runs, from the process of checks; None where that fails. `plain` are
     the checks of the model without changes, where they are known. What listens to the progress may raise `JobEnd`."""
-    return _ask_in(_start_checker(), model_worker.check, key, user_input, plain)
+    return _ask(_start_checker(), model_worker.check, key, user_input, plain)
 
 
-def _ask(work: Callable[..., Result], *arguments: Any, discard: Callable[[], None] = lambda: None) -> Result | None:
-    """Return what `work` returns in the process of runs, as `_ask_in`."""
-    return _ask_in(_executor, work, *arguments, discard=discard)
-
-
-def _ask_in(
-    executor: ProcessPoolExecutor | None,
+def _ask(
+    process: Process | None,
     work: Callable[..., Result],
     *arguments: Any,
     discard: Callable[[], None] = lambda: None,
 ) -> Result | None:
-    """Return what `work` returns in a process; None where the process is not there, or ends.
-
-    What listens to the progress may raise `JobEnd`: the work is then left, and `discard` is called after it.
-    """
-    if executor is None:
+    """Return what `work` returns in a process, as `Process.ask`; None where the process is not there, or ends."""
+    if process is None:
         return None
     try:
-        answer = executor.submit(work, *arguments)
-        try:
-            while not wait([answer], POLL_SECONDS).done:
-                tell()
-        except BaseException:
-            answer.cancel()
-            answer.add_done_callback(lambda _: discard())
-            raise
-        return answer.result()
-    except (BrokenProcessPool, CancelledError, RuntimeError) as error:
-        logging.warning("the process that runs models has ended, and the server runs them: %s", error)
-        end(executor)
+        return process.ask(work, *arguments, discard=discard)
+    except ENDED as error:
+        logging.warning("a process of models has ended, and the server does its work: %s", error)
+        end(process)
         return None

@@ -16,6 +16,7 @@ import tracer
 from pages.jobs import model_process, model_worker, run_cache, single_flight
 from pages.state import streamlit_sessions
 from tests.app.test_app import open_page
+from tracer import models
 from tracer.attention import masks
 from tracer.attention.head_effects import head_sites, measure_heads
 from tracer.models.shared.preparation import captioning_inputs
@@ -42,7 +43,16 @@ def serving():
         while not model_process.is_ready() and time.monotonic() < until:
             time.sleep(0.05)
         assert model_process.is_ready()
-        yield model_process._ask(os.getpid)
+        yield pid_of(model_process._of_model(NAME))
+
+
+def end_all() -> None:
+    for process in model_process._processes:
+        model_process.end(process)
+
+
+def pid_of(process: model_process.Process | None) -> int | None:
+    return model_process._ask(process, os.getpid)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +159,7 @@ def _fail_in_process(model, inputs, process: int) -> int:
 
 def test_checks_have_a_process_of_their_own_that_comes_last(process):
     assert model_process.check((NAME, (), ()), {}) is not None
-    checker = model_process._ask_in(model_process._checker, os.getpid)
+    checker = pid_of(model_process._checker)
     assert checker not in (process, os.getpid())
     priorities = [os.getpriority(os.PRIO_PROCESS, pid) for pid in (os.getpid(), process, checker)]
     assert priorities[0] == priorities[1] and priorities[2] == model_worker.LOWEST_PRIORITY
@@ -157,12 +167,12 @@ def test_checks_have_a_process_of_their_own_that_comes_last(process):
 
 def test_where_the_process_of_checks_is_killed_the_next_check_starts_another(process):
     model_process.check((NAME, (), ()), {})
-    checker = model_process._ask_in(model_process._checker, os.getpid)
+    checker = pid_of(model_process._checker)
     os.kill(checker, signal.SIGKILL)
     while model_process._checker is not None:
         assert model_process.check((NAME, (), ()), {}) is None
     assert model_process.check((NAME, (), ()), {}) is not None
-    assert model_process._ask(os.getpid) == process, "the process of runs is another one"
+    assert pid_of(model_process._of_model(NAME)) == process, "the process of runs is another one"
 
 
 def test_a_check_that_fails_there_is_left_to_the_server(process):
@@ -197,30 +207,49 @@ def test_a_run_that_nobody_waits_for_leaves_no_file(process, model):
     with listen(end), pytest.raises(JobEnd):
         model_process.prove(NAME, (), (), {"text": "left"}, model)
     folder, until = model_process._folder, time.monotonic() + 30
-    model_process._ask(os.getpid)  # the run before it is done
+    pid_of(model_process._of_model(NAME))  # the run before it is done
     while list(folder.iterdir()) and time.monotonic() < until:
         time.sleep(0.05)
     assert list(folder.iterdir()) == []
 
 
 def test_where_the_process_is_killed_the_server_runs_the_model(model, caplog):
-    model_process.end(model_process._executor)
+    end_all()
     with serving() as pid:
         os.kill(pid, signal.SIGKILL)
         assert model_process.prove(NAME, (), (), {"text": "on"}, model).steps == model.trace(text="on").steps
-        assert not model_process.is_ready()
+        assert not model_process.is_ready() and not any(model_process._processes)
         assert "has ended" in caplog.text
 
 
+def test_the_next_process_starts_once_the_first_serves_and_takes_what_that_has_no_time_for(monkeypatch):
+    end_all()
+    with serving() as first:
+        model_process.start()
+        both = [process for process in model_process._processes if process is not None]
+        assert len(both) == min(model_process.PROCESSES, os.cpu_count()) == 2
+        model_process.start()
+        assert [process for process in model_process._processes if process is not None] == both
+        assert both[1].loaded.result(120) is None and all(process.serves for process in both)
+        own = {name: model_process._of_model(name) for name in models.names()}
+        assert set(own.values()) == set(both), "each has models of its own"
+        busy = own[NAME]
+        monkeypatch.setattr(busy, "pending", 1)
+        other = model_process._of_model(NAME)
+        assert other is not busy and pid_of(other) not in (os.getpid(), pid_of(busy)) and pid_of(busy) == first
+        model_process.end(busy)
+        assert model_process.is_ready() and model_process._of_model(NAME) is other
+
+
 def test_threads_keep_pythons_lock_longer_where_the_process_has_the_runs():
-    model_process.end(model_process._executor)
+    end_all()
     own = sys.getswitchinterval()
     with serving():
         until = time.monotonic() + 10
         while sys.getswitchinterval() != own and time.monotonic() < until:  # set just after it is ready
             time.sleep(0.01)
         assert sys.getswitchinterval() == own
-        model_process.end(model_process._executor)
+        end_all()
         assert sys.getswitchinterval() == pytest.approx(model_process.TURN) and own > model_process.TURN
     assert sys.getswitchinterval() == own
 
@@ -254,11 +283,11 @@ def test_models_of_libraries_and_at_other_sizes_run_in_the_server(monkeypatch):
 @pytest.mark.parametrize(("variable", "value"), [("TRACER_RUN_PROCESS", "0"), ("TRACER_HOSTED", "1")])
 def test_a_server_may_do_without_it(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
-    model_process.end(model_process._executor)
+    end_all()
     monkeypatch.setattr(model_process, "_folder", None)
     with model_process.allow():
         model_process.start()
-        assert model_process._executor is None
+        assert not any(model_process._processes)
         assert not model_process.is_ready()
 
 
@@ -266,9 +295,9 @@ def test_a_server_without_a_folder_does_without_it(monkeypatch):
     def full(**named):
         raise OSError("No space left on device")
 
-    model_process.end(model_process._executor)
+    end_all()
     monkeypatch.setattr(model_process, "_folder", None)
     monkeypatch.setattr(model_process, "TemporaryDirectory", full)
     with model_process.allow():
         model_process.start()
-        assert model_process._executor is None
+        assert not any(model_process._processes)
