@@ -15,7 +15,7 @@ RULES = (
     code(
         "the first block's cost for all blocks and none for the rest",
         {"($f(*$rest) for $x in $shapes)": "($f(*$rest) for $x in $shapes[:1])"},
-        within="cost.elements",
+        within="cost._elements",
     ),
     code(
         "probes that are all alike",
