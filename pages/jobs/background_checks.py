@@ -161,7 +161,7 @@ def _check(key: Key) -> None:
 
 
 class ProcessReady(JobEnd):
-    """Raised in a check that began here and can now be made in the process of models, which has more time for it."""
+    """Raised in a check that began here and can now be made in the process of checks, which has more time for it."""
 
 
 def _is_wanted(key: Key) -> bool:
@@ -206,7 +206,7 @@ def _end_with_server(how_far: Progress) -> None:
 
 def _give_way(how_far: Progress, may_move: bool = False) -> None:
     """Let every visitor's run and page go first. Raise `JobEnd` when the server ends, and `ProcessReady` once the work
-    can go on in the process of models, where it `may_move`."""
+    can go on in the process of checks, where it `may_move`."""
     for queue in (single_flight.line, model_process.line):
         while not stop_event.is_set() and not queue.wait_for_visitors(PAUSE):
             if may_move and model_process.is_ready():

@@ -50,12 +50,15 @@ PROCESSES = 2
 PREFETCH = 2
 """Runs that are under way at once for each process: it has the next one at hand while another is read here."""
 CLASS = 4
-"""Visitors at once that make a class: the process starts before any of their runs waits."""
+"""Visitors at once that make a class: the processes start before any of their runs waits."""
 TURN = 0.001
 """Seconds that a thread of the server keeps Python's lock while another waits for it, where models run in the server. A
 run lets go of the lock at each of its thousand operations, and would wait longer for it each time while a page is
-drawn. Where the process has the runs, Python's own interval draws more pages in a second."""
+drawn. Where a process has the runs, Python's own interval draws more pages in a second."""
 _PYTHONS_TURN = sys.getswitchinterval()
+
+ENDED = (BrokenProcessPool, CancelledError, RuntimeError)
+"""Errors of asking a process that has ended."""
 
 Options = tuple[tuple[str, Any], ...]
 Result = TypeVar("Result")
@@ -106,13 +109,12 @@ class Process:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-ENDED = (BrokenProcessPool, CancelledError, RuntimeError)
 _processes: list[Process | None] = [None] * PROCESSES
 _checker: Process | None = None
 _starting = Lock()
 _common = Cache(COMMON_PARTS)
 _folder: Path | None = None
-"""Where the process writes the tensors of runs, and the server maps them; None where no process is allowed."""
+"""Where processes write the tensors of runs, and the server maps them; None where no process is allowed."""
 
 
 @contextmanager

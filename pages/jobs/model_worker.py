@@ -148,7 +148,8 @@ def check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | Non
         trace = _changed_model(*key).trace(**user_input, prove=PROVE_LATER)
         checked = counterfactual_budget.check(trace, plain)
         if any(step.refuted for step in checked.steps):  # the proof may print such a line otherwise
-            checked = counterfactual_budget.check(trace := trace.prove(), plain)
+            trace = trace.prove()
+            checked = counterfactual_budget.check(trace, plain)
         return ModelCheck(counterfactual_budget.results(checked), trace.diagnose().diagnosis)
     except Exception:  # the server then checks the lines itself, as above
         return None

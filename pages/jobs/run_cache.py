@@ -217,7 +217,7 @@ def of_first_sample(name: str, options: Options, **how) -> Trace:
 def check_in_process(
     name: str, options: Options, keep: int, plain: Mapping[str, Any] | None
 ) -> model_worker.ModelCheck | None:
-    """Return the check of a model's lines on other runs, from the process of models; None where that does not make
+    """Return the check of a model's lines on other runs, from the process of checks; None where that does not make
     it. `plain` are the checks of the model without changes, where they are known."""
     if not has_own_sizes(name, options) or not model_process.is_ready():
         return None
@@ -317,9 +317,9 @@ def has_own_sizes(name: str, options: Options) -> bool:
 
 
 def queue_of(name: str, options: Options) -> JobQueue | None:
-    """Return the queue of the process of runs, where it serves and takes this run; None where it is computed here.
+    """Return the queue of the processes of runs, where one serves and takes this run; None where it is computed here.
 
-    It is started where another visitor's run goes on here.
+    The first is started where another visitor's run goes on here.
     """
     if not has_own_sizes(name, options):
         return None
@@ -333,7 +333,7 @@ def queue_of(name: str, options: Options) -> JobQueue | None:
 def measure(
     function: Callable[..., Result], name: str, options: Options, user_input: dict[str, Any], *arguments: Any
 ) -> Result:
-    """Return `function(model, inputs, *arguments)` of a model and a visitor's input: in the process of models where it
+    """Return `function(model, inputs, *arguments)` of a model and a visitor's input: in a process of models where one
     serves, to which the arguments are sent, else here."""
     if has_own_sizes(name, options) and model_process.is_ready():
         settings = tuple(split_options(name, options)[0].items())

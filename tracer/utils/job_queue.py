@@ -2,8 +2,8 @@
 
 Threads that each run a model contend for Python's lock at every op, which costs more than two cores gain. So a
 visitor's thread only waits here, knows its position in the queue, and leaves it when its visitor has left. Addresses
-are served in turn, and so are the sessions of each address (round robin, Nagle 1987): a visitor with a hundred runs
-waits for them and holds up nobody else.
+are served in turn (round robin, Nagle 1987). Of the sessions of an address, the one goes first whose page waits
+longest, or whose turn was longest ago: a visitor with a hundred runs waits for them and holds up nobody else.
 """
 
 from collections.abc import Callable, Iterable, Iterator

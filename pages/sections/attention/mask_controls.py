@@ -142,7 +142,7 @@ class MaskRequest(NamedTuple):
         return work(model, model.inputs(**self._user_input()), *more, **named)
 
     def measure(self, function: Callable[..., Result], *arguments) -> Result:
-        """Return `function` of the model, its input and small `arguments`, from the process of models where it
+        """Return `function` of the model, its input and small `arguments`, from a process of models where one
         serves."""
         return run_cache.measure(function, self.model, self.options, self._user_input(), *arguments)
 
