@@ -100,6 +100,17 @@ def test_runs_that_are_equal_say_so(model, plain):
     assert facts["first"] == -1 and {row["share"] for row in facts["rows"]} == {0.0}
 
 
+def test_values_in_another_order_are_named_a_permutation_on_a_step_that_a_change_put_in_too(model, plain):
+    comparison = tracer.compare(plain, model.trace(change={"patches": "shuffle(0)"}))
+    rows = {row["id"]: row for row in read(pack(comparison).packed)["rows"]}
+    assert rows["patches.changed"]["differences"][0] == (
+        "This step is on the right only: a change put it in. Compared with the step whose value it changes, its values "
+        "are equal up to a permutation: axis 1 in another order."
+    )
+    after = next(row for row in rows.values() if row["relation"] == "permuted")
+    assert after["differences"][0].startswith("The values are equal up to a permutation: axis 1 ")
+
+
 def test_infinite_differences_are_said_in_words():
     model = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=1)
     line = "block1.attention.scores"

@@ -162,7 +162,7 @@ def _values_text(row: LinePair) -> str:
             f"{_amount(values.difference)}, {_share(values.relative)} of the largest on the left."
         )
     if relation is Relation.PERMUTED:
-        return f"The values are the same in another order: {values.note}."
+        return f"{beside}{'its values are' if beside else 'The values are'} equal up to a permutation: {values.note}."
     if relation is Relation.SHAPES:
         return "The shapes differ, so the values can’t be subtracted."
     if "fused" in values.note:
