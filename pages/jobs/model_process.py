@@ -109,7 +109,7 @@ class Process:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-_processes: list[Process | None] = [None] * PROCESSES
+_processes: list[Process] = []
 _checker: Process | None = None
 _starting = Lock()
 _common = Cache(COMMON_PARTS)
@@ -140,10 +140,14 @@ def start() -> None:
     """Start the next process that is allowed and not there yet, once those before it serve, while the memory of the
     server is not full."""
     with _starting:
-        loading = any(process is not None and not process.serves for process in _processes)
-        absent = [number for number in range(min(PROCESSES, os.cpu_count() or 1)) if _processes[number] is None]
-        if _folder is not None and absent and not loading and not limits().memory_full():
-            _processes[absent[0]] = process = Process(model_worker.start, tuple(models.names()))
+        fewer = len(_processes) < min(PROCESSES, os.cpu_count() or 1)
+        if (
+            _folder is not None
+            and fewer
+            and all(process.serves for process in _processes)
+            and not limits().memory_full()
+        ):
+            _processes.append(process := Process(model_worker.start, tuple(models.names())))
             process.loaded.add_done_callback(_hand_over_runs)
 
 
@@ -175,7 +179,7 @@ def end(process: Process | None) -> None:
         if process is _checker:
             _checker = None
         else:
-            _processes[_processes.index(process)] = None
+            _processes.remove(process)
             if _folder is not None and not is_ready():
                 sys.setswitchinterval(TURN)
     process.end()
@@ -183,14 +187,14 @@ def end(process: Process | None) -> None:
 
 def is_ready() -> bool:
     """Return whether a process serves."""
-    return any(process is not None and process.serves for process in _processes)
+    return any(process.serves for process in _processes)
 
 
 def _of_model(name: str) -> Process | None:
     """Return the process that serves and has least to do; among equals, the one of this model. None where none
     serves."""
     own = models.names().index(name) % PROCESSES
-    serving = [process for process in (*_processes[own:], *_processes[:own]) if process is not None and process.serves]
+    serving = [process for process in (*_processes[own:], *_processes[:own]) if process.serves]
     return min(serving, key=lambda process: process.pending, default=None)
 
 

@@ -47,7 +47,7 @@ def serving():
 
 
 def end_all() -> None:
-    for process in model_process._processes:
+    for process in [*model_process._processes]:
         model_process.end(process)
 
 
@@ -226,10 +226,10 @@ def test_the_next_process_starts_once_the_first_serves_and_takes_what_that_has_n
     end_all()
     with serving() as first:
         model_process.start()
-        both = [process for process in model_process._processes if process is not None]
+        both = [*model_process._processes]
         assert len(both) == min(model_process.PROCESSES, os.cpu_count()) == 2
         model_process.start()
-        assert [process for process in model_process._processes if process is not None] == both
+        assert model_process._processes == both
         assert both[1].loaded.result(120) is None and all(process.serves for process in both)
         own = {name: model_process._of_model(name) for name in models.names()}
         assert set(own.values()) == set(both), "each has models of its own"
