@@ -151,8 +151,10 @@ class JobQueue:
         order = []
         for rank in sorted({task.rank for task in self._tasks}):
             of_rank = [task for task in self._tasks if task.rank == rank]
-            addresses = _split(of_rank, lambda task: task.owner[0], lambda task: self._last_served(task.owner[0]))
-            order += _in_turn(_in_turn(_split(own, lambda task: task.owner, self._waits_since)) for own in addresses)
+            of_rank.sort(key=lambda task: (self._waits_since(task), task.joined))
+            addresses = _split(of_rank, lambda task: task.owner[0])
+            addresses.sort(key=lambda own: self._last_served(own[0].owner[0]))
+            order += _in_turn(_in_turn(_split(own, lambda task: task.owner)) for own in addresses)
         return order
 
     def _waits_since(self, task: Task) -> float:
@@ -213,14 +215,12 @@ class JobQueue:
             task.resumed = monotonic()
 
 
-def _split(
-    tasks: Iterable[Task], owner: Callable[[Task], Owner | str], before: Callable[[Task], float]
-) -> list[list[Task]]:
-    """Return the tasks of each owner, those first that are awaited longest; the parts by `before` of their first."""
+def _split(tasks: Iterable[Task], owner: Callable[[Task], Owner | str]) -> list[list[Task]]:
+    """Return the tasks of each owner, in the order of each one's first."""
     parts: dict[Owner | str, list[Task]] = {}
-    for task in sorted(tasks, key=lambda task: task.joined if task.since is None else task.since):
+    for task in tasks:
         parts.setdefault(owner(task), []).append(task)
-    return sorted(parts.values(), key=lambda part: before(part[0]))
+    return list(parts.values())
 
 
 def _in_turn(parts: Iterable[Iterable[Task]]) -> Iterator[Task]:
