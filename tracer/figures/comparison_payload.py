@@ -143,26 +143,28 @@ def _inside(step: Step) -> str:
 
 def _values_text(row: LinePair) -> str:
     """Describe the relation of the values of a pair in a sentence."""
-    values, beside = row.values, ""
+    values, its = row.values, "The values are"
     if row.alone:
         side = SIDES[row.a is None]
         if values.relative is None:
             return f"This step is on the {side} only."
-        beside = f"This step is on the {side} only: a change put it in. Compared with the step whose value it changes, "
+        its = (
+            f"This step is on the {side} only: a change put it in. Compared with the step whose value it changes, its "
+            "values are"
+        )
     relation = values.relation
     if relation is Relation.IDENTICAL:
-        return f"{beside}{'its values are' if beside else 'The values are'} equal bit by bit."
+        return f"{its} equal bit by bit."
     if values.difference == inf:
-        its = "its values are" if beside else "The values are"
-        return f"{beside}{its} different: some are infinite, or not numbers, on one side only."
+        return f"{its} different: some are infinite, or not numbers, on one side only."
     if relation in (Relation.ROUNDING, Relation.DIFFERENT):
         verdict = "equal up to rounding" if relation is Relation.ROUNDING else "different"
         return (
-            f"{beside}{'its values are' if beside else 'The values are'} {verdict}: the largest difference is "
+            f"{its} {verdict}: the largest difference is "
             f"{_amount(values.difference)}, {_share(values.relative)} of the largest on the left."
         )
     if relation is Relation.PERMUTED:
-        return f"{beside}{'its values are' if beside else 'The values are'} equal up to a permutation: {values.note}."
+        return f"{its} equal up to a permutation: {values.note}."
     if relation is Relation.SHAPES:
         return "The shapes differ, so the values can’t be subtracted."
     if "fused" in values.note:
