@@ -131,7 +131,7 @@ def scaling(trace: Trace) -> Scaling:
         flops = cost_breakdown.of_step(trace, step).flops_symbolic
         if flops != "0":
             costs.setdefault(_part(trace, step), []).append((flops, tower, step.layer))
-        elements = cost.elements([step.symbolic]) if step.shape else "1"
+        elements = cost.elements((step.symbolic,)) if step.shape else "1"
         activations.append((elements, tower, step.layer))
         if step.symbol.startswith(r"\mathbf{A}"):
             weights.append((elements, tower, step.layer))
@@ -167,7 +167,7 @@ def parts(trace: Trace) -> tuple[PartCost, ...]:
     for step, stage in zip(trace.steps, stages, strict=True):
         step = replace(step, stage=stage)
         of_step = cost_breakdown.of_step(trace, step)
-        elements = cost.elements([step.symbolic]) if step.shape else "1"
+        elements = cost.elements((step.symbolic,)) if step.shape else "1"
         place = (_tower(step), step.layer)
         costs.setdefault(_part_of_costs(trace, step), []).append((of_step, prod(step.shape), elements, place))
     rows = []

@@ -64,7 +64,7 @@ def elements(trace: Trace) -> tuple[int, str]:
     blocks = {tensor.block for tensor in tensors}
     depths = {size.value: size.name for size in reversed(trace.symbols) if size.name.startswith("L")}
     depth = {"": (depths[len(blocks)], len(blocks))} if len(blocks) in depths else {}
-    formulas = [(cost.elements([tensor.symbolic]), "", tensor.block) for tensor in tensors]
+    formulas = [(cost.elements((tensor.symbolic,)), "", tensor.block) for tensor in tensors]
     return sum(prod(tensor.shape) for tensor in tensors), cost.total(formulas, depth)
 
 

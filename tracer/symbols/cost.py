@@ -7,7 +7,7 @@ siblings on other devices. An op that multiplies matrices, or may, and has no fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import sympy
@@ -83,14 +83,10 @@ def _arguments(op, inputs, transposed):
     return inputs
 
 
-def elements(shapes: Iterable[tuple[str, ...]]) -> str:
+@lru_cache(maxsize=4096)
+def elements(shapes: tuple[tuple[str, ...], ...]) -> str:
     """Return the number of elements of tensors of these symbolic shapes, as a formula; `"?"` where a size is not
     solved."""
-    return _elements(tuple(shapes))
-
-
-@lru_cache(maxsize=4096)
-def _elements(shapes: tuple[tuple[str, ...], ...]) -> str:
     if any("?" in shape for shape in shapes):
         return "?"
     return str(sum((sympy.prod(map(parse, shape)) for shape in shapes), sympy.Integer(0)))

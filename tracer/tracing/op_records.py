@@ -77,7 +77,7 @@ def _ops(events, sizes_of: dict[str, int], owner: dict[int, str], solution: Solu
             formula = (
                 cost.flops_symbolic(op.name, inputs, outputs[0] if outputs else (), is_transposed) if flops else formula
             )
-            params_symbolic = cost.elements([inputs[j] for j in fresh.values()])
+            params_symbolic = cost.elements(tuple([inputs[j] for j in fresh.values()]))
         ops.append(
             Op(
                 index=i,

@@ -15,7 +15,7 @@ RULES = (
     code(
         "the first block's cost for all blocks and none for the rest",
         {"($f(*$rest) for $x in $shapes)": "($f(*$rest) for $x in $shapes[:1])"},
-        within="cost._elements",
+        within="cost.elements",
     ),
     code(
         "probes that are all alike",
@@ -56,7 +56,7 @@ RULES = (
     code("the FLOPs of QKᵀ and of AV exchanged", {"SCORES if $x else WEIGHTED_SUM": "WEIGHTED_SUM if $x else SCORES"}),
     code(
         "activations without the batch",
-        {"cost.elements([$x.symbolic]) if $y else $z": "cost.elements([$x.symbolic[1:]]) if $y else $z"},
+        {"cost.elements(($x.symbolic,)) if $y else $z": "cost.elements(($x.symbolic[1:],)) if $y else $z"},
         within="cost_scaling.scaling",
     ),
 )
