@@ -3,12 +3,10 @@
 import streamlit as st
 
 from pages import components
-from pages.jobs import model_process, progress_bar, render_gate, single_flight
-from pages.sections.attention import mask_controls
-from pages.sections.lessons import model_sizes
-from pages.sections.what_if import active_changes
-from pages.server import app_factory
-from pages.state import library_models, page_registry, streamlit_sessions
+from pages.jobs import model_process, render_gate, single_flight
+from pages.sections import mask_controls, model_sizes, what_if
+from pages.server import app_factory, websockets
+from pages.state import page_registry, session
 from pages.ui import page_frame, sidebar
 
 ICON = page_registry.PAGES / "components" / "icon.svg"
@@ -22,10 +20,10 @@ def main() -> None:
 
 def draw() -> None:
     """Draw the page that the visitor is on."""
-    streamlit_sessions.register()
-    if streamlit_sessions.count_connected() >= model_process.CLASS:
+    websockets.register()
+    if websockets.count_connected() >= model_process.CLASS:
         model_process.start()
-    progress_bar.begin()
+    render_gate.begin()
     st.set_page_config(page_title="Tensor tracer", page_icon=str(ICON), layout="wide")
     pages = [
         st.Page(page.path, title=page.title, icon=page.icon, default=not place)
@@ -37,17 +35,17 @@ def draw() -> None:
     slots = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()
-    if library_models.awaits_consent():
-        progress_bar.over()
+    if session.awaits_consent():
+        render_gate.over()
         return
     with st.container(key="top"):  # always there: the page below stays where it is when a run is changed
-        progress_bar.lay_overlay()
+        render_gate.lay_overlay()
         changes = st.container()
     with page_frame.around():
         mask_controls.notice()
         model_sizes.notice(page.url_path)
         page.run()
-    active_changes.show(changes)
+    what_if.show_active_changes(changes)
     sidebar.run(slots, page.url_path)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tracer.verify import small
-from tracer.verify.survey_zoo import FIELDS
+from tracer.verify.surveys import FIELDS
 
 GALLERY = Path(__file__).with_name("gallery.md")
 GALLERY_MODELS = ("hf:llama", "torchvision:vit_b_32", "hf:mixtral", "hf:mamba")

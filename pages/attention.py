@@ -3,13 +3,12 @@
 import streamlit as st
 
 from pages import components
-from pages.sections.attention import all_heads, head_columns, one_query
-from pages.sections.cells import panel as cells
-from pages.sections.what_if import before_after, brush, panel
+from pages.sections import attention_heads, what_if
+from pages.sections import cell_panel as cells
 from pages.state import session, url_state
-from pages.ui import page_frame, texts, tower_select
+from pages.ui import page_frame, texts, widgets
 from tracer.attention import layers, segments
-from tracer.figures.attention import attention_payload
+from tracer.figures import attention_maps
 
 TITLE = "Attention"
 ICON = ":material/center_focus_strong:"
@@ -26,7 +25,7 @@ for sentence in texts.attention_problems(trace):
 if not trace.attentions:
     st.info("This run has no attention: there is no map to show.")
     page_frame.leave()
-part = tower_select.tower(trace)
+part = widgets.tower(trace)
 if "text" in {segment.name for segment in segments(trace, part)}:
     what = "token"
     title.title("What does a token attend to?")
@@ -37,9 +36,9 @@ if "random weights" in trace.weights:
     )
 for sentence in texts.beside(trace, layers(trace, part)):
     st.info(sentence)
-if blocks := attention_payload.blocks(trace, part):
+if blocks := attention_maps.blocks(trace, part):
     record = layers(trace, part)[blocks[-1]]
-    means = ["mean"] * (record.heads > 1) + ["rollout"] * attention_payload.rolls(trace, blocks, part)
+    means = ["mean"] * (record.heads > 1) + ["rollout"] * attention_maps.rolls(trace, blocks, part)
     url_state.check(
         block=[block + 1 for block in blocks],
         head=[*range(record.heads), *means],
@@ -48,15 +47,15 @@ if blocks := attention_payload.blocks(trace, part):
     )
     number = st.query_params.get("block", "")
     layer = next((block for block in blocks if str(block + 1) == number), blocks[-1])
-    panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head")))
-    if step := components.attention_map(trace, part, brush.facts(trace), brush.hide):
+    what_if.show_panel(lambda plain: what_if.show_attention_controls(plain, layer, part, st.query_params.get("head")))
+    if step := components.attention_map(trace, part, what_if.facts(trace), what_if.hide):
         url_state.open_step(step)
     cells.follow(trace)
-    before_after.show(trace, (layer, part))
-elif attention_payload.too_large(trace, part):
-    one_query.show(trace, part)
-all_heads.show(trace, part)
-head_columns.show(trace, part)
+    what_if.show_before_after(trace, (layer, part))
+elif attention_maps.too_large(trace, part):
+    attention_heads.show_query(trace, part)
+attention_heads.show_all_heads(trace, part)
+attention_heads.show_head_columns(trace, part)
 st.page_link("pages/mask.py", label="The mask of this run: which token may attend to which", icon=":material/grid_on:")
 st.caption(
     f"An attention map does not show how much a {what} changed the answer. The weights say where values come from, "

@@ -6,14 +6,13 @@ from functools import partial
 import streamlit as st
 
 from pages import components
-from pages.jobs.render_cache import of
-from pages.sections.comparison import second_run
+from pages.jobs.single_flight import of
+from pages.sections import second_run
 from pages.state import session, url_state
 from pages.ui import page_frame, texts
-from tracer.figures import comparison_payload
-from tracer.figures.predictions import class_bars, model_output
+from tracer.figures import comparison_payload, drawing, predictions
 from tracer.record import Trace
-from tracer.utils.error_text import shorten
+from tracer.utils.errors import shorten
 
 TITLE = "Compare"
 ICON = ":material/compare_arrows:"
@@ -34,7 +33,7 @@ left_run = second.left or trace
 
 def pack(trace_b: Trace) -> comparison_payload.ComparisonPayload:
     """Compare the run on the left with another, and pack the comparison."""
-    from tracer.record.comparison import compare  # torch, which pages start without
+    from tracer.comparison import compare  # torch, which pages start without
 
     return comparison_payload.pack(compare(left_run, trace_b))
 
@@ -46,11 +45,11 @@ def answer(side: str, run: Trace, about: str) -> None:
     shares = run.result.get("probabilities")
     try:
         if names and shares and len(names) == len(shares) and run.result["kind"] != "tokens":
-            visible = [shorten(model_output.visible_token(str(name))) for name in names]
-            ranked = class_bars.ranking(visible, shares)[: class_bars.TOP]
-            markup = class_bars.bars([name for name, _ in ranked], [share for _, share in ranked], axis="answer")
+            visible = [shorten(predictions.visible_token(str(name))) for name in names]
+            ranked = drawing.ranking(visible, shares)[: drawing.TOP]
+            markup = drawing.class_bars([name for name, _ in ranked], [share for _, share in ranked], axis="answer")
             components.drawing(markup, f"answer {side}")
-        elif sentence := model_output.answer_sentence(run):
+        elif sentence := predictions.answer_sentence(run):
             st.markdown(texts.plain(sentence))
         else:
             st.caption("This run has no answer in words.")

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.sections.lessons import next_token_loss
+from pages.sections import training_loss
 from pages.ui import page_frame
 
 TITLE = "The loss"
@@ -13,4 +13,4 @@ PLACES = ("rate",)
 
 page_frame.enter()
 st.title("What did the model not expect?")
-next_token_loss.lesson()
+training_loss.lesson()

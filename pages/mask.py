@@ -6,14 +6,12 @@ from functools import partial
 import streamlit as st
 
 from pages import components
-from pages.sections.attention import mask_controls
-from pages.sections.what_if import before_after, panel
+from pages.sections import mask_controls, what_if
 from pages.state import session, url_state
-from pages.ui import page_frame, texts, tower_select
+from pages.ui import page_frame, texts, widgets
 from tracer.attention import layers, parts, places, segments
-from tracer.figures.attention import mask_payload as pictures
-from tracer.figures.payload_budget import can_draw
-from tracer.figures.predictions.class_bars import percent
+from tracer.figures import mask_payload as pictures
+from tracer.figures.drawing import can_draw, percent
 
 TITLE = "Mask"
 ICON = ":material/grid_on:"
@@ -113,7 +111,7 @@ def picture(cells, kind: str) -> None:
 
 def compared_layer(trace, part: str, shown: int) -> int:
     """Return the first layer of a tower in whose block a line is changed, else the one on screen."""
-    steps = (step for step in before_after.changed_lines(trace) if not part or step.id.startswith(f"{part}."))
+    steps = (step for step in what_if.changed_lines(trace) if not part or step.id.startswith(f"{part}."))
     return min((step.layer for step in steps if step.layer is not None), default=shown)
 
 
@@ -124,7 +122,7 @@ trace = session.trace(beside_plain=True)
 if not trace.attentions:
     st.info("This run has no attention, so there is no mask.")
     page_frame.leave()
-part = tower_select.tower(trace)
+part = widgets.tower(trace)
 named = segments(trace, part)
 
 from tracer.attention import masks  # noqa: E402  (the title is drawn before torch is imported)
@@ -143,9 +141,9 @@ except ValueError as error:
 url_state.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
 labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
-panel.show(lambda plain: panel.attention(plain, layer, part, st.query_params.get("head", "0")))
+what_if.show_panel(lambda plain: what_if.show_attention_controls(plain, layer, part, st.query_params.get("head", "0")))
 picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell")
-before_after.show(trace, (compared_layer(trace, part, layer), part), mask_controls.start(cells), "0")
+what_if.show_before_after(trace, (compared_layer(trace, part, layer), part), mask_controls.start(cells), "0")
 if len(named) > 1 and not all_open:
     st.header("By segment")
     shares = {(block.queries, block.keys): block.share for block in masks.blocks(cells, named)}

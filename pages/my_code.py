@@ -8,8 +8,8 @@ from pathlib import Path
 import streamlit as st
 
 from pages import components
+from pages.jobs import own_code
 from pages.sections import own_code_editor
-from pages.server import own_code
 from pages.ui import page_frame
 
 TITLE = "My code"

@@ -5,7 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from pages import components
-from pages.sections.lessons import claim_cards, conv_and_batchnorm, note_statements, op_counts
+from pages.sections import model_sizes, note_statements
 from pages.state import url_state
 from pages.ui import page_frame, texts
 
@@ -30,8 +30,8 @@ note = st.selectbox("Note", titles, format_func=titles.get, **widget)
 with st.container(key="paper-note"):
     st.markdown(f"**{texts.literal(titles[note])}**")
 if note == "claims":
-    claim_cards.show(note_statements.claims())
+    note_statements.show_card(note_statements.claims())
 elif note == "contrasts":
-    conv_and_batchnorm.show()
-elif kinds := note_statements.show(note):
-    op_counts.show(kinds)
+    note_statements.show_conv()
+elif kinds := note_statements.show_statements(note):
+    model_sizes.show_op_counts(kinds)

@@ -2,8 +2,7 @@
 
 import streamlit as st
 
-from pages.sections.attention import attention_backends
-from pages.sections.operations import call_details, operation_views
+from pages.sections import attention_heads, operations
 from pages.state import session
 from pages.ui import page_frame
 
@@ -15,16 +14,16 @@ PLACES = ("zoom", "step", "op", "module", "call", "filter", "fold", "sort", "ope
 page_frame.enter()
 trace = session.trace()
 st.title("Every operation that ran")
-operation_views.totals(trace)
-level = operation_views.zoom(trace)
-operation_views.draw_table(trace, level)
+operations.totals(trace)
+level = operations.zoom(trace)
+operations.draw_table(trace, level)
 if level == "steps":
-    operation_views.step(trace)
+    operations.step(trace)
 elif level == "modules":
-    call_details.module(trace, operation_views.number(trace))
+    operations.module(trace, operations.number(trace))
 elif level == "calls":
-    call_details.call(trace, operation_views.number(trace))
+    operations.call(trace, operations.number(trace))
 else:
-    operation_views.operation(trace, level)
-operation_views.pictures(trace, level)
-attention_backends.show(trace)
+    operations.operation(trace, level)
+operations.pictures(trace, level)
+attention_heads.show(trace)

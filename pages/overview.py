@@ -6,17 +6,16 @@ from pathlib import Path
 import streamlit as st
 
 from pages import components
-from pages.jobs import progress_bar
-from pages.jobs.render_cache import of
-from pages.sections.overview import film_payload, lens, next_pages, predictions, token_ids
-from pages.sections.what_if import before_after, brush
-from pages.sections.what_if import panel as what_if_panel
+from pages.jobs import render_gate
+from pages.jobs.single_flight import of
+from pages.sections import answer, lens, what_if
+from pages.sections import what_if as what_if_panel
 from pages.state import session, url_state
 from pages.state.visitor import View, model_name
-from pages.ui import page_frame, recommended_models, texts
+from pages.ui import page_frame, sidebar, texts
 from tracer import models
 from tracer.export.math_labels import amount, scientific
-from tracer.figures.tensors import image_patches
+from tracer.figures import tensors
 from tracer.record import Trace
 
 TITLE = "Overview"
@@ -38,7 +37,7 @@ with st.container(key="lead", horizontal=True, vertical_alignment="center", gap=
 def photo(view: View, key: str) -> None:
     """Draw the photo with its grid of patches."""
     crop = view.crop, view.rows, view.columns
-    grid = of(view.photo, ("grid", *crop), lambda: image_patches.grid(view.photo, view.crop, view.rows, view.columns))
+    grid = of(view.photo, ("grid", *crop), lambda: tensors.grid(view.photo, view.crop, view.rows, view.columns))
     components.drawing(grid, key)
 
 
@@ -51,26 +50,26 @@ def cut(view: View) -> None:
         st.caption(texts.crop_text(view))
     with right:
         key = view.crop, view.rows, view.columns, view.image.size, hash(view.image.tobytes())
-        patches = of(view.photo, ("patches", *key), lambda: image_patches.patches(view.image, view.rows, view.columns))
+        patches = of(view.photo, ("patches", *key), lambda: tensors.patches(view.image, view.rows, view.columns))
         components.drawing(patches, "patches")
         st.caption(texts.size_text(view))
 
 
 def look(trace: Trace, view: View | None) -> None:
     """Play the film of a run; without one draw the photo with its grid, or the plain text."""
-    if reel := film_payload.of_run(trace):
+    if reel := answer.of_run(trace):
         url_state.check(beat=reel.beats)
         if "inside" in st.query_params:
             url_state.check(inside=list(reel.blocks))
         if queries := reel.queries(st.query_params.get("query", "")):
             url_state.check(query=queries)
-        if step := components.film(trace, reel.packed, reel.run, brush.facts(trace), brush.hide):
+        if step := components.film(trace, reel.packed, reel.run, what_if.facts(trace), what_if.hide):
             url_state.open_step(step)
-        film_payload.open_block(trace, reel)
+        answer.open_block(trace, reel)
     elif view is not None:
         photo(view, "bare")
     elif trace.words:
-        st.code(predictions.result_text(trace), language=None, wrap_lines=True)
+        st.code(answer.result_text(trace), language=None, wrap_lines=True)
 
 
 def prove(trace: Trace) -> None:
@@ -130,7 +129,7 @@ def way(trace: Trace) -> None:
         st.info("This run was saved without steps.")
         st.page_link("pages/operations.py", label="See its operations", icon=":material/account_tree:")
         return
-    token_ids.show(trace, link=True)
+    answer.show_token_ids(trace, link=True)
     inside = " or a block to unfold it" if any(step.layer is not None for step in trace.steps) else ""
     st.caption(
         "Each box is a step with the shape of its tensor. Each line is a tensor on its way to the next step. Choose "
@@ -142,7 +141,7 @@ def way(trace: Trace) -> None:
 
 early = session.view() if session.current_run() is None and not session.was_run() else None
 if early:
-    progress_bar.reserve()  # as the run does that is looked for here, when there is one
+    render_gate.reserve()  # as the run does that is looked for here, when there is one
     view = early
 else:
     view = session.traced_view(session.trace(beside_plain=True))
@@ -157,22 +156,22 @@ with place.container() if early else place:
     for sentence in texts.off_photo(trace):
         st.info(texts.plain(sentence))
 st.markdown(texts.WHAT)
-what_if_panel.show(what_if_panel.blocks)
+what_if_panel.show_panel(what_if_panel.blocks)
 if texts.has_random_weights(trace):
     st.info(texts.about(trace), icon=":material/school:")
 if strange := texts.strange(session.user_input(), model_name()):
     st.warning(strange, icon=":material/psychology_alt:")
-filmed = film_payload.of_run(trace) is not None
-predictions.show(trace, filmed)
-if saved is None and predictions.kind(trace) == "classes":
-    recommended_models.show()
-before_after.show(trace, with_answer=predictions.kind(trace) not in before_after.BARS)
-next_pages.show(trace)
+filmed = answer.of_run(trace) is not None
+answer.show_predictions(trace, filmed)
+if saved is None and answer.kind(trace) == "classes":
+    sidebar.show()
+what_if.show_before_after(trace, with_answer=answer.kind(trace) not in what_if.BARS)
+answer.show_next_pages(trace)
 
 more = {} if view is None else {"What the model sees": partial(cut, view)}
 if lens.has_lens(trace):
-    more["The answer as it forms"] = partial(lens.show, trace)
-if more := more | predictions.further_views(trace, filmed):
+    more["The answer as it forms"] = partial(lens.show_lens, trace)
+if more := more | answer.further_views(trace, filmed):
     names = ["The full path", *more]
     whole, *others = st.tabs(names, **url_state.widget("tab", names, names[0]))
     for tab, form in zip(others, more.values(), strict=True):

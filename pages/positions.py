@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.sections.lessons import position_encodings
+from pages.sections import position_encodings
 from pages.state import url_state
 from pages.state.visitor import visitor
 from pages.ui import page_frame

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.sections.lessons import any_model_sizes, model_sizes, published_sizes
+from pages.sections import model_sizes
 from pages.state import session
 from pages.state.visitor import model_name
 from pages.ui import page_frame
@@ -16,12 +16,12 @@ PLACES = ("published", "batch", "length", "dtype")
 
 page_frame.enter()
 st.title("What does each size cost?")
-if published := published_sizes.choose():
-    published_sizes.show(published)
+if published := model_sizes.choose():
+    model_sizes.show_published(published)
 elif session.user_input().kind == "trace":
     st.info("A saved run has the sizes that it was made with. Choose a model in the sidebar to change them.")
 elif model_name() in models.names():
-    model_sizes.show(model_name())
+    model_sizes.show_model(model_name())
 else:
-    any_model_sizes.show(model_name())
-published_sizes.show_all()
+    model_sizes.show_any_model(model_name())
+model_sizes.show_all()

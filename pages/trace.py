@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from pages.sections.cells import panel as cells
-from pages.sections.overview import token_ids
-from pages.sections.trace import findings_card, step_browser
-from pages.sections.what_if import before_after, panel
+from pages.sections import answer, what_if
+from pages.sections import cell_panel as cells
+from pages.sections import trace as findings_card
+from pages.sections import trace as step_browser
 from pages.state import session
 from pages.ui import page_frame
 from tracer.record import CHANGED_SUFFIX
@@ -22,11 +22,11 @@ if not trace.steps:
     st.info("This run was saved without steps: it shows its operations only.")
     step_browser.operations(trace.ops)
     page_frame.leave()
-token_ids.show(trace)
+answer.show_token_ids(trace)
 findings_card.show(trace)
 step = step_browser.choose(trace)
 # above the step: at the bottom of a page it would open where there is no room
-panel.show(lambda plain: panel.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
+what_if.show_panel(lambda plain: what_if.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
 step_browser.browse(trace, step)
 cells.follow(trace)
-before_after.show(trace)
+what_if.show_before_after(trace)

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from pages.sections.writing import lesson
+from pages.sections import writing
 from pages.ui import page_frame
 
 TITLE = "Writing"
@@ -13,4 +13,4 @@ PLACES = ()
 
 page_frame.enter()
 st.title("How does a model write?")
-lesson.show()
+writing.show()

@@ -11,24 +11,39 @@ Examples:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tracer.utils.providers import register_providers
+
 __version__ = "0.1.0"
 __all__ = ["Trace", "changes", "compare", "explain", "inputs", "load", "open", "trace"]
 
+register_providers(
+    {
+        "attention": "tracer.attention:weights",
+        "cell": "tracer.tracing.provenance:cell",
+        "film": "tracer.figures.film:film",
+        "findings": "tracer.diagnostics.findings:find",
+        "html": "tracer.export:html",
+        "save": "tracer.serialization:save",
+        "table": "tracer.export:table",
+        "users": "tracer.tracing.provenance:users",
+    }
+)
+
 if TYPE_CHECKING:
     from tracer import changes, inputs
+    from tracer.comparison import compare
     from tracer.diagnostics.failures import explain
     from tracer.models import load
     from tracer.record import Trace
-    from tracer.record.comparison import compare
-    from tracer.record.serialization import open
+    from tracer.serialization import open
     from tracer.tracing import trace
 else:
     _MODULES = {
         "Trace": "tracer.record",
-        "compare": "tracer.record.comparison",
+        "compare": "tracer.comparison",
         "explain": "tracer.diagnostics.failures",
         "load": "tracer.models",
-        "open": "tracer.record.serialization",
+        "open": "tracer.serialization",
         "trace": "tracer.tracing",
     }
 

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.jobs.render_cache import of
+from pages.jobs.single_flight import of
 from pages.server import qr
 from pages.state import browser_position
 from pages.state.visitor import Key, visitor
 from tracer.attention import layers as layers_of
-from tracer.figures import equation_strip
-from tracer.figures import matrix_panels as panes
-from tracer.figures.attention import attention_payload, mask_payload
-from tracer.figures.film import page
-from tracer.figures.graph import overview_svg
-from tracer.figures.palette import tables
+from tracer.figures import attention_maps, mask_payload, pipeline
+from tracer.figures import equations as equation_strip
+from tracer.figures import film as page
+from tracer.figures import tensors as panes
+from tracer.figures.drawing import tables
 from tracer.record import AttentionRecord, Step, Trace
 
 _FOLDER = Path(__file__).parent
@@ -111,13 +110,13 @@ def attention_map(
     Where not all blocks fit in one message, the browser asks for the block that is chosen. `brush` has the facts that
     the browser needs to hide patches of the photo; `hide` is called with what was hidden.
     """
-    choices = attention_payload.blocks(trace, part)
+    choices = attention_maps.blocks(trace, part)
     wanted = (st.session_state.get(Key.MAP) or {}).get("wanted")
-    layers, views = attention_payload.portion(trace, choices, part, wanted)
+    layers, views = attention_maps.portion(trace, choices, part, wanted)
 
     def pack() -> bytes:
-        return attention_payload.pack(
-            trace, layers, attention_payload.rollout(trace, choices, part), part, views=views, choices=choices
+        return attention_maps.pack(
+            trace, layers, attention_maps.rollout(trace, choices, part), part, views=views, choices=choices
         )
 
     data = of(trace, ("attention", part, *layers, *views), pack)
@@ -149,7 +148,7 @@ def _equations(trace: Trace, part: str | None, shown: Sequence[int]) -> dict[int
     lines: dict[int | str, str] = {
         record.layer: equation_strip.of_attention(trace, record) for record in records if record.layer in shown
     }
-    rollout = attention_payload.rollout(trace, shown, part)
+    rollout = attention_maps.rollout(trace, shown, part)
     return lines if rollout is None else lines | {"rollout": equation_strip.of_rollout(trace, part, rollout)}
 
 
@@ -298,7 +297,7 @@ def drawing(markup: str, key: str) -> None:
 
 
 def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key: str = "heads") -> None:
-    """Draw the table of `tracer.figures.attention.head_grid`; a click opens that head in the attention map, or calls
+    """Draw the table of `tracer.figures.attention_maps`; a click opens that head in the attention map, or calls
     `choose(layer, head)` where the table asks for it."""
 
     def take() -> None:
@@ -311,7 +310,7 @@ def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key
 
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
     """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
-    data = of(owner, ("panels", key), lambda: panes.pack(make()))
+    data = of(owner, ("panels", key), lambda: panes.pack_panels(make()))
     component = _component("panels", scripts=("headed", "numbers", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 
@@ -336,7 +335,7 @@ def next_token(
 
 
 def likeness(owner: object, make: Callable[[], bytes]) -> None:
-    """Draw the similarity of patch positions, as `tracer.figures.attention.position_curves.likeness` packs it."""
+    """Draw the similarity of patch positions, as `tracer.figures.attention_charts.likeness` packs it."""
     data = _under(browser_position.facts(visitor()), of(owner, "likeness", make))
     scripts = ("place", "headed", "numbers", "stepper/unpack", "stepper/heat", "likeness")
     _component("likeness", scripts=scripts)(key="likeness", data=data)
@@ -346,12 +345,12 @@ def pipeline_map(trace: Trace) -> str | None:
     """Draw the pipeline; return the id of a step that was clicked."""
     component = _component("pipeline", '<div class="slot" data-figure="The full path"></div>')
     return component(
-        key="pipeline", data=of(trace, "pipeline", lambda: overview_svg.pipeline(trace)), on_step_change=lambda: None
+        key="pipeline", data=of(trace, "pipeline", lambda: pipeline.pipeline(trace)), on_step_change=lambda: None
     ).step
 
 
 def operations_table(data: dict) -> tuple[str, str | None] | None:
-    """Draw the table of `tracer.figures.tables.op_table`; return the id of a clicked row, and the URL value for the
+    """Draw the table of `tracer.figures.op_tables`; return the id of a clicked row, and the URL value for the
     modules that are unfolded then."""
     component = _component("operations", '<div class="slot"></div>', scripts=("place", "standing", "operations"))
     return component(

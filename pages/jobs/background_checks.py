@@ -17,18 +17,16 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pages.jobs import model_process, rate_limit, render_gate, run_cache, single_flight
-from pages.server import request_body
+from pages.jobs import model_process, render_gate, run_cache, single_flight
+from pages.server import uploads
 from pages.state import browser_position
 from tracer.record import Trace
 from tracer.utils.cache import Cache
-from tracer.utils.error_text import reason
-from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, Task
-from tracer.utils.limits import limits
-from tracer.utils.progress import Progress, listen
+from tracer.utils.errors import limits, reason
+from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, Progress, Task, listen
 
 if TYPE_CHECKING:
-    from tracer.tracing.proofs.counterfactual_budget import Check
+    from tracer.tracing.counterfactual import Check
 
 PATH = "/check-status"
 MAX_REQUEST_BYTES = 100
@@ -85,13 +83,13 @@ def apply(key: Key, trace: Trace) -> Trace:
     with _asking:
         entry = _displayed_runs.get(id(trace))
         if entry is None or entry[0]() is not trace:
-            from tracer.tracing.proofs import counterfactual_budget  # torch, which a page starts without
+            from tracer.tracing import counterfactual  # torch, which a page starts without
 
             number, forget = id(trace), _displayed_runs.pop
             proofs = (
-                counterfactual_budget.without_checks(trace, checks)
+                counterfactual.without_checks(trace, checks)
                 if isinstance(checks, str)
-                else counterfactual_budget.apply(checks, trace)
+                else counterfactual.apply(checks, trace)
             )
             proofs = replace(proofs, diagnosis=_findings.get(_of_lines(key)))
             entry = _displayed_runs[number] = weakref.ref(trace, lambda _: forget(number, None)), proofs
@@ -101,16 +99,16 @@ def apply(key: Key, trace: Trace) -> Trace:
 def check_now(key: Key, trace: Trace) -> Trace:
     """Return a run of one of our models with its lines checked now, for work that already holds its slot in the
     queue."""
-    from tracer.tracing.proofs import counterfactual_budget
+    from tracer.tracing import counterfactual
 
     if _results.get(_of_lines(key)) is None and not _too_large(trace):
-        checked = counterfactual_budget.check(trace, _of_plain_run(*key))
-        _results.put(_of_lines(key), counterfactual_budget.results(checked))
+        checked = counterfactual.check(trace, _of_plain_run(*key))
+        _results.put(_of_lines(key), counterfactual.results(checked))
     return apply(key, trace)
 
 
 def _too_large(trace: Trace) -> str:
-    from tracer.tracing.proofs.counterfactual_budget import too_large  # torch, which a page starts without
+    from tracer.tracing.counterfactual import too_large  # torch, which a page starts without
 
     return too_large(trace)
 
@@ -153,7 +151,7 @@ def _check(key: Key) -> None:
     try:
         with listen(partial(_give_way, may_move=may_move)):
             checks = _run_check(*key)
-    except rate_limit.ServerFull:
+    except render_gate.ServerFull:
         return
     except ProcessReady:
         return _check(key)
@@ -178,8 +176,7 @@ def _of_plain_run(name: str, options: run_cache.Options) -> Mapping[str, Check] 
 
 
 def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | str:
-    from tracer.tracing import AT_HAND
-    from tracer.tracing.proofs import counterfactual_budget
+    from tracer.tracing import AT_HAND, counterfactual
 
     plain = _of_plain_run(name, options)
     try:
@@ -190,8 +187,8 @@ def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | s
             return answer.checks
         trace = run_cache.of_first_sample(name, options, keep=AT_HAND)
         _findings.put((name, options), trace.diagnose().diagnosis)
-        return counterfactual_budget.results(counterfactual_budget.check(trace, plain))
-    except rate_limit.ServerFull:
+        return counterfactual.results(counterfactual.check(trace, plain))
+    except render_gate.ServerFull:
         raise
     except Exception as error:  # of a model of a library: its page is there all the same
         logging.warning("the lines of %s could not be checked on other runs: %s", name, error)
@@ -219,7 +216,7 @@ def _give_way(how_far: Progress, may_move: bool = False) -> None:
 async def receive(request: Request) -> Response:
     """Answer whether the check that a visitor's page waits for is done: 202 if not, 204 if it is or the page on screen
     waits for none, 404 for an unknown visitor."""
-    if (body := await request_body.read(request, MAX_REQUEST_BYTES)) is None:
+    if (body := await uploads.read(request, MAX_REQUEST_BYTES)) is None:
         return Response(status_code=413)
     visitor = browser_position.visitor_of(body.decode(errors="replace"))
     if visitor is None:

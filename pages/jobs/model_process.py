@@ -31,14 +31,13 @@ from pages.jobs import model_worker
 from tracer import models
 from tracer.utils.cache import Cache
 from tracer.utils.devices import default_device
-from tracer.utils.job_queue import JobQueue
-from tracer.utils.limits import limits
-from tracer.utils.progress import doing, tell
+from tracer.utils.errors import limits
+from tracer.utils.job_queue import JobQueue, doing, tell
 
 if TYPE_CHECKING:
-    from tracer.models.shared.spec import Model
     from tracer.record import Trace
-    from tracer.tracing.proofs.counterfactual_budget import Check
+    from tracer.spec.spec import Model
+    from tracer.tracing.counterfactual import Check
 
 POLL_SECONDS = 0.1
 """Seconds between two looks at whether the work is still wanted."""
@@ -201,7 +200,7 @@ def _of_model(name: str) -> Process | None:
 def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
     """Return a run of a model with every step proven, from a process of runs; where that fails, computed here with
     `model`, the same model of this process, to which the run refers."""
-    from tracer.models.shared.preparation.captioning_inputs import remember_captions  # torch, which pages start without
+    from tracer.spec.preparation import remember_captions  # torch, which pages start without
     from tracer.tracing.transfer import unpack
 
     if (folder := _folder) is not None:

@@ -1,13 +1,14 @@
 """Work in the processes of models: runs of ours, sent as bytes, in one, and checks of lines on other runs in another.
 
-Nothing here imports Streamlit: the processes have models alone. Work goes on one after another in the main thread.
-"""
+Nothing here imports Streamlit: the processes have models alone. Work goes on one after another in the main thread."""
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
+from collections.abc import Callable
 from functools import lru_cache
 from multiprocessing import parent_process
 from threading import Event, Thread
@@ -15,18 +16,47 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pages.jobs import garbage_collection
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from PIL.Image import Image
 
-    from tracer.models.shared.spec import Model
     from tracer.record import Finding, Trace
-    from tracer.tracing.proofs.counterfactual_budget import Check
+    from tracer.spec.spec import Model
+    from tracer.tracing.counterfactual import Check
     from tracer.tracing.transfer import PackedTrace
+
+
+# Garbage collection of a process that holds much for long: what is there at the start is left alone.
+#
+# Python would go through the whole heap again and again, most of which stays. Here all objects that exist once the
+# process is prepared are frozen, and newer ones are collected on a timer.
+
+SECONDS = 30.0
+"""Seconds between two collections, during each of which the whole process waits."""
+YOUNG = (20_000, 20, 1_000)
+"""Python's own thresholds between them: a page, or a run, makes thousands of objects and drops them without its
+help."""
+
+
+def raise_thresholds() -> None:
+    """Let Python itself collect young objects alone, as good as always."""
+    gc.set_threshold(*YOUNG)
+
+
+def freeze() -> None:
+    """Leave all objects that exist now out of later collections."""
+    gc.collect()
+    gc.freeze()
+
+
+def collect_until(over: Event, wait: Callable[[], object] = lambda: None) -> None:
+    """Collect on the timer, each time after a `wait` for a good moment, until `over` is set."""
+    while not over.wait(SECONDS):
+        wait()
+        gc.collect()
+
 
 MODELS = 24
 """Models with their options that the process holds at most."""
@@ -71,8 +101,8 @@ def start() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    garbage_collection.raise_thresholds()
-    Thread(target=garbage_collection.collect_until, args=(Event(), _idle.wait), name="garbage", daemon=True).start()
+    raise_thresholds()
+    Thread(target=collect_until, args=(Event(), _idle.wait), name="garbage", daemon=True).start()
 
 
 def start_checks() -> None:
@@ -93,7 +123,7 @@ def load(names: tuple[str, ...]) -> None:
     """Load models ahead, so that the first visitor of each does not wait for it."""
     for name in names:
         _model(name, ())
-    garbage_collection.freeze()
+    freeze()
 
 
 def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path) -> Run | None:
@@ -141,16 +171,15 @@ def measure(function: Callable, key: Key, user_input: dict[str, Any], arguments:
 def check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None) -> ModelCheck | None:
     """Return the check of the lines of a model on other runs than this one; None where it fails. `plain` are the checks
     of the model without changes, where they are known."""
-    from tracer.tracing import PROVE_LATER
-    from tracer.tracing.proofs import counterfactual_budget
+    from tracer.tracing import PROVE_LATER, counterfactual
 
     try:
         trace = _changed_model(*key).trace(**user_input, prove=PROVE_LATER)
-        checked = counterfactual_budget.check(trace, plain)
+        checked = counterfactual.check(trace, plain)
         if any(step.refuted for step in checked.steps):  # the proof may print such a line otherwise
             trace = trace.prove()
-            checked = counterfactual_budget.check(trace, plain)
-        return ModelCheck(counterfactual_budget.results(checked), trace.diagnose().diagnosis)
+            checked = counterfactual.check(trace, plain)
+        return ModelCheck(counterfactual.results(checked), trace.diagnose().diagnosis)
     except Exception:  # the server then checks the lines itself, as above
         return None
 

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pages.jobs import background_checks, garbage_collection, model_process, render_gate, run_cache
-from pages.sections.attention import mask_controls
-from pages.sections.lessons import note_statements
+from pages.jobs import background_checks, model_process, model_worker, render_gate, run_cache
+from pages.sections import mask_controls, note_statements
 from tracer import models
-from tracer.inputs.samples import samples
-from tracer.utils.limits import limits
+from tracer.inputs.model_inputs import samples
+from tracer.utils.errors import limits
 
 SHUTDOWN_SECONDS = 10.0
 """Seconds in which a run that is begun is done."""
@@ -42,7 +41,7 @@ def keeping() -> Iterator[None]:
 
 
 def _keep(over: Event) -> None:
-    garbage_collection.raise_thresholds()
+    model_worker.raise_thresholds()
     for name, sample in ahead():
         if over.is_set():
             return
@@ -55,8 +54,8 @@ def _keep(over: Event) -> None:
         render_gate.wait(PATIENCE)
     else:
         _prewarm_checks_and_notes(over)
-    garbage_collection.freeze()
-    garbage_collection.collect_until(over)
+    model_worker.freeze()
+    model_worker.collect_until(over)
 
 
 def _prewarm_checks_and_notes(over: Event) -> None:

@@ -13,14 +13,14 @@ from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
-from pages.jobs import model_process, model_worker, rate_limit, single_flight
+from pages.jobs import model_process, model_worker, render_gate, single_flight
 from tracer import models, zoo
-from tracer.inputs.samples import samples
+from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
 from tracer.utils.cache import Cache
 from tracer.utils.devices import default_device, use_one_thread
 from tracer.utils.job_queue import VISITOR, JobQueue
-from tracer.utils.progress import doing as telling
+from tracer.utils.job_queue import doing as telling
 
 OWN_SAMPLE = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
@@ -166,7 +166,7 @@ def loaded_model(name: str, options: Options) -> Any:
 
 
 def fetch(name: str, download) -> None:
-    """Download the weights of a library's model, where `tracer.zoo.download_cost` finds them."""
+    """Download the weights of a library's model, where `tracer.zoo.downloads` finds them."""
     from tracer.zoo.downloads import fetch_in_subprocess  # needs libraries that load torch
 
     def make() -> bool:
@@ -325,7 +325,7 @@ def queue_of(name: str, options: Options) -> JobQueue | None:
         return None
     if model_process.is_ready():
         return model_process.line
-    if single_flight.line.serves_another(rate_limit.owner()):
+    if single_flight.line.serves_another(render_gate.owner()):
         model_process.start()
     return None
 
@@ -359,7 +359,7 @@ def _prove(model, image=None, **user_input) -> Trace:
     if not zoo.is_foreign(model.name):
         return model.trace(**user_input)
     from tracer.tracing import AT_HAND, KEEP
-    from tracer.tracing.trim import lighten
+    from tracer.tracing.transfer import lighten
 
     with _one_at_a_time:
         return lighten(model.trace(**user_input, keep=AT_HAND), KEEP)

@@ -1,29 +1,132 @@
 """Queued work that visitors wait for: run once for all who ask for it, with a progress bar on screen."""
 
+from __future__ import annotations
+
 import os
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from threading import Lock
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
+import numpy as np
+import orjson
+import plotly.graph_objects as go
 import streamlit as st
+from plotly.basedatatypes import BaseFigure
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.jobs import progress_bar, rate_limit, render_gate
+from pages.jobs import render_gate
+from tracer.utils.cache import Cache
 from tracer.utils.job_queue import PATIENCE, VISITOR, JobQueue, Owner, Task
 
-Key = TypeVar("Key", bound=Hashable)
+# Figures of a run or a photo: computed once for all visitors, bounded, and dropped with their owner.
+
 Result = TypeVar("Result")
+MAX_BYTES = 32 * 2**20
+"""Bytes that all of them take together, about."""
+LAYOUT = 24_576
+"""Bytes that the layout of a figure takes, about."""
+PLAIN_CONFIG = {"displayModeBar": False}
+"""How plotly shows a figure that needs no buttons."""
+OBJECTS = 5
+"""How many times the bytes of its JSON a value takes, about."""
+
+
+class RenderedFigure(BaseFigure):
+    """A figure that was validated once, as plain data: `st.plotly_chart` needs nothing else of a figure.
+
+    Its traces are JSON text, written once, which takes little memory; its `plan`, the layout, can be read.
+    """
+
+    def __init__(self, traces: list[dict], plan: dict, size: int):
+        self._traces, self._plan, self._size = traces, plan, size
+
+    @classmethod
+    def of(cls, figure: go.Figure) -> RenderedFigure:
+        """Return a plotly figure as data."""
+        plain, traces, size = figure.to_dict(), [], 0
+        for trace in plain["data"]:
+            written = {name: orjson.dumps(_as_json(value)) for name, value in trace.items()}
+            traces.append({name: orjson.Fragment(value) for name, value in written.items()})
+            size += sum(map(len, written.values()))
+        return cls(traces, plain["layout"], size)
+
+    def under(self, change: Callable[[dict], dict]) -> RenderedFigure:
+        """Return the same figure with `change(layout)` applied; its traces are shared."""
+        return RenderedFigure(self._traces, self._plan | change(self._plan), 0)
+
+    def to_dict(self) -> dict:
+        return {"data": self._traces, "layout": self._plan}
+
+    def weight(self) -> int:
+        """Return the approximate size of the figure in bytes."""
+        return self._size + LAYOUT
+
+
+def _as_json(value):
+    """Return a value that JSON can hold: names are in arrays, which plotly validates faster than lists."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _weight(entry: tuple[weakref.ref, object]) -> float:
+    rendered = entry[1]
+    if hasattr(rendered, "weight"):
+        return rendered.weight()
+    if isinstance(rendered, (bytes, str)):
+        return len(rendered)
+    return OBJECTS * len(orjson.dumps(rendered, default=str, option=orjson.OPT_NON_STR_KEYS))
+
+
+_store = Cache(MAX_BYTES, _weight)
+_turns: weakref.WeakValueDictionary[Hashable, Lock] = weakref.WeakValueDictionary()
+_asking = Lock()
+
+
+def of(owner: object, key: Hashable, make: Callable[[], Result]) -> Result:
+    """Return `make()`, computed once for each `key` of an `owner`, such as a run; the value must not be changed
+    afterwards. A second caller waits for the first."""
+    full = id(owner), key
+    if (entry := _entry(full, owner)) is not None:
+        return entry[1]
+    with _asking:
+        turn = _turns.get(full)
+        if turn is None:
+            turn = _turns[full] = Lock()
+    with turn:
+        if (entry := _entry(full, owner)) is None:
+            drop = _store.drop  # held: as the server ends, owners may go after this file
+            entry = weakref.ref(owner, lambda _: drop(full)), make()
+            _store.put(full, entry)
+        return entry[1]
+
+
+def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any] | None:
+    """Return the cache entry of this very owner: its id may have belonged to one that is gone."""
+    entry = _store.get(full)
+    return entry if entry is not None and entry[0]() is owner else None
+
+
+def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> RenderedFigure:
+    """Return a figure of an `owner`, computed once."""
+    return of(owner, key, lambda: RenderedFigure.of(make()))
+
+
+def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
+    """Draw a figure of an `owner` on the page, without buttons; `more` is passed to `st.plotly_chart`."""
+    st.plotly_chart(figure(owner, key, make), **{"config": PLAIN_CONFIG} | more)
+
+
+Key = TypeVar("Key", bound=Hashable)
 CANCELLATION_KEY = "cancelled"
 """Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
 POLL_SECONDS = 0.1
 """Seconds between two looks at how far a piece of work is."""
 
-_asking = Lock()
 _bars = count()
 """Numbers of the bars that were shown, each of which has a button of its own."""
 _tasks: dict[Hashable, Task] = {}
@@ -35,7 +138,7 @@ def in_turn(make: Callable[[], Result], doing: str, where: JobQueue | None = Non
     """Return `make()`, run in the queue; `doing` names the work on screen. It must not use the session, or wait for a
     slot itself."""
     where = where or line
-    with rate_limit.count_run() as owner:
+    with render_gate.count_run() as owner:
         task = where.join(make, owner=owner, since=render_gate.waits_since())
         task.waiting = 1
         return _await_result(where, task, None, doing)
@@ -56,7 +159,7 @@ def once(
     full, where = (doing, key), where or line
     if (cached := get(key)) is not None:
         return cached
-    with rate_limit.count_run() if rank == VISITOR else nullcontext(rate_limit.owner()) as owner:
+    with render_gate.count_run() if rank == VISITOR else nullcontext(render_gate.owner()) as owner:
         with _asking:
             if (cached := get(key)) is not None:
                 return cached
@@ -79,7 +182,7 @@ def beside(
     full, where, task = (doing, key), where or line, None
     with _asking:
         if get(key) is None:
-            task = _join(put, full, make, VISITOR, where, rate_limit.owner())
+            task = _join(put, full, make, VISITOR, where, render_gate.owner())
     try:
         yield
     except BaseException:
@@ -124,13 +227,13 @@ def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instea
     the queue."""
     try:
         on_screen, bar = get_script_run_ctx(suppress_warning=True) is not None, None
-        shown_from = monotonic() + progress_bar.delay()
+        shown_from = monotonic() + render_gate.delay()
         with render_gate.pause(stop_if_unwanted):
             while not task.wait(POLL_SECONDS if on_screen else 3600):
                 if on_screen and monotonic() < shown_from - POLL_SECONDS / 2:
                     stop_if_unwanted()
                 elif on_screen:
-                    bar = bar or progress_bar.ProgressBar(
+                    bar = bar or render_gate.ProgressBar(
                         doing, f"cancel-{next(_bars)}", partial(cancel, where, ref(task)), instead
                     )
                     bar.show(where.place(task), task.progress)

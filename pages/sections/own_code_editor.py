@@ -8,8 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from pages.jobs import own_run, single_flight
-from pages.server import own_code
+from pages.jobs import own_code, single_flight
 from pages.state import session, url_state
 from pages.ui import texts
 
@@ -26,7 +25,7 @@ MAX_LETTERS = 200_000
 """Characters of a file."""
 AROUND = 4
 """Lines before and after the failed one."""
-NAME = f"{own_run.MODULE}.py"
+NAME = f"{own_code.MODULE}.py"
 EXAMPLE = '''import torch
 from torch import nn
 
@@ -78,7 +77,7 @@ def show() -> None:
     )
     text = st.text_area("Your file", key=TEXT, height=380, max_chars=MAX_LETTERS)
     try:
-        names = own_run.factories(text)
+        names = own_code.factories(text)
     except (SyntaxError, ValueError) as error:
         line = f"Line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
         st.error(texts.escape(f"This is no Python. {line}{getattr(error, 'msg', None) or error}."))
@@ -110,16 +109,16 @@ def _take_file() -> None:
 def _run(text: str, factory: str) -> None:
     """Run the file; a complete run is on screen from then on, on all pages."""
     try:
-        result = single_flight.in_turn(lambda: own_run.run(text, factory), "Running your code")
+        result = single_flight.in_turn(lambda: own_code.run(text, factory), "Running your code")
     except ValueError as error:
-        result = own_run.OwnRun(text, refusal=f"{texts.sentence(str(error))}.")
+        result = own_code.OwnRun(text, refusal=f"{texts.sentence(str(error))}.")
     st.session_state[RESULT] = result
     if result.file is not None:
-        session.take_file(result.file, f"{own_run.MODULE}.safetensors")
+        session.take_file(result.file, f"{own_code.MODULE}.safetensors")
         st.rerun()
 
 
-def _result(result: own_run.OwnRun, text: str) -> None:
+def _result(result: own_code.OwnRun, text: str) -> None:
     if result.file is not None:
         st.success("It runs to the end. This run is on screen on the other pages now.", icon=":material/check:")
         with st.container(horizontal=True):

@@ -11,7 +11,7 @@ from segno.encoder import DataOverflowError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pages.server import request_body
+from pages.server import uploads
 from pages.server.websockets import address_of
 
 PATH = "/qr"
@@ -38,7 +38,7 @@ def draw(link: str) -> str:
 async def give(request: Request) -> Response:
     """Answer a link in the body with its code (200), 413 where it is too long, or 429 where too many are requested at
     once."""
-    if (body := await request_body.read(request, MAX_BYTES)) is None:
+    if (body := await uploads.read(request, MAX_BYTES)) is None:
         return Response(status_code=413)
     address = address_of(request.scope) or "here"
     if _waiting.total() >= MAX_QUEUE or _waiting[address] >= MAX_PER_ADDRESS:

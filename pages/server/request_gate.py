@@ -1,24 +1,86 @@
 """Checks of every request: visitors admitted, files accepted, and the headers of each response.
 
-The headers are set here and not by a proxy, so that they hold without one too.
-"""
+The headers are set here and not by a proxy, so that they hold without one too."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
+import socket
 from html import escape
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit import config
 
-from pages.server import hosts, own_code, uploads
+from pages.jobs import own_code
+from pages.server import uploads
 from pages.server.uploads import UploadStore
 from pages.server.websockets import SocketLimits, address_of
-from tracer.utils.error_text import quote
-from tracer.utils.limits import limits
+from tracer.cli.shared_options import is_loopback
+from tracer.utils.errors import limits, quote
+
+# Host names of this server: a request that names another host is refused.
+#
+# A stranger's page may resolve its own name to this machine (DNS rebinding), and its scripts would then share our
+# origin. So the list of names counts, and not that Origin and Host agree. A numeric address is nobody's name.
+
+
+def is_allowed(host: str | None) -> bool:
+    """Return whether a Host header names this server: this machine itself, a name of `TRACER_HOST`, and where it
+    listens to others, its numeric address and, at home, its own name."""
+    if (name := _name(host)) is None:
+        return False
+    return (
+        is_loopback(name)
+        or any(_matches(name, known) for known in limits().hosts)
+        or (_listens_to_others() and _own(name))
+    )
+
+
+def expected_names() -> str:
+    """Return the accepted names, in words."""
+    return ", ".join(("localhost", *limits().hosts))
+
+
+def is_same_origin(origin: str | None, host: str | None) -> bool:
+    """Return whether a request comes from a page of this server; a request without Origin comes from no browser."""
+    return origin is None or urlsplit(origin).netloc == host
+
+
+def _name(host: str | None) -> str | None:
+    """Return the name or address in a Host header, without its port; None where there is none."""
+    try:
+        parts = urlsplit(f"//{host or ''}")
+        _ = parts.port  # ValueError where that is not a number
+    except ValueError:
+        return None
+    plain = parts.netloc == host and parts.username is None
+    return parts.hostname.rstrip(".") if parts.hostname and plain else None
+
+
+def _matches(name: str, known: str) -> bool:
+    """Return whether a name matches a pattern: `*.example.org` is any name below it, `*` any at all."""
+    return known == "*" or name == known or (known.startswith("*.") and name.endswith(known[1:]))
+
+
+def _listens_to_others() -> bool:
+    return not is_loopback(config.get_option("server.address") or "0.0.0.0")
+
+
+def _own(name: str) -> bool:
+    """Return whether a name is a numeric address or, at home, this machine's name in its network."""
+    try:
+        ip_address(name)
+    except ValueError:
+        own = socket.gethostname().lower()
+        return not limits().hosted and name in (own, f"{own.partition('.')[0]}.local")
+    return True
+
 
 BLOCKED_PATHS = ("/_stcore/metrics", "/_stcore/agent")
 """Where Streamlit tells a stranger how the server is doing, and where programs could drive it."""
@@ -89,8 +151,8 @@ class RequestGate:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = Headers(scope=scope).get("host")
         upload = scope["method"] == "PUT" and uploads.ADDRESS.fullmatch(scope["path"])
-        if not hosts.is_allowed(host):
-            refusal = f"{quote(host or '')} is not a name of this server, expected one of {hosts.expected_names()}."
+        if not is_allowed(host):
+            refusal = f"{quote(host or '')} is not a name of this server, expected one of {expected_names()}."
             await PlainTextResponse(f"{refusal} TRACER_HOST adds names.", 421)(scope, receive, send)
         elif upload:
             await self.uploads.take(self.app, upload["session"], scope, receive, send)
@@ -103,9 +165,7 @@ class RequestGate:
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, address = Headers(scope=scope), address_of(scope)
-        foreign = not (
-            hosts.is_allowed(headers.get("host")) and hosts.is_same_origin(headers.get("origin"), headers.get("host"))
-        )
+        foreign = not (is_allowed(headers.get("host")) and is_same_origin(headers.get("origin"), headers.get("host")))
         if foreign:
             refused = PlainTextResponse("A page from another host may not open a websocket here.", 403)
             await refused(scope, receive, send)

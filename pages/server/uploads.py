@@ -1,7 +1,6 @@
 """Uploads: the files that are accepted, and a bound on the bytes of all sessions together.
 
-An upload counts from its first byte, and for as long as Streamlit keeps it for its session.
-"""
+An upload counts from its first byte, and for as long as Streamlit keeps it for its session."""
 
 from __future__ import annotations
 
@@ -10,13 +9,27 @@ import re
 from collections import Counter
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit import runtime
 
+from pages.server import websockets
 from pages.server.websockets import address_of
-from pages.state import streamlit_sessions
-from tracer.utils.limits import limits
+from tracer.utils.errors import limits
+
+# Body of a small request, read up to a limit.
+
+
+async def read(request: Request, most: int) -> bytes | None:
+    """Return the body of a request, or None if it is longer than `most` bytes."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            return None
+    return body
+
 
 ADDRESS = re.compile(r"/_stcore/upload_file/(?P<session>[^/]+)/[^/]+")
 SHARE = 0.5
@@ -39,7 +52,7 @@ class UploadStore:
             await _drain(receive)
             await refusal(scope, receive, send)
             return
-        streamlit_sessions.register(session)
+        websockets.register(session)
         self.arriving[session] = size
         self._owners[session] = address
         try:

@@ -1,23 +1,101 @@
 """Websockets of open pages: how many an address may open, and which messages are accepted.
 
 Streamlit opens a session for every socket, and answers in the event loop, where all others wait. So a socket that is
-silent, or sends what no page of ours sends, is closed, and one that sends too much is read at the pace of a page.
-"""
+silent, or sends what no page of ours sends, is closed, and one that sends too much is read at the pace of a page."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import dataclass
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 from starlette.types import Message, Receive, Scope, Send
+from streamlit import config, runtime
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.jobs import rate_limit
+from pages.jobs import render_gate
 from tracer.utils.cache import Cache
-from tracer.utils.limits import limits
+from tracer.utils.errors import limits
+
+if TYPE_CHECKING:
+    from streamlit.runtime.app_session import AppSession
+    from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+
+# Streamlit sessions whose visitors left: each ends after a while, and its photos and runs with it.
+#
+# By itself Streamlit ends one only once another visitor leaves, and without dropping its state
+# (https://github.com/streamlit/streamlit/issues/12506).
+
+KEEP = 120.0
+"""Seconds in which a visitor whose connection broke finds the session again."""
+SPARE = 60
+"""Seconds that Streamlit keeps it longer, so that it is still there when it is ended here."""
+
+
+@dataclass
+class Session:
+    """A session, and the time since which nobody is connected to it, None while somebody is."""
+
+    session: AppSession
+    left: float | None = None
+
+
+_sessions: dict[str, Session] = {}
+
+
+def configure() -> None:
+    """Have Streamlit keep sessions until they are ended here."""
+    config.set_option("server.disconnectedSessionTTL", int(KEEP) + SPARE)
+
+
+def register(id: str = "") -> None:
+    """Register a session that holds data of a visitor: the one of that id, else the one whose script this is."""
+    if not id and (context := get_script_run_ctx(suppress_warning=True)):
+        id = context.session_id
+    if id not in _sessions and runtime.exists() and (session := runtime.get_instance().get_app_session(id)):
+        _sessions[id] = Session(session)
+
+
+def count_connected() -> int:
+    """Return the number of sessions that somebody is connected to."""
+    if not runtime.exists():
+        return 0
+    server = runtime.get_instance()
+    return sum(server.is_active_session(id) is True for id in list(_sessions))
+
+
+def end_left() -> None:
+    """End the sessions that nobody came back to. Called in the event loop, as Streamlit requires."""
+    server, now = runtime.get_instance(), monotonic()
+    for id, known in list(_sessions.items()):
+        if server.is_active_session(id):
+            known.left = None
+        elif known.left is None:
+            known.left = now
+        elif now - known.left >= KEEP:
+            server.close_session(id)
+            known.session.shutdown()  # also one that Streamlit forgot, as it does with the oldest of 128
+            known.session.session_state.clear()
+            del _sessions[id]
+
+
+def take_upload(file: UploadedFile) -> bytes:
+    """Return the content of an uploaded file, which Streamlit would otherwise keep until the session ends."""
+    data, context = file.getvalue(), get_script_run_ctx()
+    context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
+    return data
+
+
+# Websockets of open pages: how many an address may open, and which messages are accepted.
+#
+# Streamlit opens a session for every socket, and answers in the event loop, where all others wait. So a socket that is
+# silent, or sends what no page of ours sends, is closed, and one that sends too much is read at the pace of a page.
 
 FIRST = 10.0
 """Seconds in which a page says what it wants to see."""
@@ -141,4 +219,4 @@ def address_of(scope: Scope) -> str:
     """Return the address of a request, empty for this machine's own: behind a trusted proxy (`FORWARDED_ALLOW_IPS`),
     the forwarded one."""
     client = scope["client"][0] if scope.get("client") else ""
-    return rate_limit.network(client)
+    return render_gate.network(client)

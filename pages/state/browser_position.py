@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pages.server import request_body
+from pages.server import uploads
 from pages.state.visitor import Visitor
 
 PATH = "/position"
@@ -45,7 +45,7 @@ def visitors() -> list[Visitor]:
 async def receive(request: Request) -> Response:
     """Take `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where no
     query is chosen any more. Answer 204, or 404 where no visitor of this server has that token."""
-    if (body := await request_body.read(request, MAX_REQUEST_BYTES)) is None:
+    if (body := await uploads.read(request, MAX_REQUEST_BYTES)) is None:
         return Response(status_code=413)
     word, _, value = body.decode(errors="replace").partition(" ")
     visitor = visitor_of(word)

@@ -4,8 +4,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pages.server import own_code
-from tracer.utils.python_source import read_literals
+from pages.jobs import own_code
+from tracer.utils.files import read_literals
 
 PAGES = Path(__file__).parent.parent
 

@@ -1,29 +1,126 @@
 """Visitor's model, input and trace: chosen once, kept across pages, and shared with no other visitor.
 
 The state of a visitor is in `visitor.py`; `pages/jobs/run_cache.py` has what visitors share. Nothing here imports torch
-before a trace is asked for.
-"""
+before a trace is asked for."""
 
+from __future__ import annotations
+
+import os
 import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
 from PIL import Image
 
-from pages.jobs import background_checks, progress_bar, rate_limit, run_cache, single_flight
-from pages.state import model_options
+from pages.jobs import background_checks, render_gate, run_cache, single_flight
 from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, model_name, visitor
 from pages.ui import page_frame, texts
+from pages.ui.texts import plain
 from tracer import models, zoo
+from tracer.export.math_labels import amount
 from tracer.inputs import images
-from tracer.inputs.samples import samples
+from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
-from tracer.utils.error_text import quote
-from tracer.utils.limits import limits
+from tracer.utils.errors import limits, quote, shorten
+
+if TYPE_CHECKING:
+    from tracer.record.costs import Scaling
+
+
+# Visitor's model, input and trace: chosen once, kept across pages, and shared with no other visitor.
+#
+# The state of a visitor is in `visitor.py`; `pages/jobs/run_cache.py` has what visitors share. Nothing here imports
+# torch before a trace is asked for.
+
+# One of our models at other sizes and options than its defaults: its cost, and whether it runs here.
+
+FLOPS = 20e9
+"""Of a run at sizes that a visitor chose, at most: about a second on two cores."""
+NUMBERS = 60e6
+"""Of all tensors of its textbook together, and of its parameters, at most: 240 MB each."""
+DOING = "Deriving formulas from a run of the model"
+MAX_SIZE = 10**9
+"""Of a size that is put into a formula."""
+
+
+def chosen_sizes(model: str, options: run_cache.Options) -> dict[str, int]:
+    """Return the sizes among the choices for a model."""
+    known = sizes(model)
+    return {name: value for name, value in options if name in known and isinstance(value, int)}
+
+
+def sizes(model: str) -> tuple[str, ...]:
+    """Return the selectable sizes of a model: those of its weights, then those of its input."""
+    if model not in models.names():
+        return ()
+    spec = models.spec_of(model)
+    return (*spec.sizes, *spec.runs)
+
+
+def options_only(model: str, options: run_cache.Options) -> run_cache.Options:
+    """Return the options alone, without sizes and changes: the formulas of a run with them hold for all its sizes."""
+    known = sizes(model)
+    return tuple((name, value) for name, value in run_cache.without_changes(options) if name not in known)
+
+
+def scaling(model: str, options: run_cache.Options) -> Scaling:
+    """Return the formulas of a model with these options, from a run at its default sizes, computed once for all
+    visitors; those of the cache from the run that reads the last token after it, of a model that writes."""
+    plain = options_only(model, options)
+    return run_cache.of_sample_too("costs", (model, plain), lambda: _scaling(model, plain), DOING)
+
+
+def _scaling(model: str, options: run_cache.Options) -> Scaling:
+    from tracer.record import costs as key_value_cache
+    from tracer.record.costs import scaling as formulas  # loads sympy
+
+    loaded, run = run_cache.in_line(model, options)
+    costs = formulas(run)
+    if models.spec_of(model).decoder is None:
+        return costs
+    try:
+        cached = loaded.trace(cache=True, prove=False)
+    except ValueError:  # with a mask that looks ahead, keys of earlier tokens change with each new one
+        return costs
+    return replace(costs, cache=key_value_cache.elements_of_whole(run, cached))
+
+
+def impossible(model: str, options: run_cache.Options, formulas: Scaling) -> str:
+    """Return the reason why no such model can be built, however large, in a sentence; empty where one can."""
+    try:
+        models.check(model, run_cache.split_options(model, options)[0])
+        full = formulas.complete(chosen_sizes(model, options))
+    except ValueError as error:
+        return f"{error}."
+    if full.get("T", 0) > full.get("T_max", full.get("T", 0)):
+        return f"T={full['T']:,} tokens are too many: the position table has T_max={full['T_max']:,} rows."
+    return ""
+
+
+def problem(model: str, options: run_cache.Options) -> str:
+    """Return the reason why a model does not run here at these sizes, in a sentence; empty where it does."""
+    if not (wanted := chosen_sizes(model, options)):
+        return ""
+    formulas = scaling(model, options)
+    if wrong := impossible(model, options, formulas):
+        return wrong
+    numbers = formulas.numbers(wanted)
+    for name, most, what in (
+        ("params", NUMBERS, "parameters"),
+        ("flops", FLOPS, "FLOPs"),
+        ("tensors", NUMBERS, "numbers in its tensors"),
+    ):
+        count = numbers[name]
+        if count is None or count > most:
+            count_text = "more" if count is None else amount(count)
+            limit = f"this server runs up to {amount(most)}"
+            return f"This size would take {count_text} {what}; {limit}. The formulas still hold."
+    return ""
+
 
 STAYS = "The page still shows what it showed before."
 UNCHANGED_NOTE = "The page shows the run without changes."
@@ -123,7 +220,7 @@ def take_file(data: bytes, name: str) -> None:
 def take_survey(data: bytes, name: str) -> bool:
     """Open a survey file; return whether it could be read. An unreadable one is refused with a message, and the open
     survey stays."""
-    from tracer.attention.survey.survey_file import open_survey  # with it comes a reader of files
+    from tracer.survey.file import open_survey  # with it comes a reader of files
 
     most = limits().upload_mb << 20
     try:
@@ -199,19 +296,19 @@ def _match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
 def trace(beside_plain: bool = False) -> Trace:
     """Return the run of the pages, computed on first use, with the checks on other runs as soon as they are known. A
     refusal stops the page with one sentence. With `beside_plain`, the page shows the run without its changes, too."""
-    slots = progress_bar.reserve()
+    slots = render_gate.reserve()
     if (run := current_run()) is None:
         chosen, name = user_input(), model_name()
         key = (name, options())
-        if wrong := model_options.problem(*key):
+        if wrong := problem(*key):
             st.error(f"{name} does not run here at the sizes that you chose. {wrong}")
             st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
             page_frame.leave()
         try:
             beside = _run_plain_beside(*key, chosen) if beside_plain else nullcontext()
-            with progress_bar.show_bars(slots), progress_bar.keep_page(was_run()), beside:
+            with render_gate.show_bars(slots), render_gate.keep_page(was_run()), beside:
                 run = _find_run(*key, chosen)
-        except rate_limit.ServerFull:
+        except render_gate.ServerFull:
             raise
         except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
             if changes():
@@ -267,7 +364,7 @@ def change(texts: Sequence[str]) -> None:
 def plain_trace() -> Trace:
     """Return the run on screen without its changes."""
     name, known = model_name(), run_cache.without_changes(options())
-    with progress_bar.keep_page():
+    with render_gate.keep_page():
         run = _find_run(name, known, user_input())
     return background_checks.apply((name, known), run)
 
@@ -278,7 +375,7 @@ def reference_trace() -> Trace:
     name, known = model_name(), run_cache.without_changes(options())
     if not run_cache.has_own_sizes(name, known):
         return plain_trace()
-    with progress_bar.keep_page():
+    with render_gate.keep_page():
         return run_cache.of_sample(name, known, run_cache.first_sample(name))
 
 
@@ -399,3 +496,139 @@ def primitives(op: int) -> tuple[Decomposition, ...]:
         return run_cache.decompose_sample(*key, chosen.name, op)
     model = run_cache.load(*key)
     return run_cache.decompose(model, op, **inputs(model, chosen, key[1]))
+
+
+# Models of libraries in the app: the cost of loading one is shown first, and an unavailable one is refused.
+#
+# Any visitor may name any model, so the server protects itself: nothing is loaded before the visitor agreed to its
+# cost, no more than two such models are in memory at once, the operator limits their size (`TRACER_MODEL_GB`), and with
+# `HF_HUB_OFFLINE=1` nothing is downloaded at all. Checkpoints in the server's folders are opened only where the
+# operator allows it (`TRACER_FOLDERS=1`). Code out of a checkpoint never runs.
+
+MAX_NAME_LETTERS = 120
+"""Characters of a name; the longest on the hub are shorter."""
+
+
+def suggestions() -> list[str]:
+    """Return our own models and examples of the installed libraries; where this server offers a list, that list."""
+    offered = limits().models(models.names())
+    return [*models.names(), *zoo.examples()] if offered is None else list(offered)
+
+
+def settle() -> None:
+    """Switch to the model that the visitor chose. A library's model waits for the visitor's consent, and an unavailable
+    one is refused with a message; what is on screen stays until then. Runs before the widget of models."""
+    state, now = st.session_state, visitor()
+    if state.pop(single_flight.CANCELLATION_KEY, False):
+        go_back()
+    wanted = str(state.get(Key.MODEL) or "").strip() or now.model
+    if wanted == now.model:
+        if state.get(Key.MODEL) != wanted:
+            state[Key.MODEL] = wanted
+        return
+    now.ask(None)
+    problem = ""
+    try:
+        limits().check_model(wanted, models.names())
+        if not zoo.is_foreign(wanted):
+            models.takes(wanted)
+        elif wanted in now.consents:
+            _load(wanted, now.consents[wanted])
+        else:
+            now.ask(_cost(wanted))
+    except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
+        problem = " ".join(str(error).split()) or type(error).__name__
+        problem = (
+            problem
+            if isinstance(error, ValueError)
+            else f"{quote(wanted)} could not be loaded: {shorten(problem, 300)}"
+        )
+    if problem or now.pending_cost:
+        now.stay(problem)
+    else:
+        now.show(wanted)
+
+
+def _cost(name: str):
+    from tracer.zoo.downloads import cost
+
+    if len(name) > MAX_NAME_LETTERS:
+        raise ValueError(f"{quote(name)} is not a model: expected a name of at most {MAX_NAME_LETTERS} characters")
+    with st.spinner("Looking up how large the model is"):
+        if not folders_allowed():
+            zoo.check_no_folder(name)
+        return cost(name)
+
+
+def take(offer) -> None:
+    """Accept an offered model as the visitor's choice: its cost was displayed beside the button."""
+    from tracer.zoo import recommendations
+    from tracer.zoo.downloads import Download
+
+    now = visitor()
+    here = recommendations.is_downloaded(offer)
+    if not here and (problem := recommendations.problem(offer)):
+        now.refusal = problem
+        return
+    now.agree(offer.name, Download(0) if here else Download(offer.size, folder=str(recommendations.folder(offer))))
+
+
+def _load(name: str, download) -> None:
+    """Load the model; where that downloads weights, show the progress."""
+    if download.size != 0:
+        run_cache.fetch(name, download)
+    run_cache.load(name)
+
+
+def folders_allowed() -> bool:
+    """Return whether visitors may open checkpoints in the server's folders: where the operator sets `TRACER_FOLDERS=1`.
+
+    Nothing that a visitor's browser states, such as the address of its request, is trusted.
+    """
+    return os.environ.get("TRACER_FOLDERS") == "1"
+
+
+def ask_consent() -> None:
+    """Show the cost of loading the model, and ask the visitor for consent."""
+    if (cost := visitor().pending_cost) is None:
+        return
+    with st.container(border=True, key="asking"):
+        st.markdown(plain(f"**{cost.name}** — {cost.summary}" if cost.summary else f"**{cost.name}**"))
+        st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
+        with st.container(horizontal=True):
+            st.button("Load it", type="primary", on_click=visitor().agree, args=(cost.name, cost.download))
+            st.button("Not now", on_click=visitor().ask, args=(None,))
+
+
+def awaits_consent() -> bool:
+    """Return whether the URL names a model that waits for consent. The page is not drawn meanwhile: it would show the
+    run of another model, and replace the position in that URL."""
+    now = visitor()
+    return now.pending_cost is not None and now.url_input is not None
+
+
+def _count(number: int) -> str:
+    return amount(number).replace(" G", " billion").replace(" M", " million")
+
+
+def _downloads(cost) -> str:
+    size, note, _ = cost.download
+    if size:
+        return f"Loading it downloads {amount(size, 'B')}; that may take a while."
+    if size == 0:
+        return f"Nothing is downloaded: {note}."
+    return "The size of the download is unknown; it is about as large as the memory that the model takes."
+
+
+def show_origin(trace) -> None:
+    """Show where the weights of a library's or visitor's model come from, and how much of its run the equations
+    cover."""
+    if trace.weights and (zoo.is_foreign(trace.model) or user_input().kind == "trace"):
+        st.caption(plain(f"Weights: {trace.weights}."))
+    if not trace.steps:
+        st.caption("This run was saved without steps: its operations, shapes and attention are shown.")
+    elif trace.coverage < 1:
+        share = f"{100 * trace.coverage:.0f} %" if trace.coverage < 0.995 else "more than 99 %"
+        st.caption(
+            f"The steps cover {share} of the operations that compute. Only the page Operations shows the others."
+        )

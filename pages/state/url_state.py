@@ -14,12 +14,12 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.jobs import run_cache
-from pages.state import model_options, page_registry, session
+from pages.state import page_registry, session
 from pages.state.visitor import FIRST_MODEL, OF_INPUT, Key, UserInput, model_name, new, visitor
 from pages.ui import texts
 from tracer import models
 from tracer.record import Trace
-from tracer.utils.error_text import quote, shorten
+from tracer.utils.errors import quote, shorten
 
 LONGEST_CHANGES = 1000
 """Characters of all changes that an address carries."""
@@ -105,7 +105,7 @@ def _went_back(query: dict[str, str]) -> bool:
 def _input(query: dict[str, str]) -> dict[str, str]:
     """Return the parameters of a URL that name the input, the changes, and the options of one of our models."""
     model = query.get("model", FIRST_MODEL)
-    options = (*models.spec_of(model).options, *model_options.sizes(model)) if model in models.names() else ()
+    options = (*models.spec_of(model).options, *session.sizes(model)) if model in models.names() else ()
     return {name: query[name] for name in ("sample", "text", "file", run_cache.CHANGE, *options) if name in query}
 
 
@@ -181,11 +181,11 @@ def _take_changes(wanted: dict[str, str]) -> str:
 def _take_sizes(wanted: dict[str, str]) -> str:
     """Set the sizes that the URL names, all or none. Return an error message, or ""."""
     model, taken = model_name(), {}
-    for name in model_options.sizes(model):
+    for name in session.sizes(model):
         if name in wanted:
             text = wanted[name]
             if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
-                most = f"{model_options.MAX_SIZE - 1:,}"
+                most = f"{session.MAX_SIZE - 1:,}"
                 return f"{quote(text)} is not a size {name}, expected a whole number from 1 to {most}."
             taken[name] = int(text)
     try:

@@ -21,8 +21,8 @@ from tracer.inputs import images
 from tracer.record import Trace
 
 if TYPE_CHECKING:
-    from tracer.attention.survey.survey_result import SurveyResult
-    from tracer.zoo.download_cost import Cost, Download
+    from tracer.survey.result import SurveyResult
+    from tracer.zoo.downloads import Cost, Download
 
 FIRST_MODEL = "vit"
 OF_INPUT = ("query",)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import streamlit as st
 
-from pages.jobs import progress_bar, render_gate
+from pages.jobs import render_gate
 
 APP = Path(__file__).parents[2] / "app.py"
 
@@ -35,7 +35,7 @@ def around() -> Iterator[None]:
         pass
     finally:
         _inside.reset(token)
-    progress_bar.over()
+    render_gate.over()
 
 
 def enter() -> None:

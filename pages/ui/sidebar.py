@@ -10,17 +10,49 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages import components, ui
 from pages.jobs import background_checks, run_cache
-from pages.sections.search import toolbar
-from pages.state import library_models, page_registry, session, streamlit_sessions, url_state
+from pages.sections import search
+from pages.server import websockets
+from pages.state import page_registry, session, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui.texts import escape, plain
 from tracer import models
-from tracer.figures.graph import glossary
-from tracer.figures.predictions import model_output
+from tracer.export.math_labels import amount
+from tracer.figures import equations, predictions
 from tracer.inputs.images import KINDS
 from tracer.record import Trace
 from tracer.symbols import notation
-from tracer.utils.limits import limits
+from tracer.utils.errors import limits
+
+# Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already.
+
+
+def show() -> None:
+    """Draw a button for each recommended model; nothing on a server that offers none."""
+    from tracer.zoo import recommendations
+
+    offers = recommendations.offers()
+    if not offers:
+        return
+    with st.container(key="sharper", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown("Stronger models:")
+        for offer in offers:
+            _offer(offer, recommendations.is_downloaded(offer))
+
+
+def _offer(offer, here: bool) -> None:
+    size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
+    about = plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}.")
+    st.button(
+        f"{offer.title} · {size}",
+        key=f"take {offer.name}",
+        icon=":material/visibility:" if here else ":material/download:",
+        on_click=session.take,
+        args=(offer,),
+        disabled=offer.name == model_name(),
+        help=f"{about} {offer.name}: downloaded once, then kept on this machine.",
+        type="tertiary",
+    )
+
 
 SURVEYS = (".parquet", ".arrow")
 """Ends of the names of survey files."""
@@ -43,7 +75,7 @@ def choices(pages: list, page: str) -> SidebarSlots:
     _forget(page)
     with (above := st.container(key="above")):
         url_state.read(page)
-        library_models.settle()
+        session.settle()
         url_state.follow()
         _readable()
     with st.sidebar:
@@ -71,9 +103,9 @@ def choices(pages: list, page: str) -> SidebarSlots:
     with above:
         if refusal := visitor().refusal:
             st.error(escape(refusal), icon=":material/block:")
-        library_models.ask_consent()
+        session.ask_consent()
     url_state.write(page)
-    toolbar.show()
+    search.show()
     return slots
 
 
@@ -131,7 +163,7 @@ def _readable() -> None:
 def _model() -> None:
     st.selectbox(
         "Model",
-        library_models.suggestions(),
+        session.suggestions(),
         key=Key.MODEL,
         persist_state="session",
         accept_new_options=True,
@@ -191,7 +223,7 @@ def _upload(takes: tuple[str, ...]) -> None:
     )
     if file is not None:
         with st.spinner("Opening the file"):
-            opened = take_upload(streamlit_sessions.take_upload(file), file.name)
+            opened = take_upload(websockets.take_upload(file), file.name)
         now.uploads += 1
         if opened:
             st.switch_page("pages/attention.py", query_params=url_state.of("attention") | {"over": "survey"})
@@ -216,7 +248,7 @@ def run(slots: SidebarSlots, page: str) -> None:
     if (trace := session.current_run()) is None or visitor().instead:
         return
     with slots.origin:
-        library_models.show_origin(trace)
+        session.show_origin(trace)
     help_text = (
         "All steps, all shapes and the kept tensors, in one file. You can open it here again, even on a machine "
         "without the model."
@@ -236,7 +268,7 @@ def run(slots: SidebarSlots, page: str) -> None:
         if session.is_check_pending():
             components.poll_check(background_checks.PATH)
         source = _file_stem(session.user_input())
-        components.announce(f"{trace.model} has run on {source}. {model_output.answer_sentence(trace)}".strip())
+        components.announce(f"{trace.model} has run on {source}. {predictions.answer_sentence(trace)}".strip())
 
 
 def _file_button(
@@ -255,7 +287,7 @@ def _file_stem(user_input: UserInput) -> str:
 
 def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:
     """Return the run as a file, with the parameters of the model of that key, where it is in memory."""
-    from tracer.record import serialization
+    from tracer import serialization
 
     model = key and run_cache.loaded_model(*key)
     return serialization.to_bytes(trace, model and model.net)
@@ -273,8 +305,8 @@ def _film(trace: Trace) -> bytes:
 
 def _glossary(trace: Trace) -> None:
     """Draw the symbols of this run's equations and a glossary."""
-    signs = [f"${sign}$ — {meaning}" for sign, meaning in glossary.signs(step.latex for step in trace.steps)]
-    words = [f"**{word}** — {meaning}" for word, meaning in glossary.words(step.stage for step in trace.steps)]
+    signs = [f"${sign}$ — {meaning}" for sign, meaning in equations.signs(step.latex for step in trace.steps)]
+    words = [f"**{word}** — {meaning}" for word, meaning in equations.words(step.stage for step in trace.steps)]
     with st.sidebar.expander("Signs and words"), st.container(key="glossary"):
         st.markdown("\n\n".join(signs + words))
 

@@ -3,16 +3,46 @@
 import re
 from collections.abc import Mapping, Sequence
 
+import streamlit as st
+
 from pages.state.visitor import UserInput, View
 from tracer import models
 from tracer.attention import windows
 from tracer.export import rows
 from tracer.export.math_labels import scientific
-from tracer.figures.predictions.class_bars import percent
+from tracer.figures.drawing import percent
 from tracer.record import MOVED_TOKENS, AttentionRecord, Name, Step, Trace
-from tracer.record.foreign_latex import mathematics
+from tracer.record.steps import mathematics
 from tracer.symbols import notation
 from tracer.utils import note_titles
+
+# Markdown sentences as plain pieces for components; the browser shows each as text.
+
+_PIECE = re.compile(
+    r"\\(?P<escaped>[!-/:-@\[-`{-~])|\$(?P<maths>[^$]+)\$|`(?P<code>[^`]+)`|\*\*(?P<bold>.+?)\*\*|(?P<text>[^\\$`*]+|.)",
+    re.DOTALL,
+)
+
+Piece = tuple[str, str]
+"""(kind, text): "text", "bold", "code" or "maths", which is LaTeX."""
+
+
+def pieces(markdown: str) -> list[Piece]:
+    r"""Split a sentence into pieces: `**bold**`, code in backticks, `$maths$` and escaped signs; all else is plain
+    text.
+
+    `"grows as $d_k$"` gives `[("text", "grows as "), ("maths", "d_k")]`.
+    """
+    out: list[Piece] = []
+    for match in _PIECE.finditer(markdown):
+        kind = match.lastgroup or "text"
+        text = match[kind]
+        kind = "text" if kind == "escaped" else kind
+        if kind == "text" and out and out[-1][0] == "text":
+            text = out.pop()[1] + text
+        out.append((kind, text))
+    return out
+
 
 WHAT = (
     "**Tensor tracer** runs a real model on your photo or text. It shows the shape and the equation of every tensor "
@@ -296,3 +326,45 @@ def checks_text(step: Step) -> str:
         return ""
     runs = "1 other run" if step.checked == 1 else f"{step.checked} other runs"
     return f"As printed, it also holds on {runs}."
+
+
+# Tables of a page: a short one prints and is read out row by row.
+
+MAX_FULL_ROWS = 60
+"""Rows of a table that stands there whole; a longer one scrolls in a box of its own, which prints nothing."""
+
+
+def show(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
+    """Draw a table of columns by name; texts are displayed unchanged."""
+    if any(len(values) > MAX_FULL_ROWS for values in columns.values()):
+        st.dataframe(columns, hide_index=True, alt=alt)
+        on_paper(columns, alt)
+    else:
+        _whole(columns, alt)
+
+
+def on_paper(columns: Mapping[str, Sequence], alt: str | None = None) -> None:
+    """Draw the printed form of a table that scrolls: its first rows, and their number."""
+    count = max(map(len, columns.values()))
+    with st.container(key=_key("paper", columns, alt)):
+        _whole({name: values[:MAX_FULL_ROWS] for name, values in columns.items()}, alt)
+        if count > MAX_FULL_ROWS:
+            st.caption(f"These are the first {MAX_FULL_ROWS} of {count:,} rows.")
+
+
+def _whole(columns: Mapping[str, Sequence], alt: str | None) -> None:
+    shown = {
+        name: [_text(value) if isinstance(value, str) else value for value in values]
+        for name, values in columns.items()
+    }
+    with st.container(key=_key("table", columns, alt)):
+        st.table(shown, hide_index=True, alt=alt)
+
+
+def _text(cell: str) -> str:
+    """Return a cell unchanged: none of its signs is markup."""
+    return re.sub(r"([\\`*$~<#])", r"\\\1", plain(cell))
+
+
+def _key(kind: str, columns: Mapping[str, Sequence], alt: str | None) -> str:
+    return f"{kind} {alt or ' '.join(columns)}".replace(" ", "-")

@@ -9,7 +9,7 @@ import pytest
 from tests.app.test_app import film_of, text, upload
 from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
-from tracer.figures import palette
+from tracer.figures import drawing
 
 
 def test_each_word_of_the_caption_shows_where_it_looked():
@@ -102,7 +102,7 @@ def test_the_label_map_lies_over_the_photo_and_can_be_seen_through():
 
 
 def test_without_a_film_the_label_map_is_drawn_once(monkeypatch):
-    monkeypatch.setattr("pages.sections.overview.film_payload.of_run", lambda trace: None)  # as of a damaged file
+    monkeypatch.setattr("pages.sections.answer.of_run", lambda trace: None)  # as of a damaged file
     at = open_model("segmenter")
     assert not at.exception
     assert len(at.main.slider) == 1
@@ -119,7 +119,7 @@ def test_the_overview_shows_which_patches_the_encoder_saw():
     units = [chart["layout"]["xaxis"]["title"]["text"] for chart in charts]
     assert units == ["patch column", "pixel column", "pixel column"]
     hidden = [[shape["fillcolor"] for shape in chart["layout"].get("shapes", [])] for chart in charts]
-    assert hidden == [[], [palette.MASK[0]], []]
+    assert hidden == [[], [drawing.MASK[0]], []]
 
 
 @pytest.mark.parametrize("sample", ["scratch", "no defect"])

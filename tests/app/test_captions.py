@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.figures.graph.overview_svg import pipeline
+from tracer.figures.pipeline import pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWS = {"caption", "header", "info", "markdown", "subheader", "success", "title", "warning"}

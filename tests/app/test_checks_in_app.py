@@ -19,15 +19,13 @@ from tests.app.test_app import open_page, upload, visit
 from tests.app.test_server import picture
 from tests.app.test_stepping import page_payload
 from tests.support.serving import run_in_thread
-from tracer import cli, verify
+from tracer import cli, serialization, verify
 from tracer.export import render
 from tracer.figures import handout
 from tracer.lessons.notes import evaluate, statements
-from tracer.record import serialization
-from tracer.tracing.proofs import counterfactual_budget as bounded
-from tracer.tracing.trim import lighten
-from tracer.utils.job_queue import JobEnd, JobQueue
-from tracer.utils.progress import listen, tell
+from tracer.tracing import counterfactual as bounded
+from tracer.tracing.transfer import lighten
+from tracer.utils.job_queue import JobEnd, JobQueue, listen, tell
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
 SCORES = "block1.attention.scores"

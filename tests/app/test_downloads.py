@@ -6,19 +6,19 @@ from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
-from pages.server import downloads
+from pages.server import app_factory
 from pages.ui import sidebar
 from tests.support.handmade import sample
 from tests.support.serving import run_in_thread
-from tracer.record import serialization
-from tracer.utils.error_text import quote
+from tracer import serialization
+from tracer.utils.errors import quote
 
 
 @pytest.fixture
 def press_download(monkeypatch):
     """Return a function that presses the button of a file and returns the response."""
     monkeypatch.setattr(DeferredFileHandler, "handle", DeferredFileHandler.handle)
-    downloads.say_why()
+    app_factory.say_why()
     files = MediaFileManager(MemoryMediaFileStorage("/media"))
 
     def press(make):

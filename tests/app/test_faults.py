@@ -17,7 +17,7 @@ from pages.server import app_factory
 from tests.faults import commands
 from tests.security.test_load import run_coroutine
 from tests.support.serving import ROOT
-from tracer.utils import atomic_write
+from tracer.utils import files
 
 FAST_COMMANDS = (
     pytest.param(commands.full_disk_under_a_save, marks=pytest.mark.sweep),
@@ -34,9 +34,9 @@ def test_a_fault_is_said_in_a_line_and_nothing_is_lost(fault, tmp_path):
 
 def test_a_pipe_is_written_to_and_a_link_is_followed(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    atomic_write.write(tmp_path / "link", b"content")
+    files.write(tmp_path / "link", b"content")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes() == b"content"
-    atomic_write.write("/dev/null", b"content")
+    files.write("/dev/null", b"content")
     assert not (tmp_path / "null").exists()
 
 
@@ -46,15 +46,15 @@ def test_a_write_that_is_broken_off_leaves_the_file_of_before_and_no_other(tmp_p
     def raise_exit(*paths):
         raise SystemExit(143)
 
-    monkeypatch.setattr(atomic_write.os, "replace", raise_exit)
+    monkeypatch.setattr(files.os, "replace", raise_exit)
     with pytest.raises(SystemExit):
-        atomic_write.write(tmp_path / "file", b"new")
+        files.write(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_bytes() == b"of before"
 
 
 def test_a_process_that_is_killed_half_through_a_file_leaves_the_one_of_before(tmp_path):
     (tmp_path / "file").write_bytes(b"of before")
-    program = "from tracer.utils import atomic_write as files; files.write('file', bytes(1 << 30))"
+    program = "from tracer.utils import files; files.write('file', bytes(1 << 30))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=environment) as saving:
         while not any(part.stat().st_size for part in tmp_path.glob(".file.*.part")):

@@ -12,14 +12,13 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from pages.jobs import run_cache
-from pages.state import library_models
+from pages.state import session
 from tests.app.test_app import PAGES, open_page, text, upload, visit
 from tests.support.sweeping import cases
 from tracer import zoo
-from tracer.tracing.trim import lighten
-from tracer.zoo import download_cost
+from tracer.tracing.transfer import lighten
+from tracer.zoo import downloads, torchvision_models
 from tracer.zoo.hf import hub
-from tracer.zoo.vision import torchvision_models
 
 
 def type_name(at: AppTest, name: str) -> AppTest:
@@ -105,7 +104,7 @@ FOLDERS = "hf:/etc", "hf:./here", "hf:~/models", "hf:..", "hf:tests", r"hf:C:\mo
 def test_folders_of_the_server_stay_closed_whatever_the_visitor_states(name, monkeypatch):
     """Neither the address that the server listens on nor the one that the browser says it asked for opens them."""
     monkeypatch.setattr(
-        library_models.st,
+        session.st,
         "context",
         type("Context", (), {"url": "http://localhost:8501", "ip_address": None, "cookies": {}}),
     )
@@ -143,7 +142,7 @@ def test_the_operator_may_open_folders(tmp_path, monkeypatch):
     at = type_name(open_page(), f"hf:{tmp_path}")
     assert "is not a folder with a config.json" in at.error[0].value
     monkeypatch.setenv("TRACER_FOLDERS", "0")
-    assert not library_models.folders_allowed()
+    assert not session.folders_allowed()
 
 
 def test_two_models_of_libraries_at_most_are_kept():
@@ -241,15 +240,15 @@ def test_the_size_of_a_download_is_known_before(monkeypatch, tmp_path):
     assert (
         torchvision_models.download("vit_b_16").size == 0 and "offline" in torchvision_models.download("vit_b_16").note
     )
-    monkeypatch.setattr(torchvision_models, "forbidden", lambda: False)
+    monkeypatch.setattr(torchvision_models, "is_forbidden", lambda: False)
     folder = tmp_path / "checkpoints"
-    assert torchvision_models.download("vit_b_16") == download_cost.Download(round(330.285 * 2**20), folder=str(folder))
-    assert download_cost.bytes_on_disk(str(folder)) == 0
+    assert torchvision_models.download("vit_b_16") == downloads.Download(round(330.285 * 2**20), folder=str(folder))
+    assert downloads.bytes_on_disk(str(folder)) == 0
     folder.mkdir()
     (folder / "vit_b_16-c867db91.pth.7f.partial").write_bytes(bytes(700))
-    assert download_cost.bytes_on_disk(str(folder)) == 700
+    assert downloads.bytes_on_disk(str(folder)) == 700
     (folder / "vit_b_16-c867db91.pth").touch()
-    assert torchvision_models.download("vit_b_16") == download_cost.Download(0, "its weights are on this machine")
+    assert torchvision_models.download("vit_b_16") == downloads.Download(0, "its weights are on this machine")
 
 
 def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
@@ -269,7 +268,7 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
     assert hub.download("someone/model").size == 500
     assert hub.download("someone/model").folder.endswith("models--someone--model")
     monkeypatch.setattr(Hub, "model_info", lambda *given, **asked: 1 / 0)
-    assert hub.download("someone/model") == download_cost.Download(None)
+    assert hub.download("someone/model") == downloads.Download(None)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +278,7 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
 )
 def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
     """A net without attention, one of sound, which no visitor gives, and one whose patches lie nowhere on the photo."""
-    monkeypatch.setattr(library_models, "suggestions", lambda: ["vit", name])  # AppTest knows only names in the list
+    monkeypatch.setattr(session, "suggestions", lambda: ["vit", name])  # AppTest knows only names in the list
     at = press(type_name(open_page(), name), "Load it")
     assert at.sidebar.selectbox[0].value == name and not at.error, [one.value for one in at.error]
     for page in PAGES:

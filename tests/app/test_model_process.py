@@ -14,15 +14,14 @@ from PIL import Image
 
 import tracer
 from pages.jobs import model_process, model_worker, run_cache, single_flight
-from pages.state import streamlit_sessions
+from pages.server import websockets
 from tests.app.test_app import open_page
 from tracer import models
 from tracer.attention import masks
 from tracer.attention.head_effects import head_sites, measure_heads
-from tracer.models.shared.preparation import captioning_inputs
-from tracer.tracing.proofs import counterfactual_budget
-from tracer.utils.job_queue import VISITOR, JobEnd, JobQueue
-from tracer.utils.progress import listen
+from tracer.spec import preparation
+from tracer.tracing import counterfactual
+from tracer.utils.job_queue import VISITOR, JobEnd, JobQueue, listen
 
 NAME = "transformer"
 """The smallest model."""
@@ -64,7 +63,7 @@ def test_a_class_starts_the_process_and_fewer_visitors_do_not(monkeypatch):
     started = []
     monkeypatch.setattr(model_process, "start", lambda: started.append(visitors))
     for visitors in (1, model_process.CLASS - 1, model_process.CLASS):
-        monkeypatch.setattr(streamlit_sessions, "count_connected", lambda count=visitors: count)
+        monkeypatch.setattr(websockets, "count_connected", lambda count=visitors: count)
         open_page()
     assert started == [model_process.CLASS]
 
@@ -84,7 +83,7 @@ def test_a_caption_that_the_process_generated_is_not_generated_here_again(proces
     model = tracer.load("vit-text")
     photo = Image.fromarray(np.random.default_rng(5).integers(0, 255, (64, 64, 3), dtype=np.uint8))
     run = model_process.prove("vit-text", (), (), {"image": photo}, model)
-    monkeypatch.setattr(captioning_inputs, "greedy", None)
+    monkeypatch.setattr(preparation, "greedy", None)
     assert model.inputs(image=photo).words[1:] == tuple(run.result["words"])
 
 
@@ -115,7 +114,7 @@ def test_a_run_that_fails_there_raises_here(process, model):
 
 def test_its_checks_are_those_of_the_server(process, model):
     answer = model_process.check((NAME, (), ()), {})
-    assert answer.checks == counterfactual_budget.results(counterfactual_budget.check(model.trace()))
+    assert answer.checks == counterfactual.results(counterfactual.check(model.trace()))
     assert answer.findings == model.trace().diagnose().diagnosis
 
 
@@ -260,7 +259,7 @@ def test_it_starts_only_where_another_visitor_waits(monkeypatch):
     monkeypatch.setattr(model_process, "start", lambda: started.append(True))
     monkeypatch.setattr(model_process, "is_ready", lambda: False)
     mine, other = ("", "mine"), ("", "other")
-    monkeypatch.setattr(run_cache.rate_limit, "owner", lambda: mine)
+    monkeypatch.setattr(run_cache.render_gate, "owner", lambda: mine)
     try:
         line.join(lambda: go.wait(60), VISITOR, mine)
         assert run_cache.queue_of(NAME, ()) is None

@@ -10,7 +10,7 @@ from tests.app.test_app import PAGES, open_page, text, upload
 from tests.security.test_bounded_files import encode_trace, lone
 from tests.support.handmade import sample
 from tests.support.sweeping import cases
-from tracer.figures.payload_budget import PAGE
+from tracer.figures.drawing import PAGE
 from tracer.record import Op, Picture, Segment, Step, Symbol, TensorRecord, Trace
 
 SIDE = 2000

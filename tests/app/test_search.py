@@ -5,8 +5,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from pages.sections.lessons import claim_cards, note_statements
-from pages.sections.search import index
+from pages.sections import note_statements, search
 from pages.state import url_state
 from tests.app.test_app import text, visit
 from tests.support.note_runs import run
@@ -19,7 +18,7 @@ def entries_of(monkeypatch, model: str, **address: str) -> list[dict]:
     """Return the index of a run, searched at an address."""
     with monkeypatch.context() as patch:
         patch.setattr(url_state, "of", lambda page: {"model": model, **(address if page == "notes" else {})})
-        return index.entries(run(model)[1])
+        return search.search_entries(run(model)[1])
 
 
 def place_of(entry: dict) -> dict[str, str]:
@@ -30,15 +29,15 @@ def place_of(entry: dict) -> dict[str, str]:
 def test_each_statement_of_the_search_is_on_the_page_that_opens_with_a_mark(monkeypatch, model):
     before = {"note": "claims", "claim": "whom", "of": "vit", "statement": "002.17"}
     found = [entry for entry in entries_of(monkeypatch, model, **before) if entry["kind"] == "statement"]
-    texts = {(note, index._plain(row.text)) for note in ("000", "001", "002", "003", "004") for row in rows(note)}
+    texts = {(note, search._plain(row.text)) for note in ("000", "001", "002", "003", "004") for row in rows(note)}
     assert len(found) >= len(texts) > 400
     for entry in found:
         place = place_of(entry)
         note, number = place["statement"].split(".")
         (row,) = (row for row in rows(note) if row.number == int(number))
-        assert index._plain(row.text) in entry["title"]
+        assert search._plain(row.text) in entry["title"]
         if place["note"] == "claims":
-            quotes = claim_cards.quote_statements(place["claim"], place["of"], (note, int(number)))
+            quotes = note_statements.quote_statements(place["claim"], place["of"], (note, int(number)))
             (marked,) = (quote for quote in quotes if note_statements.MARK in quote)
             assert row.text in marked
         else:
@@ -107,9 +106,9 @@ def words_in(entry: dict) -> set[str]:
 def test_an_experiment_keeps_the_changes_of_the_run_and_a_saved_run_has_none(monkeypatch):
     monkeypatch.setattr(url_state, "of", lambda page: {"change": "position=off"})
     trace = run("vit")[1]
-    found = [entry["to"] for entry in index.entries(trace) if entry["title"] == "No division by √d_k (block 2)"]
+    found = [entry["to"] for entry in search.search_entries(trace) if entry["title"] == "No division by √d_k (block 2)"]
     assert dict(parse_qsl(found[0].partition("?")[2]))["change"] == "position=off;block2.attention.scores=unscale"
-    assert not [entry for entry in index.entries(trace, runs_again=False) if entry["kind"] == "what if"]
+    assert not [entry for entry in search.search_entries(trace, runs_again=False) if entry["kind"] == "what if"]
 
 
 def test_a_statement_of_symbols_has_a_title_in_words_first_and_no_signs_of_latex(monkeypatch):

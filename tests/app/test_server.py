@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pages.jobs import prewarm, progress_bar, render_cache, render_gate, run_cache, single_flight
+from pages.jobs import prewarm, render_gate, run_cache, single_flight
 from pages.state import session
 from tests.app.test_app import picture
 from tracer import models
 from tracer.utils import job_queue
 from tracer.utils.cache import Cache
-from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, NoWaiters, position_text
-from tracer.utils.progress import Progress, doing, listen, tell
+from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, NoWaiters, Progress, doing, listen, position_text, tell
 
 
 class Forgetful:
@@ -234,7 +233,7 @@ def test_what_many_ask_for_at_once_is_drawn_once():
 
     def asks(_) -> str:
         begun.wait(10)
-        return render_cache.of(owner, "way", draws)
+        return single_flight.of(owner, "way", draws)
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(asks, range(8))) == {"drawn"} and len(made) == 1
@@ -310,7 +309,7 @@ def test_a_server_computes_ahead_what_its_variable_says(monkeypatch, prewarm_bou
     monkeypatch.setattr(prewarm.mask_controls, "ahead", lambda name, sample, photo: runs.append(sample))
     monkeypatch.setattr(prewarm, "_prewarm_checks_and_notes", lambda over: rest.append(over))
     monkeypatch.setattr(over, "wait", lambda seconds: True)
-    monkeypatch.setattr(prewarm.garbage_collection, "raise_thresholds", lambda: None)
+    monkeypatch.setattr(prewarm.model_worker, "raise_thresholds", lambda: None)
     prewarm._keep(over)
     assert len(runs) == count and bool(rest) == (prewarm_bound == "all")
 
@@ -333,7 +332,7 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
                 time.sleep(0.001)
 
     task = line.join(works)
-    assert told.wait(10) and progress_bar.words(task.progress, "Running") == "Running the model: block 3 of 12"
+    assert told.wait(10) and render_gate.words(task.progress, "Running") == "Running the model: block 3 of 12"
     single_flight.cancel(line, weakref.ref(task))
     assert task.wait(10) and isinstance(task.error, JobEnd)
     assert (after := line.join(lambda: 7)).wait(10) and after.result == 7
@@ -392,7 +391,7 @@ def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
     ],
 )
 def test_how_far_work_is_is_said_in_words(told, words):
-    assert progress_bar.words(told, "Running") == words
+    assert render_gate.words(told, "Running") == words
 
 
 def test_a_run_tells_its_blocks_and_its_steps():

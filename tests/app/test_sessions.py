@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from streamlit import config, runtime
 
-from pages.sections.overview import film_payload
-from pages.state import streamlit_sessions
+from pages.sections import answer
+from pages.server import websockets
 
 
 class Session:
@@ -31,19 +31,19 @@ def server(monkeypatch):
     server.close_session = server.closed.append
     monkeypatch.setattr(runtime, "exists", lambda: True)
     monkeypatch.setattr(runtime, "get_instance", lambda: server)
-    monkeypatch.setattr(streamlit_sessions, "monotonic", lambda: server.now)
-    monkeypatch.setattr(streamlit_sessions, "_sessions", {})
+    monkeypatch.setattr(websockets, "monotonic", lambda: server.now)
+    monkeypatch.setattr(websockets, "_sessions", {})
     return server
 
 
 def test_a_session_ends_once_nobody_came_back_in_time(server):
     for id in ("a", "b", "nobody"):
-        streamlit_sessions.register(id)
-    assert set(streamlit_sessions._sessions) == {"a", "b"}
+        websockets.register(id)
+    assert set(websockets._sessions) == {"a", "b"}
     server.active.discard("a")
-    for seconds, closed in ((0, []), (streamlit_sessions.KEEP - 1, []), (1, ["a"]), (streamlit_sessions.KEEP, ["a"])):
+    for seconds, closed in ((0, []), (websockets.KEEP - 1, []), (1, ["a"]), (websockets.KEEP, ["a"])):
         server.now += seconds
-        streamlit_sessions.end_left()
+        websockets.end_left()
         assert server.closed == closed
     assert server.opened["a"].ended == 1 and server.opened["a"].session_state == {}
     assert server.opened["b"].ended == 0 and server.opened["b"].session_state
@@ -52,34 +52,34 @@ def test_a_session_ends_once_nobody_came_back_in_time(server):
 
 
 def test_only_connected_sessions_count(server):
-    assert streamlit_sessions.count_connected() == 0
+    assert websockets.count_connected() == 0
     for id in ("a", "b"):
-        streamlit_sessions.register(id)
-    assert streamlit_sessions.count_connected() == 2
+        websockets.register(id)
+    assert websockets.count_connected() == 2
     server.active.discard("a")
-    assert streamlit_sessions.count_connected() == 1
+    assert websockets.count_connected() == 1
 
 
 def test_who_comes_back_has_all_the_time_again(server):
-    streamlit_sessions.register("a")
+    websockets.register("a")
     for _ in range(3):
         server.active.discard("a")
-        streamlit_sessions.end_left()
-        server.now += streamlit_sessions.KEEP - 1
-        streamlit_sessions.end_left()
+        websockets.end_left()
+        server.now += websockets.KEEP - 1
+        websockets.end_left()
         server.active.add("a")
-        streamlit_sessions.end_left()
+        websockets.end_left()
     assert server.closed == [] and server.opened["a"].session_state
 
 
 def test_streamlit_keeps_sessions_until_they_are_ended_here():
-    streamlit_sessions.configure()
-    assert config.get_option("server.disconnectedSessionTTL") > streamlit_sessions.KEEP
+    websockets.configure()
+    assert config.get_option("server.disconnectedSessionTTL") > websockets.KEEP
 
 
 def test_the_film_of_a_run_does_not_keep_the_run(vit):
     run = vit.trace()
-    assert film_payload.of_run(run).packed
+    assert answer.of_run(run).packed
     gone = weakref.ref(run)
     del run
     gc.collect()

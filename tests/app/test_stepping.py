@@ -10,14 +10,14 @@ from starlette.requests import Request
 from streamlit.testing.v1 import AppTest
 
 import tracer
-from pages.sections.trace import step_payload
+from pages.sections import trace as step_payload
 from pages.state import browser_position
-from pages.ui.markdown_spans import pieces
+from pages.ui.texts import pieces
 from tests.app.test_app import ROOT, SECONDS, open_page
 from tests.support.handmade import sample
 from tests.support.serving import run_in_thread
-from tracer.figures.payload_budget import PAGE
-from tracer.figures.tensors.heatmap import as_array
+from tracer.figures.drawing import PAGE
+from tracer.figures.tensors import as_array
 
 
 def unpack(data: bytes) -> tuple[dict, dict, bytes]:

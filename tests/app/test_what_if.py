@@ -11,15 +11,15 @@ from streamlit.testing.v1 import AppTest
 
 import app
 from pages.jobs import run_cache
-from pages.sections.what_if import before_after, hidden_patches, panel
+from pages.sections import what_if
 from tests.app.test_app import PAGES, SECONDS, text, upload, visit
 from tests.app.test_server import picture
 from tests.support.sweeping import cases
 from tracer import load
-from tracer.attention import hiding_test
-from tracer.figures.predictions import class_bars
+from tracer.attention import head_effects
+from tracer.figures import drawing
 from tracer.record import MOVED_TOKENS
-from tracer.record.serialization import to_bytes
+from tracer.serialization import to_bytes
 
 HEAD = "block3.attention.weights=drop_heads(1)"
 UNIFORM = "block2.attention.scores=zero"
@@ -100,7 +100,7 @@ def open_panel(page: str, **address: str) -> AppTest:
     """Return the page with its panel open."""
     at = visit(page, **address)
     assert not at.main.pills  # nothing of the panel is drawn while it is closed
-    at.session_state[panel.KEY] = True
+    at.session_state[what_if.KEY] = True
     at.run()
     assert not at.exception
     return at
@@ -184,12 +184,12 @@ def test_a_slider_replaces_its_own_factor_alone():
 def test_the_answer_before_and_after_is_that_of_both_runs(vit):
     at = open_app(change="block1.mlp.output=zero")
     changed, plain = run_of(at), vit.trace(image=at.session_state["visitor"].user_input.photo)
-    before, after = before_after.shares(plain.result), before_after.shares(changed.result)
+    before, after = what_if.shares(plain.result), what_if.shares(changed.result)
     (drawn,) = [markup for markup in markups(at) if "before and after" in markup]
-    first, share = class_bars.ranking(*after)[0]
+    first, share = drawing.ranking(*after)[0]
     old = dict(zip(*before, strict=True))[first]
-    assert f"{class_bars.percent(share)} {class_bars.arrow(old, share)}" in drawn and class_bars.percent(old) in drawn
-    now = class_bars.ranking(*before)[0][0]
+    assert f"{drawing.percent(share)} {drawing.arrow(old, share)}" in drawn and drawing.percent(old) in drawn
+    now = drawing.ranking(*before)[0][0]
     assert f"The answer changes from **{now}** to **{first}**." in text(at) or f"stays **{first}**" in text(at)
 
 
@@ -213,9 +213,7 @@ def test_the_brush_names_what_is_hidden_and_what_that_does():
     assert (facts["patches"], facts["fill"]) == ([1, 9], "grey")
     assert facts["fills"] == ["grey", "mean", "blur", "removed"] and facts["why"] == ""
     changed = run_of(at)
-    percents = {
-        name: class_bars.percent(share) for name, share in zip(*before_after.shares(changed.result), strict=True)
-    }
+    percents = {name: drawing.percent(share) for name, share in zip(*what_if.shares(changed.result), strict=True)}
     assert all(percents[name] == after for name, _, (after, _), _ in facts["answer"]) and len(facts["answer"]) == 3
     assert facts["status"].startswith("All changes together: the answer ") and "*" not in facts["status"]
     assert Image.open(BytesIO(b64decode(facts["photo"]))).size[0] > 100  # the photo without the change
@@ -266,7 +264,7 @@ def test_a_saved_run_says_its_changes_and_can_not_be_changed(vit):
     ],
 )
 def test_arrows_say_percentage_points(before, after, said):
-    assert class_bars.arrow(before, after) == said
+    assert drawing.arrow(before, after) == said
 
 
 def test_the_panel_of_a_step_stands_above_the_step_where_it_has_room_to_open():
@@ -289,18 +287,18 @@ def test_what_stands_behind_a_pair_of_bars_has_room():
     """The words are as long as a bar, which leaves them more room than it leaves a number alone."""
     names = ["a", "b"]
     for shares in ([0.9, 0.1], [0.8, 0.2]):
-        assert 'class="bars wordy"' in class_bars.comparison((names, [0.9, 0.1]), (names, shares), "class")
-    assert 'class="bars"' in class_bars.bars(names, [0.9, 0.1])
+        assert 'class="bars wordy"' in drawing.comparison((names, [0.9, 0.1]), (names, shares), "class")
+    assert 'class="bars"' in drawing.class_bars(names, [0.9, 0.1])
 
 
 def test_bars_of_tokens_that_only_one_run_names_say_so():
-    drawn = class_bars.comparison((["a", "b"], [0.9, 0.1]), (["a", "c"], [0.2, 0.8]), "token")
+    drawn = drawing.comparison((["a", "b"], [0.9, 0.1]), (["a", "c"], [0.2, 0.8]), "token")
     assert drawn.count("not among the likeliest") >= 2 and "a 90.0" in drawn
 
 
 def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last(vit):
     model = vit
-    found = before_after.differences(model.trace(), model.trace(change={"block5.mlp.output": "scale(2)"}))
+    found = what_if.differences(model.trace(), model.trace(change={"block5.mlp.output": "scale(2)"}))
     titles = [title for title, _, _ in found]
     assert titles == [*(f"Block {block}, Residual sum" for block in (1, 2, 3, 4)), "Block 5, Contract, changed",
                       "Block 5, Residual sum", "Block 6, Residual sum", "Classify"]  # fmt: skip
@@ -311,7 +309,7 @@ def test_the_numbers_are_of_the_changed_lines_the_stream_and_the_last(vit):
 def test_what_it_looked_at_is_hidden_beside_others(vit):
     at = open_panel("overview")
     hide = pills_with(at, "Most attended")
-    attended = hiding_test.rank_by_attention(vit.trace(image=at.session_state["visitor"].user_input.photo))
+    attended = head_effects.rank_by_attention(vit.trace(image=at.session_state["visitor"].user_input.photo))
     change = f"image=hide({','.join(map(str, sorted(attended[:16])))},mean)"
     hide.set_value([change]).run()
     assert not at.exception and run_of(at).changes == (change,)
@@ -326,7 +324,7 @@ def test_the_number_of_hidden_patches_follows_its_slider(vit):
     count = next(slider for slider in at.main.select_slider if slider.label == "Patches to hide")
     count.set_value(8).run()
     assert run_of(at).changes == ()  # nothing is hidden yet
-    order = hiding_test.rank_by_attention(vit.trace(image=at.session_state["visitor"].user_input.photo))
+    order = head_effects.rank_by_attention(vit.trace(image=at.session_state["visitor"].user_input.photo))
     texts = {number: f"image=hide({','.join(map(str, sorted(order[:number])))},mean)" for number in (8, 32)}
     pills_with(at, "Most attended").set_value([texts[8]]).run()
     assert run_of(at).changes == (texts[8],)
@@ -340,36 +338,36 @@ def test_patches_are_hidden_beside_the_other_changes_of_the_run(vit):
     photo = at.session_state["visitor"].user_input.photo
     changed = vit.with_changes({"block6.attention.scores": "scale(8)"})
     trace = changed.trace(image=photo)
-    attended = hiding_test.rank_by_attention(trace)[:16]
-    assert attended != hiding_test.rank_by_attention(vit.trace(image=photo))[:16]
+    attended = head_effects.rank_by_attention(trace)[:16]
+    assert attended != head_effects.rank_by_attention(vit.trace(image=photo))[:16]
     at.main.toggle[0].set_value(True).run()
     table = at.main.table[0].value
     shares = np.array(trace.result["probabilities"])
-    assert table.iloc[0, -1] == class_bars.percent(shares.max())
+    assert table.iloc[0, -1] == drawing.percent(shares.max())
     hidden = changed.trace(image=photo, change={"image": f"hide({','.join(map(str, attended))},mean)"})
-    assert table.iloc[1, -1] == class_bars.percent(hidden.result["probabilities"][shares.argmax()])
+    assert table.iloc[1, -1] == drawing.percent(hidden.result["probabilities"][shares.argmax()])
 
 
 def test_the_change_of_pixels_is_told_by_their_number():
     before = np.zeros((4, 5), dtype=int)
     after = before.copy()
-    assert before_after._of_pixels(before, after) == "No pixel changes its class."
+    assert what_if._of_pixels(before, after) == "No pixel changes its class."
     after[0, 0] = 2
-    assert before_after._of_pixels(before, after) == "**5.0\xa0%** of the pixels change their class."
+    assert what_if._of_pixels(before, after) == "**5.0\xa0%** of the pixels change their class."
 
 
 def test_the_concentration_of_the_mean_is_that_of_the_map_on_screen(vit):
     plain, trace = vit.trace(), vit.trace(change={"block6.attention.scores": "unscale"})
-    told = before_after._concentration_of(plain, trace, 5, "", None)
+    told = what_if._concentration_of(plain, trace, 5, "", None)
     for run in (plain, trace):
         rows = run.attention(5)[0].mean(0).double()
         assert f"{float(-(rows * rows.log()).sum(-1).mean()):.2f}" in told
-        assert class_bars.percent(float(rows.amax(-1).mean())) in told
+        assert drawing.percent(float(rows.amax(-1).mean())) in told
 
 
 def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():
     def compare_centre(plain: float, attended: float, central: float) -> str:
-        return hidden_patches.beside_centre(hiding_test.HidingTest("cat", plain, attended, central, (0.5,)))
+        return what_if.beside_centre(head_effects.HidingTest("cat", plain, attended, central, (0.5,)))
 
     assert compare_centre(0.833, 0.1, 0.152) == (
         "The centre costs almost as much: 68.1 percentage points, and the most attended patches 73.3."
@@ -385,19 +383,19 @@ def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():
 def test_runs_of_other_lengths_are_compared_on_the_tokens_that_both_have():
     model = load("nanogpt")
     short, long = model.trace(text="to be"), model.trace(text="to be or not")
-    panels = before_after._attention_panels(short, long, 0, "", None, 0)
+    panels = what_if._attention_panels(short, long, 0, "", None, 0)
     assert [panel.cells.shape for panel in panels] == [(5, 5)] * 3
     np.testing.assert_allclose(panels[2].cells, panels[1].cells - panels[0].cells)
 
 
 def test_attention_that_concentrates_or_spreads_is_told_by_its_entropy():
     spread, single = np.full((2, 3, 4), 0.25), np.eye(4)[None, :3].repeat(2, 0)
-    sentence = before_after.concentration(spread, single)
+    sentence = what_if.concentration(spread, single)
     assert sentence.startswith("Attention is more concentrated than before: the entropy of a row falls from 1.39 to")
     assert "goes from 25.0\u00a0% to 100.0\u00a0%" in sentence
-    assert "more spread out" in before_after.concentration(single, spread)
-    assert "as concentrated as before: the entropy of a row is 1.39" in before_after.concentration(spread, spread)
-    assert "Not every row of these weights sums to 1" in before_after.concentration(spread, 0 * single)  # a head is off
+    assert "more spread out" in what_if.concentration(single, spread)
+    assert "as concentrated as before: the entropy of a row is 1.39" in what_if.concentration(spread, spread)
+    assert "Not every row of these weights sums to 1" in what_if.concentration(spread, 0 * single)  # a head is off
     at = visit("attention", change="block1.attention.scores=unscale", block="1")
     assert any("Attention is more concentrated than before" in markdown.value for markdown in at.markdown)
 

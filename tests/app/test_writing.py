@@ -3,7 +3,7 @@
 import tracer
 from tests.app.test_app import text
 from tests.app.test_models_in_app import open_model
-from tracer.models.shared.generate import generate
+from tracer.spec.decoding import generate
 
 
 def write(at, count):

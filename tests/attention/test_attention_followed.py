@@ -7,7 +7,7 @@ from torch import nn
 
 import tracer
 from tracer.attention.masks import kind, visible
-from tracer.capture.attention.axis_tracking import Atom, axes_after
+from tracer.capture.score_path import Atom, axes_after
 
 RAN: dict[int, torch.Tensor] = {}
 """What modules computed, by their number: a trace puts their own attributes back."""

@@ -7,9 +7,9 @@ from torch import nn
 import tracer
 from tests.support.sweeping import cases
 from tracer.attention.masks import kind, visible
+from tracer.zoo import timm_models as of_timm
+from tracer.zoo import torchvision_models as of_torchvision
 from tracer.zoo.hf import hub as of_transformers
-from tracer.zoo.vision import timm_models as of_timm
-from tracer.zoo.vision import torchvision_models as of_torchvision
 
 RAN: dict[int, object] = {}
 """What modules computed, by their number: a trace puts their own attributes back."""

@@ -9,7 +9,7 @@ import tracer
 from tests.app.test_app import text
 from tests.app.test_models_in_app import open_model
 from tracer.attention.masks import close_picture
-from tracer.inputs.samples import samples
+from tracer.inputs.model_inputs import samples
 
 SMALL = {"H": 8, "W": 12, "P": 4, "V": 17, "T_max": 9, "D": 12, "h": 2, "d_ff": 10, "L": 3}
 

@@ -6,13 +6,13 @@ import torch
 import tracer
 from tests.support.sweeping import cases
 from tracer.attention import layers
-from tracer.figures.attention import head_columns
+from tracer.figures import attention_maps
 
 
 def load_matrices(name: str, **sizes: int):
     model = tracer.load(name, **sizes)
     trace = model.trace()
-    return model, trace, head_columns.matrices(trace, layers(trace)[0])
+    return model, trace, attention_maps.matrices(trace, layers(trace)[0])
 
 
 def test_a_head_reads_the_columns_that_have_its_colour():
@@ -43,13 +43,13 @@ def test_each_matrix_has_the_heads_of_its_model(name, sizes, counts):
 
 def test_the_drawing_has_a_band_for_each_head_twice_and_says_so():
     _, _, (query, *_) = load_matrices("vit", D=24, h=3, d_ff=8, L=1)
-    drawn = head_columns.drawing(query)
+    drawn = attention_maps.draw_columns(query)
     assert drawn.count("<rect") == 6 and "PyTorch’s weight" in drawn
     assert (
-        head_columns.describe(query) == "W_Q^(1) [24 × 24]: 3 heads of 8 columns each"
-        and head_columns.describe(query) in drawn
+        attention_maps.describe(query) == "W_Q^(1) [24 × 24]: 3 heads of 8 columns each"
+        and attention_maps.describe(query) in drawn
     )
-    assert head_columns.drawing(query._replace(transposed=False)).count("<rect") == 3
+    assert attention_maps.draw_columns(query._replace(transposed=False)).count("<rect") == 3
     assert [drawn.count(f">{head}</text>") for head in range(4)] == [0, 2, 2, 2]  # on screen, heads count from 1
 
 
@@ -70,7 +70,7 @@ def test_a_packed_product_is_three_bands_with_heads_in_each(name):
     assert set(packed.bands) == expected
     weight = dict(model.net.named_parameters())[PACKED_WEIGHTS[name]]
     assert weight.shape == (packed.shape[::-1] if packed.transposed else packed.shape)
-    drawn = head_columns.drawing(packed)
+    drawn = attention_maps.draw_columns(packed)
     assert drawn.count("<rect") == 3 * h * (1 + packed.transposed) and drawn.count(">V</text>") == 1 + packed.transposed
     assert f"{h} heads of {D // h} columns each; Q from column 0 on, K from column {D} on" in drawn
 
@@ -81,15 +81,15 @@ def test_bands_are_those_whose_numbers_the_heads_received(thirds):
     they are; and with a head that received other numbers nothing is drawn."""
     net = torch.nn.Sequential(Packed(thirds), Packed(thirds))
     trace = tracer.trace(net, torch.randn(1, 5, 12), symbols={"B": 0, "T": 1})
-    (packed,) = head_columns.matrices(trace, trace.attentions[0])
+    (packed,) = attention_maps.matrices(trace, trace.attentions[0])
     by_head = [(part, head) for head in range(3) for part in "QKV"]
     expected = [(part, head) for part in "QKV" for head in range(3)] if thirds else by_head
     assert [(band.part, band.head) for band in sorted(packed.bands)] == expected
-    assert head_columns.drawing(packed).count("<rect") == 18 and packed.transposed
+    assert attention_maps.draw_columns(packed).count("<rect") == 18 and packed.transposed
     assert [band.start for band in sorted(packed.bands)] == [*range(0, 36, 4)]
     key = next(step for step in trace.steps if step.symbol.startswith(r"\mathbf{K}"))
     trace.values[key.value][0, 1, 0, 0] += 1
-    assert head_columns.matrices(trace, trace.attentions[0]) == []
+    assert attention_maps.matrices(trace, trace.attentions[0]) == []
 
 
 class Packed(torch.nn.Module):

@@ -24,7 +24,7 @@ from tracer.attention.masks import (
     visible,
     whole,
 )
-from tracer.capture.attention.score_replay import hides
+from tracer.capture.score_path import hides
 from tracer.record import Segment
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 7))

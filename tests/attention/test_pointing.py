@@ -5,10 +5,10 @@ import torch
 
 import tracer
 from tracer import models
-from tracer.attention.image_regions import region
-from tracer.inputs.synthetic import scenes
-from tracer.inputs.synthetic.signed_distance import SHAPES
-from tracer.models.training.pointing_eval import pointing
+from tracer.attention.head_effects import region
+from tracer.inputs import synthetic
+from tracer.inputs.synthetic import SHAPES
+from tracer.models.training.evaluation import pointing
 
 
 class Pointing(torch.nn.Module):
@@ -30,9 +30,9 @@ class Pointing(torch.nn.Module):
 
 def test_pointing_is_counted_by_hand():
     """One large circle in the middle of the picture overlaps the four patches in the middle, not the corner."""
-    middle = scenes.Scene((scenes.SceneObject("circle", "red", "large", 32.0, 32.0, 10.0),))
+    middle = synthetic.Scene((synthetic.SceneObject("circle", "red", "large", 32.0, 32.0, 10.0),))
     for patch, share in ((5, 1.0), (0, 0.0)):
-        figures = pointing(Pointing(patch), [scenes.gather([middle] * 2)])
+        figures = pointing(Pointing(patch), [synthetic.gather([middle] * 2)])
         assert figures["pointing, mean over heads"] == {"layer": 0, "share": share}
         assert figures["pointing of the word itself, best head"] == {"layer": 0, "head": 0, "share": share}
         assert figures["pointing by chance"] == 0.25
@@ -56,12 +56,12 @@ def test_a_region_is_the_row_of_the_token_before():
 
 def test_colour_and_shape_words_of_the_sample_point_at_their_object():
     """By the attentions that the card names, and that the result carries."""
-    trace, scene = tracer.load("vit-text").trace(prove=False), scenes.sample_scene()
+    trace, scene = tracer.load("vit-text").trace(prove=False), synthetic.sample_scene()
     card = models.card("vit-text")
     assert trace.result["pointing"] == [card["pointing, best head"], card["pointing, mean over heads"]]
     for found in trace.result["pointing"]:
         for place, (word, number) in enumerate(scene.mentions, start=1):
-            if word in (*scenes.COLOURS, *SHAPES):
+            if word in (*synthetic.COLOURS, *SHAPES):
                 shares = region(trace, place, found["layer"], found.get("head"))
                 row, column = divmod(int(shares.argmax()), 8)
                 x0, y0, x1, y1 = scene.things[number].box

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from tracer.benchmarks.tracing_overhead import MB, _row
+from tracer.benchmarks import MB, _row
 
 STARTS, KEYS, TURNS = 5, 40, 3
 MAX_IDLE_CPU = 0.1
@@ -41,7 +41,7 @@ FIRST_PICTURE_SCRIPT = """new PerformanceObserver((list) => {
 
 
 def bench() -> list[dict[str, Any]]:
-    """Return all figures, as `tracer.benchmarks.tracing_overhead.bench` does.
+    """Return all figures, as `tracer.benchmarks.bench` does.
 
     Raise ValueError without Playwright or a browser.
     """

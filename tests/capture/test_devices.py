@@ -92,7 +92,7 @@ def test_half_precision_is_allowed_its_own_rounding():
 
 
 def test_kernels_of_other_devices_are_read_and_counted_as_those_of_the_cpu():
-    from tracer.capture.op_schema import kind
+    from tracer.capture.calls import kind
     from tracer.symbols import cost
 
     kernels = ("efficient_attention", "flash_attention", "cudnn_attention", "fused_attention_overrideable")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.support.drawing import check_name, drawn_alike
-from tracer.capture.attention.score_replay import SCORES, closes, hides, is_windowed
+from tracer.capture.score_path import SCORES, closes, hides, is_windowed
 
 INF = float("inf")
 

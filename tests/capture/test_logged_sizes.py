@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tracer.capture.tensors.logged_sizes import SizeLog
-from tracer.capture.tensors.producers import ProducerIndex
+from tracer.capture.logged_sizes import SizeLog
+from tracer.capture.tensors import ProducerIndex
 
 RESULTS = {
     "sum": lambda n: n + 3,

@@ -8,7 +8,7 @@ from torch import nn
 import tracer
 from tests.support import hazards
 from tracer.ops import is_layout
-from tracer.utils.internals.torch_internals import op_decomposition
+from tracer.utils.torch_internals import op_decomposition
 
 TINY = {
     "vit": {"H": 12, "W": 20, "P": 4, "D": 12, "h": 3, "d_ff": 23, "K": 7, "L": 2},

@@ -32,8 +32,7 @@ from tests.support.hazards import (
 )
 from tests.support.sweeping import cases
 from tracer.capture import record
-from tracer.capture.tensors.tensor_store import TensorStore
-from tracer.capture.tensors.value_versions import ValueVersions
+from tracer.capture.tensors import TensorStore, ValueVersions
 
 HAZARDS = {
     "in-place": (InPlace, torch.randn(4, 5)),

@@ -15,7 +15,7 @@ import tracer
 from tests.support.drawing import check_name, drawn_alike
 from tracer.attention import weights, windows
 from tracer.attention.masks import visible
-from tracer.capture.attention.score_replay import SCORES, own_columns, scores_rows, sinks, softmax_columns
+from tracer.capture.score_path import SCORES, own_columns, scores_rows, sinks, softmax_columns
 from tracer.verify.checks.reference_run import array, softmax
 
 B, h, S, S_k, d = 2, 6, 5, 7, 4

@@ -14,8 +14,8 @@ import tracer
 from tests.support.hazards import FusedAttention
 from tests.support.sweeping import cases
 from tracer import zoo
-from tracer.capture import fast_paths, record
-from tracer.capture.tensors.module_state import StateSnapshot
+from tracer.capture import modes, record
+from tracer.capture.tensors import StateSnapshot
 
 
 class Remembers(nn.Module):
@@ -220,8 +220,8 @@ def test_padded_rows_that_a_fast_path_leaves_out_are_said():
 
 
 def test_a_fast_path_is_compared_once(monkeypatch):
-    calls, compared = [], fast_paths._run_fast_path
-    monkeypatch.setattr(fast_paths, "_run_fast_path", lambda *given: calls.append(1) or compared(*given))
+    calls, compared = [], modes._run_fast_path
+    monkeypatch.setattr(modes, "_run_fast_path", lambda *given: calls.append(1) or compared(*given))
     net = nn.MultiheadAttention(12, 2, batch_first=True).eval()
     with torch.no_grad():
         notes = [tracer.trace(net, *[torch.randn(2, 7, 12)] * 3).notes[0] for _ in range(3)]

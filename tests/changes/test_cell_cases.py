@@ -6,13 +6,12 @@ import sympy
 
 from tests.support.loaded_models import load
 from tracer.expr import Tensor
+from tracer.expr.arithmetic import And, Compare, Or, Where
 from tracer.expr.function_call import Scalar
-from tracer.expr.layout.arange import Arange
-from tracer.expr.layout.rearrange import Rearrange
-from tracer.expr.math.cell_cases import CellCases, by_cells
-from tracer.expr.math.comparisons import And, Compare, Or, Where
-from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.parser import read
+from tracer.expr.indexing import CellCases, by_cells
+from tracer.expr.rearrangements import Arange, Rearrange
+from tracer.latex_reader.evaluator import evaluate
+from tracer.latex_reader.parser import read
 
 A, S = r"\mathbf{A}^{(3)}", r"\mathbf{S}^{(3)}"
 CHANGES = [

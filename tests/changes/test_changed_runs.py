@@ -15,7 +15,7 @@ from tests.support.sweeping import cases
 from tracer import changes, zoo
 from tracer.attention import masks
 from tracer.capture.interventions import CallSite, Intervention, with_interventions
-from tracer.figures.graph import lanes
+from tracer.figures import pipeline
 from tracer.inputs.model_inputs import Inputs
 
 WEIGHTS = "block3.attention.weights"
@@ -176,7 +176,7 @@ def test_changes_that_differ_in_numbers_alone_are_solved_once(monkeypatch, one, 
 
 
 def test_fused_attention_written_out_is_the_kernel():
-    from tracer.capture.interventions.explicit_attention import explicit_attention
+    from tracer.capture.interventions import explicit_attention
 
     torch.manual_seed(0)
     q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8), torch.randn(2, 2, 7, 6)
@@ -469,7 +469,7 @@ def test_masks_are_read_from_changed_scores_and_saved_with_them(scores, tmp_path
         assert torch.equal(masks.visible(trace, 1), expected) and trace.changes == ran.changes
         assert masks.whole(trace, [0, 1], 1).before.shape[-2:] == (2, size)
         assert torch.equal(trace.attention(1), ran.attention(1))
-    (source,) = lanes.sources(ran)["block2.attention.scores.changed"]
+    (source,) = pipeline.sources(ran)["block2.attention.scores.changed"]
     assert source == "block2.attention.scores"
 
 

@@ -9,10 +9,10 @@ import tracer
 from tests.support.loaded_models import load
 from tracer import zoo
 from tracer.changes import parse_all
-from tracer.models.shared import spec
+from tracer.spec import spec
 from tracer.textbook import derivation
 from tracer.tracing import solve_first
-from tracer.tracing.changed_solutions import transfer
+from tracer.tracing.changed_runs import transfer
 
 CHANGES = {
     "vit": (

@@ -5,9 +5,9 @@ import torch
 
 from tracer.attention import places
 from tracer.changes import changes_of, moves_tokens
-from tracer.figures.attention import attention_payload
+from tracer.figures import attention_maps
 from tracer.figures.film.storyboard import storyboard
-from tracer.figures.handout.attention_maps import maps
+from tracer.figures.handout import maps
 from tracer.record import MOVED_TOKENS
 
 
@@ -22,7 +22,7 @@ def test_a_run_of_shuffled_patches_is_not_laid_over_the_photo(shuffled_trace, pl
 
 
 def test_no_sentence_of_shuffled_patches_names_a_row_or_a_column_of_the_photo(shuffled_trace):
-    names = attention_payload.names(shuffled_trace, "", shuffled_trace.attentions[0].keys)
+    names = attention_maps.names(shuffled_trace, "", shuffled_trace.attentions[0].keys)
     sentences = [beat.caption.sentence for beat in storyboard(shuffled_trace).beats]
     for sentence in (*names, *sentences, maps(shuffled_trace)):
         assert "row 1" not in sentence and ", column" not in sentence

@@ -10,7 +10,7 @@ from tests.support.loaded_models import load, load_tiny
 from tests.support.sweeping import cases
 from tracer.expr import Tensor as Node
 from tracer.record import split_id
-from tracer.tracing import score_equations
+from tracer.tracing import records
 
 SIZE = 5
 CAUSAL = torch.ones(SIZE, SIZE).tril().bool()
@@ -117,7 +117,7 @@ def test_sizes_that_no_operand_has_alone_are_read_from_the_lines_before():
 def test_a_size_follows_from_a_length_that_has_it_in_a_linear_formula():
     n, m, h, d = sympy.symbols("N M H D")
     tensor = Node("x", (n + 1, 2 * d, m**2, sympy.floor(h / 2), n + h, sympy.Integer(3)), "")
-    assert score_equations._known_sizes(tensor) == {n, d}
+    assert records._known_sizes(tensor) == {n, d}
     trace = load_tiny("hf:vit_mae").trace(change={"vit.layers.0.attention.scores": "unscale"}, prove=False)
     assert "\\sqrt{d_k}" not in trace.step("vit.layers.0.attention.weights").latex
 

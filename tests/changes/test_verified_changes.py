@@ -7,16 +7,18 @@ import tracer
 from tracer.attention import head_effects
 from tracer.changes import kinds, of_inputs
 from tracer.tracing.logit_lens import LogitLens
-from tracer.verify.checks import reference_run
-from tracer.verify.checks.attention import effects_of_heads
-from tracer.verify.checks.outputs import lens_answers
-from tracer.verify.checks.run import changed_scores, changed_values
+from tracer.verify.checks import attention, changes, outputs, reference_run
 
 SIZES = {
     "vit": {"D": 12, "h": 2, "d_ff": 10, "L": 2, "K": 3, "H": 12, "W": 8, "P": 4},
     "nanogpt": {"D": 12, "h": 2, "d_ff": 10, "L": 2},
 }
-CHECKS = changed_values, changed_scores, lens_answers, effects_of_heads
+CHECKS = (
+    changes.check_changed_values,
+    changes.check_changed_scores,
+    outputs.check_lens_answers,
+    attention.check_effects_of_heads,
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def runs():
 
 def run_comparison(run, monkeypatch):
     """Return the kinds of changes that are compared with plain PyTorch for a run, and the problems."""
-    seen, compare = set(), changed_values.compare
+    seen, compare = set(), changes.compare
 
     def spy(run, change, expected):
         ((line, kind),) = change.items()
@@ -39,9 +41,9 @@ def run_comparison(run, monkeypatch):
         seen.add(f"parameter {kind}" if line.startswith("parameter") else kind)
         return compare(run, change, expected)
 
-    for check in (changed_values, changed_scores):
+    for check in (changes, changes):
         monkeypatch.setattr(check, "compare", spy)
-    return seen, [problem for check in CHECKS for problem in check.problems(run)]
+    return seen, [problem for check in CHECKS for problem in check(run)]
 
 
 ALL = {
@@ -92,7 +94,7 @@ def test_a_change_that_is_not_what_it_says_is_found(runs, module, function, mist
     run.model._changed.clear()
     monkeypatch.setattr(module, function, mistake)
     try:
-        problems = [found for check in CHECKS for found in check.problems(run)]
+        problems = [found for check in CHECKS for found in check(run)]
     finally:
         run.model._changed.clear()
     assert any(found.startswith(problem) for found in problems), problems

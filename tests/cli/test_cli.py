@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.handmade import sample
-from tracer import cli, export
-from tracer.record import serialization
+from tracer import cli, export, serialization
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]
@@ -256,10 +255,10 @@ def test_verify_fails_with_status_1(capsys, monkeypatch):
 
 
 def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
-    from tracer.benchmarks import tracing_overhead
+    from tracer import benchmarks
 
     row = {"name": "tracing", "value": 1.25, "low": 1.2, "high": 1.5, "unit": "× time", "target": 1.1, "ok": False}
-    monkeypatch.setattr(tracing_overhead, "bench", lambda: [row])
+    monkeypatch.setattr(benchmarks, "bench", lambda: [row])
     status, out, _ = run(capsys, "bench", "--json")
     assert status == 0 and json.loads(out) == [row]
     status, out, _ = run(capsys, "bench")
@@ -274,17 +273,17 @@ def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
 
 
 def test_bench_measures_memory_in_a_process_of_its_own():
-    from tracer.benchmarks import tracing_overhead
+    from tracer import benchmarks
 
-    (peak,) = tracing_overhead._measure_in_a_new_process(tracing_overhead._peak)
+    (peak,) = benchmarks._measure_in_a_new_process(benchmarks._peak)
     assert peak > 2**20
 
 
 def test_bench_finds_that_traces_grow_linearly(monkeypatch):
-    from tracer.benchmarks import tracing_overhead
+    from tracer import benchmarks
 
-    monkeypatch.setattr(tracing_overhead, "LENGTHS", (33, 257))
-    *held, growth = tracing_overhead._growth()
+    monkeypatch.setattr(benchmarks, "LENGTHS", (33, 257))
+    *held, growth = benchmarks._growth()
     assert growth["ok"] is True and [row["value"] for row in held] == [
         11520,
         11520,
@@ -292,7 +291,7 @@ def test_bench_finds_that_traces_grow_linearly(monkeypatch):
 
 
 def test_bench_of_pages_says_what_an_installed_package_lacks(capsys, monkeypatch, tmp_path):
-    from tracer.cli.commands.measurements import bench
+    from tracer.cli.commands import bench
 
     monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
     status, _, error = run(capsys, "bench", "--app")
@@ -300,8 +299,7 @@ def test_bench_of_pages_says_what_an_installed_package_lacks(capsys, monkeypatch
 
 
 def test_what_needs_a_checkout_finds_this_one():
-    from tracer.cli.commands import verify
-    from tracer.cli.commands.measurements import bench
+    from tracer.cli.commands import bench, verify
 
     assert bench.CHECKOUT == verify.CHECKOUT == ROOT
 

@@ -10,9 +10,8 @@ import pytest
 import tracer
 from tests.cli.test_cli import SMALL, refusal, run
 from tests.support.sweeping import cases
-from tracer import cli, export
+from tracer import cli, export, serialization
 from tracer.export import to_html
-from tracer.record import serialization
 
 
 @pytest.fixture(scope="module")

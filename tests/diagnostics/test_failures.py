@@ -11,7 +11,7 @@ from torch import nn
 
 import tracer
 from tests.diagnostics.modules import correct, failing, more_failing
-from tracer.diagnostics.failures.source_edits import apply_edits
+from tracer.diagnostics.failures.trials import apply_edits
 from tracer.zoo import user_factory
 
 FACTORIES = [name for name, value in vars(failing).items() if inspect.isfunction(value)]

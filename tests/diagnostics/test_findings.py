@@ -15,8 +15,9 @@ from tests.diagnostics.test_pairs import trace_of
 from tests.diagnostics.wrong_modules import PAIRS
 from tracer import zoo
 from tracer.cli import main
-from tracer.diagnostics.findings import NO_REASON, as_text, rules
-from tracer.textbook.hints import Hint
+from tracer.diagnostics import findings
+from tracer.diagnostics.findings import NO_REASON, rules
+from tracer.textbook.names import Hint
 from tracer.verify import report, small
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "findings.md"
@@ -99,8 +100,8 @@ def test_findings_are_saved_and_shown_as_recorded(tmp_path):
     trace.save(tmp_path / "run.safetensors")
     opened = tracer.open(tmp_path / "run.safetensors")
     assert opened.findings == trace.findings and [f.kind for f in opened.findings] == ["samples mixed"]
-    assert as_text.RECORDED_NOTE in list(as_text.report(opened))
-    assert as_text.RECORDED_NOTE not in list(as_text.report(trace))
+    assert findings.RECORDED_NOTE in list(findings.report(opened))
+    assert findings.RECORDED_NOTE not in list(findings.report(trace))
 
 
 def test_a_file_without_findings_is_read_anew_by_the_rules_that_need_no_model(tmp_path):
@@ -152,7 +153,7 @@ def test_verify_fails_for_a_finding_that_nobody_acknowledged(monkeypatch):
     model, (finding,) = tracer.load("vit-note", **sizes), tracer.trace(merge, HEADS).findings
     assert "problems" not in report(model)
     monkeypatch.setattr("tracer.diagnostics.findings.find", lambda trace: (finding, replace(finding, intent="a test")))
-    assert report(model)["problems"] == [as_text.sentence(finding, model.trace())]
+    assert report(model)["problems"] == [findings.sentence(finding, model.trace())]
 
 
 class WithLabels(nn.Module):

@@ -12,7 +12,7 @@ def card(trace: Trace) -> AppTest:
     """Return the card's drawing of a run."""
 
     def page(trace):
-        from pages.sections.trace import findings_card
+        from pages.sections import trace as findings_card
 
         findings_card.show(trace)
 

@@ -197,7 +197,7 @@ def test_json_keeps_the_contract():
         "wrong": None,
         "recomputed": False,
         "source": {
-            "file": "tracer/models/shared/blocks.py",
+            "file": "tracer/spec/blocks.py",
             "line": 38,
             "text": "scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, S, S]",
         },
@@ -281,7 +281,7 @@ def test_latex_of_steps_is_aligned_at_the_equals_sign():
 def test_tables_as_data_frames():
     ops, steps = export.table(sample()), sample().table("steps")
     assert isinstance(ops, pandas.DataFrame) and list(ops["flops"]) == [300, 48]
-    assert ops["outputs"][0] == "[B, h, N+1, N+1]" and ops["source"][0] == "tracer/models/shared/blocks.py:38"
+    assert ops["outputs"][0] == "[B, h, N+1, N+1]" and ops["source"][0] == "tracer/spec/blocks.py:38"
     assert list(steps["id"]) == ["block1.attention.scores", "head.logits"]
     assert steps["error"][0] == 1.5e-7 and pandas.isna(steps["error"][1]) and pandas.isna(steps["layer"][1])
     assert steps["layer"][0] == 0 and str(steps["layer"].dtype) == "Int64"

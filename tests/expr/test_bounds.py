@@ -8,9 +8,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tracer
+from tracer import serialization
 from tracer.expr import GELU, GELUTanh, Over, Product, ReLU, Scalar, Tensor
 from tracer.expr.error_bounds import FACTOR, Rounding, attach, evaluate
-from tracer.record import serialization
 
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16
 

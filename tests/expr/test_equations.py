@@ -26,8 +26,8 @@ from tracer.expr import (
     weight,
 )
 from tracer.symbols.notation import symbol
-from tracer.textbook.steps import DerivedStep, Line, StepOrigin, owners
-from tracer.tracing.proofs.step_proof import relative_error
+from tracer.textbook.derivation import DerivedStep, Line, StepOrigin, owners
+from tracer.tracing.proofs import relative_error
 
 EXAMPLES = examples()
 B, S, D, h, d_k, P, C, H, W = map(symbol, ("B", "S", "D", "h", "d_k", "P", "C", "H", "W"))

@@ -50,9 +50,8 @@ from tracer.expr import (
     infer,
     latex,
 )
-from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.lexer import UnreadableLatex
-from tracer.record.latex_reader.parser import read
+from tracer.latex_reader.evaluator import evaluate
+from tracer.latex_reader.parser import UnreadableLatex, read
 from tracer.symbols import notation
 from tracer.symbols.notation import symbol
 

@@ -8,10 +8,10 @@ import pytest
 
 import tracer
 from tests.support.sweeping import cases
+from tracer.figures.drawing import AMBER
 from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import Storyboard, storyboard
-from tracer.figures.palette import AMBER
-from tracer.figures.tensors.heatmap import reduce
+from tracer.figures.tensors import reduce
 from tracer.verify import small
 
 MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "transformer")

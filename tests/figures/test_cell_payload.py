@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 import tracer
-from tracer.figures.payload_budget import PAGE
-from tracer.figures.tensors import cell_payload
+from tracer.figures import cell_payload
+from tracer.figures.drawing import PAGE
 
 SCORES = "block2.attention.scores"
 

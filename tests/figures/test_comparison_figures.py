@@ -7,8 +7,8 @@ import pytest
 import tracer
 from tracer.cli.commands import compare as compare_command
 from tracer.figures.comparison_payload import pack
-from tracer.figures.equation_marks import MARK, mark_differences
-from tracer.record.latex_reader import parser
+from tracer.figures.equations import MARK, mark_differences
+from tracer.latex_reader import parser
 
 A, B, CHANGED = r"\mathbf{A}", r"\mathbf{B}", r"\check{\mathbf{A}}"
 NAMES = (A, B, CHANGED, r"\mathbf{Y}", "d_k")

@@ -14,11 +14,11 @@ from torch import nn
 import tracer
 from tests.support.handmade import sample
 from tracer.cli import main
-from tracer.figures.film import attention_rows, block_film, film, input_picture, message
+from tracer.figures.film import block_film, film, message, sentences
 from tracer.figures.film.chapters import between, chapters
-from tracer.figures.film.half_numbers import HalfNumbers
+from tracer.figures.film.sentences import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
-from tracer.tracing.provenance import walk
+from tracer.tracing import provenance
 from tracer.verify import small
 
 MODELS = ("vit", "nanogpt", "llama", "vit-text", "segmenter", "mae", "clip", "transformer")
@@ -149,20 +149,20 @@ ALL_OFF = "block5.attention.weights", "drop_heads(0,1,2,3)"
             "causal()",
             "attends only to itself",
             "In every head, CLS attends only to itself: the mask closes the other 64 tokens.",
-            attention_rows.ALONE,
+            sentences.ALONE,
         ),
         (
             *ALL_OFF,
             "attends to nothing",
             "In every head, CLS attends to nothing: every weight of its row is 0.",
-            attention_rows.NOTHING,
+            sentences.NOTHING,
         ),
         (
             "block5.attention.scores",
             "zero",
             "attends to all equally",
             "On average over the heads, CLS attends equally to all 65 tokens that it may attend to.",
-            attention_rows.EVEN,
+            sentences.EVEN,
         ),
     ],
 )
@@ -209,20 +209,20 @@ def test_weights_are_the_same_where_they_are_so_on_all_keys_that_are_open(vit):
     weights = np.tril(np.ones((4, 4), np.float32)) / np.arange(1, 5, dtype=np.float32)[:, None]
     closed = ~np.tril(np.ones((4, 4), bool))
     alone, even, nothing, other = (
-        attention_rows.ALONE,
-        attention_rows.EVEN,
-        attention_rows.NOTHING,
-        attention_rows.OTHER,
+        sentences.ALONE,
+        sentences.EVEN,
+        sentences.NOTHING,
+        sentences.OTHER,
     )
-    assert attention_rows.kinds(weights, lambda: closed).tolist() == [alone, even, even, even]
-    assert attention_rows.kinds(weights).tolist() == [alone, other, other, even]  # without a mask, they leave keys out
-    assert attention_rows.kinds(0 * weights).tolist() == [nothing] * 4
+    assert sentences.kinds(weights, lambda: closed).tolist() == [alone, even, even, even]
+    assert sentences.kinds(weights).tolist() == [alone, other, other, even]  # without a mask, they leave keys out
+    assert sentences.kinds(0 * weights).tolist() == [nothing] * 4
     almost = weights * (1 + 1e-5 * np.arange(4, dtype=np.float32))
-    assert attention_rows.kinds(almost, lambda: closed).tolist() == [alone, other, other, other]
+    assert sentences.kinds(almost, lambda: closed).tolist() == [alone, other, other, other]
     trace = vit.trace(change={"block2.attention.scores": "causal()"})
     np.testing.assert_array_equal(
-        attention_rows.closed_keys(trace, trace.attentions[1], 9),
-        attention_rows.closed_keys(trace, trace.attentions[1])[9],
+        sentences.closed_keys(trace, trace.attentions[1], 9),
+        sentences.closed_keys(trace, trace.attentions[1])[9],
     )
 
 
@@ -482,14 +482,16 @@ def test_a_sound_is_on_the_stage_before_its_tokens_are():
     low, high = numbers[drawn["at"] : drawn["at"] + 2 * drawn["shape"][1]].reshape(drawn["shape"])
     assert drawn["wave"] and drawn["full"] == [4000] and (low[0], high[-1]) == (-0.5, 1) and (low <= high).all()
     matrix = torch.arange(24.0).reshape(4, 6) - 4
-    drawn = input_picture.pack(matrix.numpy(), counted := HalfNumbers())
-    assert drawn["shape"] == [4, 6] and not drawn["wave"] and len(drawn["stops"]) == input_picture.STOPS
+    drawn = sentences.pack_input(matrix.numpy(), counted := HalfNumbers())
+    assert drawn["shape"] == [4, 6] and not drawn["wave"] and len(drawn["stops"]) == sentences.STOPS
     np.testing.assert_allclose(counted.parts[0].reshape(4, 6), (matrix + 19) / 38, atol=1e-3)
 
 
 def test_what_was_not_kept_is_recomputed_in_one_pass(vit, monkeypatch):
-    trace, ran, execute = vit.trace(keep=2_000_000), [], walk.execute
-    monkeypatch.setattr(walk, "execute", lambda equation, *rest: ran.append(id(equation)) or execute(equation, *rest))
+    trace, ran, execute = vit.trace(keep=2_000_000), [], provenance.execute
+    monkeypatch.setattr(
+        provenance, "execute", lambda equation, *rest: ran.append(id(equation)) or execute(equation, *rest)
+    )
     board = storyboard(trace)
     assert len(ran) == len(set(ran)) > 10  # of each line once
     assert board.trace.values.keys() == trace.values.keys()  # what was recomputed is not held

@@ -12,8 +12,8 @@ import pytest
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.expr import tensors
-from tracer.figures.graph import lanes, overview_svg
-from tracer.figures.graph.layered_layout import circuit
+from tracer.figures import pipeline
+from tracer.figures.pipeline import circuit
 from tracer.record import Op, Step, Symbol, TensorRecord, Trace
 
 
@@ -64,9 +64,9 @@ def test_what_stands_side_by_side_and_what_reaches_back_is_read_from_the_run():
         ("sum", 0, "R", "scores", "first"),
     )
     trace = replace(trace, steps=tuple(replace(step, stage="attention") for step in trace.steps))
-    taken = lanes.sources(trace)
+    taken = pipeline.sources(trace)
     assert (taken["first"], taken["k"], taken["sum"]) == (("input image",), ("first",), ("scores", "first"))
-    html = overview_svg.pipeline(trace)
+    html = pipeline.pipeline(trace)
     assert "The one block" in html and "times" not in html
     assert "input image</span>" in html
     assert wire_pairs(html) >= {("first", "q"), ("first", "k"), ("q", "scores"), ("k", "scores"), ("scores", "sum")}
@@ -83,7 +83,7 @@ def test_ops_that_only_lead_to_a_step_are_looked_through():
     ops = (*trace.ops, replace(trace.ops[1], index=3, inputs=(TensorRecord(maker=2, **shape),)))
     steps = (trace.steps[0], replace(trace.steps[1], ops=(2, 3)), replace(trace.steps[1], id="third", ops=(4,)))
     last = replace(trace.ops[1], index=4, inputs=(TensorRecord(maker=2, **shape),), step="third")
-    taken = lanes.sources(replace(trace, ops=(*ops, way, last), steps=steps))
+    taken = pipeline.sources(replace(trace, ops=(*ops, way, last), steps=steps))
     assert taken["third"] == ("input image",)  # op 2 belongs to the second step, but is not its tensor
 
 
@@ -93,7 +93,7 @@ def test_of_an_op_with_several_outputs_a_step_takes_the_one_that_its_equation_na
     split = replace(trace.ops[1], outputs=2 * trace.ops[1].outputs)
     steps = (*trace.steps[:2], replace(trace.steps[2], latex=f"Q = {line}"))
     steps = (steps[0], replace(steps[1], symbol="V", latex="V = QKV"), steps[2])
-    taken = lanes.sources(replace(trace, ops=(trace.ops[0], split, trace.ops[2]), steps=steps))
+    taken = pipeline.sources(replace(trace, ops=(trace.ops[0], split, trace.ops[2]), steps=steps))
     assert taken["q"] == (takes,)
 
 
@@ -103,10 +103,10 @@ def test_a_mask_comes_in_from_the_side_of_the_step_that_takes_it():
         ("mask", None, r"\mathbf{M}"),
         *blocks("", "first", "mask"),
     )
-    drawn_lanes, sides = lanes.lanes(trace.steps, lanes.sources(trace))
+    drawn_lanes, sides = pipeline.lanes(trace.steps, pipeline.sources(trace))
     assert [step.id for step in drawn_lanes[0].steps] == ["first", ".scores0", ".sum0", ".scores1", ".sum1"]
     assert {id: [lane.steps[0].id for lane in found] for id, found in sides.items()} == {".scores0": ["mask"]}
-    html = overview_svg.pipeline(trace)
+    html = pipeline.pipeline(trace)
     assert re.findall('data-step="([^"]+)"', html) == ["first", "mask", ".scores0", ".sum0"]
     assert ("mask", ".scores0") in wire_pairs(html)
 
@@ -122,11 +122,11 @@ def test_two_towers_are_two_lanes_that_meet():
         ("token", None, "x", "t.sum1", "end"),
         ("compare", None, "C", "i.sum1", "token"),
     )
-    (whole,), sides = lanes.lanes(trace.steps, lanes.sources(trace))
+    (whole,), sides = pipeline.lanes(trace.steps, pipeline.sources(trace))
     assert [step.id for step in whole.steps] == ["compare"]
     assert [lane.steps[0].id for lane in whole.parts] == ["image", "text"]
     assert set(sides) == {"t.scores0", "token"}
-    html = overview_svg.pipeline(trace)
+    html = pipeline.pipeline(trace)
     assert html.count('<div class="lane">') == 2
     titles = ["From the input image", "From the input tokens", "From the towers to the answer"]
     assert [title for title in re.findall("<h3>(.*?)</h3>", html) if title in titles] == titles
@@ -135,7 +135,7 @@ def test_two_towers_are_two_lanes_that_meet():
 
 def test_a_block_says_what_any_block_takes_and_not_what_the_first_one_took():
     trace = flowing(("first", None, r"\mathbf{X}_0", "input image"), *blocks("t", "first"))
-    html = overview_svg.pipeline(trace)
+    html = pipeline.pipeline(trace)
     (block,) = re.findall('<details class="block">.*?</details>', html)
     assert "<span><b>X</b><sup>t(ℓ-1)</sup></span>" in block and "<b>X</b><sub>0</sub>" not in block
     assert "next block" in block
@@ -149,7 +149,7 @@ def test_a_fused_op_hides_no_step_from_the_picture():
     q, v, h = trace.steps
     inner = replace(q, id="a", symbol=r"\mathbf{A}", latex=r"\mathbf{A} = f(\mathbf{Q})", recomputed=True, ops=())
     steps = (q, v, inner, replace(h, latex=r"H = \mathbf{A} \mathbf{V}"))
-    taken = lanes.sources(replace(trace, steps=steps))
+    taken = pipeline.sources(replace(trace, steps=steps))
     assert taken["a"] == ("q",) and set(taken["h"]) == {"a", "v"}
 
 
@@ -165,7 +165,7 @@ def test_the_lines_are_those_of_the_equations_and_none_ends_in_nothing(name):
         line.id: {book[one.key].id if one.key in book else one.key for one in tensors(line.equation)}
         for line in book.values()
     }
-    html = overview_svg.pipeline(trace)
+    html = pipeline.pipeline(trace)
     drawn = wire_pairs(html)
     shown = set(re.findall('data-step="([^"]+)"', html))
     known = {line.id for line in book.values()}
@@ -203,4 +203,4 @@ def test_lines_of_different_tensors_do_not_run_on_one_another():
 
 def test_an_op_that_takes_a_shape_alone_has_no_producer():
     trace = models.load("transformer", positions="relative", L=2).trace()
-    assert lanes.sources(trace)["block2.attention.shares"] == ("distances", "block2.attention.weights")
+    assert pipeline.sources(trace)["block2.attention.shares"] == ("distances", "block2.attention.weights")

@@ -8,14 +8,14 @@ import pytest
 
 from tests.support.node_examples import examples
 from tracer.expr.node import latex
-from tracer.figures.graph import glossary
+from tracer.figures import equations
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 def golden_signs(name: str) -> set[str]:
     steps = json.loads((GOLDEN / f"{name}.json").read_text())["steps"]
-    return {sign for sign, _ in glossary.signs(step["latex"] for step in steps)}
+    return {sign for sign, _ in equations.signs(step["latex"] for step in steps)}
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,17 @@ def test_the_signs_of_a_run_are_told_and_no_others(name, here, not_here):
 @pytest.mark.parametrize("name", sorted(set(examples()) - {"Kernel"}))  # which has the name of PyTorch's own op
 def test_every_function_of_an_equation_is_told(name):
     written = latex(examples()[name].node)
-    told = {said.partition("_")[0] for said in glossary.FUNCTIONS}
+    told = {said.partition("_")[0] for said in equations.FUNCTIONS}
     assert set(re.findall(r"\\operatorname\{(\w+)\}", written)) <= told
 
 
 def test_functions_are_told_once():
-    assert len({said.partition("_")[0] for said in glossary.FUNCTIONS}) == len(glossary.FUNCTIONS)
-    assert glossary.signs([r"\operatorname{argtop}_{2}(x)"]) == [
+    assert len({said.partition("_")[0] for said in equations.FUNCTIONS}) == len(equations.FUNCTIONS)
+    assert equations.signs([r"\operatorname{argtop}_{2}(x)"]) == [
         (r"\operatorname{argtop}_k", "the indices of the k largest numbers")
     ]
 
 
 def test_words_are_those_of_the_stages_of_a_run():
-    assert [word for word, _ in glossary.words(["convolution", "head"])] == ["feature map", "channel", "logits"]
-    assert "query, key, value" in dict(glossary.words(["attention", "norm"]))
+    assert [word for word, _ in equations.words(["convolution", "head"])] == ["feature map", "channel", "logits"]
+    assert "query, key, value" in dict(equations.words(["attention", "norm"]))

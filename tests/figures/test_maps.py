@@ -10,8 +10,7 @@ import torch
 from PIL import Image
 
 import tracer
-from tracer.figures import palette
-from tracer.figures.attention import attention_payload
+from tracer.figures import attention_maps, drawing
 from tracer.inputs.images import Crop, centre_crop
 from tracer.record import AttentionRecord, Picture, Segment, Trace
 
@@ -46,15 +45,15 @@ def test_maps_of_other_sizes_are_left_out():
 
     records = (record(0, 7, 7), record(1, 7, 9), record(2, 7, 7, "lost"), record(3, 7, 7, heads=3), record(4, 7, 7))
     trace = Trace("hand", (), attentions=records, picture=Picture("photo", (0, 0, 1, 1), 2, 3, 1))
-    assert attention_payload.layers(trace) == [0, 4]
-    assert attention_payload.rollout(trace, [0, 4]) is None
-    assert attention_payload.layers(Trace("hand", (), attentions=records)) == []
-    assert attention_payload.layers(Trace("hand", ())) == []
-    assert attention_payload.blocks(trace) == [0, 4]  # those over the photo
-    assert attention_payload.blocks(Trace("hand", (), attentions=records)) == [0, 1, 3, 4]  # all that are not lost
-    assert attention_payload.portion(trace, [0, 4]) == ([0, 4], ["0", "1"])
-    assert attention_payload.portion(Trace("hand", (), attentions=(record(0, 2000, 2000),)), [0]) == ([0], ["mean"])
-    assert attention_payload.portion(Trace("hand", (), attentions=records), [0, 1, 3, 4])[0] == [
+    assert attention_maps.layers(trace) == [0, 4]
+    assert attention_maps.rollout(trace, [0, 4]) is None
+    assert attention_maps.layers(Trace("hand", (), attentions=records)) == []
+    assert attention_maps.layers(Trace("hand", ())) == []
+    assert attention_maps.blocks(trace) == [0, 4]  # those over the photo
+    assert attention_maps.blocks(Trace("hand", (), attentions=records)) == [0, 1, 3, 4]  # all that are not lost
+    assert attention_maps.portion(trace, [0, 4]) == ([0, 4], ["0", "1"])
+    assert attention_maps.portion(Trace("hand", (), attentions=(record(0, 2000, 2000),)), [0]) == ([0], ["mean"])
+    assert attention_maps.portion(Trace("hand", (), attentions=records), [0, 1, 3, 4])[0] == [
         0,
         4,
     ]  # of the last one's size
@@ -63,9 +62,9 @@ def test_maps_of_other_sizes_are_left_out():
 def test_maps_of_each_tower_are_its_own():
     model = tracer.load("mae", H=16, W=16, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
     trace = model.trace(prove=False, N_v=4)
-    assert attention_payload.layers(trace, "encoder") == [0, 1] and attention_payload.layers(trace, "decoder") == [0]
+    assert attention_maps.layers(trace, "encoder") == [0, 1] and attention_maps.layers(trace, "decoder") == [0]
     header, weights, masks, _ = unpack(
-        attention_payload.pack(trace, [0], attention_payload.rollout(trace, [0], "decoder"), "decoder")
+        attention_maps.pack(trace, [0], attention_maps.rollout(trace, [0], "decoder"), "decoder")
     )
     assert (header["part"], header["keys"], header["others"]) == ("decoder", 4, [])
     assert header["tokens"] == [0, 1, 2, 3] and header["unseen"] == []
@@ -75,7 +74,7 @@ def test_maps_of_each_tower_are_its_own():
 def test_a_visible_patch_has_the_name_of_its_place_in_the_photo():
     model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
     trace = model.trace(prove=False, N_v=3)
-    header, *_ = unpack(attention_payload.pack(trace, attention_payload.blocks(trace, "encoder"), None, "encoder"))
+    header, *_ = unpack(attention_maps.pack(trace, attention_maps.blocks(trace, "encoder"), None, "encoder"))
     visible = list(trace.result["visible"])
     assert header["layers"] == [0, 1] and header["crop"] == list(trace.picture.crop) and header["others"] == []
     assert header["tokens"] == [visible.index(patch) if patch in visible else None for patch in range(6)]
@@ -89,29 +88,29 @@ def test_patches_whose_places_are_not_recorded_are_not_laid_over_the_photo():
     model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=2, L_dec=1)
     trace = model.trace(prove=False, N_v=3)
     older = replace(trace, segments=tuple(replace(segment, places=()) for segment in trace.segments))
-    assert attention_payload.layers(older, "encoder") == [] and attention_payload.blocks(older, "encoder") == [0, 1]
-    header, weights, *_ = unpack(attention_payload.pack(older, [0, 1], None, "encoder"))
+    assert attention_maps.layers(older, "encoder") == [] and attention_maps.blocks(older, "encoder") == [0, 1]
+    header, weights, *_ = unpack(attention_maps.pack(older, [0, 1], None, "encoder"))
     assert "photo" not in header and header["jpeg"] == 0 and not any("row" in name for name in header["names"])
     assert np.array_equal(weights[1], trace.attention(1, part="encoder")[0].numpy())
-    assert unpack(attention_payload.pack(older, [0], None, "decoder"))[0]["unseen"] == []
+    assert unpack(attention_maps.pack(older, [0], None, "decoder"))[0]["unseen"] == []
 
 
 def test_a_token_of_the_decoder_that_no_pixels_made_is_named_a_mask_token():
     model = tracer.load("mae", H=16, W=24, P=8, D=8, h=2, d_ff=8, L=1, L_dec=1)
     trace = model.trace(prove=False, N_v=2)
-    header, *_ = unpack(attention_payload.pack(trace, [0], None, "decoder"))
+    header, *_ = unpack(attention_maps.pack(trace, [0], None, "decoder"))
     seen = trace.result["visible"]
     assert header["tokens"] == list(range(6)) and header["unseen"] == [p for p in range(6) if p not in seen]
     for patch, name in enumerate(header["names"]):
         place = f"row {patch // 3 + 1}, column {patch % 3 + 1}"
         assert name == f"patch {patch + 1} ({place}{'' if patch in seen else ', mask token'})"
-    assert attention_payload.names(trace, "decoder", 2) == header["names"][:2]
+    assert attention_maps.names(trace, "decoder", 2) == header["names"][:2]
 
 
 def test_the_browser_gets_weights_photo_and_crop():
     photo = np.full((40, 100, 3), 200, np.uint8)
     _, crop = centre_crop(Image.fromarray(photo), 8, 12)
-    header, weights, masks, rest = unpack(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
+    header, weights, masks, rest = unpack(attention_maps.pack(one_hot(2, 3, photo, crop), [0]))
     assert header["photo"] == [100, 40]
     assert header["crop"] == [20, 0, 80, 40]
     assert (header["rows"], header["columns"], header["keys"]) == (2, 3, 7)
@@ -120,7 +119,7 @@ def test_the_browser_gets_weights_photo_and_crop():
     assert header["names"][:3] == ["CLS", "patch 1 (row 1, column 1)", "patch 2 (row 1, column 2)"]
     assert weights[0, 0, 3].tolist() == [0, 0, 0, 0, 1, 0, 0]
     assert (header["masks"], header["kind"], masks.size) == (0, "bidirectional", 0)
-    assert rest[:768] == palette.table(palette.ATTENTION)
+    assert rest[:768] == drawing.table(drawing.ATTENTION)
     assert Image.open(BytesIO(rest[768:])).size == (100, 40)
     assert len(rest) - 768 == header["jpeg"]
 
@@ -129,13 +128,13 @@ def test_the_browser_gets_each_head_and_their_mean_under_its_name():
     trace = tracer.load("nanogpt", D=12, h=3, d_ff=8, L=1).trace(text="abcde", prove=False)
     heads = trace.attention(0)[0].numpy()
     assert np.abs(np.diff(heads[[0, 1, 2, 0]], axis=0)).max((1, 2)).min() > 1e-3  # no head is like another
-    _, weights, *_ = unpack(attention_payload.pack(trace, [0], views=["2", "0", "mean", "1"]))
+    _, weights, *_ = unpack(attention_maps.pack(trace, [0], views=["2", "0", "mean", "1"]))
     assert np.array_equal(weights[0], np.stack([heads[2], heads[0], heads.mean(0), heads[1]]))
 
 
 def test_the_browser_gets_the_mask_that_ran():
     trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
-    header, weights, masks, rest = unpack(attention_payload.pack(trace, [0, 1]))
+    header, weights, masks, rest = unpack(attention_maps.pack(trace, [0, 1]))
     assert (header["masks"], header["kind"]) == (1, "causal")  # one: both blocks have the same
     assert np.array_equal(masks[0], np.triu(np.ones((5, 5)), 1))
     assert (weights[:, :, masks[0] == 1] == 0).all() and weights.sum(-1) == pytest.approx(1)
@@ -144,14 +143,14 @@ def test_the_browser_gets_the_mask_that_ran():
 
 def test_what_does_not_fit_is_asked_for(monkeypatch):
     trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
-    assert attention_payload.portion(trace, [0, 1]) == ([0, 1], ["0", "1"])
-    monkeypatch.setattr(attention_payload, "MAX_BYTES", 4 * 2 * 25)
-    assert attention_payload.portion(trace, [0, 1]) == ([1], ["0", "1"])
-    assert attention_payload.portion(trace, [0, 1], None, {"layer": 0}) == ([0], ["0", "1"])
-    monkeypatch.setattr(attention_payload, "MAX_BYTES", 4 * 25)
-    assert attention_payload.portion(trace, [0, 1], None, {"layer": 0, "view": "1"}) == ([0], ["1"])
-    assert attention_payload.portion(trace, [0, 1], None, {"layer": 7, "view": ["x"]}) == ([1], ["mean"])
-    header, weights, *_ = unpack(attention_payload.pack(trace, [1], views=["mean"], choices=[0, 1]))
+    assert attention_maps.portion(trace, [0, 1]) == ([0, 1], ["0", "1"])
+    monkeypatch.setattr(attention_maps, "MAX_BYTES", 4 * 2 * 25)
+    assert attention_maps.portion(trace, [0, 1]) == ([1], ["0", "1"])
+    assert attention_maps.portion(trace, [0, 1], None, {"layer": 0}) == ([0], ["0", "1"])
+    monkeypatch.setattr(attention_maps, "MAX_BYTES", 4 * 25)
+    assert attention_maps.portion(trace, [0, 1], None, {"layer": 0, "view": "1"}) == ([0], ["1"])
+    assert attention_maps.portion(trace, [0, 1], None, {"layer": 7, "view": ["x"]}) == ([1], ["mean"])
+    header, weights, *_ = unpack(attention_maps.pack(trace, [1], views=["mean"], choices=[0, 1]))
     assert (header["choices"], header["layers"], header["views"], header["heads"]) == ([0, 1], [1], ["mean"], 2)
     assert np.array_equal(weights[0, 0], trace.attention(1)[0].mean(0).numpy())
 
@@ -160,13 +159,13 @@ def test_tokens_that_are_no_patch_have_a_name_of_their_own():
     segments = (Segment("image", 0, 4), Segment("text", 4, 7))
     picture = Picture("photo", (0, 0, 1, 1), 2, 2, 0)
     trace = Trace("hand", (), picture=picture, segments=segments, words=("<begin>", "red", "red"))
-    assert attention_payload.name_other_tokens(trace) == [("5: '<begin>'", 4), ("6: 'red'", 5), ("7: 'red'", 6)]
+    assert attention_maps.name_other_tokens(trace) == [("5: '<begin>'", 4), ("6: 'red'", 5), ("7: 'red'", 6)]
 
 
 def test_the_photo_under_the_map_is_the_one_that_was_given():
     down, across = np.mgrid[0:40, 0:60]
     photo = np.stack([4 * across, 6 * down, 0 * down], axis=-1).astype(np.uint8)  # no side is like another
     _, crop = centre_crop(Image.fromarray(photo), 8, 12)
-    *_, rest = unpack(attention_payload.pack(one_hot(2, 3, photo, crop), [0]))
+    *_, rest = unpack(attention_maps.pack(one_hot(2, 3, photo, crop), [0]))
     decoded = np.asarray(Image.open(BytesIO(rest[768:])), dtype=float)
     assert np.abs(decoded - photo).mean() < 4

@@ -11,9 +11,8 @@ from PIL import Image
 
 import tracer
 from tracer.attention.masks import RowSums, row, visible
-from tracer.figures.attention import mask_payload
-from tracer.figures.palette import MASK
-from tracer.figures.predictions import model_output
+from tracer.figures import mask_payload, predictions
+from tracer.figures.drawing import MASK
 from tracer.record import Segment, Trace
 
 SEGMENTS = (Segment("image", 0, 2), Segment("text", 2, 5))
@@ -95,7 +94,7 @@ def test_segments_are_written_in_words():
 
 
 def test_a_label_map_has_a_colour_for_each_class():
-    figure = model_output.label_map([[0, 1], [2, 1]], ["ground", "circle", "square", "star"])
+    figure = predictions.label_map([[0, 1], [2, 1]], ["ground", "circle", "square", "star"])
     data = figure.data[0]
     assert len({colour for _, colour in data.colorscale}) == 4 and (data.zmin, data.zmax) == (-0.5, 3.5)
     assert data.text[1][0] == "square" and not figure.layout.images
@@ -106,7 +105,7 @@ def test_a_label_map_has_a_colour_for_each_class():
 
 def test_a_label_map_lies_over_the_photo_pixel_by_pixel():
     photo = Image.fromarray(np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]] * 2, dtype=np.uint8))
-    figure = model_output.label_map([[0, 1, 0], [0, 1, 1]], ["ground", "circle"], photo, 0.25)
+    figure = predictions.label_map([[0, 1, 0], [0, 1, 1]], ["ground", "circle"], photo, 0.25)
     assert figure.data[0].opacity == 0.25
     (under,) = figure.layout.images
     assert (under.x, under.y, under.sizex, under.sizey, under.layer) == (0.5, 0.5, 3, 2, "below")
@@ -116,14 +115,14 @@ def test_a_label_map_lies_over_the_photo_pixel_by_pixel():
 
 
 def test_blank_tokens_can_be_seen():
-    assert [model_output.visible_token(token) for token in (" ", "\n", "a")] == ["␣", "⏎", "a"]
+    assert [predictions.visible_token(token) for token in (" ", "\n", "a")] == ["␣", "⏎", "a"]
 
 
 def test_an_answer_in_one_line():
-    assert model_output.short({"kind": "caption", "caption": "a red star"}) == "a red star"
-    assert model_output.short({"kind": "tokens", "tokens": ["a", "b"]}) == "ab"
+    assert predictions.short({"kind": "caption", "caption": "a red star"}) == "a red star"
+    assert predictions.short({"kind": "tokens", "tokens": ["a", "b"]}) == "ab"
     assert (
-        model_output.short({"kind": "next", "tokens": ["a", " "], "probabilities": [0.25, 0.75]})
+        predictions.short({"kind": "next", "tokens": ["a", " "], "probabilities": [0.25, 0.75]})
         == "␣, with 75.0\u00a0%"
     )
 
@@ -131,18 +130,18 @@ def test_an_answer_in_one_line():
 def test_hidden_patches_are_left_empty():
     pixels = np.arange(8.0).reshape(2, 4)
     nan = np.nan
-    found = model_output.visible(pixels, [1, 2], 2, 2)
+    found = predictions.visible(pixels, [1, 2], 2, 2)
     assert np.array_equal(found, [[nan, nan, 2, 3], [4, 5, nan, nan]], equal_nan=True)
-    (below,) = model_output.panel(found).layout.shapes
+    (below,) = predictions.panel(found).layout.shapes
     assert (below.fillcolor, below.layer, below.x1, below.y1) == (MASK[0], "below", 4.5, 2.5)
-    assert not model_output.panel(pixels).layout.shapes
+    assert not predictions.panel(pixels).layout.shapes
 
 
 def test_a_panel_is_as_large_as_its_matrix():
-    figure = model_output.panel(np.arange(6.0).reshape(2, 3), "error", "patch")
+    figure = predictions.panel(np.arange(6.0).reshape(2, 3), "error", "patch")
     assert (tuple(figure.layout.xaxis.range), tuple(figure.layout.yaxis.range)) == ((0.5, 3.5), (2.5, 0.5))
     assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("patch column", "patch row")
-    assert figure.data[0].colorbar.title.text == "error" and not model_output.panel(np.ones((1, 1))).data[0].showscale
+    assert figure.data[0].colorbar.title.text == "error" and not predictions.panel(np.ones((1, 1))).data[0].showscale
 
 
 class Masked(torch.nn.Module):

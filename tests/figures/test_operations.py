@@ -10,15 +10,14 @@ import pytest
 import torch
 
 import tracer
-from pages.sections.trace import step_payload
+from pages.sections import trace
 from tests.app.test_app import open_page, text, upload, visit
 from tests.support import handmade
 from tests.support.sweeping import cases
 from tracer import models, ops
-from tracer.figures.html_bars import round_ticks
-from tracer.figures.tables import op_summary, op_table
-from tracer.ops.schema import OTHER_OP
-from tracer.ops.table import OPS
+from tracer.figures import op_tables
+from tracer.figures.drawing import round_ticks
+from tracer.ops import OPS, OTHER_OP
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ def test_no_operation_of_ours_is_of_no_category(name):
 
 
 def test_the_table_has_a_row_for_each_op_and_its_sums_are_the_totals(run):
-    table = op_table.table(run, "ops", chosen="op 3")
+    table = op_tables.table(run, "ops", chosen="op 3")
     assert len(table["rows"]) == len(run.ops)
     names = [column["name"] for column in table["columns"]]
     for name, total in (("parameters", run.params), ("FLOP", run.flops)):
@@ -73,13 +72,13 @@ def test_the_table_has_a_row_for_each_op_and_its_sums_are_the_totals(run):
 
 
 def test_the_steps_of_a_block_fold_into_it(run):
-    rows = op_table.table(run, "steps")["rows"]
+    rows = op_tables.table(run, "steps")["rows"]
     assert len(rows) == len(run.steps)
     assert {tuple(row["path"]) for row in rows} == {(), ("Block 1",), ("Block 2",)}
 
 
 def test_primitives_stand_under_their_op_with_its_error(run):
-    table = op_table.table(run, "primitives", run.decompositions)
+    table = op_tables.table(run, "primitives", run.decompositions)
     norm = next(op for op in run.ops if op.op == "native_layer_norm")
     rows = [row for row in table["rows"] if row["id"] == f"op {norm.index}"]
     assert [row["cells"][0] for row in rows] == [part.name for part in run.decompositions[norm.index].primitives]
@@ -91,16 +90,16 @@ def test_primitives_stand_under_their_op_with_its_error(run):
 
 def test_an_op_that_was_not_opened_stands_among_those_that_were(run):
     (one,) = [one for one in run.decompositions if one.op == 11]
-    table = op_table.table(run, "primitives", [one])
+    table = op_tables.table(run, "primitives", [one])
     assert [row["id"] for row in table["rows"] if "mark" not in row] == [
         f"op {i}" for i in range(len(run.ops)) if i != 11
     ]
     assert table["noun"] == "ops and primitives"
-    assert "noun" not in op_table.table(run, "primitives", run.decompositions)
+    assert "noun" not in op_tables.table(run, "primitives", run.decompositions)
 
 
 def test_modules_fold_into_the_modules_that_they_ran_in(run):
-    table = op_table.table(run, "modules")
+    table = op_tables.table(run, "modules")
     rows = {run.modules[row["number"]].path: row for row in table["rows"]}
     assert len(rows) == len(run.modules) and rows[""]["cells"][0] == "ViT" and table["open"] == ["/ViT"]
     query = rows["block1.attention.query"]
@@ -112,46 +111,46 @@ def test_modules_fold_into_the_modules_that_they_ran_in(run):
 def test_one_module_within_another_unfolds_until_there_are_some_to_see():
     net = torch.nn.Sequential(torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(5))))
     twice = torch.nn.Linear(4, 4)
-    found = op_table.table(tracer.trace(net, torch.ones(1, 3)), "modules")
+    found = op_tables.table(tracer.trace(net, torch.ones(1, 3)), "modules")
     assert found["open"] == ["/Sequential", "/Sequential/0"]
     again = tracer.trace(torch.nn.Sequential(twice, twice), torch.ones(1, 4))
-    assert [row["cells"][0] for row in op_table.table(again, "modules")["rows"]][1:] == ["0", "0 (call 2)"]
+    assert [row["cells"][0] for row in op_tables.table(again, "modules")["rows"]][1:] == ["0", "0 (call 2)"]
 
 
 def test_calls_say_their_arguments_and_the_ops_beneath(run):
-    rows = op_table.table(run, "calls")["rows"]
+    rows = op_tables.table(run, "calls")["rows"]
     assert rows[3]["cells"][:2] == ["linear", "input, weight, bias"] and rows[3]["path"] == ["embedding"]
     assert rows[3]["cells"][4] == "view t addmm view" and rows[3]["cells"][5] == "embedding"
     assert sum(row["cells"][3] for row in rows) == run.flops
 
 
 def test_arithmetic_by_module_and_stage_adds_up(run):
-    table = op_summary.arithmetic(run)
+    table = op_tables.arithmetic(run)
     assert sum(sum(row.values()) for row in table.values()) == run.flops
     assert {"block1", "block2"} <= set(table) and set(table["block1"]) == {"attention", "mlp"}
     assert table["block1"] == table["block2"]
 
 
 def test_many_modules_are_shortened_and_nothing_is_lost(run, monkeypatch):
-    monkeypatch.setattr(op_summary, "MAX_BARS", 2)
-    table = op_summary.arithmetic(run)
+    monkeypatch.setattr(op_tables, "MAX_BARS", 2)
+    table = op_tables.arithmetic(run)
     assert len(table) == 3 and sum(sum(row.values()) for row in table.values()) == run.flops
     assert list(table)[-1].endswith("others")
 
 
 def test_long_module_names_lose_what_they_share():
     paths = ["encoder.layers.layer_0", "encoder.layers.layer_1", "a.0", "b.0"]
-    assert list(op_summary._short(paths).values()) == ["layer_0", "layer_1", "a.0", "b.0"]
+    assert list(op_tables._short(paths).values()) == ["layer_0", "layer_1", "a.0", "b.0"]
 
 
 def test_the_pictures_say_what_their_axes_are(run):
-    kinds = op_summary.counts([op.op for op in run.ops])
-    drawn = op_summary.categories(kinds)
+    kinds = op_tables.counts([op.op for op in run.ops])
+    drawn = op_tables.categories(kinds)
     assert "<small>category</small><small>operations</small>" in drawn
     assert [int(count.replace(",", "")) for count in re.findall(r"<em>([\d,]+)</em>", drawn)] == list(kinds.values())
     assert sum(kinds.values()) == len(run.ops)
-    table = op_summary.arithmetic(run)
-    cost = op_summary.flops(table)
+    table = op_tables.arithmetic(run)
+    cost = op_tables.flops(table)
     assert "<small>module</small><small>FLOP</small>" in cost
     assert sum(sum(row.values()) for row in table.values()) == run.flops
     ends = [sum(map(float, re.findall(r"width:([\d.]+)%", row))) for row in cost.split("<b>")[1:]]
@@ -249,15 +248,15 @@ def test_a_saved_run_of_anybodys_module_shows_what_it_holds(tmp_path, primitives
 def test_an_awkward_saved_run_opens_at_every_level(tmp_path):
     handmade.sample().save(path := tmp_path / "run.safetensors")
     at = upload(open_page("pages/operations.py"), path.read_bytes(), "run.safetensors")
-    for level in op_table.LEVELS:
+    for level in op_tables.LEVELS:
         zoom(at, level)
 
 
 def test_a_step_shows_every_line_of_code_that_it_ran():
     run = tracer.load("nanogpt", D=12, h=3, d_ff=20, L=1).trace()
     step = run.step("block1.attention.scores")
-    ((file, lines),) = step_payload.source_lines(run, step).items()
-    assert file == "tracer/models/shared/blocks.py" == step.source.file and step.source.line in lines
+    ((file, lines),) = trace.source_lines(run, step).items()
+    assert file == "tracer/spec/blocks.py" == step.source.file and step.source.line in lines
     assert [line.split("#")[0].strip() for line in lines.values()] == [
         "scores = q @ k.transpose(-2, -1) / sqrt(d_k)",
         "scores = scores + mask",
@@ -265,7 +264,7 @@ def test_a_step_shows_every_line_of_code_that_it_ran():
 
 
 def test_steps_are_numbered_as_on_the_page_trace(run):
-    rows = op_table.table(run, "steps")["rows"]
+    rows = op_tables.table(run, "steps")["rows"]
     assert [row["number"] for row in rows] == list(range(1, len(run.steps) + 1))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tracer
 from tracer.attention import places
-from tracer.figures.attention import query_map
+from tracer.figures import attention_maps
 
 
 @pytest.mark.parametrize("head", ["mean", "2"])
@@ -15,13 +15,13 @@ def test_a_row_is_that_of_the_weights_that_ran(plain, head):
     record = plain.attentions[4]
     weights = plain.value("block5.attention.weights")[0, :, 7].numpy()
     expected = weights.mean(0) if head == "mean" else weights[int(head)]
-    assert query_map.row(plain, record, head, 7) == pytest.approx(expected, rel=1e-5)
+    assert attention_maps.row(plain, record, head, 7) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_order_of_luminance_on_the_photo_is_the_order_of_weights(plain):
     patches = places(plain)
-    weights = query_map.row(plain, plain.attentions[-1], "mean", 0)
-    image = query_map.over_photo(plain, patches, weights).astype(float) @ (0.2126, 0.7152, 0.0722)
+    weights = attention_maps.row(plain, plain.attentions[-1], "mean", 0)
+    image = attention_maps.over_photo(plain, patches, weights).astype(float) @ (0.2126, 0.7152, 0.0722)
     left, top, right, bottom = plain.picture.crop
     means = []
     for patch in range(64):
@@ -39,4 +39,4 @@ def test_the_order_of_luminance_on_the_photo_is_the_order_of_weights(plain):
 def test_a_run_without_a_photo_has_no_map_over_it():
     trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=1).trace(prove=False, text="to be")
     with pytest.raises(ValueError, match="no photo"):
-        query_map.over_photo(trace, {}, np.zeros(5))
+        attention_maps.over_photo(trace, {}, np.zeros(5))

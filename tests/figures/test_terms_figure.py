@@ -6,20 +6,20 @@ import pytest
 from tests.app.test_app import visit
 from tests.app.test_models_in_app import open_model
 from tests.app.test_stepping import page_payload
-from tracer.figures.attention import score_terms
+from tracer.figures import attention_charts
 
 TERMS = {"a": np.array([[1.0, 2], [3, 4]]), "b": np.array([[-5.0, 0], [0, 1]])}
 
 
 def test_every_term_the_sum_and_the_scores_are_on_one_scale():
     scores = np.array([[-4.0, -np.inf], [3, 6]])
-    packed = score_terms.pack({name: term[None] for name, term in TERMS.items()}, scores[None])
+    packed = attention_charts.pack({name: term[None] for name, term in TERMS.items()}, scores[None])
     assert packed.facts["names"] == ["a", "b", "their sum", "the scores that ran"]
     maps = np.frombuffer(packed.cells, "<f4").reshape(4, 2, 2)
     assert maps[2].tolist() == [[-4, 2], [3, 5]] and np.isneginf(maps[3, 0, 1])  # hidden by a mask
     assert packed.facts["edges"] == [6] and packed.facts["largest"] == ["a"] and packed.facts["which"] == [0]
-    assert score_terms.difference(TERMS, scores) == pytest.approx(1 / 6)
-    many = score_terms.pack({"a": np.ones((12, 200, 200))}, np.ones((12, 200, 200)), head=3)
+    assert attention_charts.difference(TERMS, scores) == pytest.approx(1 / 6)
+    many = attention_charts.pack({"a": np.ones((12, 200, 200))}, np.ones((12, 200, 200)), head=3)
     assert many.facts["which"] == [3] and many.facts["heads"] == 12
 
 

@@ -10,7 +10,7 @@ from random import Random
 from PIL import Image
 
 from tests.fuzz import mutate
-from tracer.figures.tensors import image_patches
+from tracer.figures import tensors
 from tracer.inputs import images
 
 KINDS = (
@@ -49,8 +49,8 @@ def show_input(photo: Image.Image, chance: Random) -> None:
     image, crop = images.centre_crop(photo, 32, 32)
     images.to_array(image, 0.5, 0.5)
     if chance.random() < 0.25:
-        image_patches.grid(photo, crop, 8, 8)
-        image_patches.patches(image, 8, 8)
+        tensors.grid(photo, crop, 8, 8)
+        tensors.patches(image, 8, 8)
 
 
 @lru_cache(maxsize=1)

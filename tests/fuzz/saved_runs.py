@@ -14,9 +14,9 @@ import tracer
 from tests.fuzz import mutate
 from tests.fuzz.pages import draw_page
 from tests.support import handmade
-from tracer import export
-from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace, serialization
-from tracer.record.serialization.encode import encode
+from tracer import export, serialization
+from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, TensorRecord, Trace
+from tracer.serialization.format import encode
 
 TEXT_FIELDS = (
     "model",

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 
 from tests.fuzz import mutate
-from tracer.figures.media import sound as pictures
+from tracer.figures import media as pictures
 from tracer.inputs import audio
 from tracer.lessons.tokenization import sound
 

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 import tracer
 from tracer.expr.function_call import decimal
-from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.parser import read
+from tracer.latex_reader.evaluator import evaluate
+from tracer.latex_reader.parser import read
 
 D = 8
 

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.capture.op_schema import is_layout
+from tracer.capture.calls import is_layout
 from tracer.inputs.model_inputs import Inputs
-from tracer.verify import survey_zoo
-from tracer.verify.checks.printed import printed_equations
+from tracer.verify import surveys
+from tracer.verify.checks import printed
 
 
 class Grouped(nn.Module):
@@ -94,7 +94,7 @@ class Mixture(nn.Module):
 def test_a_mixture_is_one_step(how):
     torch.manual_seed(0)
     net, x = Mixture(how()).eval(), torch.randn(2, 6, 8)
-    survey_zoo.perturb_parameters(net)
+    surveys.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"B": 0, "T": 1})
     assert {step.verdict for step in run.steps} == {"proven"}
@@ -108,14 +108,14 @@ def test_a_mixture_is_one_step(how):
     assert titles[:3] == ["Scores of the experts", "Shares of the experts", "Shares of the chosen experts"]
     assert set(titles[3:]) == {"Chosen experts", "Gates"}
     given = Inputs((x,))
-    assert dict(printed_equations.differences(run, net, given)) == {}
+    assert dict(printed.differences(run, net, given)) == {}
 
 
 @pytest.mark.parametrize("tokens", [3, 14])
 def test_experts_in_a_list_are_one_sum_over_those_chosen(tokens):
     torch.manual_seed(0)
     net, x = Listed(*[nn.functional.silu] * 5).eval(), torch.randn(1, tokens, 8)
-    survey_zoo.perturb_parameters(net)
+    surveys.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"T": 1})
         chosen = set(net.router(x).topk(2).indices.flatten().tolist())
@@ -126,7 +126,7 @@ def test_experts_in_a_list_are_one_sum_over_those_chosen(tokens):
     assert mixture.symbolic == ("1", "T", "8")
     assert r"{\mathbf{W}_{1}}_{[e,\,:,\,:]} + {\mathbf{b}_{1}}_{[e,\,:]}" in mixture.latex
     assert {name.of for name in mixture.names} >= {"parameter experts.*.gate.weight", "parameter experts.*.down.bias"}
-    assert dict(printed_equations.differences(run, net, Inputs((x,)))) == {}
+    assert dict(printed.differences(run, net, Inputs((x,)))) == {}
     cell = run.cell(mixture.id, (0, 1, 3))
     assert cell.computed == pytest.approx(cell.value, abs=1e-5)
     with torch.no_grad():
@@ -212,7 +212,7 @@ def test_a_mixture_of_which_all_experts_run_is_a_sum_over_all(how):
     torch.manual_seed(0)
     kind, mix = DENSE_MIXTURES[how]
     net, x = kind(mix).eval(), torch.randn(2, 6, 8)
-    survey_zoo.perturb_parameters(net)
+    surveys.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"B": 0, "T": 1})
     assert {step.verdict for step in run.steps} == {"proven"} and run.coverage == 1
@@ -220,7 +220,7 @@ def test_a_mixture_of_which_all_experts_run_is_a_sum_over_all(how):
     mixture = run.steps[2]
     assert mixture.symbolic == ("B", "T", "8") and not mixture.note
     assert mixture.latex.startswith(r"\mathbf{F} = \sum_{e < 5} \mathbf{g}_{e}\,\left(")
-    assert dict(printed_equations.differences(run, net, Inputs((x,)))) == {}
+    assert dict(printed.differences(run, net, Inputs((x,)))) == {}
     cell = run.cell(mixture.id, (0, 1, 3))
     assert cell.computed == pytest.approx(cell.value, rel=1e-5, abs=1e-5)
 

@@ -6,8 +6,8 @@ from torch import nn
 
 import tracer
 from tracer.inputs.model_inputs import Inputs
-from tracer.verify import survey_zoo
-from tracer.verify.checks.printed import printed_equations
+from tracer.verify import surveys
+from tracer.verify.checks import printed
 
 
 class Elman(nn.Module):
@@ -174,7 +174,7 @@ OTHER_WAYS = {
 
 
 def run(net, x):
-    survey_zoo.perturb_parameters(net)
+    surveys.perturb_parameters(net)
     with torch.no_grad():
         return tracer.trace(net, x, symbols={"B": 0, "T": 1})
 
@@ -189,7 +189,7 @@ def test_a_loop_is_a_line_that_is_proven_and_read(net):
     assert 1 <= len(loops) <= 3 and len(found.steps) < 9
     assert all(size != "?" for op in found.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic)
     assert found.coverage == 1
-    assert dict(printed_equations.differences(found, net, Inputs((x,)))) == {}
+    assert dict(printed.differences(found, net, Inputs((x,)))) == {}
     assert any(OTHER_WAYS.get(type(net), "") in step.latex for step in loops)
 
 

@@ -17,8 +17,7 @@ from PIL import Image
 
 import app
 from pages.jobs import prewarm
-from pages.server import app_factory
-from pages.state import streamlit_sessions
+from pages.server import app_factory, websockets
 from tests.hosted.visitor import Visitor
 from tests.support.serving import free_port
 from tracer.inputs import images
@@ -75,7 +74,7 @@ def main() -> None:
         return made
 
     images.open_photo = remember_photo
-    streamlit_sessions.KEEP = 1
+    websockets.KEEP = 1
     app_factory.SWEEP = 0.2
     serving = uvicorn.Server(uvicorn.Config(app.app, host="127.0.0.1", port=port, log_level="warning"))
     thread = threading.Thread(target=serving.run, daemon=True)

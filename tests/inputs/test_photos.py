@@ -10,7 +10,7 @@ from PIL import Image
 
 from tracer.inputs import images
 from tracer.inputs.images import SAMPLES, open_photo, sample_photo, sample_photos, shows_none
-from tracer.models.training.cifar10 import CLASSES
+from tracer.models.training.data import CLASSES
 
 MODES = {
     "PNG": ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"],

@@ -6,32 +6,32 @@ import sys
 import numpy as np
 import pytest
 
-from tracer.inputs.synthetic import scenes
-from tracer.inputs.synthetic.signed_distance import SHAPES
+from tracer.inputs import synthetic
+from tracer.inputs.synthetic import SHAPES
 
 
 @pytest.fixture(scope="module")
 def many():
-    return scenes.draw(np.random.default_rng(3), 300)
+    return synthetic.draw(np.random.default_rng(3), 300)
 
 
 def test_the_sample_is_the_one_of_the_notes():
-    sample = scenes.sample_scene()
+    sample = synthetic.sample_scene()
     assert sample.caption == "a large red circle left of a small blue square"
     assert [number for _, number in sample.mentions] == [0, 0, 0, 0, None, None, 1, 1, 1, 1]
     assert sample.image().size == (64, 64) and sample.image().mode == "RGB"
-    assert sample.image().getpixel((20, 26)) == scenes.COLOURS["red"]
+    assert sample.image().getpixel((20, 26)) == synthetic.COLOURS["red"]
 
 
 def test_the_seed_decides_the_scene():
-    assert scenes.scene(7) == scenes.scene(7) != scenes.scene(8)
-    assert len(scenes.scene(7, 3).things) == 3
-    again = scenes.draw(np.random.default_rng(3), 20)
-    assert np.array_equal(again.pixels(), scenes.draw(np.random.default_rng(3), 20).pixels())
+    assert synthetic.scene(7) == synthetic.scene(7) != synthetic.scene(8)
+    assert len(synthetic.scene(7, 3).things) == 3
+    again = synthetic.draw(np.random.default_rng(3), 20)
+    assert np.array_equal(again.pixels(), synthetic.draw(np.random.default_rng(3), 20).pixels())
 
 
 def test_the_same_scene_but_blue():
-    scene = scenes.scene(5, 3)
+    scene = synthetic.scene(5, 3)
     blue, one = scene.but(colour="blue"), scene.but(1, colour="blue", shape="star")
     assert [t.colour for t in blue.things] == ["blue"] * 3
     assert [t.box for t in blue.things] == [t.box for t in scene.things]
@@ -46,29 +46,29 @@ def test_the_same_scene_but_blue():
         (lambda s: s.but(colour="pink"), "'pink' can't be drawn; expected one of red, orange"),
         (lambda s: s.but(shape="blob"), "'blob' can't be drawn; expected one of circle, square"),
         (lambda s: s.but(9, colour="red"), "object 9 is none of this scene's"),
-        (lambda s: scenes.scene(0, 4), "counts=\\(4,\\) can't be drawn"),
+        (lambda s: synthetic.scene(0, 4), "counts=\\(4,\\) can't be drawn"),
     ],
 )
 def test_what_can_not_be_drawn_is_refused_in_words(change, words):
     with pytest.raises(ValueError, match=words):
-        change(scenes.scene(0))
+        change(synthetic.scene(0))
 
 
 def test_objects_stand_apart_and_in_reading_order(many):
     for scene in map(many.__getitem__, range(len(many))):
         for i, a in enumerate(scene.things):
-            assert min(a.box) >= 1 - 1e-6 and max(a.box) <= scenes.SIDE - 1 + 1e-6
+            assert min(a.box) >= 1 - 1e-6 and max(a.box) <= synthetic.SIDE - 1 + 1e-6
             for b in scene.things[i + 1 :]:
-                assert abs(a.x - b.x) <= scenes.COLUMN or b.x - a.x >= scenes.COLUMN_DISTANCE
-                assert abs(a.x - b.x) > scenes.COLUMN or b.y > a.y
-                assert max(abs(a.x - b.x), abs(a.y - b.y)) >= a.radius + b.radius + scenes.GAP - 1e-6
+                assert abs(a.x - b.x) <= synthetic.COLUMN or b.x - a.x >= synthetic.COLUMN_DISTANCE
+                assert abs(a.x - b.x) > synthetic.COLUMN or b.y > a.y
+                assert max(abs(a.x - b.x), abs(a.y - b.y)) >= a.radius + b.radius + synthetic.GAP - 1e-6
 
 
 def test_captions_use_the_vocabulary_and_tell_scenes_apart(many):
     captions = many.captions()
     words = {word for caption in captions for word in caption.split()}
-    assert words == set(scenes.VOCABULARY[2:])
-    assert max(len(caption.split()) for caption in captions) == scenes.MAX_WORDS == 16
+    assert words == set(synthetic.VOCABULARY[2:])
+    assert max(len(caption.split()) for caption in captions) == synthetic.MAX_WORDS == 16
     assert [caption.count(" a ") + 1 for caption in captions] == many.count.tolist()
 
 
@@ -76,12 +76,12 @@ def test_every_object_is_drawn_in_its_colour_and_class(many):
     pixels, classes = many.pixels(), many.classes()
     for index in range(60):
         scene, seen = many[index], set(np.unique(classes[index]).tolist())
-        assert seen == {0} | {scenes.CLASSES.index(thing.shape) for thing in scene.things}
+        assert seen == {0} | {synthetic.CLASSES.index(thing.shape) for thing in scene.things}
         for thing in scene.things:
             row, column = int(thing.y), int(thing.x)
-            ink = np.array(scenes.COLOURS[thing.colour]) + thing.tint
+            ink = np.array(synthetic.COLOURS[thing.colour]) + thing.tint
             assert np.array_equal(pixels[index, row, column], ink.clip(0, 255))
-            assert classes[index, row, column] == scenes.CLASSES.index(thing.shape)
+            assert classes[index, row, column] == synthetic.CLASSES.index(thing.shape)
 
 
 def test_one_scene_is_drawn_as_in_a_batch(many):
@@ -104,14 +104,14 @@ def test_shapes_fill_their_box(name):
 
 
 def test_only_allowed_pairs_are_drawn():
-    held = scenes.draw(np.random.default_rng(0), 100, allowed=lambda colour, shape: (colour + shape) % 3 > 0)
+    held = synthetic.draw(np.random.default_rng(0), 100, allowed=lambda colour, shape: (colour + shape) % 3 > 0)
     for scene in map(held.__getitem__, range(100)):
         for thing in scene.things:
-            assert (tuple(scenes.COLOURS).index(thing.colour) + tuple(SHAPES).index(thing.shape)) % 3 > 0
+            assert (tuple(synthetic.COLOURS).index(thing.colour) + tuple(SHAPES).index(thing.shape)) % 3 > 0
 
 
 def test_scenes_are_drawn_without_torch():
-    code = "import sys, tracer.inputs.synthetic.scenes as s; s.scene(0).image(); assert 'torch' not in sys.modules"
+    code = "import sys, tracer.inputs.synthetic as s; s.scene(0).image(); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.models.shared.spec import build_seeded
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.spec.spec import build_seeded
+from tracer.utils.torch_state import seeded_draws
 
 SMALL = {"D": 12, "d_k": 4, "d_ff": 16, "H": 32, "W": 32, "P": 16}
 

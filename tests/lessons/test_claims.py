@@ -10,12 +10,12 @@ import torch
 import tracer
 from tracer import models
 from tracer.attention import textbook_claims
-from tracer.attention.score_decomposition import terms
-from tracer.figures.predictions.class_bars import percent
-from tracer.inputs.synthetic import textures
-from tracer.lessons.notes import claim_cards as CARDS
-from tracer.lessons.notes.claims import attention, attention_distance, conv_and_batchnorm, residual_stream, vision
-from tracer.models.shared.anomaly_detection import anomaly_map
+from tracer.attention.textbook_claims import terms
+from tracer.figures.drawing import percent
+from tracer.inputs import synthetic
+from tracer.lessons.notes import evaluate as CARDS
+from tracer.lessons.notes.claims import attention, structure, vision
+from tracer.spec.results import anomaly_map
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 
@@ -152,10 +152,10 @@ def test_a_defect_is_badly_predicted():
     if models.card("mae") is None:
         pytest.skip("the masked autoencoder has no shipped weights")
     model = tracer.load("mae")
-    clean = textures.surface("stripes", 7)
-    marred, mask = textures.damage(clean, 3, "scratch")
+    clean = synthetic.surface("stripes", 7)
+    marred, mask = synthetic.damage(clean, 3, "scratch")
     found = [_levels(model, pixels) for pixels in (clean, marred)]
-    covered = torch.from_numpy(textures.patch_mask(mask, 8))
+    covered = torch.from_numpy(synthetic.patch_mask(mask, 8))
     assert found[1][covered].mean() > 2 * found[0][covered].mean()
     assert found[1][covered].mean() > 2 * found[1][~covered].mean()
 
@@ -202,11 +202,11 @@ def test_the_residual_sums_are_left_out_of_the_backward_pass():
     ways = block(x), block.mlp(block.norm2(x.detach() + branch)), block.mlp(block.norm2(branch))
     for at, y in enumerate(ways):
         shares = []
-        for seed in range(residual_stream.DIRECTIONS):
+        for seed in range(structure.DIRECTIONS):
             towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
             (arrives,) = torch.autograd.grad((y * towards).sum(), x, retain_graph=True)
             shares.append(float(arrives.norm() / towards.norm()))
-        assert residual_stream.highways(model, trace)[0][at] == pytest.approx(sum(shares) / len(shares))
+        assert structure.highways(model, trace)[0][at] == pytest.approx(sum(shares) / len(shares))
 
 
 def test_a_claim_that_is_not_about_a_model_says_so():
@@ -216,7 +216,7 @@ def test_a_claim_that_is_not_about_a_model_says_so():
     assert found["highway"] == "the blocks of transformer are not pre-norm blocks, so their sums can't be left out"
     assert found["order"].verdict == "not" and found["soft_lookup"].verdict == "holds"
     with pytest.raises(ValueError, match="transformer attends to no whole grid of patches"):
-        conv_and_batchnorm.fields(trace)
+        vision.fields(trace)
     net = torch.nn.Linear(3, 3)
     with pytest.raises(ValueError, match="vit has no attention 1"):
         attention.order(vit()[0], tracer.trace(net, torch.zeros(1, 3)))
@@ -243,7 +243,7 @@ def test_one_head_is_measured_too():
 
 
 def test_a_convolution_grows_by_its_kernel():
-    fields = conv_and_batchnorm.fields(vit()[1])
+    fields = vision.fields(vit()[1])
     assert [int(one.sum()) for one in fields.convolution] == [9, 15]
     assert fields.convolution.shape == (2, 3, 5) and fields.attention.shape == (3, 5)
     middle = 1 + 1 * 5 + 2
@@ -252,7 +252,7 @@ def test_a_convolution_grows_by_its_kernel():
 
 def test_a_second_picture_changes_batch_norm_alone():
     model, trace = vit()
-    beside = conv_and_batchnorm.beside(model, trace)
+    beside = vision.beside(model, trace)
     assert torch.equal(beside.alone[0], beside.together[0]) and beside.layer == 0 < beside.batch
     tokens = trace.value("position")[0]
     spread = tokens.std(0, unbiased=False)
@@ -265,4 +265,4 @@ def test_measurements_are_sentences():
     said = attention.spread(model, trace).text
     assert said.startswith("Measured on random vectors, and on the scores of block 1") and said.endswith(".")
     assert "a standard deviation of" in said and "a variance of" in said and "spread" not in said
-    assert "there is no mask, and 100.0\u00a0% of the pairs are open" in attention_distance.whom(model, trace).text
+    assert "there is no mask, and 100.0\u00a0% of the pairs are open" in attention.whom(model, trace).text

@@ -12,12 +12,12 @@ from torch import nn
 
 from tests.support.sweeping import cases
 from tracer.lessons.notes import claims
-from tracer.lessons.notes.claims import attention, conv_and_batchnorm
-from tracer.lessons.notes.reference_runs import at_hand, provider
+from tracer.lessons.notes.claims import attention, vision
+from tracer.lessons.notes.measurement import at_hand, provider
 from tracer.lessons.notes.statements import rows
-from tracer.models.shared.spec import Model, build_seeded
 from tracer.record import Trace
-from tracer.verify.checks.printed import note_statements as checked
+from tracer.spec.spec import Model, build_seeded
+from tracer.verify.checks import printed as checked
 from tracer.verify.checks.reference_run import plain
 
 here = provider(at_hand)
@@ -204,7 +204,7 @@ def _one_head(x):
 def _no_places(model, trace):
     changed = net(lambda other: None, again=False)(model, trace)[0]
     other = tensors(("position", lambda x: trace.value("embedding")))(changed, trace)[1]
-    from tracer.attention.score_decomposition import terms
+    from tracer.attention.textbook_claims import terms
 
     content = terms(model, other)["content–content"]
     return tensors((SCORES, lambda x: content))(model, other)
@@ -220,9 +220,9 @@ def _without_square(monkeypatch):
 
 
 def _one_photo(monkeypatch):
-    found = conv_and_batchnorm.samples("photos")
+    found = vision.samples("photos")
     first = next(iter(found.values()))
-    monkeypatch.setattr(conv_and_batchnorm, "samples", lambda kind: {"a": first, "b": first})
+    monkeypatch.setattr(vision, "samples", lambda kind: {"a": first, "b": first})
 
 
 NORM = f"{ATTENTION[:6]}.norm1"
@@ -326,10 +326,10 @@ def plain_run(request):
 
 def test_verify_measures_the_claims_again(plain_run, monkeypatch):
     name = plain_run.model.name
-    assert list(checked.problems(plain_run)) == []
+    assert list(checked.check_note_statements(plain_run)) == []
     monkeypatch.setitem(claims.DIFFERS, "cross_terms", "holds")
     monkeypatch.setitem(claims.DIFFERS, "soft_lookup", "sense")
-    found = [problem.split(" on this run")[0] for problem in checked.problems(plain_run)]
+    found = [problem.split(" on this run")[0] for problem in checked.check_note_statements(plain_run)]
     expected = {"vit": "the claim soft_lookup is “holds”", "transformer": "the claim cross_terms is “sense”"}
     assert found == [expected[name]] if name in expected else found == []
 
@@ -343,7 +343,7 @@ def test_verify_finds_a_wrong_number(name, monkeypatch):
     shift = str.maketrans("0123456789", "1234567890")
     wrong = said._replace(result=said.result.translate(shift), baseline=said.baseline.translate(shift))
     monkeypatch.setitem(claims.CLAIMS, name, lambda model, trace: wrong)
-    problems = list(checked.problems(plain(model, model.inputs(), trace)))
+    problems = list(checked.check_note_statements(plain(model, model.inputs(), trace)))
     assert problems and all(f"the claim {name} does not say" in problem for problem in problems)
 
 
@@ -353,7 +353,7 @@ def test_verify_finds_a_wrong_statement(monkeypatch):
     row = next(row for row in rows("004") if row.text.startswith("$O_h = A_h V_h$"))
     assert row.where == ("ran bmm block1.attention.context",)
     monkeypatch.setattr(checked, "rows", lambda note: (row._replace(shape="h T T"),) * (note == "004"))
-    (problem,) = checked.problems(plain(model, model.inputs(), trace))
+    (problem,) = checked.check_note_statements(plain(model, model.inputs(), trace))
     assert problem.startswith("note 004, statement 81: ran bmm block1.attention.context is not as it says")
 
 

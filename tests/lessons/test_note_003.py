@@ -7,14 +7,13 @@ import pytest
 import torch
 
 import tracer
-from pages.sections.lessons.note_statements import NoteResults, StatementCard
+from pages.sections.note_statements import NoteResults, StatementCard
 from tests.app.test_app import visit
 from tests.support.note_runs import run, same_blocks, whole
 from tests.support.sweeping import cases
 from tracer.lessons.notes import errata
 from tracer.lessons.notes import torchvision_block_counts as counted
-from tracer.lessons.notes.errata import note_003
-from tracer.lessons.notes.reference_runs import STANDARD
+from tracer.lessons.notes.measurement import STANDARD
 from tracer.lessons.notes.torchvision_block_counts import ABSENT_OPS, CALLS, block, dispatch_ops, parameters, primitives
 from tracer.ops import COMPUTING, category, is_layout
 from tracer.tracing import attention_backends
@@ -117,7 +116,7 @@ def test_slip_dropout():
     assert slip.verdict == "sense" and found.so
     assert "leave 0 of the 54 ops" in found.sentence and "the very same output" in found.sentence
     assert "draws random numbers 4 times: in `self_attention`, `dropout`, `mlp.2`, `mlp.4`" in found.sentence
-    net = note_003._dropping(run("torchvision")[0])
+    net = errata._dropping(run("torchvision")[0])
     assert not net.training and net.get_submodule(ATTENTION).dropout == 0.1
 
 
@@ -236,7 +235,7 @@ def test_a_block_of_any_model_is_counted_as_the_whole_run_opens_it():
 
 def test_the_page_counts_a_block_of_the_model_that_is_chosen(monkeypatch):
     made = NoteResults((StatementCard("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
-    monkeypatch.setattr("pages.sections.lessons.note_statements._read", lambda *part: made)
+    monkeypatch.setattr("pages.sections.note_statements._read", lambda *part: made)
     monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": Cache(4)})
     table = visit("notes", note="003", of="transformer", block="1").table[0].value
     assert list(table.columns) == ["kind", "the note", "its block", "which", "block 1 of transformer", "which of these"]

@@ -5,10 +5,9 @@ import pytest
 from tests.app.test_app import text, visit
 from tests.app.test_stepping import page_payload
 from tests.support.note_runs import run
-from tracer.figures.tables import op_table
-from tracer.lessons.notes.reference_runs import RUNS, STANDARD
-from tracer.lessons.notes.statements import sections
-from tracer.lessons.notes.step_numbers import model_of, number_steps
+from tracer.figures import op_tables
+from tracer.lessons.notes.measurement import RUNS, STANDARD
+from tracer.lessons.notes.statements import model_of, number_steps, sections
 
 
 def test_the_model_of_a_run_is_known_by_its_name():
@@ -45,14 +44,14 @@ def test_each_number_is_one_of_its_note_and_most_steps_have_one():
 
 def test_a_model_of_no_note_has_none():
     assert number_steps("llama") is None and number_steps("torchvision:resnet18") is None
-    table = op_table.table(run("llama")[1], "steps")
+    table = op_tables.table(run("llama")[1], "steps")
     assert "in the note" not in [column["name"] for column in table["columns"]]
 
 
 def test_the_pages_of_steps_name_them():
     at = visit("operations", model="vit-note", zoom="steps")
     assert "In the note: the number of the step in the note “Vision Transformers”." in text(at)
-    table = op_table.table(run("vit-note")[1], "steps", note_of=number_steps("vit-note").of)
+    table = op_tables.table(run("vit-note")[1], "steps", note_of=number_steps("vit-note").of)
     assert table["columns"][2]["name"] == "in the note"
     assert {row["id"]: row["cells"][2] for row in table["rows"]}["step block1.attention.weights"] == "6c"
     _, header, _ = page_payload(visit("trace", model="vit-note"))

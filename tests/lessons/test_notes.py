@@ -12,7 +12,7 @@ from tests.support.sweeping import cases
 from tracer import models
 from tracer.lessons.notes import claims, errata, evaluate, lookup
 from tracer.lessons.notes.evaluate import StatementResult
-from tracer.lessons.notes.reference_runs import RUNS, STANDARD, at_hand, provider
+from tracer.lessons.notes.measurement import RUNS, STANDARD, at_hand, provider
 from tracer.lessons.notes.statements import rows, sections
 from tracer.symbols import notation
 from tracer.utils.note_titles import TITLES

@@ -11,9 +11,9 @@ import tracer
 from pages.state import session
 from tests.app.test_app import text, visit
 from tests.support.sweeping import cases
-from tracer.figures.predictions.token_loss import colour_text
-from tracer.lessons.loss.gradient_flow import find_blocks, highway
-from tracer.lessons.loss.next_token_loss import loss
+from tracer.figures.predictions import colour_text
+from tracer.lessons.next_token_loss import loss
+from tracer.lessons.training_step import find_blocks, highway
 
 
 @pytest.fixture(scope="module")

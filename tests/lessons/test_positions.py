@@ -7,8 +7,7 @@ import torch
 import tracer
 from tracer.lessons import positions
 from tracer.lessons.positions import experiments
-from tracer.lessons.positions.demo_model import load
-from tracer.lessons.positions.learned_table_similarity import grid
+from tracer.lessons.positions.experiments import grid, load
 from tracer.record import tolerance
 
 KINDS = [kind.name for kind in positions.all_kinds()]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from tracer.inputs.samples import samples
+from tracer.inputs.model_inputs import samples
 from tracer.lessons import tokenization
-from tracer.lessons.tokenization import pictures, text, text_tokenizers
+from tracer.lessons.tokenization import pictures, text
 
 SENTENCES = ("My lord, the naïve tokenizer unhappily ate 🍕.", "שלום 你好 e\u0301")
 NASTY = (
@@ -24,7 +24,7 @@ def proven(run, *shape) -> None:
 
 @pytest.mark.parametrize("name", text.SAYS)
 def test_a_text_is_proven_however_it_is_cut(name):
-    speller = text_tokenizers.shipped_tokenizers()[name]
+    speller = text.shipped_tokenizers()[name]
     for sentence in SENTENCES:
         ids = [piece.id for piece in speller.encode(sentence)]
         if name == "characters":
@@ -94,7 +94,7 @@ def test_all_ways_are_fed_to_one_block():
 
 
 def test_no_input_has_a_name_of_code():
-    run = text.trace_characters("hello", text_tokenizers.shipped_tokenizers()["characters"].vocabulary)
+    run = text.trace_characters("hello", text.shipped_tokenizers()["characters"].vocabulary)
     assert (
         tokenization.before(run)[0].latex.count(r"\mathbf{x}") == 1 and "text" not in tokenization.before(run)[0].latex
     )
@@ -105,9 +105,9 @@ def test_a_text_without_tokens_is_refused():
         text.looked_up("words", [], 1000)
 
 
-@pytest.mark.parametrize("name", text_tokenizers.WAYS)
+@pytest.mark.parametrize("name", text.TOKENIZERS)
 def test_every_text_can_be_cut(name):
-    speller = text_tokenizers.shipped_tokenizers()[name]
+    speller = text.shipped_tokenizers()[name]
     for sentence in NASTY:
         pieces = speller.encode(sentence)
         assert all(0 <= piece.id < len(speller.vocabulary) for piece in pieces)
@@ -115,21 +115,21 @@ def test_every_text_can_be_cut(name):
         assert all(0 <= piece.start <= piece.end <= len(sentence) for piece in pieces)
         spelled = speller.decode([piece.id for piece in pieces])
         assert (spelled == sentence) or name not in ("bytes", "bpe")
-        assert (text_tokenizers.differences(sentence, spelled) == []) == (spelled == sentence)
+        assert (text.differences(sentence, spelled) == []) == (spelled == sentence)
 
 
 def test_what_is_lost_is_said():
-    speller = text_tokenizers.shipped_tokenizers()
+    speller = text.shipped_tokenizers()
     sentence = SENTENCES[0]
     back = {name: way.decode([piece.id for piece in way.encode(sentence)]) for name, way in speller.items()}
     assert back["characters"] == "My lord, the na[UNK]ve tokenizer unhappily ate [UNK]."
     assert back["words"] == "My lord , the [UNK] [UNK] [UNK] [UNK] [UNK]"
-    assert text_tokenizers.differences(sentence, back["unigram"]) == [("ï", "[UNK]"), ("🍕", "[UNK]")]
+    assert text.differences(sentence, back["unigram"]) == [("ï", "[UNK]"), ("🍕", "[UNK]")]
 
 
 def test_learning_twice_gives_the_same():
-    again = text_tokenizers.learn(text_tokenizers.shipped_text())
-    for name, speller in text_tokenizers.shipped_tokenizers().items():
+    again = text.learn(text.shipped_text())
+    for name, speller in text.shipped_tokenizers().items():
         assert again[name].vocabulary == speller.vocabulary
         for sentence in NASTY:
             assert again[name].encode(sentence) == speller.encode(sentence)
@@ -137,8 +137,8 @@ def test_learning_twice_gives_the_same():
 
 @pytest.mark.parametrize("count", [0, 1, 60, 500])
 def test_the_first_merges_are_those_of_a_smaller_vocabulary(count):
-    whole = text_tokenizers.shipped_tokenizers()["bpe"]
-    first, smaller = whole.first(count), text_tokenizers.BytePairs(text_tokenizers.shipped_text(), count)
+    whole = text.shipped_tokenizers()["bpe"]
+    first, smaller = whole.first(count), text.BytePairs(text.shipped_text(), count)
     assert smaller.merges == whole.merges[:count] == first.merges
     assert first.vocabulary == smaller.vocabulary and len(first.vocabulary) == 256 + count
     for sentence in NASTY:
@@ -146,7 +146,7 @@ def test_the_first_merges_are_those_of_a_smaller_vocabulary(count):
 
 
 def test_without_merges_bpe_is_bytes():
-    first = text_tokenizers.shipped_tokenizers()["bpe"].first(0)
+    first = text.shipped_tokenizers()["bpe"].first(0)
     for sentence in NASTY:
         assert [piece.raw for piece in first.encode(sentence)] == [bytes([byte]) for byte in sentence.encode()]
 
@@ -158,10 +158,10 @@ def test_without_merges_bpe_is_bytes():
 )  # fmt: skip
 def test_a_text_that_nothing_can_be_learned_from_is_refused(corpus, said):
     with pytest.raises(ValueError, match=said):
-        text_tokenizers.check_corpus(corpus)
+        text.check_corpus(corpus)
 
 
 @pytest.mark.parametrize("corpus", ["a" * 20_000, "\x00\x07 " * 50, "你好世界，" * 400, "🍕\u200d" * 100 + "\ud800"])
 def test_strange_texts_can_be_learned_from(corpus):
-    for speller in text_tokenizers.learn(text_tokenizers.check_corpus(corpus)).values():
+    for speller in text.learn(text.check_corpus(corpus)).values():
         assert speller.encode("hello 🍕 你好")

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.support.proven import assert_comments
-from tracer.figures.media import series as series_charts
-from tracer.figures.media.sound import envelope
+from tracer.figures import media as series_charts
+from tracer.figures.media import envelope
+from tracer.inputs import synthetic
 from tracer.inputs.audio import SYNTHETIC_SOUNDS, lesson
-from tracer.inputs.model_inputs import Inputs
-from tracer.inputs.samples import samples
-from tracer.inputs.synthetic import point_clouds, video_clip
-from tracer.inputs.synthetic.time_series import SERIES
+from tracer.inputs.model_inputs import Inputs, samples
+from tracer.inputs.synthetic import SERIES
+from tracer.latex_reader.evaluator import names
 from tracer.lessons.tokenization import (
     PROBES,
     SHARED_SIZES,
@@ -26,11 +26,9 @@ from tracer.lessons.tokenization import (
     sound,
     text,
     trace,
-    vector_quantization,
     video,
 )
-from tracer.record.latex_reader.operands import names
-from tracer.verify.checks.printed import printed_equations
+from tracer.verify.checks import printed
 
 KINDS = {"text": text, "pictures": pictures, "video": video, "sound": sound, "series": series, "points": points}
 WAYS = {(kind, way.name): way for kind, module in KINDS.items() for way in module.WAYS}
@@ -47,8 +45,8 @@ RUNS = {
     ("sound", "codes"): lambda: sound.trace_codes(MELODY[:5000], 16),
     ("series", "patches"): lambda: series.trace_patches(SERIES["trend and season"]()[:90], 8),
     ("series", "bins"): lambda: series.trace_bins(SERIES["one outlier"](), 8),
-    ("points", "groups"): lambda: points.trace_groups(point_clouds.CLOUDS["torus"](), 16),
-    ("points", "codes"): lambda: points.trace_codes(point_clouds.CLOUDS["cube"](), 32),
+    ("points", "groups"): lambda: points.trace_groups(synthetic.CLOUDS["torus"](), 16),
+    ("points", "codes"): lambda: points.trace_codes(synthetic.CLOUDS["cube"](), 32),
 }
 """One run of each way, on an input of the page."""
 both = pytest.mark.parametrize("name", WAYS, ids="-".join)
@@ -87,7 +85,7 @@ def test_every_step_is_proven_at_two_inputs_and_ends_in_tokens(name):
 @both
 def test_what_is_printed_is_what_ran(name):
     net, args, made = random_run(name)
-    assert dict(printed_equations.differences(made, net, Inputs(args))) == {}
+    assert dict(printed.differences(made, net, Inputs(args))) == {}
 
 
 @both
@@ -104,7 +102,7 @@ def test_sizes_of_probes_differ_from_one_another(name):
 
 
 def test_a_token_of_the_video_is_its_place_in_its_frames():
-    frames = video_clip.clip().astype(float) / 127.5 - 1
+    frames = synthetic.clip().astype(float) / 127.5 - 1
     rows, columns = (frames.shape[1] // video.SIDE, frames.shape[2] // video.SIDE)
     for tau, make in ((1, video.frames), (4, lambda: video.tubelets(4))):
         made = make()
@@ -118,7 +116,7 @@ def test_a_token_of_the_video_is_its_place_in_its_frames():
 
 
 def test_the_circle_moves_and_the_square_stays():
-    frames = video_clip.clip().astype(int)
+    frames = synthetic.clip().astype(int)
     red = [np.argwhere((frame[..., 0] - frame[..., 2]) > 100).mean(0) for frame in frames]
     blue = [np.argwhere((frame[..., 2] - frame[..., 0]) > 100).mean(0) for frame in frames]
     assert (np.diff([x for _, x in red]) > 4).all() and np.ptp([y for y, _ in red]) < 1
@@ -149,13 +147,13 @@ def test_a_codebook_is_where_k_means_stands_still():
     random = np.random.default_rng(0)
     heaps = random.normal(size=(4, 3)) * 20
     cloud = (heaps[:, None] + random.normal(size=(4, 50, 3))).reshape(-1, 3)
-    rows = vector_quantization.k_means(cloud, 4)
+    rows = pictures.k_means(cloud, 4)
     nearest = np.linalg.norm(cloud[:, None] - rows, axis=2).argmin(axis=1)
     assert sorted(np.bincount(nearest)) == [50] * 4
     assert all(np.allclose(rows[row], cloud[nearest == row].mean(axis=0), atol=1e-5) for row in range(4))
-    assert len(vector_quantization.k_means(np.zeros((5, 2)), 3)) == 3
+    assert len(pictures.k_means(np.zeros((5, 2)), 3)) == 3
     with pytest.raises(ValueError, match="6 rows"):
-        vector_quantization.k_means(cloud[:5], 6)
+        pictures.k_means(cloud[:5], 6)
 
 
 @pytest.mark.parametrize("name", SERIES)
@@ -181,35 +179,35 @@ def test_a_value_is_in_the_patch_that_is_marked():
         assert count == len(cut) and value in cut[number]
 
 
-@pytest.mark.parametrize("name", point_clouds.CLOUDS)
+@pytest.mark.parametrize("name", synthetic.CLOUDS)
 def test_each_centre_is_the_farthest_from_those_before_it(name):
-    cloud = point_clouds.CLOUDS[name]()
-    chosen = point_clouds.farthest(cloud, 64)
-    assert len(set(chosen.tolist())) == 64 and point_clouds.shortfall(cloud, chosen) < 1e-12
+    cloud = synthetic.CLOUDS[name]()
+    chosen = synthetic.farthest(cloud, 64)
+    assert len(set(chosen.tolist())) == 64 and synthetic.shortfall(cloud, chosen) < 1e-12
     other = next(point for point in range(len(cloud)) if point not in chosen)
-    assert point_clouds.shortfall(cloud, np.append(chosen[:20], other)) > 0.05
+    assert synthetic.shortfall(cloud, np.append(chosen[:20], other)) > 0.05
     with pytest.raises(ValueError, match="0 centres"):
-        point_clouds.farthest(cloud, 0)
+        synthetic.farthest(cloud, 0)
 
 
 def test_clouds_lie_on_their_surfaces():
-    torus = point_clouds.CLOUDS["torus"]().astype(float)
+    torus = synthetic.CLOUDS["torus"]().astype(float)
     assert abs(np.hypot(np.hypot(torus[:, 0], torus[:, 1]) - 1, torus[:, 2]) - 0.4).max() < 1e-5
     outside = np.hypot(torus[:, 0], torus[:, 1]) > 1
     assert outside.mean() == pytest.approx(0.5 + 0.4 / np.pi, abs=0.04)  # its share of the area
-    assert abs(np.linalg.norm(point_clouds.CLOUDS["sphere"](), axis=1) - 1).max() < 1e-6
-    assert (abs(point_clouds.CLOUDS["cube"]()).max(axis=1) == 1).all()
+    assert abs(np.linalg.norm(synthetic.CLOUDS["sphere"](), axis=1) - 1).max() < 1e-6
+    assert (abs(synthetic.CLOUDS["cube"]()).max(axis=1) == 1).all()
 
 
 def test_a_group_is_described_alike_in_any_order_and_place():
-    cloud, random = point_clouds.CLOUDS["torus"](), np.random.default_rng(0)
+    cloud, random = synthetic.CLOUDS["torus"](), np.random.default_rng(0)
     centres = cloud[:5]
     plain = points.describe_groups(cloud, centres)
     assert np.array_equal(points.describe_groups(random.permutation(cloud), centres), plain)
     assert abs(points.describe_groups(cloud + 2, centres + 2) - plain).max() < 1e-5
     made = run(("points", "groups"))
     shown = made.values[made.step("tokens.groups.topk").value][0].numpy()
-    chosen = point_clouds.farthest(point_clouds.CLOUDS["torus"](), 16)
+    chosen = synthetic.farthest(synthetic.CLOUDS["torus"](), 16)
     assert all((points.nearest(cloud, centre) == row).all() for centre, row in zip(chosen, shown, strict=True))
 
 

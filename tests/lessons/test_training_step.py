@@ -10,10 +10,9 @@ import tracer
 from tests.app.test_app import text, visit
 from tests.support.sweeping import cases
 from tracer.expr import latex
-from tracer.lessons.loss import gradient_equations, training_step
-from tracer.lessons.loss.parameter_uses import ParameterUses
-from tracer.lessons.loss.training_step import GradientLine, loss_of
-from tracer.verify.checks.outputs import training_gradient
+from tracer.lessons import training_step
+from tracer.lessons.training_step import GradientLine, ParameterUses, loss_of
+from tracer.verify.checks import outputs
 from tracer.verify.checks.reference_run import plain
 
 MODELS = [
@@ -137,8 +136,8 @@ def test_a_norm_that_the_code_writes_out_has_its_rule_and_is_disproven_with_anot
         + GRADIENT % r"\tilde{\mathbf{X}}^{(\ell)}"
         + r"\right)"
     )
-    find = gradient_equations._Letters._find_norm_operand
-    monkeypatch.setattr(gradient_equations._Letters, "_find_norm_operand", lambda *args: find(*args).roll(1, -1))
+    find = training_step._Letters._find_norm_operand
+    monkeypatch.setattr(training_step._Letters, "_find_norm_operand", lambda *args: find(*args).roll(1, -1))
     verdicts = {line.paths[0]: line.verdict for line in step_of("hf:llama")[0].lines}
     assert verdicts[path] == "disproven" and verdicts["model.layers.0.self_attn.q_proj.weight"] == "proven"
 
@@ -153,7 +152,7 @@ def test_a_product_with_the_wrong_rows_is_disproven(monkeypatch):
     def reversed_rows(self, size, left, right):
         return left.flatten(0, -2).T @ right.flatten(0, -2).flip(0)
 
-    verdicts = with_mistake(monkeypatch, gradient_equations.RowsProduct, reversed_rows)
+    verdicts = with_mistake(monkeypatch, training_step.RowsProduct, reversed_rows)
     wrong = {path for path, verdict in verdicts.items() if verdict == "disproven"}
     assert wrong == {path for path in verdicts if path.endswith(".weight") and "norm" not in path}
 
@@ -188,7 +187,7 @@ def test_what_is_printed_is_read_again_and_a_mistake_in_it_is_disproven(monkeypa
 
 
 def test_a_tied_matrix_without_its_second_term_is_disproven(monkeypatch):
-    monkeypatch.setattr(gradient_equations, "Plus", lambda first, second: first)
+    monkeypatch.setattr(training_step, "Plus", lambda first, second: first)
     lines = step_of("nanogpt", L=1)[0].lines
     assert {line.paths[0] for line in lines if line.verdict == "disproven"} == {"tokens.weight"}
 
@@ -197,7 +196,7 @@ def test_heads_that_are_joined_in_another_order_are_disproven(monkeypatch):
     def without_transpose(self, size, tensor):
         return tensor.reshape(tensor.shape[0], tensor.shape[-2], -1)
 
-    verdicts = with_mistake(monkeypatch, gradient_equations.MergeHeads, without_transpose)
+    verdicts = with_mistake(monkeypatch, training_step.MergeHeads, without_transpose)
     wrong = {path for path, verdict in verdicts.items() if verdict == "disproven"}
     assert {f"block1.attention.{name}.weight" for name in ("query", "key", "value")} <= wrong
     assert "block1.attention.output.weight" not in wrong
@@ -301,11 +300,11 @@ def test_the_page_takes_a_step_at_the_rate_that_is_chosen():
 def test_verify_compares_the_norm_with_the_slope_of_the_loss(nanogpt, monkeypatch):
     step, model, _ = nanogpt
     run = plain(model, model.inputs(), model.trace(prove=False))
-    assert list(training_gradient.problems(run)) == []
+    assert list(outputs.check_training_gradient(run)) == []
     line = step.lines[0]._replace(margin=2.0)
     wrong = step._replace(squared_norm=1.01 * step.squared_norm, lines=(line,))
-    monkeypatch.setattr(training_gradient, "training_step", lambda *_: wrong)
-    first, second = training_gradient.problems(run)
+    monkeypatch.setattr(outputs, "training_step", lambda *_: wrong)
+    first, second = outputs.check_training_gradient(run)
     assert first.startswith(f"the gradient of {line.paths[0]} is disproven")
     assert second.startswith("the norm of the gradient is 2.26")
     assert "and the slope of the loss 2.25" in second

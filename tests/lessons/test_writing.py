@@ -9,9 +9,9 @@ from hypothesis.extra.numpy import arrays
 
 import tracer
 from tests.support.sweeping import cases
-from tracer.figures.predictions.decoding_costs import ticks
-from tracer.lessons.writing import cache_costs, padding, sampling
-from tracer.models.shared.decoding import Continuation
+from tracer.figures.predictions import ticks
+from tracer.lessons import writing
+from tracer.spec.decoding import Continuation
 
 
 def test_the_ticks_of_a_logarithmic_axis_are_few_and_lie_on_it():
@@ -24,7 +24,7 @@ LOGITS = arrays(np.float64, some.integers(1, 30), elements=some.floats(-20, 20))
 
 @given(LOGITS, some.floats(0.05, 3), some.integers(1, 40), some.floats(0.05, 1))
 def test_the_tokens_that_can_be_drawn_are_the_fewest_that_top_k_and_top_p_leave(logits, temperature, k, p):
-    shares, softmax = sampling.probabilities(logits, temperature, k, p), sampling.probabilities(logits, temperature, k)
+    shares, softmax = writing.probabilities(logits, temperature, k, p), writing.probabilities(logits, temperature, k)
     kept = np.flatnonzero(shares)
     assert shares.sum() == pytest.approx(1)
     assert len(kept) <= k
@@ -35,27 +35,27 @@ def test_the_tokens_that_can_be_drawn_are_the_fewest_that_top_k_and_top_p_leave(
 
 def test_without_settings_it_is_the_softmax_and_at_temperature_0_the_largest_logit():
     logits = torch.randn(20, generator=torch.Generator().manual_seed(0)).double()
-    assert sampling.probabilities(logits.numpy(), 1.0) == pytest.approx(logits.softmax(-1).numpy())
-    assert sampling.probabilities(logits.numpy(), 0)[int(logits.argmax())] == 1
+    assert writing.probabilities(logits.numpy(), 1.0) == pytest.approx(logits.softmax(-1).numpy())
+    assert writing.probabilities(logits.numpy(), 0)[int(logits.argmax())] == 1
 
 
 def test_a_number_falls_on_each_token_as_often_as_its_probability_says():
     shares = np.array([0.1, 0.0, 0.6, 0.3])
-    drawn = [sampling.draw(shares, u) for u in (np.arange(1000) + 0.5) / 1000]
+    drawn = [writing.draw(shares, u) for u in (np.arange(1000) + 0.5) / 1000]
     assert np.bincount(drawn, minlength=4).tolist() == [100, 0, 600, 300]
-    assert sampling.draw(shares, 1.0) == 0
+    assert writing.draw(shares, 1.0) == 0
 
 
 @pytest.mark.parametrize("settings", [(-1, None, 1), (1, 0, 1), (1, None, 0), (1, None, 1.5)])
 def test_settings_that_can_not_be_are_refused(settings):
     with pytest.raises(ValueError, match="are not possible, expected a temperature from 0"):
-        sampling.probabilities(np.zeros(3), *settings)
+        writing.probabilities(np.zeros(3), *settings)
 
 
 @pytest.mark.parametrize("name", cases(("nanogpt", "vit-text"), ("nanogpt",)))
 def test_the_formulas_of_a_cache_give_the_flops_and_bytes_of_runs_at_other_lengths(name):
     model = tracer.load(name)
-    costs = cache_costs.costs(model.trace(prove=False), model.trace(cache=True, prove=False))
+    costs = writing.costs(model.trace(prove=False), model.trace(cache=True, prove=False))
     assert costs.same
     for length in (3, 9):
         whole = model.trace(prove=False, T=length)
@@ -77,14 +77,14 @@ def test_a_continuation_writes_what_the_whole_model_writes():
 
 
 def test_padding_on_the_left_moves_the_answer_of_a_model_without_a_mask_for_it():
-    right, left = padding.compare_sides(tracer.load("nanogpt"))
+    right, left = writing.compare_sides(tracer.load("nanogpt"))
     assert not right.moves and left.moves and left.difference > 0.1
 
 
 def test_a_mask_and_positions_undo_padding_on_the_left():
     pytest.importorskip("transformers")
-    answers = padding.compare_sides(tracer.load("hf:gpt2"), "The cat sat on the mat")
+    answers = writing.compare_sides(tracer.load("hf:gpt2"), "The cat sat on the mat")
     moved = {(answer.side, answer.masked, answer.placed) for answer in answers if answer.moves}
     assert moved == {("left", False, False), ("left", True, False)}  # its learned positions would start at the padding
     with pytest.raises(ValueError, match="the text has T=1 token, expected 2 or more"):
-        padding.compare_sides(tracer.load("nanogpt"), "a")
+        writing.compare_sides(tracer.load("nanogpt"), "a")

@@ -14,7 +14,7 @@ from streamlit.proto.ButtonGroup_pb2 import ButtonGroup
 
 from tests.load.visitor import Answer, Visitor
 from tracer import models
-from tracer.inputs.synthetic.scenes import COLOURS, SHAPES, SIZES
+from tracer.inputs.synthetic import COLOURS, SHAPES, SIZES
 
 SHARES = {"page": 30, "sample": 10, "model": 10, "text": 10, "photo": 10, "choice": 10, "change": 20}
 """Of 100 acts, how many are of which kind."""

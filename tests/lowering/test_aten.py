@@ -12,11 +12,11 @@ import torch
 from tests.support.sweeping import cases
 from tests.support.word_cases import CASES, KERNELS, SIZES, Case, Size, T, value
 from tracer.expr import Kernel, Tensor, execute, infer, latex
+from tracer.latex_reader.evaluator import evaluate
+from tracer.latex_reader.parser import read
 from tracer.lowering import aten
 from tracer.lowering.call_arguments import BoundCall
 from tracer.ops import UNINITIALISED_OPS, base
-from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.parser import read
 from tracer.symbols import notation
 from tracer.symbols.notation import symbol
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import tracer
 from tracer.inputs.model_inputs import Inputs
-from tracer.verify.checks.printed import printed_equations
+from tracer.verify.checks import printed
 
 
 class Attention(nn.Module):
@@ -48,7 +48,7 @@ def test_shifted_windows_stand_in_one_line(flat):
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"B": 0, "H": 1, "W": 2})
     assert {step.verdict for step in run.steps} == {"proven"} and run.coverage == 1
-    assert dict(printed_equations.differences(run, net, Inputs((x,)))) == {}
+    assert dict(printed.differences(run, net, Inputs((x,)))) == {}
     said = {step.id: step.latex for step in run.steps}
     start = r"\mathbf{QKV}^{(%d)} = \operatorname{windows}_{2}\left("
     assert said["0.attention.packed"].startswith(start % 1 + r"\tilde{\mathbf{X}}^{(1)}\right)\,\mathbf{W}")

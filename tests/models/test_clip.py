@@ -11,10 +11,10 @@ from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import segments
-from tracer.inputs.synthetic import scenes
+from tracer.inputs import synthetic
 from tracer.models import clip, training
-from tracer.models.shared.preparation import contrastive_inputs
 from tracer.models.training.recipes import clip as recipe_of
+from tracer.spec import preparation
 
 DERIVED_SIZES = {"N": "H*W/P**2", "d_k": "D/h"}
 SMALL = {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 1, "D_e": 10}
@@ -112,8 +112,8 @@ def test_the_result_is_plain_data(trace):
 
 
 def test_sentences_are_listed_and_encoded():
-    assert contrastive_inputs.split_sentences(" a red circle ;\n\na blue star\n") == ["a red circle", "a blue star"]
-    tokens = contrastive_inputs.encode_sentences(["a red circle", "a"], scenes.VOCABULARY)
+    assert preparation.split_sentences(" a red circle ;\n\na blue star\n") == ["a red circle", "a blue star"]
+    tokens = preparation.encode_sentences(["a red circle", "a"], synthetic.VOCABULARY)
     assert tokens.shape == (2, 5) and tokens[:, 0].tolist() == [0, 0] and tokens[1, 2:].tolist() == [1, 1, 1]
 
 
@@ -186,7 +186,7 @@ def test_pairs_that_are_held_out_are_never_drawn():
     data = recipe.read(None, "test")
     pairs = {(int(c), int(s)) for c, s in zip(data.new.colour[:, 0], data.new.shape[:, 0], strict=True)}
     assert all(shape == colour % 5 for colour, shape in pairs)
-    drawn = scenes.draw(np.random.default_rng(0), 500, counts=(1, 2), allowed=recipe_of.in_training)
+    drawn = synthetic.draw(np.random.default_rng(0), 500, counts=(1, 2), allowed=recipe_of.in_training)
     there = np.arange(3) < drawn.count[:, None]
     assert not (recipe_of.held_out(drawn.colour, drawn.shape) & there).any()
     held = [recipe_of.held_out(np.array(c), np.array(s)) for c in range(6) for s in range(5)]

@@ -9,11 +9,11 @@ from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models, tracing
 from tracer.models import llama, training
-from tracer.models.shared.generate import generate
-from tracer.models.shared.spec import Model, Spec
 from tracer.models.training.recipes.llama import Recipe
+from tracer.spec.decoding import generate
+from tracer.spec.spec import Model, Spec
 from tracer.textbook import derivation
-from tracer.textbook.hints import Hint, idle
+from tracer.textbook.names import Hint, idle
 
 SMALL = {"T_max": 11, "D": 24, "h": 6, "h_kv": 3, "d_ff": 20, "L": 2}
 CHOICES = [{}, {"tied": False}, {"mask": "bidirectional"}, {"h_kv": 6}, {"h_kv": 1, "h": 3}]
@@ -117,7 +117,7 @@ def test_a_plain_module_with_a_spec_is_a_model():
 
     def prepare(model, image, text, given):
         drawn = torch.randn(given["B"], given["T"], model.sizes["D"])
-        return tracer.models.shared.spec.Inputs((drawn,), sizes=given)
+        return tracer.spec.spec.Inputs((drawn,), sizes=given)
 
     spec = Spec(
         net=Small,

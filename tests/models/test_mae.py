@@ -10,10 +10,10 @@ from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import segments
-from tracer.inputs.synthetic import textures
+from tracer.inputs import synthetic
 from tracer.models import mae, training
-from tracer.models.shared import anomaly_detection
 from tracer.models.training.recipes.mae import auroc, normalise
+from tracer.spec import results
 
 DERIVED_SIZES = {"N": "H*W/P**2", "d_k": "D/h"}
 SMALL = {"H": 12, "W": 20, "P": 4, "D": 16, "h": 2, "d_ff": 24, "L": 2, "L_dec": 1}
@@ -107,15 +107,15 @@ def test_shape_comments_are_true(trace):
 
 def test_complementary_masks_hide_every_patch_once():
     for rows, columns in ((8, 8), (3, 5), (1, 7), (2, 1)):
-        hidden = torch.cat(anomaly_detection.complementary(rows, columns))
+        hidden = torch.cat(results.complementary(rows, columns))
         assert sorted(hidden.tolist()) == list(range(rows * columns))
-    assert anomaly_detection.complementary(1, 1) == []
+    assert results.complementary(1, 1) == []
 
 
 def test_patches_and_images_are_each_others_inverse(model, trace):
     image = torch.randn(2, 3, 8, 12)
-    assert torch.equal(anomaly_detection.image_of(anomaly_detection.patches_of(image, 4), 2, 3, 4), image)
-    assert torch.equal(trace.value("patches"), anomaly_detection.patches_of(model.inputs()[0], 8))
+    assert torch.equal(results.image_of(results.patches_of(image, 4), 2, 3, 4), image)
+    assert torch.equal(trace.value("patches"), results.patches_of(model.inputs()[0], 8))
 
 
 def test_the_result_is_plain_data(trace, model):
@@ -197,7 +197,7 @@ def test_a_surface_to_train_on_is_never_one_to_test_on():
     seen, unseen = recipe.read(None, "train"), recipe.read(None, "test")
     assert not seen.defects.any() and unseen.defects.any(dim=1).all()
     known = {bytes(pixels.numpy()) for part in (seen, recipe.read(None, "validation")) for pixels in part.pixels}
-    clean = [textures.surface(name, seed, size=16) for name in ("drawn", "brick") for seed in range(10_000, 10_004)]
+    clean = [synthetic.surface(name, seed, size=16) for name in ("drawn", "brick") for seed in range(10_000, 10_004)]
     assert not known & {bytes(pixels) for pixels in clean}
 
 
@@ -214,10 +214,10 @@ def test_a_perfect_prediction_has_no_anomaly():
         P = 4
 
         def forward(self, image, visible):
-            return anomaly_detection.patches_of(image, 4)
+            return results.patches_of(image, 4)
 
-    image = normalise(torch.from_numpy(textures.surface("weave", 0, size=16).copy())[None, None])
-    assert anomaly_detection.anomaly_map(Copy(), image).abs().max() == 0
+    image = normalise(torch.from_numpy(synthetic.surface("weave", 0, size=16).copy())[None, None])
+    assert results.anomaly_map(Copy(), image).abs().max() == 0
 
 
 def test_doubted_patches_are_hidden_from_all():
@@ -229,14 +229,14 @@ def test_doubted_patches_are_hidden_from_all():
 
         def forward(self, image, visible):
             seen.append(visible)
-            return anomaly_detection.patches_of(image, 4)
+            return results.patches_of(image, 4)
 
     image, doubt = torch.randn(2, 1, 16, 16), torch.zeros(2, 16)
     doubt[0, 5] = doubt[1, 9] = 1
-    anomaly_detection.predict_hidden(Asked(), image)
+    results.predict_hidden(Asked(), image)
     assert [tuple(visible.shape) for visible in seen] == [(4 * 2, 12)], "four masks, each of both images, in one run"
     seen.clear()
-    anomaly_detection.predict_hidden(Asked(), image, doubt)
+    results.predict_hidden(Asked(), image, doubt)
     assert [tuple(visible.shape) for visible in seen] == [(4 * 2, 10)]
     (visible,) = seen
     assert not (visible[::2] == 5).any() and not (visible[1::2] == 9).any()
@@ -244,8 +244,8 @@ def test_doubted_patches_are_hidden_from_all():
 
 def test_masks_that_hide_more_patches_are_run_apart():
     net, image = tracer.load("mae", **TINY["sizes"] | {"H": 12, "W": 20}).net, torch.randn(1, 1, 12, 20)
-    predicted = anomaly_detection.predict_hidden(net, image)
-    for hidden in anomaly_detection.complementary(3, 5):
+    predicted = results.predict_hidden(net, image)
+    for hidden in results.complementary(3, 5):
         visible = torch.tensor([[patch for patch in range(15) if patch not in hidden.tolist()]])
         with torch.no_grad():
             alone = net(image, visible)[:, hidden]

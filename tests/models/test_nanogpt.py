@@ -11,9 +11,9 @@ from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.models import nanogpt, training
-from tracer.models.shared import blocks
-from tracer.models.shared.generate import generate
 from tracer.models.training.recipes.nanogpt import Recipe
+from tracer.spec import blocks
+from tracer.spec.decoding import generate
 
 SMALL = {"T_max": 11, "D": 12, "h": 3, "d_ff": 20, "L": 2}
 CHOICES = [{}, {"bias": False}, {"tied": False}, {"tied": False, "bias": False}, {"gelu": "tanh"}, {"h": 1}]

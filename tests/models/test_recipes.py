@@ -6,7 +6,7 @@ import torch
 import tracer
 from tests.models.test_training import TINY
 from tracer.models import training
-from tracer.models.training import cifar10, occlusion_eval, optimizers, train_loop
+from tracer.models.training import data, evaluation, train_loop
 from tracer.models.training.recipes import vit
 
 
@@ -14,7 +14,7 @@ def test_augmented_images_keep_shape_and_differ_by_draw():
     pixels = torch.randint(0, 256, (5, 3, 8, 6), dtype=torch.uint8)
 
     def draw(seed):
-        return cifar10.augment(pixels, pad=2, hole=3, generator=torch.Generator().manual_seed(seed))
+        return data.augment(pixels, pad=2, hole=3, generator=torch.Generator().manual_seed(seed))
 
     assert draw(0).shape == pixels.shape
     assert draw(0).dtype == torch.uint8
@@ -67,7 +67,7 @@ def test_matrices_of_blocks_go_to_muon_and_all_else_to_adamw(name):
 def test_muon_in_float32_takes_the_steps_of_pytorchs_up_to_its_rounding():
     weights = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in ((6, 6), (6, 9), (9, 6))]
     copies = [[torch.nn.Parameter(weight.clone()) for weight in weights] for _ in range(2)]
-    ours, pytorchs = optimizers.Float32Muon, torch.optim.Muon
+    ours, pytorchs = train_loop.Float32Muon, torch.optim.Muon
     pairs = [(kind(own, lr=0.1, weight_decay=0.5), own) for kind, own in zip((ours, pytorchs), copies, strict=True)]
     for step in range(3):
         for optimizer, own in pairs:
@@ -80,7 +80,7 @@ def test_muon_in_float32_takes_the_steps_of_pytorchs_up_to_its_rounding():
 
 def test_visible_patches_of_a_batch_are_half_or_all_in_their_order_and_cls_is_among_them():
     recipe = training.recipe("vit", sizes=TINY["sizes"] | {"H": 16, "W": 16})
-    images = cifar10.Images(torch.zeros(9, 3, 16, 16, dtype=torch.uint8), torch.arange(9))
+    images = data.Images(torch.zeros(9, 3, 16, 16, dtype=torch.uint8), torch.arange(9))
     kinds = set()
     for seed in range(80):
         *_, kept, mines = recipe.batch_of(images, torch.arange(9), torch.Generator().manual_seed(seed))
@@ -106,7 +106,7 @@ def test_mined_attention_learns_to_cover_what_the_answer_needs_and_weights_do_no
     scores = torch.tensor([0.1, 0.0, 0.05, 0.2]).repeat(3, 1).requires_grad_()
     losses = []
     for _ in range(200):
-        losses.append(occlusion_eval.attention_mining(net, images, labels, scores.softmax(dim=1), 2))
+        losses.append(evaluation.attention_mining(net, images, labels, scores.softmax(dim=1), 2))
         losses[-1].backward()
         with torch.no_grad():
             scores -= scores.grad
@@ -134,7 +134,7 @@ def test_all_of_a_llama_goes_to_adamw_its_matrices_of_blocks_at_a_rate_of_their_
 def test_hiding_takes_the_quarter_that_is_attended_to_most_the_central_one_and_any():
     images, attention = torch.ones(2, 3, 8, 8), torch.rand(2, 16, generator=torch.Generator().manual_seed(1))
     images[:, :, :, 4:] = 3.0
-    views = occlusion_eval.hide_patches(images, attention, 2, torch.Generator().manual_seed(0))
+    views = evaluation.hide_patches(images, attention, 2, torch.Generator().manual_seed(0))
     for ending, colour in (("", 0.0), ("_mean", 2.0)):
         hidden = {
             name: views[f"{name}_hidden{ending}"][:, 0, ::2, ::2].flatten(1) == colour
@@ -150,6 +150,6 @@ def test_hiding_takes_the_quarter_that_is_attended_to_most_the_central_one_and_a
 def test_what_is_hidden_is_what_the_trace_shows_to_be_attended_to():
     model = tracer.load("vit", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, K=3)
     trace = model.trace()
-    with torch.no_grad(), occlusion_eval.looking(model.net) as seen:
+    with torch.no_grad(), evaluation.looking(model.net) as seen:
         model.net(*model.inputs())
     assert torch.allclose(seen[0], trace.attention(layer=1, query=0).mean(dim=1)[:, 1:], atol=1e-6)

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 import tracer
 from tests.support.proven import assert_comments, assert_learns, assert_proven
 from tracer import models
-from tracer.inputs.synthetic.scenes import CLASSES, sample_scene, scene
+from tracer.inputs.synthetic import CLASSES, sample_scene, scene
 from tracer.models import segmenter, training
-from tracer.models.shared import blocks
+from tracer.spec import blocks
 
 TINY = {"P": 16, "D": 12, "h": 2, "d_ff": 20, "L": 1}
 

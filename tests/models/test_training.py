@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 
 import tracer
 from tracer.models import training
-from tracer.models.training import cifar10, teacher
+from tracer.models.training import data as cifar10
+from tracer.models.training import train_loop
 from tracer.models.training.recipes import vit
 from tracer.models.vit import ViT
 
@@ -113,7 +114,7 @@ def test_a_teacher_is_trained_once_and_goes_on_where_it_stopped(data, tmp_path, 
     def teach(name):
         return recipe.teach(images, held_out, seed=0, file=tmp_path / f"{name}.safetensors")
 
-    whole, loss, calls = teach("whole"), teacher.Teacher.loss, []
+    whole, loss, calls = teach("whole"), train_loop.Teacher.loss, []
 
     def stops(*args):
         calls.append(args)
@@ -122,15 +123,15 @@ def test_a_teacher_is_trained_once_and_goes_on_where_it_stopped(data, tmp_path, 
         return loss(*args)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(teacher.Teacher, "loss", stops)
+        patch.setattr(train_loop.Teacher, "loss", stops)
         teach("part")
-    monkeypatch.setattr(teacher, "_logits", None)  # it stops again, when its last step is done
+    monkeypatch.setattr(train_loop, "_logits", None)  # it stops again, when its last step is done
     with pytest.raises(TypeError):
         teach("part")
     monkeypatch.undo()
     part, pixels = teach("part"), cifar10.normalise(images.pixels)
     assert torch.equal(part.answers(pixels), whole.answers(pixels))
-    monkeypatch.setattr(teacher.train_loop, "fit", None)  # nothing is trained anew
+    monkeypatch.setattr(train_loop, "fit", None)  # nothing is trained anew
     again = teach("whole").answers(pixels)
     assert torch.equal(again, whole.answers(pixels)) and again.shape == (51, 10)
     assert (again.argmax(dim=-1) == images.labels).float().mean() > 0.9
@@ -159,7 +160,7 @@ def test_batch_norms_of_a_teacher_get_the_statistics_of_its_images(data):
     images = training.recipe("vit", **TINY).read(data, "train")
     norm = torch.nn.BatchNorm2d(3)
     norm.running_mean.fill_(7.0)
-    teacher._fit_statistics(norm, images, 0)
+    train_loop._fit_statistics(norm, images, 0)
     pixels = cifar10.normalise(images.pixels)
     assert torch.allclose(norm.running_mean, pixels.mean(dim=(0, 2, 3)), atol=1e-5) and not norm.training
 

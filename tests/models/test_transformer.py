@@ -11,8 +11,8 @@ import tracer
 from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
 from tracer import models
-from tracer.attention.score_decomposition import TERMS, terms
-from tracer.figures.attention.score_terms import difference
+from tracer.attention.textbook_claims import TERMS, terms
+from tracer.figures.attention_charts import difference
 from tracer.models import training, transformer
 from tracer.models.training.recipes.transformer import HELD_OUT, Recipe
 

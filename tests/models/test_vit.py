@@ -13,9 +13,9 @@ from tests.support.plain_block import plain_block
 from tracer import models
 from tracer.inputs.images import SAMPLES, sample_photo
 from tracer.models import vit
-from tracer.models.shared import blocks
+from tracer.spec import blocks
 from tracer.symbols.notation import parse
-from tracer.tracing.proofs.step_proof import same_size
+from tracer.tracing.proofs import same_size
 
 
 @pytest.fixture(scope="module")

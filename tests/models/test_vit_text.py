@@ -8,10 +8,10 @@ import tracer
 from tests.support.plain_block import plain_block
 from tests.support.proven import assert_comments, assert_proven
 from tracer import models
-from tracer.inputs.synthetic import scenes
+from tracer.inputs import synthetic
 from tracer.models import vit_text
-from tracer.models.shared import blocks
-from tracer.models.shared.preparation.captioning_inputs import LAST, generate_caption, greedy
+from tracer.spec import blocks
+from tracer.spec.preparation import LAST, generate_caption, greedy
 
 SMALL = {"P": 16, "D": 12, "h": 2, "d_ff": 20, "L": 1}
 
@@ -172,7 +172,7 @@ def test_the_result_is_the_caption_and_the_next_word(model, trace, tmp_path):
     assert result["text"] == list(trace.words)
     shares = trace.output[0, -1].softmax(-1)
     assert result["probabilities"][0] == pytest.approx(shares.max().item())
-    assert result["tokens"][0] == scenes.VOCABULARY[shares.argmax()]
+    assert result["tokens"][0] == synthetic.VOCABULARY[shares.argmax()]
     trace.save(tmp_path / "run.safetensors")
     again = tracer.open(tmp_path / "run.safetensors")
     assert again.result == result and again.words == trace.words and again.segments == trace.segments
@@ -181,14 +181,12 @@ def test_the_result_is_the_caption_and_the_next_word(model, trace, tmp_path):
 @pytest.mark.sweep
 def test_only_a_model_that_stays_as_it_is_remembers_what_it_wrote(monkeypatch):
     model, wrote = tracer.load("vit-text", **SMALL), []
-    monkeypatch.setattr(
-        "tracer.models.shared.preparation.captioning_inputs.greedy", lambda *given: wrote.append(1) or greedy(*given)
-    )
+    monkeypatch.setattr("tracer.spec.preparation.greedy", lambda *given: wrote.append(1) or greedy(*given))
     pictures = torch.rand(LAST + 5, 1, 3, 64, 64)
-    model.trace(image=scenes.sample_scene().image(), prove=False)
+    model.trace(image=synthetic.sample_scene().image(), prove=False)
     assert len(wrote) == 2, "once for the words that go in, once for what it says"
     model.fixed = True
-    model.trace(image=scenes.sample_scene().image(), prove=False)
+    model.trace(image=synthetic.sample_scene().image(), prove=False)
     assert len(wrote) == 3
     for picture in pictures:
         assert generate_caption(model, picture) == greedy(model.net, picture, model.sizes["T_max"])[0]
@@ -207,7 +205,7 @@ def test_the_caption_is_the_most_probable_word_each_time(model):
 
 
 def test_a_picture_alone_is_given_the_words_that_the_model_writes(model):
-    picture = scenes.scene(9).image()
+    picture = synthetic.scene(9).image()
     inputs = model.inputs(image=picture)
     said = greedy(model.net, inputs[0], 17)[0]
     assert inputs[1].tolist() == [[0, *said]]
@@ -260,7 +258,7 @@ def test_shipped_weights_say_what_the_scene_shows(model, trace):
     assert {"sizes", "options", "vocabulary", "data", "steps", "three objects", "date", "command"} <= card.keys()
     assert card["one or two objects"] >= 0.95
     assert card["pointing, mean over heads"]["share"] > 2 * card["pointing by chance"]
-    sample = scenes.sample_scene()
+    sample = synthetic.sample_scene()
     assert trace.result["caption"] == sample.caption
     for colour in ("green", "purple"):
         changed = sample.but(0, colour=colour)

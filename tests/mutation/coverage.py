@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.mutation import ROOT
 from tests.mutation.nearest_tests import TESTS
-from tracer.utils.python_source import parse
+from tracer.utils.files import parse
 
 NODE_TESTS = (
     *("lowering/test_aten.py", "expr/test_cells.py", "expr/test_equations.py", "expr/test_layout_nodes.py"),

@@ -2,22 +2,22 @@
 
 HARMLESS: dict[tuple[str, str, str], str] = {
     (
-        "anomaly_detection.reconstruction",
+        "results.reconstruction",
         "constant: 0 → 1",
         ".clamp(0, 255)",
     ): "a pixel that is black would be 1 of 255, which is within rounding",
     (
-        "score_replay.is_windowed",
+        "score_path.is_windowed",
         "constant: 1 → 2",
         "argmax(dim=-1)",
     ): "the first that sees a token, for the first that it sees: where these groups are the cells, they are symmetric",
     (
-        "captioning_inputs.MAX_CAPTION_TOKENS",
+        "preparation.MAX_CAPTION_TOKENS",
         "constant: 32 → 33",
         "MAX_CAPTION_TOKENS = 32",
     ): "a bound on captions that is longer than any of our models can write",
     (
-        "perturbation._record",
+        "masks._record_of",
         "constant: False → True",
         "attention=False",
     ): "attention would be recorded too, and let go of",
@@ -57,8 +57,8 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "sign: i + 1 → i - 1",
         "",
     ): "any shape with so many axes: only the cell's place is read",
-    ("shapes.probe_sizes.SIZES", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
-    ("size_guards._doubt", "constant: 2 → 3", ""): "any mark tells a run of single tokens from one at the edge",
+    ("probes.SIZES", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
+    ("variation._doubt", "constant: 2 → 3", ""): "any mark tells a run of single tokens from one at the edge",
     ("shapes._held_batch", "constant: 0 → 1", ""): "one run more is compared, at a batch of 1, if no batch was held",
     (
         "Solver._add_candidates",

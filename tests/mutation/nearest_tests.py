@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tests.mutation import ROOT
-from tracer.utils.python_source import parse
+from tracer.utils.files import parse
 
 TESTS = ROOT / "tests"
 MAX_IMPORTS, MAX_TEST_FILES = 4, 8
@@ -20,7 +20,7 @@ EXCLUDED_TESTS = ("mutation/test_mutation.py", "project/test_architecture.py", "
 
 
 def find_tests(file: str) -> tuple[str, ...]:
-    """Return the names of the test files that guard a file such as `"tracer/figures/palette.py"`, the nearest first.
+    """Return the names of the test files that guard a file such as `"tracer/figures/drawing.py"`, the nearest first.
 
     Those at the least number of imports; of them first those in the folder of tests that mirrors the file's package.
     Tests that need a browser are not among them.

@@ -11,30 +11,66 @@ from hashlib import sha256
 
 from tests.mutation import ROOT, Mutant
 from tests.mutation.rules import qualified_name
-from tracer.utils.python_source import lines, parse
+from tracer.utils.files import lines, parse
 
 FILES = (
-    "tracing/op_records.py",
-    "models/shared/anomaly_detection.py",
-    "attention/*.py",
-    "capture/attention/score_replay.py",
-    "models/shared/blocks.py",
-    "symbols/cost.py",
-    "utils/tensor_diff.py",
-    "expr/**/*.py",
-    "models/shared/preparation/captioning_inputs.py",
     "inputs/images.py:Crop,centre_crop,patch_boxes,_between,to_array",
-    "models/shared/preparation/masked_image_inputs.py",
-    "models/shared/preparation/contrastive_inputs.py",
-    "models/shared/preparation/to_tensors.py",
-    "attention/masks/*.py",
-    "models/*.py",
-    "shapes/*.py",
-    "tracing/proofs/step_proof.py",
-    "models/shared/predictions.py",
-    "textbook/steps.py",
-    "lowering/simplify_positions.py",
+    "attention/__init__.py",
+    "attention/head_effects.py",
+    "attention/masks.py",
+    "attention/textbook_claims.py",
+    "capture/score_path.py:"
+    "closes,is_windowed,hides,pick_rows,scores_rows,_apart,softmax_columns,softmax_rows,"
+    "own_columns,sinks,_cat,_heads,_argument",
+    "expr/__init__.py",
+    "expr/arithmetic.py",
+    "expr/convolutions.py",
+    "expr/embeddings.py",
+    "expr/error_bounds.py",
+    "expr/function_call.py",
+    "expr/images.py",
+    "expr/index_sets.py",
+    "expr/indexing.py",
+    "expr/mixture_of_experts.py",
+    "expr/node.py",
+    "expr/norms.py",
+    "expr/rearrangements.py",
+    "expr/recurrence.py",
+    "expr/reductions.py",
+    "lowering/rewrites.py:"
+    "_position_row,_column,_distances,_of_pairs,_last_axis,_at_distance,_by_distance,"
+    "_first_of,_rows_at,_scaled_by,_prefix,_of_channels,_frozen_norm",
+    "models/__init__.py",
+    "models/clip.py",
+    "models/llama.py",
+    "models/mae.py",
+    "models/nanogpt.py",
+    "models/segmenter.py",
+    "models/transformer.py",
+    "models/vit.py",
+    "models/vit_note.py",
+    "models/vit_text.py",
+    "shapes/__init__.py",
+    "shapes/alignment.py",
+    "shapes/probes.py",
+    "shapes/solver.py:"
+    "SliceBounds,flatten,CallIndex,find_changing,solve_number,_solve_signed,_solve_float,"
+    "_as_integers,_solve_monomial,_power,_scale_formula,fits,solve_padding,solve_slice,"
+    "clamp_slice,solve_bound,Solver,common_divisors,equal_at,base_form,_drop_rounding,_text,"
+    "_factor,_compile,names_of,value_of,evaluator",
+    "shapes/variation.py",
+    "spec/blocks.py",
+    "spec/preparation.py",
+    "spec/results.py",
+    "symbols/cost.py",
+    "textbook/derivation.py:StepOrigin,Line,opaque,DerivedStep,owners",
     "tracing/__init__.py",
+    "tracing/proofs.py:"
+    "Proof,relative_error,difference,prove,compare,hides,compute_bounds,_Leaf,_compare,"
+    "_out_of_range,apply_proof,weights,stacks,weight,Values,execute_exactly,same_size,"
+    "size_matcher,run_size_matcher,proven_shape",
+    "tracing/records.py:OpSequence,RunCost,account,_ops,_first,tensor_records,part_of,limit_note",
+    "utils/torch_state.py:Difference,identical,_bits,relative_difference,margins,first_beyond,_largest,_scale",
 )
 """Patterns below the package; after a colon the only functions and classes that count."""
 

@@ -11,7 +11,7 @@ from tests.mutation.handwritten import HANDWRITTEN_RULES
 from tests.mutation.random_mutants import all_mutants, draw_mutants
 from tests.mutation.rules import is_inside, qualified_name
 from tests.mutation.runner import Trial, try_mutants
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 MIN_SHARE = 0.95
 """The least share of the mutants that were drawn which has to be caught; of those that are listed all."""

@@ -34,7 +34,7 @@ from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from tests.mutation import ROOT, Mutant
-from tracer.utils.python_source import parse
+from tracer.utils.files import parse
 
 FOLDERS = ("tracer", "pages")
 CHECKS = "tracer/verify/"

@@ -29,7 +29,7 @@ from typing import Any
 from tests.mutation import ROOT, Mutant
 from tests.mutation.coverage import NODE_TESTS, CoveragePlugin, InstrumentingFinder, first_failure
 from tests.mutation.nearest_tests import TESTS, find_tests, is_verified
-from tracer.utils.python_source import lines, parse
+from tracer.utils.files import lines, parse
 
 SECONDS, MEMORY = 90, 12 * 2**30
 """What one trial may take at most, of a core beyond what it takes without a mutation, and of address space."""

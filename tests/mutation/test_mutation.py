@@ -23,7 +23,7 @@ from tests.mutation import Mutant, runner
 from tests.mutation.handwritten import HANDWRITTEN_RULES
 
 mutants = [rule.mutant() for rule in HANDWRITTEN_RULES if rule.name in sys.argv[1:]]
-results = "tracer/models/shared/predictions.py"
+results = "tracer/spec/results.py"
 mutants.append(Mutant("no mutant", results, "result", "result", 40))
 mutants.append(Mutant("no end", results, "def class_", "import os\\nos._exit(7)\\ndef class_"))
 mutants.append(Mutant("no such line", "vit.py", "", ""))
@@ -100,17 +100,15 @@ def test_what_does_not_stand_there_is_an_error():
     for old, count in (("softmax(scores / 3)", "0 times"), ("import", r"\d+ times")):
         with pytest.raises(
             ValueError,
-            match=f"'x': {old!r} stands {count} in tracer/models/shared/predictions.py, expected once".replace(
-                "(", r"\("
-            ).replace(")", r"\)"),
+            match=f"'x': {old!r} stands {count} in tracer/spec/results.py, expected once".replace("(", r"\(").replace(
+                ")", r"\)"
+            ),
         ):
-            Mutant("x", "tracer/models/shared/predictions.py", old, "y").apply()
+            Mutant("x", "tracer/spec/results.py", old, "y").apply()
 
 
 def test_the_copy_differs_in_one_file(tmp_path):
-    mutant = next(
-        mutant for mutant in handwritten_mutants() if mutant.file == "tracer/capture/attention/score_replay.py"
-    )
+    mutant = next(mutant for mutant in handwritten_mutants() if mutant.file == "tracer/capture/score_path.py")
     _copy_project(tmp_path, mutant)
     paths = [path.relative_to(ROOT) for folder in ("tracer", "pages") for path in (ROOT / folder).rglob("*.py")]
     changed = [path.as_posix() for path in paths if (tmp_path / path).read_text() != (ROOT / path).read_text()]
@@ -154,7 +152,7 @@ def test_a_place_has_all_that_can_be_drawn_there():
     ("pattern", "message"),
     [
         ("nowhere/*.py", "'nowhere/\\*.py', which matches no file"),
-        ("shapes/probe_sizes.py:Nobody", "Nobody of tracer/shapes/probe_sizes.py, which has no such name"),
+        ("shapes/probes.py:Nobody", "Nobody of tracer/shapes/probes.py, which has no such name"),
     ],
 )
 def test_what_mutants_are_drawn_from_has_to_be_there(monkeypatch, pattern, message):
@@ -292,12 +290,12 @@ def test_a_mutant_in_a_script_is_tried_by_the_tests_that_it_names(project, monke
 
 @pytest.mark.sweep
 def test_the_nearest_tests_are_those_that_import_a_file():
-    assert "figures/test_figures.py" in find_tests("tracer/figures/tensors/heatmap.py")
-    assert "record/test_cost_scaling.py" in find_tests("tracer/figures/tables/cost_curves.py")  # by way of its page
+    assert "figures/test_figures.py" in find_tests("tracer/figures/tensors.py")
+    assert "record/test_cost_scaling.py" in find_tests("tracer/figures/op_tables.py")  # by way of its page
     assert "lessons/test_positions.py" in find_tests(
         "tracer/lessons/positions/encodings/alibi.py"
     )  # which the folder finds by itself
     assert find_tests("tracer/models/weights/vit.json") == () and not any(
         "browser" in one for one in find_tests("app.py")
     )
-    assert is_verified("tracer/expr/nn/layer_norm.py") and not is_verified("pages/server/qr.py")
+    assert is_verified("tracer/expr/norms.py") and not is_verified("pages/server/qr.py")

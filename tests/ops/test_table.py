@@ -8,9 +8,8 @@ import torch
 
 from tracer import ops
 from tracer.lowering import aten
-from tracer.ops.schema import ORDER, TRAITS
-from tracer.ops.table import OPS
-from tracer.shapes.op_size_rules import READERS
+from tracer.ops import OPS, ORDER, TRAITS
+from tracer.shapes.alignment import READERS
 
 OURS = {"channel_norm", "deviation_norm", "experts", "overwrite", "rope", "sinusoids", "unit_length"}
 """Calls that a rewriting pass puts in the place of several, or the recorder in the place of a write."""

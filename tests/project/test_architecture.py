@@ -1,10 +1,9 @@
-"""Structure of the code: layers, circles of imports, the size of folders, and the vocabulary of public names."""
+"""Structure of the code: layers, circles of imports, and the vocabulary of public names."""
 
 import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -18,59 +17,17 @@ from tracer import cli
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = sorted((ROOT / "tracer").rglob("*.py"))
 APP = sorted([ROOT / "app.py", *(ROOT / "pages").rglob("*.py")])
-CODE_FILES, TEST_FILES, ENTRIES = 13, 25, 25
-"""The most Python files in a folder of the library or of the pages, and of the tests; the most entries of `tracer/`."""
-IRREGULAR = frozenset(
-    "made found given said told held kept laid seen shown drawn written taken known sent built brought bought "
-    "caught chosen done fed felt got gone gotten grown heard hidden hurt led left lent lost meant met paid proven "
-    "risen rung sat sold slept spent stood struck stuck sung sunk swept sworn taught thought thrown understood "
-    "won worn wound borrowed begun broken fallen flown forgotten forgiven frozen overwritten ridden sewn shaken "
-    "spoken stolen swum torn withdrawn undone unwritten bent dealt dug shrunk sought swung turned one other".split()
-)
-"""Participles that do not end in "ed", and words that name nothing."""
 NAMES_OF_ANYTHING = frozenset(
     "Account Base Below Beside Data Details Entry Facts Full Group Handler Helper Info Inside Item Kind Later Manager "
     "Many Misfit Names Numbers Object Other Part Parts Reader Said Signs Some Stuff Thing Things Use Util Utils Way "
     "Whole Writer".split()
 )
 """Names that would suit any class. A node of an equation is named for what it computes, such as `Full`."""
-DUNDERS = ("__init__", "__new__", "__call__")
-NOUNS_AND_VERBS = frozenset("embed feed need speed seed red bed weed indeed proceed exceed succeed".split())
-KEPT_PARTICIPLES = {
-    "tracer/expr/math/algebra.py": {"Transposed"},  # nodes are named by their value, as `Softmax` is
-    "tracer/expr/math/arithmetic.py": {"Scaled"},
-    "tracer/expr/nn/attention_masks.py": {"Provided"},
-    "tracer/expr/node.py": {"transposed"},  # a property that is true or false
-    "tracer/lessons/notes/claims/heads.py": {"merged"},  # the texts of the notes and links name claims and errata so
-    "tracer/lessons/notes/claims/language.py": {"learned"},
-    "tracer/lessons/notes/claims/structure.py": {"numbered"},
-    "tracer/lessons/notes/errata/note_003.py": {"merged"},
-    "tracer/lessons/positions/encodings/learned.py": {"learned"},  # the field's name, which links have too
-}
-"""The public names that are a participle alone, with the reason."""
-PARTICIPLES_OF_FIELDS = frozenset(
-    # sides, and pairs that are opposites: left and right, computed and traced, expected and actual
-    "left computed traced expected allowed measured counted "
-    # selections among what is there, whose type is the noun: one index, one input, the names to choose from
-    "chosen known wanted shown hidden closed attended "
-    # PyTorch's words: named parameters, shared weights, what forward returned, a scaled or a fused product
-    "named shared returned repeated scaled written changed packed "
-    # states of a step, a size or a model, which tables and saved runs have: derived sizes, solved shapes, checked lines
-    "derived solved cached checked replayed refuted covered proven opened spelled fused "
-    # numbers of a model's card, of a survey, of a lesson and of progress
-    "drawn undecayed clipped unmasked unscaled done "
-    # the argument of a model's forward, by which its inputs name it
-    "kept".split()
-)
-"""The participles that public fields and parameters may have as names, each in use; those that are true or false may
-have any."""
 TESTS_BESIDE_PACKAGES = frozenset(
     "app project security support benchmarks faults fuzz golden hosted load mutation".split()
 )
 """Folders of tests that belong to no package of the library: of the app, of the repository, of strangers' input, what
 tests share, and the tools that try a server or change the code."""
-CONVENIENCES = "tracer.record.trace"
-"""The one module that imports upward, inside functions: a trace's methods lead to what is computed from it."""
 
 
 class Import(NamedTuple):
@@ -126,19 +83,23 @@ def all_imports() -> tuple[Import, ...]:
 
 @cache
 def layers() -> tuple[str, ...]:
-    """Return the layers of the library from the ground up, as ARCHITECTURE.md lists them."""
+    """Return the packages of the library from the ground up, one in each row of the table in ARCHITECTURE.md."""
     table = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("| where, from the ground up |")[2]
-    found = re.findall(r"^\| `(tracer/[\w/]*)(?:\.py)?` \|", table, flags=re.MULTILINE)
+    found = re.findall(r"^\| `(tracer/\w*)(?:\.py|/)` \|", table, flags=re.MULTILINE)
     return tuple(place.removesuffix("__init__").strip("/").replace("/", ".") for place in found)
 
 
+def package(module: str) -> str:
+    """Return the package that a module is in: `tracer.record` for `tracer.record.trace`."""
+    return ".".join(module.split(".")[:2])
+
+
 def layer(module: str) -> int:
-    """Return the height of a module: that of the most specific of the layers that it is in."""
+    """Return the height of the package of a module."""
     if module == "tracer.__main__":
         return len(layers())
-    inside = [place for place in layers() if place == module or (module.startswith(f"{place}.") and place != "tracer")]
-    assert inside, f"{module} is in none of the layers of ARCHITECTURE.md"
-    return layers().index(max(inside, key=len))
+    assert package(module) in layers(), f"{module} is in none of the packages of ARCHITECTURE.md"
+    return layers().index(package(module))
 
 
 def upward(imports: Iterable[Import]) -> list[str]:
@@ -149,7 +110,6 @@ def upward(imports: Iterable[Import]) -> list[str]:
         if found.module.startswith("tracer.")
         and found.target.partition(".")[0] == "tracer"
         and layer(found.target) > layer(found.module)
-        and not (found.module == CONVENIENCES and found.late)
     ]
 
 
@@ -159,7 +119,7 @@ def circle(imports: Iterable[Import]) -> str:
     for found in imports:
         ours = found.target.partition(".")[0] in ("tracer", "pages", "app") and found.target != found.module
         # the package itself loads its names when they are asked for
-        if ours and "tracer" not in (found.module, found.target) and not (found.module == CONVENIENCES and found.late):
+        if ours and "tracer" not in (found.module, found.target):
             graph.setdefault(found.module, set()).add(found.target)
     try:
         TopologicalSorter(graph).prepare()
@@ -178,14 +138,6 @@ def importing(paths: Iterable[Path], packages: set[str]) -> list[str]:
     ]
 
 
-def is_bare_participle(name: str) -> bool:
-    """Return whether a name is a participle and nothing else, without the noun that it describes."""
-    word = "" if re.search("[a-z][A-Z]", name) else name.lower()
-    return word in IRREGULAR or (
-        word.endswith("ed") and len(word) > 4 and "_" not in word and word not in NOUNS_AND_VERBS
-    )
-
-
 def public_names(source: str) -> Iterator[str]:
     """Yield the public functions, classes and methods of a module."""
 
@@ -197,49 +149,6 @@ def public_names(source: str) -> Iterator[str]:
                     yield from walk(inner)
 
     yield from walk(ast.parse(source))
-
-
-def fields_and_parameters(source: str) -> Iterator[str]:
-    """Yield the public fields of a module's public classes, and the parameters of its public functions and methods, but
-    not those that are true or false."""
-
-    def walk(node: ast.Module | ast.ClassDef) -> Iterator[str]:
-        for inner in node.body:
-            if isinstance(inner, ast.ClassDef) and inner.name[0] != "_":
-                yield from walk(inner)
-            elif isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name) and inner.target.id[0] != "_":
-                if isinstance(node, ast.ClassDef) and not is_boolean(inner.annotation, inner.value):
-                    yield inner.target.id
-            elif isinstance(inner, ast.FunctionDef) and (inner.name[0] != "_" or inner.name in DUNDERS):
-                args = inner.args
-                places, more = [*args.posonlyargs, *args.args], [args.vararg, args.kwarg]
-                defaults = dict(zip(reversed(places), reversed(args.defaults), strict=False))
-                defaults |= dict(zip(args.kwonlyargs, args.kw_defaults, strict=True))
-                for argument in filter(None, [*places, *args.kwonlyargs, *more]):
-                    if not is_boolean(argument.annotation, defaults.get(argument)):
-                        yield argument.arg
-
-    yield from walk(ast.parse(source))
-
-
-def is_boolean(annotation: ast.expr | None, default: ast.expr | None) -> bool:
-    """Return whether a field or a parameter is true or false."""
-    declared = annotation is not None and ast.unparse(annotation) in ("bool", "ClassVar[bool]")
-    return declared or (isinstance(default, ast.Constant) and isinstance(default.value, bool))
-
-
-def test_fields_and_parameters_say_of_what_they_are():
-    names = (name for path in (*LIBRARY, *APP) for name in fields_and_parameters(path.read_text(encoding="utf-8")))
-    assert set(filter(is_bare_participle, names)) == PARTICIPLES_OF_FIELDS
-
-
-def test_public_names_say_of_what_they_are():
-    names = {}
-    for path in (*LIBRARY, *APP):
-        public = {path.stem, *public_names(path.read_text(encoding="utf-8"))}
-        if participles := set(filter(is_bare_participle, public)):
-            names[path.relative_to(ROOT).as_posix()] = participles
-    assert names == KEPT_PARTICIPLES
 
 
 def test_no_class_has_a_name_that_would_suit_any():
@@ -264,7 +173,7 @@ def test_the_app_leaves_tensors_to_the_library():
     assert importing(APP, {"torch", "torchvision", "timm", "transformers"}) == []
 
 
-@pytest.mark.parametrize("module", ["tracer", "tracer.inputs.images", "tracer.record.latex_reader.proof_worker", "app"])
+@pytest.mark.parametrize("module", ["tracer", "tracer.inputs.images", "tracer.latex_reader.proof_worker", "app"])
 def test_importing_leaves_torch_out(module):
     """The first page is on screen before torch is loaded, and an opened file is proven without it."""
     program = f"import {module}, sys; print('torch' in sys.modules)"
@@ -297,35 +206,15 @@ def test_what_breaks_a_rule_would_be_found():
     assert above == ["tracer.cli", "tracer.verify", "tracer.models.vit"]
     back = Import("tracer.verify", "tracer.utils.x", 1)
     assert circle([*found, back]) == "tracer.utils.x → tracer.verify → tracer.utils.x" and not circle(found)
-    names = public_names(
-        "def given(): ...\nclass Placed:\n    def _held(self): ...\n    def added(self): ...\ndef feed(): ..."
-    )
-    assert [name for name in names if is_bare_participle(name)] == ["given", "Placed", "added"]
-    source = (
-        "class A:\n    held: int\n    fused: bool\n    _told: int\n"
-        "    def __init__(self, one, *given, other=False, seen: bool): ...\nclass _B:\n    made: int\n"
-        "def f(x, laid=1, done=True): ...\ndef _g(turned): ..."
-    )
-    assert [*filter(is_bare_participle, fields_and_parameters(source))] == ["held", "one", "given", "laid"]
 
 
-def test_the_architecture_lists_every_folder_of_the_library():
+def test_the_architecture_lists_every_package_once():
     entries = {path for path in (ROOT / "tracer").iterdir() if path.name[0] != "_" and path.name != "py.typed"}
-    assert {f"tracer.{path.stem}" for path in entries} == {place for place in layers() if place.count(".") == 1}
-    assert "tracer" in layers() and "tracer.models.shared" in layers()
-
-
-def test_a_folder_is_seen_at_a_glance():
-    files = Counter(path.parent.relative_to(ROOT).as_posix() for path in (*LIBRARY, *APP))
-    files.pop(".")
-    assert {folder: count for folder, count in files.items() if count > CODE_FILES} == {}
-    tests = Counter(path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py"))
-    assert {folder: count for folder, count in tests.items() if count > TEST_FILES} == {}
-    assert len({path.name for path in (ROOT / "tracer").iterdir()} - {"__pycache__", "py.typed"}) <= ENTRIES
+    assert sorted(layers()) == sorted({"tracer", *(f"tracer.{path.stem}" for path in entries)})
 
 
 def test_tests_lie_where_the_packages_do():
     folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")} - {ROOT / "tests"}
-    packages = {path.parent.name for path in (ROOT / "tracer").glob("*/__init__.py")}
+    packages = {place.partition(".")[2] for place in layers()} - {""}
     assert {folder.relative_to(ROOT / "tests").parts[0] for folder in folders} <= packages | TESTS_BESIDE_PACKAGES
     assert packages - {"benchmarks"} <= {folder.name for folder in folders}  # `tests/cli/test_cli.py` tries them

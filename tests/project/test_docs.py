@@ -19,8 +19,8 @@ import pytest
 import tracer
 from tests.support.serving import ROOT
 from tracer import cli, models
-from tracer.utils.limits import BOUNDS
-from tracer.verify.survey_zoo import NAMES
+from tracer.utils.errors import BOUNDS
+from tracer.verify.surveys import NAMES
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PAGES}

@@ -14,7 +14,7 @@ import pytest
 from streamlit import config
 
 import tracer
-from pages.server.html_shell import BACKEND_SCRIPT
+from pages.server.app_factory import BACKEND_SCRIPT
 from tests.load.visitor import Answer, Visitor
 from tests.support.serving import ROOT, App
 from tracer import cli

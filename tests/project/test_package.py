@@ -14,7 +14,7 @@ import pytest
 
 import tracer
 from tests.support.serving import ROOT
-from tracer.utils.extras import EXTRAS
+from tracer.utils.errors import EXTRAS
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OUTSIDE = """import tracer

@@ -13,7 +13,7 @@ import app
 from pages.state import page_registry
 from tests.project.test_architecture import APP, LIBRARY, ROOT
 from tracer.symbols import notation
-from tracer.utils import python_source
+from tracer.utils import files
 
 SOURCE = Path(notation.__file__).read_text(encoding="utf-8")
 
@@ -25,7 +25,7 @@ def test_threads_that_parse_at_once_all_get_their_tree():
     gc.set_threshold(100)
     try:
         with ThreadPoolExecutor(8) as threads:
-            trees = list(threads.map(lambda _: ast.dump(python_source.parse(SOURCE)), range(32)))
+            trees = list(threads.map(lambda _: ast.dump(files.parse(SOURCE)), range(32)))
     finally:
         gc.callbacks[:] = before
         gc.set_threshold(*threshold)
@@ -34,7 +34,7 @@ def test_threads_that_parse_at_once_all_get_their_tree():
 
 def test_all_that_is_parsed_is_parsed_in_one_place():
     where = [path for path in (*LIBRARY, *APP) if "ast.parse(" in path.read_text(encoding="utf-8")]
-    assert where == [ROOT / "tracer" / "utils" / "python_source.py"]
+    assert where == [ROOT / "tracer" / "utils" / "files.py"]
 
 
 def test_no_source_is_parsed_and_no_folder_listed_at_a_rerun(monkeypatch):

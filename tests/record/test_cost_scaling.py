@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import tracer
-from pages.state import model_options
+from pages.state import session
 from tests.app.test_app import open_page, text, visit
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.export.math_labels import amount
-from tracer.figures.tables import cost_curves as figure
-from tracer.record import cost_scaling
+from tracer.figures import cost_curves
+from tracer.record import costs
 
 PUBLISHED_COUNTS = {
     ("vit", "ViT-B/16 (Dosovitskiy et al. 2021)"): 86_567_656,  # torchvision.models.vit_b_16
@@ -34,8 +34,8 @@ OTHER = {
 
 
 @cache
-def formulas(model: str, **options) -> cost_scaling.Scaling:
-    return cost_scaling.scaling(tracer.load(model, **options).trace(prove=False))
+def formulas(model: str, **options) -> costs.Scaling:
+    return costs.scaling(tracer.load(model, **options).trace(prove=False))
 
 
 @pytest.mark.parametrize("model", cases(OTHER, ("vit", "transformer")))
@@ -52,10 +52,10 @@ def test_formulas_predict_what_a_run_at_other_sizes_counts(model):
     numbers = found.numbers({**sizes, **at})
     assert numbers["params"] == trace.params == sum(one.numel() for one in made.net.parameters())
     assert numbers["flops"] == trace.flops
-    assert numbers["tensors"] == cost_scaling.count_elements(trace)
+    assert numbers["tensors"] == costs.count_elements(trace)
     weights = [trace.attention(record.layer, part=record.part) for record in trace.attentions]
     assert numbers["weights"] == sum(one.numel() for one in weights)
-    parts = [cost_scaling.evaluate(one, found.complete({**sizes, **at})) for one in found.parts.values()]
+    parts = [costs.evaluate(one, found.complete({**sizes, **at})) for one in found.parts.values()]
     assert sum(parts) == trace.flops
 
 
@@ -71,7 +71,7 @@ def test_parameters_of_published_models(model, preset):
 def test_every_preset_can_be_built(model):
     found = formulas(model)
     for chosen in models.spec_of(model).presets.values():
-        assert model_options.impossible(model, tuple(chosen.items()), found) == ""
+        assert session.impossible(model, tuple(chosen.items()), found) == ""
 
 
 @pytest.mark.parametrize("model", cases(("vit", "nanogpt", "mae"), ("vit", "nanogpt")))
@@ -79,11 +79,8 @@ def test_attention_costs_what_the_mlp_does_where_they_cross(model):
     found = formulas(model)
     at = round(found.crossover_length({}))
     flops = found.along(found.length, [at - 64, at, at + 64], {})
-    core = [
-        first + second
-        for first, second in zip(flops[cost_scaling.SCORES], flops[cost_scaling.WEIGHTED_SUM], strict=True)
-    ]
-    below, same, above = (one - other for one, other in zip(core, flops[cost_scaling.MLP], strict=True))
+    core = [first + second for first, second in zip(flops[costs.SCORES], flops[costs.WEIGHTED_SUM], strict=True)]
+    below, same, above = (one - other for one, other in zip(core, flops[costs.MLP], strict=True))
     assert below < 0 < above and abs(same) < 0.01 * core[1]
 
 
@@ -97,7 +94,7 @@ def test_attention_costs_what_the_mlp_does_where_they_cross(model):
     ],
 )
 def test_sizes_of_which_no_model_can_be_built_say_why(chosen, said):
-    assert re.match(re.escape(said) or "$", model_options.impossible("vit", tuple(chosen.items()), formulas("vit")))
+    assert re.match(re.escape(said) or "$", session.impossible("vit", tuple(chosen.items()), formulas("vit")))
 
 
 def controls(at) -> dict:
@@ -164,21 +161,21 @@ class Mixing(torch.nn.Module):
 
 def test_products_of_queries_and_keys_are_told_from_those_of_weights_and_values():
     net = torch.nn.Sequential(Mixing(), Mixing())
-    parts = cost_scaling.scaling(tracer.trace(net, torch.randn(1, 7, 8), symbols={"B": 0, "T": 1})).parts
-    assert (parts[cost_scaling.SCORES], parts[cost_scaling.WEIGHTED_SUM]) == ("12*B*T**2", "60*B*T**2")
+    parts = costs.scaling(tracer.trace(net, torch.randn(1, 7, 8), symbols={"B": 0, "T": 1})).parts
+    assert (parts[costs.SCORES], parts[costs.WEIGHTED_SUM]) == ("12*B*T**2", "60*B*T**2")
 
 
 def test_a_curve_has_the_name_and_the_numbers_of_its_part():
-    flops = {cost_scaling.SCORES: [1_000, 4_000], cost_scaling.MLP: [9_000, 6_000]}
-    drawn = {curve.name: curve for curve in figure.draw_shares("T", [10, 20], flops, 10, None).data}
-    assert list(drawn[cost_scaling.SCORES].y) == [10, 40] and list(drawn[cost_scaling.MLP].y) == [90, 60]
+    flops = {costs.SCORES: [1_000, 4_000], costs.MLP: [9_000, 6_000]}
+    drawn = {curve.name: curve for curve in cost_curves.draw_shares("T", [10, 20], flops, 10, None).data}
+    assert list(drawn[costs.SCORES].y) == [10, 40] and list(drawn[costs.MLP].y) == [90, 60]
     assert [list(drawn[part].customdata)[1] for part in flops] == [amount(4_000, "FLOP"), amount(6_000, "FLOP")]
 
 
 def test_a_model_of_a_library_has_its_costs_at_any_size():
-    from pages.sections.lessons import any_model_sizes
+    from pages.sections import model_sizes
 
-    found, note = any_model_sizes.formulas("hf:llama")
+    found, note = model_sizes.formulas("hf:llama")
     published = {"D": 16384, "h": 128, "h_kv": 8, "d_k": 128, "d_ff": 53248, "V": 128256, "L": 126, "T": 8192, "B": 1}
     numbers = found.numbers(published)
     assert numbers["params"] == 405_853_388_800 and numbers["cache"] == 2 * 126 * 8192 * 8 * 128
@@ -194,7 +191,7 @@ DECODERS = ("nanogpt", "h"), ("llama", "h_kv"), ("vit-text", "h")
 
 @pytest.mark.parametrize(("model", "heads"), cases(DECODERS, DECODERS[:2]))
 def test_the_cache_of_a_decoder_counts_the_tensors_that_it_returns(model, heads):
-    found = model_options.scaling(model, ())
+    found = session.scaling(model, ())
     decoder = tracer.load(model).decoder
     inputs = decoder.inputs()
     _, cache = decoder.net(*inputs, **inputs.named)

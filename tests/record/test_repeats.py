@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import tracer
 from tracer import export
-from tracer.export.repeated_blocks import as_printed
+from tracer.export.rows import as_printed
 from tracer.record import Step, Trace
 from tracer.record.repeats import at_any
-from tracer.verify.checks.printed import printed_repeats
+from tracer.verify.checks import printed
 
 
 def book(*lines: tuple) -> Trace:
@@ -31,7 +31,7 @@ def test_blocks_that_are_alike_are_printed_once():
     (_, first), (_, (line,)) = as_printed(trace)
     assert [step.id for step in first] == ["b0"] and line.id == "b*" and line.error == 3e-7
     assert line.latex == r"\mathbf{X}^{(\ell)} = \operatorname{f}(\mathbf{X}^{(\ell-1)})"
-    assert not list(printed_repeats.problems(SimpleNamespace(trace=trace)))
+    assert not list(printed.check_printed_repeats(SimpleNamespace(trace=trace)))
 
 
 def test_blocks_in_turn_and_of_stages_repeat():
@@ -53,13 +53,13 @@ def test_the_check_finds_a_repeat_that_hides_a_difference():
     assert trace.repeats[0].times == 3  # and now one of them says something else
     other = replace(trace.steps[2], latex=trace.steps[2].latex.replace("{f}", "{g}"))
     vars(trace)["steps"] = (*trace.steps[:2], other)
-    assert list(printed_repeats.problems(SimpleNamespace(trace=trace)))
+    assert list(printed.check_printed_repeats(SimpleNamespace(trace=trace)))
 
 
 def test_own_models_print_one_block():
     run = tracer.load("nanogpt").trace(prove=False)
     assert [repeat.times for repeat in run.repeats] == [4]
-    assert not list(printed_repeats.problems(SimpleNamespace(trace=run)))
+    assert not list(printed.check_printed_repeats(SimpleNamespace(trace=run)))
     text = export.render(run, "steps", "latex")
     assert text.count(r"\mathbf{A}^{(\ell)} &=") == 1
     assert r"\times\,4" in text and r"^{(2)}" not in text

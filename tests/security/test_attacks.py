@@ -32,7 +32,7 @@ from tests.load import visitor as concurrent
 from tests.support.serving import ROOT, App, run_in_thread
 from tests.support.sweeping import cases
 from tracer.cli.commands.app import MESSAGE
-from tracer.utils.limits import BOUNDS
+from tracer.utils.errors import BOUNDS
 
 ATTACKER, STUDENT = "203.0.113.66", "198.51.100.7"
 NAME = "a.safetensors"

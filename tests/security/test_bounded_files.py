@@ -7,11 +7,12 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.record.test_serialization import refusal
+from tests.serialization.test_serialization import refusal
 from tests.support.handmade import sample
 from tests.support.sweeping import cases
-from tracer.record import AttentionRecord, Segment, Symbol, Trace, serialization
-from tracer.record.serialization.encode import encode
+from tracer import serialization
+from tracer.record import AttentionRecord, Segment, Symbol, Trace
+from tracer.serialization.format import encode
 
 
 def encode_trace(trace, change=lambda fields: None) -> bytes:
@@ -186,4 +187,4 @@ SMALL = {
 def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_does(name):
     said, make = SMALL[name]
     data = make()
-    assert len(data) < serialization.size_limits.HEADER and said in refusal(data)
+    assert len(data) < serialization.validation.HEADER and said in refusal(data)

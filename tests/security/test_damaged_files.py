@@ -10,9 +10,9 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.record.test_serialization import refusal, rewritten
+from tests.serialization.test_serialization import refusal, rewritten
 from tests.support.handmade import sample
-from tracer.record import serialization
+from tracer import serialization
 
 
 @pytest.fixture(scope="module")

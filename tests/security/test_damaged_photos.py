@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.inputs.test_photos import MODES, encode, two_tone
 from tests.support.sweeping import cases
-from tracer.inputs import images, png
+from tracer.inputs import images
 from tracer.inputs.images import open_photo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -268,7 +268,7 @@ def short(width: int, height: int, rows: int, colour: int = 2, depth: int = 8, i
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    line = 1 + (width * depth * png.CHANNELS[colour] + 7) // 8
+    line = 1 + (width * depth * images.CHANNELS[colour] + 7) // 8
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, interlaced)
     data = zlib.compress(bytes(line * rows))
     parts = (b"IHDR", header), (b"IDAT", data[:9]), (b"IDAT", data[9:]), (b"IEND", b"")
@@ -285,7 +285,7 @@ def test_a_png_whose_rows_end_early_is_refused(rows):
 def test_every_kind_of_png_is_whole(mode):
     for size in ((1, 1), (3, 5), (17, 9), (640, 480)):
         picture = Image.new(mode, size)
-        assert png.is_whole(encode(picture, "PNG"))
+        assert images.is_whole(encode(picture, "PNG"))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (17, 9), (8, 8)])
@@ -296,4 +296,4 @@ def test_an_interlaced_png_has_the_rows_of_all_its_passes(size):
     cells = [[passes[8 * (y % 8) + x % 8] for x in range(width)] for y in range(height)]
     rows = [[line.count(number) for line in cells] for number in "1234567"]
     lines = sum(1 + 3 * count for number in rows for count in number if count)
-    assert png._expected_bytes(short(width, height, 1, interlaced=1)) == lines
+    assert images._expected_bytes(short(width, height, 1, interlaced=1)) == lines

@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from pages.server import log_redaction, request_gate
+from pages.server import app_factory, request_gate
 from tests.app.test_app import picture
 from tests.hosted.audit import print_findings
 from tests.hosted.visitor import Visitor
@@ -134,7 +134,7 @@ def test_a_record_holds_the_place_and_no_message():
         except ValueError as error:
             raise RuntimeError(FILE) from error
     except RuntimeError:
-        record = log_redaction._record("name", logging.ERROR, "file.py", 7, "%s is odd", (TYPED_TEXT,), sys.exc_info())
+        record = app_factory._record("name", logging.ERROR, "file.py", 7, "%s is odd", (TYPED_TEXT,), sys.exc_info())
     line = logging.Formatter().format(record)
     assert line.startswith("file.py:7") and "builtins.RuntimeError" in line and "builtins.ValueError" in line
     assert __file__ in line and TYPED_TEXT not in line and FILE not in line and "odd" not in line

@@ -6,12 +6,11 @@ import random
 import pytest
 
 from pages.ui import texts
-from tests.record.test_serialization import refusal, rewritten
+from tests.serialization.test_serialization import refusal, rewritten
 from tests.support.handmade import sample
-from tracer import export
-from tracer.models.shared import load_weights
-from tracer.record import serialization
-from tracer.record.foreign_latex import mathematics
+from tracer import export, serialization
+from tracer.record.steps import mathematics
+from tracer.spec import checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +146,7 @@ def empty_and_vast(data: bytes) -> bytes:
 def test_an_empty_tensor_of_vast_sizes(data):
     refusal(empty_and_vast(data))
     with pytest.raises(ValueError, match="the file has a tensor whose shape PyTorch refuses"):
-        load_weights.read(empty_and_vast(data))
+        checkpoints.read(empty_and_vast(data))
 
 
 JUNK = (

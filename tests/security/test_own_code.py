@@ -11,16 +11,15 @@ from urllib.parse import urlsplit
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.jobs import own_run
+from pages.jobs import own_code
 from pages.sections import own_code_editor
-from pages.server import own_code
 from pages.state import page_registry
 from pages.state.visitor import KEY
 from tests.app.test_app import ROOT, SECONDS, text
 from tests.cli.test_cli import refusal
 from tests.load import visitor as concurrent
 from tests.support.serving import App, run_in_thread
-from tracer.cli import own_code as switch
+from tracer.cli import shared_options as switch
 
 SIGNAL = "ran-in-the-test"
 EXAMPLE_CODE = own_code_editor.EXAMPLE
@@ -68,7 +67,7 @@ def test_without_the_option_there_is_no_such_page(monkeypatch):
     assert not own_code.is_on() and not own_code.unlocks("")
     assert "My code" not in [each.title for each in page_registry.find_pages()]
     with pytest.raises(ValueError, match="runs no code"):
-        own_run.run(EXAMPLE_CODE, "model")
+        own_code.run(EXAMPLE_CODE, "model")
     at = AppTest.from_file(str(ROOT / "pages" / "my_code.py"), default_timeout=SECONDS).run()
     assert not at.text_area and not [box for box in at.text_input if box.label == "Key"]
 
@@ -181,7 +180,7 @@ def test_a_link_runs_nothing(server, tmp_path):
 
 def test_nothing_runs_before_the_key(server_key, monkeypatch):
     ran = []
-    monkeypatch.setattr(own_run, "run", lambda *given: ran.append(given))
+    monkeypatch.setattr(own_code, "run", lambda *given: ran.append(given))
     at = page()
     assert not at.exception and not at.text_area and "with your rights" in text(at)
     at.session_state[own_code_editor.RUN_REQUEST] = True
@@ -217,11 +216,11 @@ def test_a_run_without_an_end_is_ended(server_key, monkeypatch, tmp_path):
     alive = tmp_path / SIGNAL
     body = f"import time\nwhile True:\n    open({str(alive)!r}, 'a').write('.')\n    time.sleep(.05)\n"
     start = time.monotonic()
-    assert "hello" in own_run.run("print('hello')\n", "model").output
+    assert "hello" in own_code.run("print('hello')\n", "model").output
     shortest = 1.5 * (time.monotonic() - start)  # a machine under load takes long until the code begins
     for seconds in (shortest, 3 * shortest, 60):
-        monkeypatch.setattr(own_run, "MAX_SECONDS", seconds)
-        assert "did not end" in own_run.run(body, "model").refusal
+        monkeypatch.setattr(own_code, "MAX_SECONDS", seconds)
+        assert "did not end" in own_code.run(body, "model").refusal
         if alive.exists():
             break
     size = alive.stat().st_size
@@ -230,14 +229,14 @@ def test_a_run_without_an_end_is_ended(server_key, monkeypatch, tmp_path):
 
 
 def test_what_the_code_does_to_python_stays_in_its_process(server_key):
-    result = own_run.run("import os\nprint('hello')\ndef model():\n    os._exit(7)\n", "model")
+    result = own_code.run("import os\nprint('hello')\ndef model():\n    os._exit(7)\n", "model")
     assert result.refusal == "Its process ended with status 7." and result.output.strip() == "hello"
     assert "my_code" not in sys.modules
 
 
 def test_what_the_code_says_is_text(server_key):
     markup = "<img src=x onerror=alert(1)>"
-    result = own_run.run(f"def model():\n    raise ValueError({markup!r})\n", "model")
+    result = own_code.run(f"def model():\n    raise ValueError({markup!r})\n", "model")
     shown = own_code_editor.code(result.why["message"]) + own_code_editor.excerpt(
         result.text, result.why["source"], result.why["span"]
     )
@@ -245,7 +244,7 @@ def test_what_the_code_says_is_text(server_key):
 
 
 def test_what_is_no_file_that_can_run_is_refused(server_key):
-    assert own_run.factories("def f(x): ...\ndef _g(): ...\ndef h(B=1): ...\nasync def k(): ...") == ["h"]
+    assert own_code.factories("def f(x): ...\ndef _g(): ...\ndef h(B=1): ...\nasync def k(): ...") == ["h"]
     at = unlock(page(), server_key)
     at.text_area[0].set_value("def f(:").run()
     assert "Line 1" in text(at)

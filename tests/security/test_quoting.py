@@ -6,11 +6,10 @@ import re
 import pytest
 
 import tracer
-from tracer import cli, export, models, zoo
+from tracer import cli, export, models, serialization, zoo
 from tracer.inputs.images import open_photo
-from tracer.record import serialization
 from tracer.symbols.notation import parse
-from tracer.utils.error_text import MAX_LETTERS, quote, shorten
+from tracer.utils.errors import MAX_LETTERS, quote, shorten
 from tracer.zoo import user_factory
 
 LONG = "x" * 5000

@@ -12,7 +12,7 @@ import pytest
 
 from pages.server import request_gate
 from tests.support.serving import ROOT, App
-from tracer.utils.limits import limits
+from tracer.utils.errors import limits
 
 LINES = (ROOT / "hosting" / "space" / "Dockerfile").read_text(encoding="utf-8").splitlines()
 ENVIRONMENT = dict(line.removeprefix("ENV ").split("=", 1) for line in LINES if line.startswith("ENV "))

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tracer.attention import survey
-from tracer.attention.survey import survey_file
+from tracer import survey
+from tracer.survey import file
 
 MOST = 2**22
 PHOTO = {"photo": "a.jpg", "row": "photo"}
@@ -98,17 +98,17 @@ def test_a_file_that_is_no_survey_is_refused_in_a_sentence(name):
     assert len(data) < MOST
     if name not in ISOLATED_CASES:
         with pytest.raises((ValueError, pa.ArrowException)) as refusal:
-            survey_file.read(data, MOST)
+            file.read(data, MOST)
         assert expected in str(refusal.value) or isinstance(refusal.value, pa.ArrowException)
         return
     with pytest.raises(ValueError, match=r"\A[^\n]{1,500}\Z") as refusal:
-        survey_file.open_survey(data, "rows.parquet", MOST)
+        file.open_survey(data, "rows.parquet", MOST)
     assert expected in str(refusal.value) and str(refusal.value).startswith("'rows.parquet' ")
 
 
 def test_a_file_beyond_the_bound_is_not_read():
     with pytest.raises(ValueError, match="has 5,000,000 bytes, expected a survey of at most 4 MB"):
-        survey_file.open_survey(b"PAR1" + bytes(4_999_996), "rows.parquet", MOST)
+        file.open_survey(b"PAR1" + bytes(4_999_996), "rows.parquet", MOST)
 
 
 @pytest.mark.sweep
@@ -129,7 +129,7 @@ def test_a_survey_as_large_as_it_may_be_opens():
     ).replace_schema_metadata({survey.FINGERPRINT: b'{"model": "vit", "weights": "w"}'})
     file = io.BytesIO()
     pq.write_table(table, file)
-    assert 0.9 < len(table) * survey_file.ROW / MOST < 1
-    opened = survey_file.open_survey(file.getvalue(), "rows.parquet", MOST)
+    assert 0.9 < len(table) * file.ROW / MOST < 1
+    opened = file.open_survey(file.getvalue(), "rows.parquet", MOST)
     expected = np.arange(photos)[:, None, None] + np.arange(each).reshape(layers, heads) / each
     np.testing.assert_allclose(opened.tables["change"], expected, rtol=1e-5)

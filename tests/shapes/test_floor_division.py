@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.drawing import check_name, drawn_alike
-from tracer.shapes.formulas.floor_division import floor_divide, normalise_floors, to_ceilings
+from tracer.shapes.solver import floor_divide, normalise_floors, to_ceilings
 from tracer.symbols.notation import parse
-from tracer.verify.checks.run.flops_and_params import at
+from tracer.verify.checks.run import at
 
 LONGEST = 24
 """Sizes that are tried, from 1 on."""

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from tests.support.drawing import drawn_alike
 from tracer.capture import record
 from tracer.ops import schema
-from tracer.shapes.op_size_rules import READERS, apply_size_rules
-from tracer.verify.checks.run.flops_and_params import at
+from tracer.shapes.alignment import READERS, apply_size_rules
+from tracer.verify.checks.run import at
 
 SIZES = ((2, 29, 40), (3, 30, 55), (1, 31, 64), (4, 41, 47), (2, 52, 73), (5, 60, 58))
 """Of batch, height and width; at the first an op is recorded, at all of them it is run."""

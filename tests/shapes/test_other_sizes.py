@@ -8,10 +8,10 @@ import tracer
 from tests.support.sweeping import cases
 from tracer.capture import record
 from tracer.shapes import value_of
-from tracer.shapes.op_alignment import JOINS, align
+from tracer.shapes.alignment import JOINS, align
 from tracer.verify import small
 from tracer.zoo.hf.hub import import_transformers
-from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision as vision
+from tracer.zoo.torchvision_models import import_torchvision as vision
 
 
 def resnet():

@@ -11,10 +11,10 @@ import tracer
 from tests.support.hazards import FusedAttention
 from tests.support.sweeping import cases
 from tracer import models
-from tracer.models.shared.spec import build_seeded
 from tracer.models.vit import SPEC
 from tracer.shapes import Solver, Vocabulary, solve, value_of
-from tracer.shapes.probe_sizes import SIZES
+from tracer.shapes.probes import SIZES
+from tracer.spec.spec import build_seeded
 from tracer.symbols.notation import latex, parse, text
 
 CONFIGURATIONS = [
@@ -239,7 +239,7 @@ def test_a_table_that_ends_is_probed_below_its_end():
 
 
 def test_large_modules_are_probed_without_values(monkeypatch):
-    from tracer.shapes import input_axes
+    from tracer.shapes import probes
 
     ran = []
 
@@ -248,7 +248,7 @@ def test_large_modules_are_probed_without_values(monkeypatch):
             ran.append(type(x).__name__)
             return super().forward(x)
 
-    monkeypatch.setattr(input_axes, "HEAVY_FLOPS", 0)
+    monkeypatch.setattr(probes, "HEAVY_FLOPS", 0)
     trace = tracer.trace(Looks(5, 3), torch.randn(2, 5), symbols={"B": 0})
     assert trace.ops[-1].outputs[0].symbolic == ("B", "3") and ran == ["Tensor"] + ["FakeTensor"] * 7
 
@@ -260,9 +260,9 @@ def test_large_modules_are_probed_without_values(monkeypatch):
 
 
 def test_copies_that_only_values_need_are_solved_without_them(monkeypatch):
-    from tracer.shapes import input_axes
+    from tracer.shapes import probes
 
-    monkeypatch.setattr(input_axes, "HEAVY_FLOPS", 0)
+    monkeypatch.setattr(probes, "HEAVY_FLOPS", 0)
     layer = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
     with torch.no_grad():
         trace = tracer.trace(layer, torch.randn(1, 7, 12), symbols={"B": 0, "T": 1})

@@ -15,10 +15,9 @@ import tracer
 from tests.support.drawing import check_name, drawn_alike
 from tracer.capture import record
 from tracer.shapes import Vocabulary, solve
-from tracer.shapes.input_axes import probe_flops, resize
-from tracer.shapes.op_alignment import align
-from tracer.shapes.probe_sizes import candidate_probes, choose_sizes
-from tracer.verify.checks.run.flops_and_params import at
+from tracer.shapes.alignment import align
+from tracer.shapes.probes import candidate_probes, choose_sizes, probe_flops, resize
+from tracer.verify.checks.run import at
 
 NAMES = "ABCDEFGHIJKL"
 """Symbols, more than there are rows of sizes."""

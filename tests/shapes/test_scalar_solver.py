@@ -7,8 +7,7 @@ from math import log, sqrt
 import pytest
 
 from tracer.shapes import Solver
-from tracer.shapes.scalar_solver import solve_number
-from tracer.shapes.solver import UNKNOWN
+from tracer.shapes.solver import UNKNOWN, solve_number
 
 LENGTHS = (7, 11, 19, 31, 46)
 """The token counts of four runs, and of one that the formula has to predict."""

@@ -4,9 +4,9 @@ import operator
 
 import pytest
 
-from tracer.capture.tensors.logged_sizes import Read
+from tracer.capture.logged_sizes import Read
 from tracer.shapes import Vocabulary
-from tracer.shapes.size_guards import Guard, Trials
+from tracer.shapes.variation import Guard, Trials
 
 DERIVED_SIZES = {"N": "H/P", "S": "N + 1"}
 RUNS = ({"H": 32, "P": 4, "D": 48, "K": 10}, {"H": 16, "P": 4, "D": 96, "K": 7})

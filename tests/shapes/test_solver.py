@@ -11,8 +11,8 @@ from torch import nn
 from tests.support.drawing import check_name, drawn_alike
 from tracer.capture import record
 from tracer.shapes import Solver, Vocabulary, solve
-from tracer.shapes.probe_sizes import choose_sizes
-from tracer.verify.checks.run.flops_and_params import at
+from tracer.shapes.probes import choose_sizes
+from tracer.verify.checks.run import at
 
 Size = Callable[..., int]
 

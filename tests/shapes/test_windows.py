@@ -8,7 +8,7 @@ from torch import nn
 import tracer
 from tracer import export
 from tracer.shapes import value_of
-from tracer.shapes.formulas.floor_division import normalise_floors
+from tracer.shapes.solver import normalise_floors
 from tracer.symbols.notation import latex, parse, text
 
 

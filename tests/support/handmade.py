@@ -33,9 +33,7 @@ def sample(**changes) -> Trace:
     q, k = torch.randn(1, 2, 5, 3), torch.randn(1, 2, 5, 3)
     scores = q @ k.transpose(-2, -1) / 3**0.5
     logits = torch.randn(1, 4)
-    source = Source(
-        "tracer/models/shared/blocks.py", 38, "scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, S, S]"
-    )
+    source = Source("tracer/spec/blocks.py", 38, "scores = q @ k.transpose(-2, -1) / sqrt(d_k)  # [B, h, S, S]")
     tokens = TensorRecord((1, 2, 5, 3), "float32", "image", ("B", "h", "N + 1", "d_k"))
     ops = (
         Op(0, "block1.attention", 1, "aten.bmm", "matmul", source, (tokens, tokens),

@@ -8,8 +8,8 @@ import torch
 from tracer.capture import record
 from tracer.graph import value_shapes
 from tracer.record import Trace
-from tracer.tracing.proofs.counterfactual import THIS_RUN_NOTE, Run, _read, predict
-from tracer.tracing.proofs.step_proof import weight, weights
+from tracer.tracing.counterfactual import THIS_RUN_NOTE, Run, _read, predict
+from tracer.tracing.proofs import weight, weights
 
 SHORTEST, LONGEST = (
     re.compile(re.escape(note).replace(r"\{\}", r"(\d+)")) for note in (value_shapes.MINIMUM_NOTE, value_shapes.REACH)

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import tracer
 from tracer import models
-from tracer.models.shared.spec import Spec
+from tracer.spec.spec import Spec
 
 
 def choices(spec: Spec) -> Iterator[dict]:

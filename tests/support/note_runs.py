@@ -5,9 +5,9 @@ from functools import cache
 import torch
 
 import tracer
-from tracer.lessons.notes.reference_runs import RUNS, provider, small
+from tracer.lessons.notes.measurement import RUNS, provider, small
 from tracer.lessons.notes.torchvision_block_counts import block
-from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
+from tracer.zoo.torchvision_models import import_torchvision
 
 
 def _provide_run(name):

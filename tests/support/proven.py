@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from tracer import verify
-from tracer.capture.tensors.pytree import same_outputs
+from tracer.capture.tensors import same_outputs
 from tracer.models import training
 from tracer.symbols.notation import parse
-from tracer.tracing.proofs.step_proof import same_size
+from tracer.tracing.proofs import same_size
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

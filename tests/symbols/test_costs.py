@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import export
-from tracer.figures.tables import op_summary, op_table
-from tracer.figures.tables.op_summary import arithmetic
+from tracer.figures import op_tables
+from tracer.figures.op_tables import arithmetic
 from tracer.ops import COMPUTING
 from tracer.shapes import value_of
 from tracer.symbols import cost
@@ -64,13 +64,13 @@ def test_operations_that_compute_are_those_of_the_coloured_bars():
     trace = tracer.load("vit").trace(prove=False)
 
     def page(trace):
-        from pages.sections.operations import operation_views
+        from pages.sections import operations
 
-        operation_views.totals(trace)
+        operations.totals(trace)
 
     at = AppTest.from_function(page, args=(trace,)).run()
     (metric,) = (metric.value for metric in at.metric if metric.label == "that compute")
-    counts = op_summary.counts([op.op for op in trace.ops])
+    counts = op_tables.counts([op.op for op in trace.ops])
     assert int(metric) == sum(count for name, count in counts.items() if name in COMPUTING)
 
 
@@ -78,7 +78,7 @@ def test_totals_say_what_they_lack(recurrent):
     (op,) = recurrent.uncounted_ops
     assert f"not counted: 1 × {op.op}" in export.render(recurrent, "ops", "table").splitlines()[2]
     assert json.loads(export.render(recurrent, "ops", "json"))["ops"][op.index]["flops"] is None
-    rows = op_table.table(recurrent, "ops")["rows"]
+    rows = op_tables.table(recurrent, "ops")["rows"]
     assert rows[op.index]["cells"][5] == [0, "not counted"]
     assert sum(sum(row.values()) for row in arithmetic(recurrent).values()) == recurrent.flops
 
@@ -90,10 +90,10 @@ def test_a_saved_run_still_says_it(recurrent, tmp_path):
 
 def test_the_pages_say_it(recurrent):
     def page(trace):
-        from pages.sections.operations import operation_views
+        from pages.sections import operations
 
-        operation_views.totals(trace)
-        operation_views._cost(trace.uncounted_ops[0])
+        operations.totals(trace)
+        operations._cost(trace.uncounted_ops[0])
 
     at = AppTest.from_function(page, kwargs={"trace": recurrent}).run()
     said = " ".join(element.value for element in (*at.caption, *at.markdown))

@@ -10,9 +10,8 @@ import pytest
 import tracer
 from tests.support.sweeping import cases
 from tracer import zoo
-from tracer.models.shared.spec import Model, build_seeded
+from tracer.spec.spec import Model, build_seeded
 from tracer.zoo.hf import generic_model, hub
-from tracer.zoo.hf.dummy import build_and_probe
 
 FILE = Path(__file__).resolve().parents[1] / "books.json"
 BOOKS = json.loads(FILE.read_text())
@@ -48,7 +47,7 @@ def model(case: str) -> Model:
         return tracer.load(name, **zoo.tiny(name), **options)
     config = hub.import_transformers().AutoConfig.for_model(name[3:])
     config.architectures = [more]
-    spec = generic_model.spec(build_and_probe.family(config), SimpleNamespace(exist=False, tokenizer=None, side=None))
+    spec = generic_model.spec(generic_model.family(config), SimpleNamespace(exist=False, tokenizer=None, side=None))
     full = {**spec.sizes, **{name: choices[0] for name, choices in spec.options.items()}}
     return Model.of(case, spec, build_seeded(spec.net, full), full, weights="seeded")
 

@@ -10,15 +10,15 @@ from torch import nn
 
 import tracer
 from tracer.capture import record
-from tracer.capture.callable_module import as_module
+from tracer.capture.modes import as_module
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap, expand_pattern, factor_index_map, from_strides, index_map, invert_map
 from tracer.inputs.model_inputs import Inputs
+from tracer.latex_reader.evaluator import names
 from tracer.ops import is_layout
-from tracer.record.latex_reader.operands import names
 from tracer.textbook.expression_builder import ExpressionBuilder
-from tracer.verify import survey_zoo
-from tracer.verify.checks.printed import printed_equations
+from tracer.verify import surveys
+from tracer.verify.checks import printed
 
 
 class Written(nn.Module):
@@ -88,7 +88,7 @@ def derived_run(request):
     make, given = MODULES[request.param]
     torch.manual_seed(0)
     net = make().eval()
-    survey_zoo.perturb_parameters(net)
+    surveys.perturb_parameters(net)
     with torch.no_grad():
         return net, given, tracer.trace(net, *given, symbols={"B": 0})
 
@@ -106,7 +106,7 @@ def test_what_is_printed_is_what_ran(derived_run):
     net, given, run = derived_run
 
     given = Inputs(given)
-    assert dict(printed_equations.differences(run, net, given)) == {}
+    assert dict(printed.differences(run, net, given)) == {}
 
 
 def test_no_two_letters_are_alike(derived_run):
@@ -141,7 +141,7 @@ def test_a_net_of_convolutions_has_feature_maps():
 
 def test_a_wrong_equation_would_be_disproven(monkeypatch):
     """The proof is of the equation: another one of the same shape fails."""
-    from tracer.expr.math.activations import ReLU, Tanh
+    from tracer.expr.arithmetic import ReLU, Tanh
 
     monkeypatch.setattr(ReLU, "compute", staticmethod(Tanh.compute))
     run = tracer.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4))
@@ -263,7 +263,7 @@ def test_what_is_no_pattern_has_none():
     "name", ["hf:t5", *(pytest.param(one, marks=pytest.mark.sweep) for one in ("hf:mistral", "timm:convnext_atto"))]
 )
 def test_textbooks_of_the_zoo_are_complete(name):
-    found = survey_zoo.book(name)
+    found = surveys.book(name)
     assert not found.reason and not found.unproven
     assert found.covered == found.computing > 0 and found.steps == found.proven > 0
     assert found.kernels <= 0.05 * found.steps
@@ -354,9 +354,9 @@ def test_a_line_of_a_form_that_nobody_foresaw_is_left_open_and_said(monkeypatch)
 
 def test_sizes_of_which_nothing_is_known_are_counted():
     net, x = nn.Linear(5, 3), torch.randn(2, 5)
-    unknown = survey_zoo.changing_sizes(tracer.trace(net, x, prove=False))
+    unknown = surveys.changing_sizes(tracer.trace(net, x, prove=False))
     assert len(unknown) > 2 and set(unknown) == {"?"}
-    assert survey_zoo.changing_sizes(tracer.trace(net, x, symbols={"B": 0}, prove=False)) == ["B", "B"]
+    assert surveys.changing_sizes(tracer.trace(net, x, symbols={"B": 0}, prove=False)) == ["B", "B"]
 
 
 class Signs(torch.nn.Module):

@@ -16,15 +16,14 @@ from tests.textbook.test_books import model as book_of
 from tracer import zoo
 from tracer.expr import RMSNorm
 from tracer.models import clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_note, vit_text
-from tracer.textbook import explanation_rules, hints
+from tracer.textbook import claims as so
+from tracer.textbook import explanations, names
 from tracer.textbook import explanations as why
-from tracer.textbook.claims import Claim, Explanation, Why, claims, explain
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.claims.context import Context
-from tracer.textbook.hints import Hint
+from tracer.textbook.claims import Claim, Context, Explanation, Why, claims, explain
+from tracer.textbook.names import Hint
 from tracer.verify import small
-from tracer.verify.checks.printed.explanation_numbers import MEASURES, problems
 from tracer.verify.checks.reference_run import plain
+from tracer.verify.checks.sentences import MEASURES, check_explanation_numbers
 
 HINTED_MODELS = (clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text)
 """Models whose reasons stand in their hints."""
@@ -155,7 +154,7 @@ def lesson_hints() -> list[Hint]:
     for package in (
         "tracer.lessons.tokenization",
         "tracer.lessons.positions.encodings",
-        "tracer.lessons.loss",
+        "tracer.lessons",
         "tracer.zoo.hf.families",
         "tracer.zoo",
     ):
@@ -217,7 +216,7 @@ def contexts(run: Callable[[], object]) -> list[Context]:
         return explain(why_, context, strict)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hints, "explain", keep)
+        patch.setattr(names, "explain", keep)
         run()
     return found
 
@@ -290,7 +289,9 @@ def test_a_claim_of_a_hint_that_is_false_is_not_shown_and_fails_verify():
     trace = model.trace()
     assert trace.step("position").why == "It adds."
     run = plain(model, model.inputs(), trace)
-    assert list(problems(run)) == ["step 'position' is said to be what it is not: “A fixed vector is added.”"]
+    assert list(check_explanation_numbers(run)) == [
+        "step 'position' is said to be what it is not: “A fixed vector is added.”"
+    ]
 
 
 class Added(torch.nn.Module):
@@ -336,13 +337,17 @@ def refuted_claims(run, id: str, change: Callable) -> set[str]:
     model, inputs, trace = run
     key = trace.step(id).value
     changed = replace(trace, values={**trace.values, key: change(trace.values[key])})
-    return {found[1] for one in problems(plain(model, inputs, changed)) if (found := re.match("“([^ ]+ [^ ]+)", one))}
+    return {
+        found[1]
+        for one in check_explanation_numbers(plain(model, inputs, changed))
+        if (found := re.match("“([^ ]+ [^ ]+)", one))
+    }
 
 
 def test_what_is_said_of_heads_that_are_turned_in_part_holds(partial):
     model, inputs, trace = partial
     assert {step.title for step in trace.steps} >= {"Rotate queries (RoPE)", "Rotate keys (RoPE)"}
-    assert list(problems(plain(model, inputs, trace))) == []
+    assert list(check_explanation_numbers(plain(model, inputs, trace))) == []
 
 
 @pytest.mark.parametrize("what", ["query", "key"])
@@ -385,7 +390,7 @@ def test_verify_finds_a_sentence_that_is_wrong(old, new):
         trace.later.run = trace.later.run._replace(steps=steps)
         changed = replace(trace, steps=tuple(replace(step, why=step.why.replace(old, new)) for step in trace.steps))
         found += 1
-        assert list(problems(plain(model, model.inputs(), replace(changed, later=trace.later))))
+        assert list(check_explanation_numbers(plain(model, model.inputs(), replace(changed, later=trace.later))))
     assert found
 
 
@@ -395,7 +400,7 @@ def test_verify_finds_a_sentence_that_is_wrong(old, new):
 )
 def test_a_reason_that_is_another_line_s_is_refuted(part, other, monkeypatch):
     """The reason of keys for queries, and others that were once exchanged unseen."""
-    monkeypatch.setitem(explanation_rules.OF_PARTS, part, other)
+    monkeypatch.setitem(explanations.OF_PARTS, part, other)
     name, sizes = ("torchvision:vit_b_16", zoo.tiny("torchvision:vit_b_16")) if part == "QKV" else RUNS[0]
     name, sizes = RUNS[2] if part == "E" else (name, sizes)
     model = tracer.load(name, **sizes)

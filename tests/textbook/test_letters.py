@@ -5,20 +5,20 @@ from torch import nn
 
 import tracer
 from tracer.inputs.model_inputs import Inputs
-from tracer.record.latex_reader.operands import names
-from tracer.verify import survey_zoo
-from tracer.verify.checks.printed import printed_equations
+from tracer.latex_reader.evaluator import names
+from tracer.verify import surveys
+from tracer.verify.checks import printed
 
 
 def run(net, *given, **symbols):
     """Return the trace of a net with random weights; every line of it is proven, and parsed from its printed form."""
     torch.manual_seed(0)
     net = net.eval()
-    survey_zoo.perturb_parameters(net)
+    surveys.perturb_parameters(net)
     with torch.no_grad():
         found = tracer.trace(net, *given, symbols=symbols or {"B": 0, "T": 1})
     assert {step.verdict for step in found.steps if not step.recomputed} == {"proven"} and found.coverage == 1
-    assert dict(printed_equations.differences(found, net, Inputs(given))) == {}
+    assert dict(printed.differences(found, net, Inputs(given))) == {}
     assert all(len(things) == 1 for things in names(found.steps).values())
     return found
 

@@ -6,8 +6,8 @@ import pytest
 
 import tracer
 from tests.support.sweeping import cases
+from tracer.expr.arithmetic import Scaled
 from tracer.expr.function_call import Scalar
-from tracer.expr.math.arithmetic import Scaled
 from tracer.textbook import derivation
 
 SMALL = {"D": 12, "h": 2, "d_ff": 10, "L": 2}

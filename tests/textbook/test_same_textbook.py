@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 import tracer
 from tests.support.self_attention import SelfAttention
-from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.parser import read
+from tracer.latex_reader.evaluator import evaluate
+from tracer.latex_reader.parser import read
 
 SIZES = ((1, 4), (2, 9), (4, 16), (3, 5))
 """Batch and length: of one input, squares, and sizes whose roots are numbers that code has in it."""

@@ -9,10 +9,10 @@ from torch import nn
 
 import tracer
 from pages.ui import texts
-from tracer.record.latex_reader.operands import deviation, fill_threshold
+from tracer.latex_reader.evaluator import deviation, fill_threshold
 from tracer.record.steps import CHANGED_SUFFIX
-from tracer.shapes.twin_variation import other_values, other_weights
-from tracer.tracing.proofs import counterfactual, counterfactual_budget
+from tracer.shapes.variation import other_values, other_weights
+from tracer.tracing import counterfactual
 
 SYMBOLS = {"B": 0, "T": 1}
 
@@ -175,20 +175,20 @@ def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):
 
 def test_a_model_that_is_too_large_as_a_whole_is_checked_on_one_block_of_each_kind(monkeypatch):
     run = trace_module(Blocks(6), torch.randn(2, 5, 6))
-    whole = counterfactual_budget.check(run)
+    whole = counterfactual.check(run)
     assert {step.checked for step in whole.steps} == {3}
-    flops, size = run.flops, counterfactual_budget._cost(run, ())[0]
+    flops, size = run.flops, counterfactual._cost(run, ())[0]
     for bound, value in (("MOST_FLOPS", flops - 1), ("MOST_FLOPS", flops // 4), ("MOST_BYTES", size // 3)):
         with monkeypatch.context() as small:
-            small.setattr(counterfactual_budget, bound, value)
-            checked = counterfactual_budget.check(run)
-        assert not checked.replay.shortened and counterfactual_budget.too_large(checked) == ""
+            small.setattr(counterfactual, bound, value)
+            checked = counterfactual.check(run)
+        assert not checked.replay.shortened and counterfactual.too_large(checked) == ""
         said = {
             layer: {(s.checked, s.replayed) for s in checked.steps if s.layer == layer} for layer in (0, 1, 5, None)
         }
         assert said[0] == said[None] == {(3, "")} and said[1] == said[5] == {(0, counterfactual.BLOCKS_NOTE)}
-    monkeypatch.setattr(counterfactual_budget, "MOST_FLOPS", flops // 8)
-    assert "more than is done unasked" in counterfactual_budget.too_large(run)
+    monkeypatch.setattr(counterfactual, "MOST_FLOPS", flops // 8)
+    assert "more than is done unasked" in counterfactual.too_large(run)
 
 
 def test_a_function_is_run_on_other_inputs():
@@ -290,26 +290,26 @@ def test_only_the_lines_of_these_steps_are_checked():
     ["block1.attention.weights=drop_heads(1)", "block2.attention.scores=unscale", "*.attention.scores=window(3)"],
 )
 def test_a_changed_run_takes_over_the_checks_of_lines_that_the_change_leaves_alone(nanogpt, change, monkeypatch):
-    plain = counterfactual_budget.results(counterfactual_budget.check(nanogpt.trace()))
+    plain = counterfactual.results(counterfactual.check(nanogpt.trace()))
     run = nanogpt.trace(change=tracer.changes.parse_all([change]))
-    whole, names = counterfactual_budget.check(run), []
+    whole, names = counterfactual.check(run), []
     real = counterfactual.Replay.check
     monkeypatch.setattr(counterfactual.Replay, "check", lambda *args: names.append(args[3]) or real(*args))
-    shared = counterfactual_budget.check(run, plain)
+    shared = counterfactual.check(run, plain)
     (fresh,) = names
     for alone, together in zip(whole.steps, shared.steps, strict=True):
-        note = alone.replayed if alone.id in fresh else counterfactual_budget.OF_PLAIN_RUNS
+        note = alone.replayed if alone.id in fresh else counterfactual.OF_PLAIN_RUNS
         assert together == replace(alone, replayed=note) and alone.checked == 3
     changed = {step.id for step in run.steps if step.id.endswith(CHANGED_SUFFIX)}
     assert changed < fresh and len(fresh) <= 2 * len(changed), "the changed lines, and those that read them"
 
 
 def test_a_line_that_is_computed_by_other_ops_is_checked_itself(nanogpt):
-    plain = counterfactual_budget.results(counterfactual_budget.check(nanogpt.trace()))
+    plain = counterfactual.results(counterfactual.check(nanogpt.trace()))
     run = nanogpt.trace(change=tracer.changes.parse_all(["block1.attention.weights=drop_heads(1)"]))
     wrong = {id: check._replace(refuted=True, replayed="wrong") for id, check in plain.items()}
-    assert not any(step.refuted for step in counterfactual_budget.check(run, wrong).steps), "refuted lines are checked"
+    assert not any(step.refuted for step in counterfactual.check(run, wrong).steps), "refuted lines are checked"
     other = {id: check._replace(ops=(), unseen=("X",)) for id, check in plain.items()}
-    assert not any(step.unseen for step in counterfactual_budget.check(run, other).steps)
+    assert not any(step.unseen for step in counterfactual.check(run, other).steps)
     same = {id: check._replace(unseen=("X",)) for id, check in plain.items()}
-    assert any(step.unseen for step in counterfactual_budget.check(run, same).steps)
+    assert any(step.unseen for step in counterfactual.check(run, same).steps)

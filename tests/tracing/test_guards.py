@@ -10,7 +10,7 @@ from torch import nn
 import tracer
 from tracer.textbook import derivation
 from tracer.textbook.roles import Roles
-from tracer.tracing import step_records as written
+from tracer.tracing import records as written
 
 
 class Net(nn.Module):

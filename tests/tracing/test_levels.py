@@ -10,12 +10,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import tracer
 from tracer.capture import record
-from tracer.capture.callable_module import as_module
-from tracer.record import cost_breakdown
+from tracer.capture.modes import as_module
+from tracer.record import costs
 from tracer.shapes import value_of
-from tracer.tracing.module_records import levels
-from tracer.tracing.op_records import OpSequence, account
-from tracer.verify.checks.run import module_records as checked
+from tracer.tracing.records import OpSequence, account, levels
+from tracer.verify.checks import run as checked
 
 
 class Causal(nn.Module):
@@ -57,7 +56,7 @@ def test_modules_are_what_hooks_saw_and_cost_what_their_ops_cost(vit):
     assert (root.path, root.kind, root.around, root.params, root.flops) == ("", "ViT", None, trace.params, trace.flops)
     assert {module.verdict for module in trace.modules} == {"proven"}
     for module in trace.modules:
-        cost = cost_breakdown.of_module(trace, module)
+        cost = costs.of_module(trace, module)
         assert value_of(cost.params_symbolic, sizes) == cost.params == module.params
         assert value_of(cost.flops_symbolic, sizes) == cost.flops == module.flops
     attention = next(module for module in trace.modules if module.path == "block2.attention")
@@ -99,14 +98,12 @@ def test_calls_have_the_arguments_of_their_schema(causal):
 def test_a_fused_op_is_shared_out_among_the_steps_inside_of_it(causal):
     scores = next(step for step in causal.steps if step.id.endswith("scores"))
     op = causal.ops[scores.inside]
-    assert (
-        scores.ops == () and scores.recomputed and cost_breakdown.of_step(causal, scores).flops == 2 * 2 * 2 * 5 * 5 * 4
-    )
-    parts = cost_breakdown.parts(causal, op.index)
+    assert scores.ops == () and scores.recomputed and costs.cost_of_step(causal, scores).flops == 2 * 2 * 2 * 5 * 5 * 4
+    parts = costs.parts_of_step(causal, op.index)
     assert sum(flops for flops, _ in parts.values()) == op.flops and set(parts) == {scores.id, op.step}
     sizes = {symbol.name: symbol.value for symbol in causal.symbols}
     assert all(value_of(formula, sizes) == flops for flops, formula in parts.values())
-    assert sum(cost_breakdown.of_step(causal, step).flops for step in causal.steps) == causal.flops
+    assert sum(costs.cost_of_step(causal, step).flops for step in causal.steps) == causal.flops
 
 
 def test_one_op_is_opened_alone_and_as_all_of_them_are(vit):
@@ -124,7 +121,7 @@ def test_pytorchs_own_tools_see_the_same(vit):
 
     def problems(**changes):
         run = SimpleNamespace(model=model, inputs=model.inputs(), trace=replace(trace, **changes))
-        return " ".join(checked.problems(run))
+        return " ".join(checked.check_module_records(run))
 
     assert problems() == ""
     first, *others = trace.modules

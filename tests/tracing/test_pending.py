@@ -10,11 +10,11 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 import tracer
-from pages.sections.trace import step_payload
+from pages.sections import trace as step_payload
 from tests.app.test_stepping import page_payload
 from tracer import verify
 from tracer.export import render
-from tracer.tracing.trim import lighten
+from tracer.tracing.transfer import lighten
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -125,8 +125,8 @@ def test_a_page_shows_it_neither_green_nor_red(trace):
 
 
 def page():
-    from pages.jobs.render_cache import of
-    from pages.sections.trace import step_browser
+    from pages.jobs.single_flight import of
+    from pages.sections import trace as step_browser
     from tests.tracing.test_pending import REQUESTED_CELL, RUN
 
     of(RUN[0], "name", lambda: "this one")

@@ -6,7 +6,7 @@ from torch import nn
 
 import tracer
 from pages.ui import texts
-from tracer.tracing.proofs.proof_power import unseen_in_run
+from tracer.tracing.proofs import unseen_in_run
 
 
 class Residual(nn.Module):

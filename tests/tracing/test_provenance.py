@@ -12,10 +12,10 @@ import torch
 
 import tracer
 from tracer.expr import execute, tensors
-from tracer.record.latex_reader.evaluator import evaluate
-from tracer.record.latex_reader.parser import read
-from tracer.tracing.provenance import walk as provenance_walk
-from tracer.tracing.provenance.walk import RecomputedValues
+from tracer.latex_reader.evaluator import evaluate
+from tracer.latex_reader.parser import read
+from tracer.tracing import provenance as provenance_walk
+from tracer.tracing.provenance import RecomputedValues
 
 SCORES = "block1.attention.scores"
 VIT = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

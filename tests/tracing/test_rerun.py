@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.tracing.proofs import rerun
+from tracer.tracing import proofs
 
 
 class Deep(nn.Module):
@@ -85,13 +85,13 @@ def test_a_wrong_line_is_disproven_in_the_second_run():
 
 
 def test_what_no_later_line_needs_is_let_go(monkeypatch):
-    held, offer = [], rerun._Window.offer
+    held, offer = [], proofs._Window.offer
 
     def noting(self, key, tensor, *, needed=False):
         offer(self, key, tensor, needed=needed)
         held.append(len(self._tensors))
 
-    monkeypatch.setattr(rerun._Window, "offer", noting)
+    monkeypatch.setattr(proofs._Window, "offer", noting)
     run = tracer.trace(Deep(40), torch.randn(2, 5, 16), symbols={"B": 0}, keep=0)
     assert len(run.steps) > 40
     assert 0 < max(held) <= 4
@@ -128,7 +128,7 @@ def test_nothing_runs_again_where_all_was_kept(monkeypatch, prove):
     def again(*args, **kwargs):
         raise AssertionError("the module ran a second time")
 
-    monkeypatch.setattr(rerun, "record", again)
+    monkeypatch.setattr(proofs, "record", again)
     run = tracer.trace(Loop(), torch.randn(2, 5, 4), symbols={"B": 0, "T": 1}, prove=prove).prove()
     assert {step.verdict for step in run.steps} == {"proven"}
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.capture.tensors.pytree import output_tensors
+from tracer.capture.tensors import output_tensors
 from tracer.record import ReturnedTensor
-from tracer.tracing.returned_tensors import unaccounted_note
-from tracer.verify.checks.outputs.returned_tensors import find_unaccounted
+from tracer.tracing.records import unaccounted_note
+from tracer.verify.checks.outputs import find_unaccounted
 
 
 class Net(nn.Module):

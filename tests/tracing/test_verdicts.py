@@ -12,13 +12,12 @@ import tracer
 from pages.state import page_registry
 from tests.app.test_stepping import page_payload
 from tracer import tracing, verify
-from tracer.capture.tensors.tensor_store import TensorStore
+from tracer.capture.tensors import TensorStore
 from tracer.export import render
 from tracer.expr import ArgTopK, Tensor
-from tracer.textbook.derivation import derive
-from tracer.textbook.steps import DerivedStep, Line, StepOrigin
-from tracer.tracing.proofs.step_proof import Values, prove
-from tracer.utils.tensor_diff import first_beyond, identical, margins, relative_difference
+from tracer.textbook.derivation import DerivedStep, Line, StepOrigin, derive
+from tracer.tracing.proofs import Values, prove
+from tracer.utils.torch_state import first_beyond, identical, margins, relative_difference
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

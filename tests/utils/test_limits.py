@@ -7,13 +7,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import tracer
-from pages.jobs import rate_limit, run_cache, single_flight
+from pages.jobs import render_gate, run_cache, single_flight
 from pages.state.visitor import FIRST_MODEL
 from tests.app.test_app import open_page, picture, text, upload
 from tests.app.test_libraries_in_app import type_name
 from tracer import models, zoo
+from tracer.utils.errors import BOUNDS, limits
 from tracer.utils.job_queue import JobQueue
-from tracer.utils.limits import BOUNDS, limits
 
 
 def test_at_home_bounds_are_wide_and_hosted_they_are_narrow(monkeypatch):
@@ -58,7 +58,7 @@ def test_a_hosted_server_offers_its_own_models_and_what_the_operator_adds(monkey
 def test_any_other_model_is_refused_before_anything_is_looked_up(monkeypatch, name):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     for touched in ("takes", "_load"):
-        monkeypatch.setattr(f"pages.state.library_models.{touched}", pytest.fail, raising=False)
+        monkeypatch.setattr(f"pages.state.session.{touched}", pytest.fail, raising=False)
     at = type_name(open_page(), name)
     assert len(at.error) == 1 and "is not on this server" in at.error[0].value and len(at.error[0].value) < 400
     assert at.sidebar.selectbox[0].value == "vit"
@@ -106,7 +106,7 @@ def test_a_model_that_is_too_large_is_refused(monkeypatch):
 def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable, visitors, expected):
     monkeypatch.setenv(variable, "3")
     asks, go, begun = cycle(map(tuple, visitors)), threading.Event(), threading.Semaphore(0)
-    monkeypatch.setattr(rate_limit, "owner", lambda: next(asks))
+    monkeypatch.setattr(render_gate, "owner", lambda: next(asks))
     monkeypatch.setattr(single_flight, "line", JobQueue(3))
 
     def make():
@@ -117,20 +117,20 @@ def test_a_run_too_many_is_refused_and_those_before_go_on(monkeypatch, variable,
     for thread in threads:
         thread.start()
         assert begun.acquire(timeout=30)
-    with pytest.raises(rate_limit.ServerFull, match=expected):
+    with pytest.raises(render_gate.ServerFull, match=expected):
         single_flight.in_turn(lambda: pytest.fail("the fourth run was let in"), "Running")
     go.set()
     for thread in threads:
         thread.join(30)
-    assert rate_limit.count() == 0
+    assert render_gate.count_act() == 0
     assert single_flight.in_turn(lambda: 4, "Running") == 4
 
 
 def test_no_run_is_taken_while_the_memory_is_full(monkeypatch):
     monkeypatch.setenv("TRACER_MEMORY_GB", "0.001")
-    with pytest.raises(rate_limit.ServerFull, match="The server’s memory is full"):
+    with pytest.raises(render_gate.ServerFull, match="The server’s memory is full"):
         single_flight.in_turn(lambda: pytest.fail("the run was let in"), "Running")
-    assert rate_limit.count() == 0
+    assert render_gate.count_act() == 0
 
 
 def test_one_who_waits_for_several_runs_has_a_bar_for_each():
@@ -148,12 +148,12 @@ def test_one_who_waits_for_several_runs_has_a_bar_for_each():
 def test_runs_that_fail_are_counted_no_more():
     with pytest.raises(ZeroDivisionError):
         single_flight.in_turn(lambda: 1 / 0, "Running")
-    assert rate_limit.count() == 0
+    assert render_gate.count_act() == 0
 
 
 def test_a_run_is_counted_while_it_goes_on(monkeypatch):
     counted = []
-    made = type("Made", (), {"name": "vit", "trace": lambda self, **given: counted.append(rate_limit.count())})()
+    made = type("Made", (), {"name": "vit", "trace": lambda self, **given: counted.append(render_gate.count_act())})()
     run_cache.prove(made)
     assert counted == [1]
 
@@ -202,4 +202,4 @@ def test_work_that_several_wait_for_goes_with_the_one_who_has_less_in_the_line()
     ],
 )
 def test_an_address_of_ipv6_is_its_network_and_this_machines_own_is_none(address, expected):
-    assert rate_limit.network(address) == expected
+    assert render_gate.network(address) == expected

@@ -15,9 +15,9 @@ from tests.support.drawing import drawn_alike
 from tests.support.sweeping import cases
 from tracer import shapes
 from tracer.inputs.images import Crop
-from tracer.tracing.proofs import step_proof
+from tracer.tracing import proofs
 from tracer.verify import checks
-from tracer.verify.checks.attention import attention_weights, mask_by_perturbation
+from tracer.verify.checks import attention
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3}
 
@@ -32,14 +32,14 @@ def trace(model):
     return model.trace()
 
 
-SLOW = "run.undescribed_module", "run.proof_sensitivity"
+SLOW = "undescribed_module", "proof_sensitivity"
 """Checks that take half of the time, and read of a trace only that it ran."""
 
 
 def find_problems(model, trace, slow: bool = False) -> list[str]:
     """Return the problems that the checks report; the slow ones only on request."""
-    names = [name for name in checks.names() if slow or name not in SLOW]
-    with torch.no_grad(), patch.object(checks, "names", lambda: names):
+    chosen = {name: check for name, check in checks.checks().items() if slow or name not in SLOW}
+    with torch.no_grad(), patch.object(checks, "checks", lambda: chosen):
         return list(checks.problems(model, model.inputs(), trace))
 
 
@@ -50,7 +50,7 @@ def only(name: str, problems: list[str]) -> bool:
 def test_an_honest_run_has_no_problem(model, trace):
     assert find_problems(model, trace, slow=True) == []
     own = {"predictions", "flops_and_params", "mask_by_perturbation", "patch_positions", "attention_weights"}
-    assert own <= {name.rpartition(".")[2] for name in checks.names()}
+    assert own <= checks.checks().keys()
 
 
 OPTIONS = (
@@ -138,7 +138,7 @@ def test_rollout(model, trace, monkeypatch, wrong):
             every.append(product)
         return torch.stack(every) if steps else product
 
-    monkeypatch.setattr(attention_weights, "rollout", rollout)
+    monkeypatch.setattr(attention, "rollout", rollout)
     assert only("attention_weights", find_problems(model, trace))
 
 
@@ -148,7 +148,7 @@ def test_a_crop_that_is_one_pixel_off(model, trace, monkeypatch):
         "patch_positions", find_problems(model, replace(trace, picture=replace(trace.picture, crop=(left + 1, *rest))))
     )
     monkeypatch.setattr(Crop, "box", property(lambda crop: (crop.left, crop.top, crop.right, crop.bottom)))
-    monkeypatch.setattr("tracer.verify.checks.outputs.patch_positions.patch_boxes", shift_boxes)
+    monkeypatch.setattr("tracer.verify.checks.outputs.patch_boxes", shift_boxes)
     assert any("pixels off their place" in problem for problem in find_problems(model, trace))
 
 
@@ -168,7 +168,7 @@ def test_a_mask_that_is_not_the_one_that_ran(model, trace, monkeypatch):
         cells[2, 3] = False
         return cells
 
-    monkeypatch.setattr(mask_by_perturbation, "visible", closed_mask)
+    monkeypatch.setattr(attention, "visible", closed_mask)
     problems = find_problems(model, trace)
     assert only("mask_by_perturbation", problems)
     assert "mask_by_perturbation: layer 0 lets query 2 see token 3: False, but its output moves: True" in problems
@@ -206,7 +206,7 @@ def test_a_wrong_number_in_a_sentence(model, trace, true, false):
 
 
 def test_a_tolerance_that_lets_everything_pass(model, trace, monkeypatch):
-    monkeypatch.setattr(step_proof, "FACTOR", 1e9)
+    monkeypatch.setattr(proofs, "FACTOR", 1e9)
     assert only("proof_sensitivity", find_problems(model, trace, slow=True))
 
 
@@ -265,11 +265,11 @@ def test_a_summary_that_is_not_the_files(model, trace, monkeypatch):
 
 
 def test_a_picture_that_is_not_closed(monkeypatch):
-    from tracer.verify.checks.attention import ablation
+    from tracer.verify.checks import attention
 
     model = tracer.load("vit-text", H=12, W=8, P=4, D=6, h=2, d_ff=10, L=2, V=19)
     trace = model.trace()
     assert find_problems(model, trace) == []
-    real = ablation.close_picture
-    monkeypatch.setattr(ablation, "close_picture", lambda model, inputs, layers: real(model, inputs, ()))
+    real = attention.close_picture
+    monkeypatch.setattr(attention, "close_picture", lambda model, inputs, layers: real(model, inputs, ()))
     assert only("ablation", find_problems(model, trace))

@@ -14,9 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import tracer
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Trace
-from tracer.verify.checks.printed.explanation_numbers import problems
-from tracer.verify.checks.printed.sentence_measures import _has_root
 from tracer.verify.checks.reference_run import plain
+from tracer.verify.checks.sentences import _has_root, check_explanation_numbers
 
 D, HEADS, HIDDEN = 16, 2, 24
 
@@ -109,7 +108,7 @@ def ran(name: str) -> tuple[SimpleNamespace, Inputs, Trace]:
 def test_what_is_said_of_right_lines_holds(name):
     model, inputs, trace = ran(name)
     assert {step.verdict for step in trace.steps} == {"proven"}
-    assert list(problems(plain(model, inputs, trace))) == []
+    assert list(check_explanation_numbers(plain(model, inputs, trace))) == []
 
 
 Values = Callable[[str], torch.Tensor]
@@ -195,7 +194,7 @@ def test_a_line_that_is_wrong_is_found(mistake):
     value = change(trace.value(step), lambda id: trace.value(f"blocks.0.{id}"))
     assert value.shape == step.shape
     changed = replace(trace, values={**trace.values, step.value: value})
-    found = list(problems(plain(model, inputs, changed)))
+    found = list(check_explanation_numbers(plain(model, inputs, changed)))
     assert any(one.startswith(f"“{sentence}") and one.endswith(f"of step {step.id!r}") for one in found), found
 
 
@@ -216,7 +215,7 @@ def test_one_kernel_does_all_of_attention_only_where_it_ran(backend):
     net, x = Fused().eval(), torch.randn(1, 5, D)
     with torch.no_grad(), sdpa_kernel(backend):
         trace = tracer.trace(net, x, symbols={"B": 0, "T": 1})
-        assert list(problems(plain(SimpleNamespace(net=net), Inputs((x,)), trace))) == []
+        assert list(check_explanation_numbers(plain(SimpleNamespace(net=net), Inputs((x,)), trace))) == []
     assert any("One kernel" in step.why for step in trace.steps) is (backend is SDPBackend.FLASH_ATTENTION)
 
 

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tracer.zoo.hf.dummy import dummy_inputs, find_inputs
-from tracer.zoo.hf.dummy.dummy_input_registry import makers
-from tracer.zoo.hf.dummy.input_signatures import SIZES, combinations_of, usual
+from tracer.zoo.hf import dummy_inputs
+from tracer.zoo.hf.dummy_inputs import SIZES, combinations_of, makers, usual
 
 
 class Mapped(torch.nn.Module):
@@ -53,8 +52,8 @@ def test_an_input_gets_the_size_that_a_net_says_it_expects(net):
     config = SimpleNamespace(hidden_size=24)
     assert usual(SimpleNamespace(max_position_embeddings=40))["T"] == 40 and usual(config) == SIZES
     with pytest.raises(ValueError, match=f"{type(net).__name__} was given hidden_states: "):
-        find_inputs.find_inputs(net, config)
-    feed = find_inputs.find_inputs(net, config, resize=True)
+        dummy_inputs.find_inputs(net, config)
+    feed = dummy_inputs.find_inputs(net, config, resize=True)
     assert feed.resized_axes and net(**feed.make(config, {**SIZES, "T": 50})).isfinite().all()
     assert feed.symbols == ("B",), "a length that is another than was asked for is not a symbol"
 
@@ -70,7 +69,7 @@ class Pooled(Mapped):
 
 def test_an_input_that_is_too_small_grows():
     config = SimpleNamespace()
-    feed = find_inputs.find_inputs(Pooled(), config)
+    feed = dummy_inputs.find_inputs(Pooled(), config)
     assert feed.make(config, SIZES)["pixel_values"].shape == (1, 3, 256, 256)
 
 
@@ -93,7 +92,7 @@ class Conditioned(Mapped):
 
 
 def test_what_is_asked_for_within_is_given_through_a_forward_that_hands_it_on():
-    assert find_inputs.find_inputs(Conditioned(), SimpleNamespace(hidden_size=24)).names == ("hidden_states", "t_cond")
+    assert dummy_inputs.find_inputs(Conditioned(), SimpleNamespace(hidden_size=24)).names == ("hidden_states", "t_cond")
 
 
 class Patched(Mapped):
@@ -116,7 +115,7 @@ class Merged(Patched):
 @pytest.mark.parametrize("net", [Patched(), Merged()])
 def test_patches_are_small_pictures_where_it_is_said_how_they_lie(net):
     config = SimpleNamespace(patch_size=6, spatial_merge_size=2)
-    feed = find_inputs.find_inputs(net, config)
+    feed = dummy_inputs.find_inputs(net, config)
     assert net(**feed.make(config, SIZES)) is not None
     alone = [dict(each.ways)["pixel_values"] for each in combinations_of(("pixel_values",))]
     assert max(alone) == 6, "alone, a photo is no such pictures"

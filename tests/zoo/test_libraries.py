@@ -15,9 +15,9 @@ from tests.support.loaded_models import load_tiny, run_tiny
 from tests.support.sweeping import cases
 from tracer import cli, models, verify, zoo
 from tracer.attention import masks, parts
-from tracer.figures.attention.mask_payload import labels
-from tracer.figures.graph import lanes, overview_svg
-from tracer.utils.error_text import reason
+from tracer.figures import pipeline
+from tracer.figures.mask_payload import labels
+from tracer.utils.errors import reason
 
 FAMILIES = [name for name in zoo.examples() if name.startswith("hf:")]
 REQUIRED_MODELS = {"torchvision:vit_b_16", "timm:vit_base_patch16_rope_224", "hf:llama", "hf:paligemma"}
@@ -114,13 +114,13 @@ def test_the_causal_mask_is_a_step_that_the_scores_take(name, attention):
     trace = run_tiny(name, attention=attention)
     mask = trace.step("mask")
     assert mask.recomputed == (attention == "sdpa") and mask.error == (None if mask.recomputed else 0)
-    taken = lanes.sources(trace)
+    taken = pipeline.sources(trace)
     assert "one" in taken["mask"] and [id for id, ids in taken.items() if "one" in ids] == ["mask"]
     scores = [step.id for step in trace.steps if step.id.endswith("attention.scores")]
     assert [id for id, ids in taken.items() if "mask" in ids] == scores
-    assert len(lanes.lanes(trace.steps, taken)[0]) == 1
+    assert len(pipeline.lanes(trace.steps, taken)[0]) == 1
     assert ("fused op _scaled_dot_product" in mask.note) == mask.recomputed
-    drawn = overview_svg.pipeline(trace)
+    drawn = pipeline.pipeline(trace)
     assert "scalar" in drawn and "[]" not in drawn
 
 

@@ -9,12 +9,11 @@ import tracer
 from tests.cli.test_cli import refusal, run
 from tests.support.sweeping import cases
 from tracer.shapes import UNKNOWN
-from tracer.shapes.shadow_module import on_meta
+from tracer.shapes.variation import on_meta
 from tracer.symbols import notation
-from tracer.verify import survey_names
-from tracer.zoo import find_probe_sizes
-from tracer.zoo.hf.dummy import tiny_config
-from tracer.zoo.vision import torchvision_models, torchvision_ops_fallback
+from tracer.verify import surveys
+from tracer.zoo import torchvision_models, user_factory
+from tracer.zoo.hf import tiny_config
 
 
 @pytest.fixture(autouse=True)
@@ -165,30 +164,28 @@ def test_a_net_that_reads_numbers_as_it_is_built_has_its_shapes_on_meta():
 
 @pytest.mark.sweep
 def test_names_are_surveyed_in_a_process_of_their_own(capsys):
-    found = list(survey_names.survey(["torchvision:squeezenet1_1", "timm:no_such_net"]))
+    found = list(surveys.survey(["torchvision:squeezenet1_1", "timm:no_such_net"]))
     assert [bool(one.ops) for one in found] == [True, False] and "no_such_net" in found[1].reason
-    part = survey_names.NameOutcome("hf:part", reason="only its configuration", model=False)
-    assert survey_names.summary("hf", [survey_names.NameOutcome("hf:a", ops=1), part])[:2] == [
+    part = surveys.NameOutcome("hf:part", reason="only its configuration", model=False)
+    assert surveys.names_summary("hf", [surveys.NameOutcome("hf:a", ops=1), part])[:2] == [
         "hf: 1 of 1 opened (100.0 %)",
         "  1 more are not models by themselves",
     ]
-    lines = survey_names.summary("timm", found)
+    lines = surveys.names_summary("timm", found)
     assert lines[0] == "timm: 1 of 2 opened (50.0 %)" and "no_such_net" in lines[1]
 
 
 def test_a_name_that_takes_too_long_is_given_up():
-    (found,) = survey_names.survey(["torchvision:squeezenet1_1"], seconds=0.05)
+    (found,) = surveys.survey(["torchvision:squeezenet1_1"], seconds=0.05)
     assert found.reason == "it took more than 0.05 s of processor time"
 
 
 def test_every_library_lists_its_names():
-    assert len(survey_names.list_names("torchvision")) > 100 and "torchvision:resnet50" in survey_names.list_names(
-        "torchvision"
-    )
-    assert len(survey_names.list_names("timm")) > 1000 and len(survey_names.list_names("hf")) > 500
-    assert survey_names.sample(["a", "b", "c"], 2, seed=1) == survey_names.sample(["a", "b", "c"], 2, seed=1)
+    assert len(surveys.list_names("torchvision")) > 100 and "torchvision:resnet50" in surveys.list_names("torchvision")
+    assert len(surveys.list_names("timm")) > 1000 and len(surveys.list_names("hf")) > 500
+    assert surveys.sample(["a", "b", "c"], 2, seed=1) == surveys.sample(["a", "b", "c"], 2, seed=1)
     with pytest.raises(ValueError, match="no library 'tim'"):
-        survey_names.list_names("tim")
+        surveys.list_names("tim")
 
 
 def slow_nms(boxes, scores, most):
@@ -216,19 +213,19 @@ def test_boxes_that_overlap_go_as_the_definition_says(most):
     corner = torch.rand(60, 2, generator=generator) * 20
     boxes = torch.cat([corner, corner + 1 + torch.rand(60, 2, generator=generator) * 12], dim=1)
     scores = torch.rand(60, generator=generator)
-    kept = torchvision_ops_fallback.nms(boxes, scores, most)
+    kept = torchvision_models.nms(boxes, scores, most)
     assert kept.tolist() == slow_nms(boxes.tolist(), scores.tolist(), most) and 1 < len(kept) <= 60
-    assert torchvision_ops_fallback.nms(boxes[:0], scores[:0], most).shape == (0,)
+    assert torchvision_models.nms(boxes[:0], scores[:0], most).shape == (0,)
 
 
 def test_a_region_is_cut_out_as_the_mean_of_its_points():
     torchvision_models.import_torchvision()
     picture = torch.arange(64.0).reshape(1, 1, 8, 8)  # a plane: bilinear points of it are exact
     region = torch.tensor([[0.0, 1.0, 2.0, 5.0, 6.0]])
-    found = torchvision_ops_fallback.roi_align(picture, region, 1.0, 2, 2, 2, False)
+    found = torchvision_models.roi_align(picture, region, 1.0, 2, 2, 2, False)
     middles = [[(2 + (row + 0.5) * 2) * 8 + 1 + (column + 0.5) * 2 for column in range(2)] for row in range(2)]
     assert found[0, 0].tolist() == middles
-    assert torchvision_ops_fallback.roi_align(picture, region[:0], 1.0, 2, 2, 2, False).shape == (0, 1, 2, 2)
+    assert torchvision_models.roi_align(picture, region[:0], 1.0, 2, 2, 2, False).shape == (0, 1, 2, 2)
 
 
 @pytest.mark.sweep
@@ -257,30 +254,28 @@ def test_a_size_at_which_a_model_does_not_run_has_no_symbol_and_is_named():
     with torch.no_grad():
         recording = tracer.tracing.record_or_explain(*build({"B": 1, "H": 2}), {}, None, False)
     vocabulary = tracer.shapes.Vocabulary(("B", "H"), {}, build)
-    groups = [find_probe_sizes.group("B", (3, 5, 2, 7, 4)), find_probe_sizes.group("H", (3, 4, 5, 6, 7))]
+    groups = [user_factory.group("B", (3, 5, 2, 7, 4)), user_factory.group("H", (3, 4, 5, 6, 7))]
     solution, notes = tracer.tracing.solve_first(
-        recording, {"B": 1, "H": 2}, find_probe_sizes.find_probe_sizes(recording, vocabulary, {"B": 1, "H": 2}, groups)
+        recording, {"B": 1, "H": 2}, user_factory.find_probe_sizes(recording, vocabulary, {"B": 1, "H": 2}, groups)
     )
     assert solution.outputs[-1] == (("B", "4"),)
     assert len(notes) == 1 and notes[0].startswith("no symbols for H: the model did not run at the other sizes tried")
 
 
 def test_the_figures_are_printed_by_the_command(capsys, monkeypatch):
-    monkeypatch.setattr(survey_names, "list_names", lambda library: [f"{library}:a", f"{library}:b"])
-    monkeypatch.setattr(
-        survey_names, "survey", lambda given: iter([survey_names.NameOutcome(name, ops=3) for name in given])
-    )
+    monkeypatch.setattr(surveys, "list_names", lambda library: [f"{library}:a", f"{library}:b"])
+    monkeypatch.setattr(surveys, "survey", lambda given: iter([surveys.NameOutcome(name, ops=3) for name in given]))
     status, out, _ = run(capsys, "verify", "--names", "timm")
     assert status == 0 and out.strip() == "timm: 2 of 2 opened (100.0 %)"
     monkeypatch.setattr(
-        survey_names, "survey", lambda given: iter([survey_names.NameOutcome(name, reason="no") for name in given])
+        surveys, "survey", lambda given: iter([surveys.NameOutcome(name, reason="no") for name in given])
     )
     status, out, _ = run(capsys, "verify", "--names", "timm", "--json")
     assert status == 1 and json.loads(out)["timm"][0]["reason"] == "no"
     monkeypatch.setattr(
-        survey_names,
+        surveys,
         "survey",
-        lambda given: iter([survey_names.NameOutcome(name, ops=3, findings=("axes mixed: so",)) for name in given]),
+        lambda given: iter([surveys.NameOutcome(name, ops=3, findings=("axes mixed: so",)) for name in given]),
     )
     status, out, _ = run(capsys, "verify", "--names", "timm")
     assert status == 1 and "timm: 2 of 2 opened (100.0 %)\n  timm:a: axes mixed: so" in out

@@ -12,15 +12,15 @@ from safetensors.torch import save_file
 
 import tracer
 from pages.jobs import run_cache
-from pages.state import library_models
+from pages.state import session
 from tests.app.test_app import open_page
 from tests.cli.test_cli import refusal
 from tests.faults.hub import Hub
 from tracer import zoo
 from tracer.cli import main
-from tracer.utils.progress import Progress, listen
-from tracer.zoo import downloads, offline, recommendations
-from tracer.zoo.download_cost import Download
+from tracer.utils.job_queue import Progress, listen
+from tracer.zoo import downloads, recommendations
+from tracer.zoo.downloads import Download
 
 
 @pytest.fixture
@@ -169,9 +169,9 @@ def test_the_app_downloads_before_it_loads(monkeypatch):
     done = []
     monkeypatch.setattr(run_cache, "fetch", lambda name, download: done.append("fetch"))
     monkeypatch.setattr(run_cache, "load", lambda name: done.append("load"))
-    library_models._load("hf:a/b", Download(10))
-    library_models._load("hf:a/b", Download(0))
-    library_models._load("hf:a/b", Download(None))
+    session._load("hf:a/b", Download(10))
+    session._load("hf:a/b", Download(0))
+    session._load("hf:a/b", Download(None))
     assert done == ["fetch", "load", "load", "fetch", "load"]
 
 
@@ -179,4 +179,4 @@ def test_a_host_that_does_not_answer_is_cut_off(monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     for proxy in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.delenv(proxy, raising=False)
-    assert offline.cut_off("http://127.0.0.1:9")
+    assert recommendations.cut_off("http://127.0.0.1:9")

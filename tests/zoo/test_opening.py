@@ -6,11 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tracer.zoo.hf import generic_model
-from tracer.zoo.hf.config_attributes import attributes, with_sizes
-from tracer.zoo.hf.dummy import build_and_probe, fill_config, tiny_config
-from tracer.zoo.hf.dummy.dummy_input_registry import makers
-from tracer.zoo.hf.dummy.input_signatures import SIZES, Feed
+from tracer.zoo.hf import generic_model, tiny_config
+from tracer.zoo.hf.configs import attributes, with_sizes
+from tracer.zoo.hf.dummy_inputs import SIZES, Feed, makers
 
 
 def test_blocks_of_several_kinds_are_all_there_where_two_of_them_do_not_run():
@@ -109,9 +107,9 @@ def test_what_the_code_misses_in_a_configuration_is_said(code, found):
     config = HandConfig(num_attention_heads=6, top_k_experts=None, inner=InnerConfig(deepstack_map=None))
     with pytest.raises((AttributeError, TypeError)) as met:
         code(config)
-    assert fill_config.fill_missing(config, met.value)
+    assert tiny_config.fill_missing(config, met.value)
     while not found(config):
-        assert fill_config.fill_missing(config, met.value)
+        assert tiny_config.fill_missing(config, met.value)
     code(config)
 
 
@@ -128,13 +126,13 @@ def test_what_a_file_would_hold_is_a_list_and_a_table(code):
     config = HandConfig(sizes=(2, 3), inner=InnerConfig(deepstack_map=None))
     with pytest.raises((AttributeError, TypeError)) as met:
         code(config)
-    assert fill_config.fill_missing(config, met.value)
+    assert tiny_config.fill_missing(config, met.value)
     assert code(config) in ([1, 2, 3], None)
 
 
 HAND = """
 import torch
-from tracer.utils.internals.transformers_internals import has_auto_class
+from tracer.utils.transformers_internals import has_auto_class
 
 class Net(torch.nn.Module):
     main_input_name = "hidden_states"
@@ -154,18 +152,18 @@ def test_what_a_run_misses_in_a_configuration_is_said(tmp_path, monkeypatch):
     (tmp_path / "modeling_hand.py").write_text(HAND)
     monkeypatch.syspath_prepend(tmp_path)
     made = import_module("modeling_hand").Net
-    monkeypatch.setattr(build_and_probe, "_build", lambda made, config: made(config))
+    monkeypatch.setattr(generic_model, "_build", lambda made, config: made(config))
     config = HandConfig(hidden_size=24, default_language=None, languages=["en", "de"], qkv_clip=None, other=None)
-    built, feed = build_and_probe._build_and_feed(made, config, made(config))
+    built, feed = generic_model._build_and_feed(made, config, made(config))
     assert config.default_language == "en" and config.qkv_clip == 8.0 and config.other is None
     assert built(**feed.make(config, SIZES)).isfinite().all()
 
 
 def test_a_net_that_is_built_to_see_what_it_takes_is_drawn_once(monkeypatch):
     monkeypatch.setattr(
-        build_and_probe, "net", lambda made, config: torch.nn.init.trunc_normal_(torch.empty(999), a=-1, b=1)
+        generic_model, "tiny_net", lambda made, config: torch.nn.init.trunc_normal_(torch.empty(999), a=-1, b=1)
     )
-    drawn = build_and_probe._build_within_limit(torch.nn.Module, None)
+    drawn = generic_model._build_within_limit(torch.nn.Module, None)
     assert -1 <= drawn.min() < -0.9 and 0.9 < drawn.max() <= 1 and abs(drawn.std() - 3**-0.5) < 0.05
 
 
@@ -173,7 +171,7 @@ def test_a_number_of_which_nothing_is_known_is_not_made_up():
     config = HandConfig()
     with pytest.raises(AttributeError) as met:
         config.flavour  # noqa: B018
-    assert not fill_config.fill_missing(config, met.value) and not hasattr(config, "flavour")
+    assert not tiny_config.fill_missing(config, met.value) and not hasattr(config, "flavour")
 
 
 def test_a_text_stands_behind_the_places_of_a_picture():
@@ -199,10 +197,10 @@ class Whole(torch.nn.Module):
 
 
 def test_fused_attention_is_a_choice_where_all_parts_have_it():
-    assert build_and_probe._attentions(Whole(Whole(torch.nn.Linear(2, 2)))) == ("sdpa", "eager")
+    assert generic_model._attentions(Whole(Whole(torch.nn.Linear(2, 2)))) == ("sdpa", "eager")
     other = Whole(torch.nn.Linear(2, 2))
     other._supports_sdpa = False
-    assert build_and_probe._attentions(Whole(other)) == () == build_and_probe._attentions(torch.nn.Linear(2, 2))
+    assert generic_model._attentions(Whole(other)) == () == generic_model._attentions(torch.nn.Linear(2, 2))
 
 
 def test_sizes_are_those_of_the_part_that_takes_what_is_given():
@@ -233,7 +231,7 @@ def test_attributes_of_series_and_detectors_are_sizes_of_those_alone():
 
 def test_tokens_of_one_length_only_are_no_text():
     def takes(*sized) -> tuple[str, ...]:
-        found = build_and_probe.OpenedModel(
+        found = generic_model.OpenedModel(
             torch.nn.Module, SimpleNamespace(hidden_size=24), Feed((("input_ids", 0),), (), sized)
         )
         return generic_model.spec(found, SimpleNamespace(tokenizer=None)).takes

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import tracer
-from tracer.graph.module_tree import _is_counter
-from tracer.zoo.hf import config_attributes
-from tracer.zoo.hf.dummy.input_signatures import Feed
-from tracer.zoo.hf.patch_positions import patches_start, segments_of
+from tracer.graph.dataflow import _is_counter
+from tracer.zoo.hf import configs
+from tracer.zoo.hf.dummy_inputs import Feed
+from tracer.zoo.hf.spec_builders import patches_start, segments_of
 
 CONFIG = SimpleNamespace(image_size=12, patch_size=4, num_channels=3, attribute_map={})
 FEED = Feed((("pixel_values", 0),))
@@ -53,8 +53,8 @@ def test_a_family_without_a_file_lays_its_maps_over_the_photo():
 
 def test_what_code_takes_where_a_configuration_says_nothing_is_a_size():
     part = SimpleNamespace(n_inner=None, hidden_size=6)
-    assert config_attributes.with_defaults(part).n_inner == 24
-    assert config_attributes.with_defaults(SimpleNamespace(n_inner=7, hidden_size=6)).n_inner == 7
+    assert configs.with_defaults(part).n_inner == 24
+    assert configs.with_defaults(SimpleNamespace(n_inner=7, hidden_size=6)).n_inner == 7
 
 
 def test_the_number_in_the_name_of_a_model_counts_no_blocks():

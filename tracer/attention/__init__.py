@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracer.record import AttentionRecord, Segment, Trace
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 if TYPE_CHECKING:
     import torch
@@ -60,9 +60,7 @@ def weights(
     trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
 ) -> torch.Tensor:
     """Return attention weights; see `Trace.attention`."""
-    from tracer.capture.attention.score_replay import (
-        softmax_rows,  # here, since a page is drawn before torch is imported
-    )
+    from tracer.capture.score_path import softmax_rows  # loads torch
 
     records = layers(trace, part)
     record = records[_within(layer, len(records), "layer")]

@@ -1,7 +1,6 @@
 """Effects of heads: the answer with each head switched off, and what each head attends to.
 
-Source: heads switched off one at a time, Michel et al. 2019; attention distance, Dosovitskiy et al. 2021, figure 7.
-"""
+Source: heads switched off one at a time, Michel et al. 2019; attention distance, Dosovitskiy et al. 2021, figure 7."""
 
 from __future__ import annotations
 
@@ -14,17 +13,167 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tracer.attention import layers, parts, places, segments
-from tracer.attention.answer_probabilities import answer_probability, choice_probabilities, floating_output
+from tracer.attention import layers, parts, places, segments, weights
 from tracer.changes import Change, TargetLine
+from tracer.changes.of_inputs import Hide
 from tracer.changes.options import attention_lines
 from tracer.record import Trace
-from tracer.utils.error_text import quote
-from tracer.utils.progress import doing, tell
+from tracer.utils.errors import quote
+from tracer.utils.job_queue import doing, tell
 
 if TYPE_CHECKING:
     from tracer.inputs.model_inputs import Inputs
-    from tracer.models.shared.spec import Model
+    from tracer.spec.spec import Model
+
+
+# Probabilities of an answer's choices, from the output of a batch, for models of every kind.
+
+SINGLE_ANSWER_KINDS = {"classes", "sentences", "next", "caption"}
+"""Kinds of results with one answer for each input; a text's is the next token."""
+POSITION_ANSWER_KINDS = {"tokens", "labels"}
+"""Kinds of results with an answer at each position."""
+
+
+def choice_probabilities(kind: str, output: Any) -> Tensor | None:
+    """Return the probabilities of all choices, `[B, choices]` or `[B, positions, choices]`, in float64.
+
+    `kind` is that of the model's result, `output` what forward returned: a tensor, or a mapping with `logits`. None for
+    a kind without probabilities, such as a reconstruction.
+    """
+    scores = output.get("logits") if isinstance(output, Mapping) else output
+    if kind not in SINGLE_ANSWER_KINDS | POSITION_ANSWER_KINDS or not isinstance(scores, Tensor) or scores.dim() < 2:
+        return None
+    scores = scores.detach().double()
+    if kind in SINGLE_ANSWER_KINDS:
+        scores = scores[:, -1] if scores.dim() == 3 else scores
+        return as_probabilities(scores) if scores.dim() == 2 else None
+    return as_probabilities(scores.flatten(1, -2)) if scores.dim() > 2 else None
+
+
+def as_probabilities(scores: Tensor) -> Tensor:
+    """Return the softmax over the last axis, or the scores themselves where a model returns probabilities already."""
+    if bool((scores >= 0).all()) and bool((scores.sum(dim=-1) - 1).abs().max() < 1e-4):
+        return scores
+    return scores.softmax(dim=-1)
+
+
+def answer_probability(probabilities: Tensor, answer: Tensor) -> Tensor:
+    """Return the probability of an answer in each row, `[B]`; the mean over positions where there are several.
+
+    `answer` is the number of the choice, or one for each position.
+    """
+    index = answer.expand(probabilities.shape[:-1])[..., None]
+    picked = probabilities.gather(-1, index)[..., 0]
+    return picked.mean(dim=-1) if picked.dim() > 1 else picked
+
+
+def floating_output(output: Any) -> Tensor:
+    """Return the first floating-point tensor that forward returned, `[B, …]`, except a loss, which is one number for
+    the batch. Raise ValueError where there is none."""
+    values = (
+        output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else (output,)
+    )
+    for value in values:
+        if isinstance(value, Tensor) and torch.is_floating_point(value) and value.dim():
+            return value
+    raise ValueError("the model returned no tensor of numbers, so there is no answer that a head could change")
+
+
+# Attention of a word on the picture: the share of its row's attention on each patch.
+
+
+def region(trace: Trace, place: int, layer: int, head: int | None = None) -> torch.Tensor:
+    """Return the attention on every patch, `[rows, columns]`, of the row that predicts the word at `place` of the text,
+    from 1.
+
+    That row is the one of the token before it; `place` T, after the last word, gives the row that predicts the next.
+    The mean over heads where `head` is None. ValueError for a run without picture or text, and for another place.
+    """
+    text = next((segment for segment in segments(trace) if segment.name == "text"), None)
+    if trace.picture is None or text is None:
+        raise ValueError(f"this run of {quote(trace.model)} has no picture and text in one sequence")
+    if not 1 <= place <= text.stop - text.start:
+        raise ValueError(f"place={place} is outside this run's text, expected 1 to {text.stop - text.start}")
+    row = weights(trace, layer, head, text.start + place - 1)[0]
+    row = row.mean(dim=0) if head is None else row
+    patches = trace.picture.rows * trace.picture.columns
+    patch_weights = row[trace.picture.first : trace.picture.first + patches]
+    return patch_weights.reshape(trace.picture.rows, trace.picture.columns)
+
+
+# Test whether an answer depends on the patches that were attended to: hide them, and others for comparison.
+#
+# Source: Samek et al. 2017, section III; the baselines are as many patches at random, and those in the centre.
+
+SEEDS = 20
+"""Random choices of patches."""
+
+
+class HidingTest(NamedTuple):
+    """Probability of an answer with no patch hidden, and with equally many hidden: the most attended, the most central,
+    and several random choices."""
+
+    answer: str
+    plain: float
+    attended: float
+    central: float
+    random: tuple[float, ...]
+
+
+def rank_by_attention(trace: Trace) -> tuple[int, ...]:
+    """Return all patches of a run on a photo, the most attended first.
+
+    This is the attention in the last block, the mean over heads, of the token that the answer is read from, or of all.
+    Raise ValueError for a run without attention over a photo.
+    """
+    tokens = places(trace)
+    records = layers(trace) if trace.attentions else ()
+    if not tokens or not records or records[-1].problem or records[-1].keys <= max(tokens):
+        raise ValueError("this run has no attention over a photo")
+    weights = trace.attention(len(records) - 1)[0].mean(0)
+    cls = [segment.start for segment in segments(trace) if segment.name == "CLS"]
+    row = weights[cls[0]] if cls else weights.mean(0)
+    return tuple(tokens[token] for token in sorted(tokens, key=lambda token: -float(row[token])))
+
+
+def nearest_to_centre(rows: int, columns: int) -> tuple[int, ...]:
+    """Return all patches of a grid, those nearest to the centre first."""
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    far = np.maximum(abs((y + 0.5) / rows - 0.5), abs((x + 0.5) / columns - 0.5))
+    return tuple(np.argsort(far, kind="stable").tolist())
+
+
+def hide_attended(model: Model, trace: Trace, count: int, fill: str = "mean", **user_input: Any) -> HidingTest:
+    """Hide that many patches and return the effect on the answer of a run; `user_input` are its arguments.
+
+    Raise ValueError for a run that has no classes, no photo in patches, or not as many patches.
+    """
+    if trace.result.get("kind") != "classes" or trace.picture is None:
+        raise ValueError("patches are hidden from models that name the class of a photo")
+    ranked, names = rank_by_attention(trace), list(trace.result["classes"])
+    if not 0 < count < len(ranked):
+        raise ValueError(f"{count} patches can't be hidden, expected 1 to {len(ranked) - 1}")
+    shares = list(map(float, trace.result["probabilities"]))
+    answer = names[int(np.argmax(shares))]
+    central = nearest_to_centre(trace.picture.rows, trace.picture.columns)
+
+    def probability(patches: tuple[int, ...]) -> float:
+        changed = model.with_changes({"image": Hide(patches, fill)})
+        inputs = changed.inputs(**user_input)
+        with torch.no_grad():
+            output = changed.net(*inputs, **inputs.named)
+        result = changed.spec.result(changed, inputs.on(torch.device("cpu")), output)
+        return dict(zip(result["classes"], map(float, result["probabilities"]), strict=True)).get(answer, 0.0)
+
+    draws = (np.random.default_rng(seed).choice(len(ranked), count, replace=False) for seed in range(SEEDS))
+    return HidingTest(
+        answer,
+        max(shares),
+        probability(ranked[:count]),
+        probability(central[:count]),
+        tuple(probability(tuple(map(int, patches))) for patches in draws),
+    )
+
 
 ROWS = 32
 """The most runs of one batch: the run as it is, and heads switched off."""

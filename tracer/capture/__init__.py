@@ -16,23 +16,23 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from tracer.capture.attention.detector import AttentionDetector
-from tracer.capture.composite_calls import CallLog, CallRecorder
-from tracer.capture.dispatch_modes import CallMode, FailedCall, observe_ops, push_mode
-from tracer.capture.higher_order_ops import written_out
-from tracer.capture.module_hooks import following
-from tracer.capture.op_primitives import opening
-from tracer.capture.op_schema import kind, settings, tensors
-from tracer.capture.op_schema import written_tensors as written_to
-from tracer.capture.python_scalars import ScalarRecorder, Scalars, digesting
-from tracer.capture.source_lines import locate
-from tracer.capture.tensors.logged_sizes import Comparison
-from tracer.capture.tensors.module_state import restoring
-from tracer.capture.tensors.producers import ProducerIndex
-from tracer.capture.tensors.pytree import copy_tensors, named_tensors, output_tensors
-from tracer.capture.tensors.tensor_store import InputGuard, TensorStore
-from tracer.utils.error_text import quote
-from tracer.utils.internals.torch_internals import exclude_autograd_keys
+from tracer.capture.attention_detector import AttentionDetector
+from tracer.capture.calls import CallLog, CallRecorder, kind, locate, settings, tensors
+from tracer.capture.calls import written_tensors as written_to
+from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, digesting
+from tracer.capture.modes import CallMode, FailedCall, following, observe_ops, push_mode, written_out
+from tracer.capture.primitives import opening
+from tracer.capture.tensors import (
+    InputGuard,
+    ProducerIndex,
+    TensorStore,
+    copy_tensors,
+    named_tensors,
+    output_tensors,
+    restoring,
+)
+from tracer.utils.errors import quote
+from tracer.utils.torch_internals import exclude_autograd_keys
 
 RETURN_OP = -1
 """In place of an op, what takes the tensors that a run returns."""

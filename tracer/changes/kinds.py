@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tracer.record import Trace, split_id
-from tracer.utils.error_text import quote, shorten
+from tracer.utils.errors import quote, shorten
 
 HEAD_SIZES = ("h", "h_kv")
 """Sizes of axes of heads."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tracer.changes.kinds import Change, TargetLine, TensorFunction, check_count, split, whole_numbers
 from tracer.inputs.hidden_patches import FILLS, hide_patches, paint_patches
 from tracer.inputs.model_inputs import Inputs
-from tracer.utils.error_text import quote, shorten
+from tracer.utils.errors import quote, shorten
 
 MASK_SIGN = "▢"
 """How a word that was masked is written."""

@@ -13,7 +13,7 @@ from tracer.changes import kinds, of_inputs
 from tracer.changes.kinds import Change, Function, Replace, Several
 from tracer.changes.of_inputs import InputChange
 from tracer.record import Trace
-from tracer.utils.error_text import quote, shorten
+from tracer.utils.errors import quote, shorten
 
 KINDS: dict[str, type[Change]] = {
     kind.name: kind

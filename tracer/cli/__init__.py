@@ -13,13 +13,13 @@ import os
 import re
 import sys
 from importlib import import_module
-from pkgutil import walk_packages
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import NoReturn
 
 from tracer.cli import commands as folder
-from tracer.utils import extras
-from tracer.utils.error_text import quote
+from tracer.utils import errors
+from tracer.utils.errors import quote
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
@@ -37,8 +37,8 @@ class Parser(argparse.ArgumentParser):
 
 def commands() -> dict[str, ModuleType]:
     """Return the modules of the commands by name."""
-    files = walk_packages(folder.__path__, f"{folder.__name__}.")
-    paths = {file.name.rpartition(".")[2]: file.name for file in files if not file.ispkg}
+    files = iter_modules(folder.__path__, f"{folder.__name__}.")
+    paths = {file.name.rpartition(".")[2]: file.name for file in files}
     return {name: import_module(paths[name]) for name in sorted(paths)}
 
 
@@ -72,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except ModuleNotFoundError as error:
-        if not (missing := extras.explain(error, "this command")):
+        if not (missing := errors.explain(error, "this command")):
             raise
         print(f"tracer: {missing}", file=sys.stderr)
         return 2

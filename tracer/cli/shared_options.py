@@ -4,18 +4,56 @@ from __future__ import annotations
 
 import argparse
 import re
+import secrets
 import sys
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer import export
 from tracer.record import Trace
-from tracer.utils import atomic_write
-from tracer.utils.error_text import quote
+from tracer.utils import files
+from tracer.utils.errors import limits, quote
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+
+# Switch of the app's page that runs its owner's code: on only where the command line turned it on in this process.
+#
+# Nothing in the environment, in a file or in an address turns it on.
+
+_key = ""
+
+
+def enable(address: str) -> str:
+    """Turn the switch on and return the key that unlocks the page. Raise ValueError with one sentence where it may not
+    be on: hosted, or listening to others."""
+    global _key
+    if limits().hosted:
+        raise ValueError("--own-code runs code of visitors with your rights, so it can't be used with TRACER_HOSTED=1")
+    if not is_loopback(address):
+        raise ValueError(
+            f"--own-code listens on this machine alone, expected --address 127.0.0.1, not {quote(address)}"
+        )
+    _key = "-".join(secrets.token_hex(2) for _ in range(3))
+    return _key
+
+
+def key() -> str:
+    """Return the key, "" where the switch is off."""
+    return _key
+
+
+def is_loopback(name: str) -> bool:
+    """Return whether a name or a numeric address is this machine's loopback."""
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
 
 RUN_SUFFIX = ".safetensors"
 INTEGER_PATTERN = re.compile("[0-9]{1,9}")
@@ -114,12 +152,12 @@ def show(trace: Trace, options: argparse.Namespace) -> None:
     if options.out is None:
         sys.stdout.write(export.render(trace, options.level, options.format or "table"))
         if options.level == "steps" and (options.format or "table") == "table":
-            from tracer.diagnostics.findings import as_text  # loads torch
+            from tracer.diagnostics import findings  # loads torch
 
-            lines = list(as_text.report(trace))
+            lines = list(findings.report(trace))
             sys.stdout.write("".join(f"{line}\n" for line in ["", *lines] if lines))
     elif options.out.endswith(RUN_SUFFIX):
         trace.save(options.out)
     else:
         text = export.render(trace, options.level, options.format or export.format_of(options.out) or "table")
-        atomic_write.write(options.out, text.encode())
+        files.write(options.out, text.encode())

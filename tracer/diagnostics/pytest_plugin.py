@@ -42,9 +42,9 @@ def assert_no_findings() -> Callable[[Trace], None]:
     """Return a check of a run that fails with one line for each finding that nobody acknowledged."""
 
     def check(trace: Trace) -> None:
-        from tracer.diagnostics.findings import as_text  # loads torch
+        from tracer.diagnostics import findings  # loads torch
 
-        if lines := list(as_text.report(trace)):
+        if lines := list(findings.report(trace)):
             pytest.fail("\n".join(lines), pytrace=False)
 
     return check

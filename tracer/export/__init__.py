@@ -12,8 +12,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from tracer.utils.error_text import quote
-from tracer.utils.extras import require
+from tracer.utils.errors import quote, require
 
 if TYPE_CHECKING:
     import pandas

@@ -4,15 +4,62 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracer.export.math_labels import ACCENTS, GLYPHS
+from tracer.record import Step, Trace
+from tracer.record.repeats import Repeat, at_any
 from tracer.symbols import notation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, TensorRecord
 
-    from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, Step, TensorRecord, Trace
+
+# Book as it is printed: the steps of repeated blocks once, × L.
+
+
+def as_printed(trace: Trace) -> Iterator[tuple[Repeat | None, list[Step]]]:
+    """Yield the printed book: runs of single steps, with None, and the steps of each repeat once, at any ℓ.
+
+    A step of a repeat has the largest error of all its iterations.
+    """
+    at = 0
+    for repeat in trace.repeats:
+        if at < repeat.start:
+            yield None, list(trace.steps[at : repeat.start])
+        at = repeat.start + repeat.times * repeat.length
+        yield repeat, [_merge(trace.steps, repeat, place) for place in range(repeat.length)]
+    if at < len(trace.steps):
+        yield None, list(trace.steps[at:])
+
+
+def repeat_of(trace: Trace, step: Step) -> Repeat | None:
+    """Return the repeat that a step is in, or None."""
+    at = trace.steps.index(step)
+    return next(
+        (repeat for repeat in trace.repeats if repeat.start <= at < repeat.start + repeat.times * repeat.length), None
+    )
+
+
+def _merge(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
+    """Return one line for all iterations of a repeat."""
+    several = steps[repeat.start + place : repeat.start + repeat.times * repeat.length : repeat.length]
+    order = ("disproven", "not executed", "recorded", "pending", "proven", "recomputed")
+    worst = min(several, key=lambda step: (order.index(step.verdict), -(step.error or 0)))
+    number, first = repeat.blocks[0], several[0]
+    latex, symbol = at_any(first.latex, number), at_any(first.symbol, number)
+    return replace(worst, id=_star_numbers([step.id for step in several]), latex=latex, symbol=symbol, layer=None)
+
+
+def _star_numbers(ids: Sequence[str]) -> str:
+    """Return ids that differ in numbers alone as one, with a star for them: `block*.attention.query`."""
+    parts = [re.split(r"(\d+)", id) for id in ids]
+    if len({len(parts_at) for parts_at in parts}) > 1:
+        return ids[0]
+    return "".join(parts_at[0] if len(set(parts_at)) == 1 else "*" for parts_at in zip(*parts, strict=True))
+
 
 STEP_COLUMNS = (
     "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "margin", "verdict", "checked",
@@ -61,7 +108,7 @@ def rows(trace: Trace, level: str) -> list[dict[str, Any]]:
 def costs(trace: Trace) -> list[dict[str, Any]]:
     """Return one dictionary per part of the blocks, and one for the cache: parameters, FLOPs, and the numbers in all
     tensors that it computes."""
-    from tracer.record.cost_scaling import parts  # counting FLOPs imports torch, which pages start without
+    from tracer.record.costs import parts  # counting FLOPs imports torch, which pages start without
 
     return [part._asdict() for part in parts(trace)]
 
@@ -78,7 +125,7 @@ def ops(trace: Trace) -> list[dict[str, Any]]:
 
 def modules(trace: Trace) -> list[dict[str, Any]]:
     """Return one dictionary per call of a module, in the order in which they began."""
-    from tracer.record.cost_breakdown import of_module  # counting FLOPs imports torch, which pages start without
+    from tracer.record.costs import of_module  # counting FLOPs imports torch, which pages start without
 
     rows = []
     for index, module in enumerate(trace.modules):
@@ -219,9 +266,9 @@ def letters(latex: str) -> str:
 def totals(trace: Trace) -> str:
     """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
     costs = [(trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic)]
-    from tracer.record import key_value_cache  # as above
+    from tracer.record import costs as key_value_cache  # as above
 
-    cached, formula = key_value_cache.elements(trace)
+    cached, formula = key_value_cache.cache_elements(trace)
     costs += [(cached, "numbers in the cache", formula)] if cached else []
     figures = [
         f"{number:,} {what}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tracer.export import rows
-from tracer.export.repeated_blocks import as_printed
+from tracer.export.rows import as_printed
 from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Step, Trace
 from tracer.record.repeats import Repeat
 from tracer.symbols import notation

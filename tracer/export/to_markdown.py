@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tracer.export import rows
-from tracer.export.repeated_blocks import as_printed
+from tracer.export.rows import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.utils.note_titles import with_titles

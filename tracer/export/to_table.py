@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from tracer.export import rows
-from tracer.export.repeated_blocks import as_printed
+from tracer.export.rows import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
 

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
 
-from tracer.expr.math import algebra  # noqa: F401 # nodes can be added up from now on
+from tracer.expr import arithmetic  # noqa: F401 # nodes can be added up from now on
 from tracer.expr.node import Node, ShapeError, Tensor, execute, infer, latex, parameter, statement, tensors, weight
 
 __all__ = [

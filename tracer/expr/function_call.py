@@ -16,7 +16,7 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
 
 from tracer.expr.node import Node, Shape, broadcast
-from tracer.utils.internals.torch_internals import function_schema, tree_map_only
+from tracer.utils.torch_internals import function_schema, tree_map_only
 
 COMMA = r",\,"
 

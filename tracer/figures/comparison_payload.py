@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracer.attention import layers
+from tracer.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
 from tracer.export import rows as text
 from tracer.export.math_labels import scientific
-from tracer.figures.equation_marks import mark_differences
-from tracer.figures.palette import stage_colour, tables
-from tracer.figures.payload_budget import ROWS, can_draw
-from tracer.figures.predictions.class_bars import percent
-from tracer.figures.tensors.heatmap import as_array, pack_cells, reduce
+from tracer.figures.drawing import ROWS, can_draw, percent, stage_colour, tables
+from tracer.figures.equations import mark_differences
+from tracer.figures.tensors import as_array, pack_cells, reduce
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace
-from tracer.record.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
 from tracer.symbols import notation
 
 LETTERS = 1200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tracer.capture.composite_calls import Call, Ref, refs
+from tracer.capture.calls import Call, Ref, refs
 from tracer.graph.dataflow import Graph
 from tracer.ops import ANCHORS, ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, base, ops_with
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from math import prod
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 
-from tracer.capture.composite_calls import Call, CallLog, Ref, refs
+from tracer.capture.calls import Call, CallLog, Ref, refs
 from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_shape
+from tracer.utils.torch_internals import function_schema
 
 
 def loses_precision(before: torch.dtype, after: torch.dtype) -> bool:
@@ -299,3 +303,267 @@ class Graph:
         """Return the number of child modules that the module of a call calls."""
         call = self.calls[index]
         return self.instance.get((call.module, call.call), (-1, 1))[1]
+
+
+# Parameters of modules in a list, such as experts: those of one name are stacked into one tensor.
+#
+# The key of the stack has `*` for the module's index: `parameter experts.*.up.weight`.
+
+PARAMETER_PREFIX = "parameter "
+
+
+class ListParameter(NamedTuple):
+    """A parameter of a module in a list: the key of the stack, and the index of the module."""
+
+    key: str
+    number: int
+
+
+def list_parameter(graph: Graph, key: str, count: int) -> ListParameter | None:
+    """Return the stack that a parameter belongs to; None unless exactly `count` modules have one of its name and
+    shape."""
+    parts = key.split(".")
+    for place in reversed(range(len(parts) if key.startswith(PARAMETER_PREFIX) else 0)):
+        if parts[place].isdecimal() and int(parts[place]) < count:
+            others = [".".join([*parts[:place], str(number), *parts[place + 1 :]]) for number in range(count + 1)]
+            if [graph.shapes.get(sibling) == graph.shapes[key] for sibling in others] == [True] * count + [False]:
+                return ListParameter(".".join([*parts[:place], "*", *parts[place + 1 :]]), int(parts[place]))
+    return None
+
+
+# Repeated blocks and towers in the module tree.
+
+TOWERS = {
+    "encoder": "enc",
+    "decoder": "dec",
+    "vision": "vis",
+    "visual": "vis",
+    "image": "img",
+    "text": "txt",
+    "language": "lm",
+}
+
+
+class ModuleTree:
+    """Block and the tower of each module.
+
+    Blocks are modules with children whose names end in consecutive numbers. They count from 1, in the order in which
+    they run. Numbered modules within a block that all differ in class are its parts, not blocks.
+    """
+
+    def __init__(self, graph: Graph):
+        parents = {
+            ".".join(parts[:n])
+            for module_call in graph.modules
+            for parts in (module_call.path.split("."),)
+            for n in range(len(parts))
+        }
+        parents -= find_experts(graph) | find_block_parts(graph) | {path for path in parents if is_norm(path)}
+        names = {module.path for module in graph.modules}
+        self._number: dict[str, int] = {}
+        count: dict[tuple[str, str], int] = {}
+        for module in graph.modules:
+            around, _, own = module.path.rpartition(".")
+            stem = re.sub(r"\d+$", "", own)
+            if not own.isdecimal() and not _is_counter(names, module.path):
+                continue
+            if stem != own and module.path in parents and module.path not in self._number:
+                self._number[module.path] = count[around, stem] = count.get((around, stem), 0) + 1
+        self._outermost = tuple(path for path in self._number if not self._around(path))
+        self._towers = self._find_towers()
+        self._layers: dict[str, int] = {}
+        blocks = Counter()
+        for path in self._outermost:
+            self._layers[path] = blocks[self.part(path)]
+            blocks[self.part(path)] += 1
+
+    def _around(self, path: str) -> list[str]:
+        """Return the blocks around a module, outermost first."""
+        parts = path.split(".")
+        return [before for n in range(1, len(parts)) if (before := ".".join(parts[:n])) in self._number]
+
+    def blocks(self, path: str) -> list[str]:
+        """Return the blocks that contain a module, itself included, outermost first."""
+        return [*self._around(path), *([path] if path in self._number else [])]
+
+    def numbers(self, path: str) -> str:
+        """Return the numbers of these blocks: `"1"`, `"2.1"`, or "" outside all blocks."""
+        return ".".join(str(self._number[block]) for block in self.blocks(path))
+
+    def layer(self, path: str) -> int | None:
+        """Return the index, from 0, of the outermost block in its tower; None outside all blocks."""
+        blocks = self.blocks(path)
+        return self._layers[blocks[0]] if blocks else None
+
+    def prefix(self, path: str) -> str:
+        """Return the path of the innermost block; "" outside all blocks."""
+        blocks = self.blocks(path)
+        return blocks[-1] if blocks else ""
+
+    def _find_towers(self) -> dict[str, str]:
+        """Return the paths of the towers and their labels; empty unless there are several."""
+        around = list(dict.fromkeys(path.rpartition(".")[0] for path in self._outermost))
+        if len(around) < 2:
+            return {}
+        towers: dict[str, str] = {}
+        for path in around:
+            others = [set(sibling.split(".")) for sibling in around if sibling != path]
+            own = [part for part in path.split(".") if part and not all(part in sibling for sibling in others)]
+            word = own[0] if own else path.rpartition(".")[2]
+            mark = next((short for known, short in TOWERS.items() if known in word.lower()), word.replace("_", " "))
+            if mark and mark not in towers.values():
+                parts = path.split(".")
+                towers[".".join(parts[: parts.index(own[0]) + 1]) if own else path] = mark
+        return towers
+
+    def part(self, path: str) -> str:
+        """Return the path of the tower that contains a module; "" outside, and if there is only one."""
+        return next((around for around in self._towers if f"{path}.".startswith(f"{around}.")), "")
+
+    def tower(self, path: str) -> str:
+        """Return the label of the tower that contains a module; "" outside, and if there is only one."""
+        return self._towers.get(self.part(path), "")
+
+
+def _is_counter(names: set[str], path: str) -> bool:
+    """Return whether the number at the end of a name counts: it is 0 or 1, or has a neighbour. `dinov2` does not."""
+    stem = path.rstrip("0123456789")
+    number = int(path[len(stem) :] or 0)
+    return number < 2 or f"{stem}{number - 1}" in names or f"{stem}{number + 1}" in names
+
+
+def own_name(module: str) -> str:
+    """Return a module's own name, with its parent's name if it is a number."""
+    parts = module.split(".")
+    return ".".join(parts[-2:]) if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
+
+
+def is_norm(path: str) -> bool:
+    """Return whether a module is a norm, by its own name."""
+    return "norm" in path.rpartition(".")[2].lower()
+
+
+def find_block_parts(graph: Graph) -> set[str]:
+    """Return the paths of modules numbered within a block, as `block.0.layer.0`, that do not repeat: attention, MLP."""
+    kinds: dict[str, dict[str, str]] = {}
+    for module in graph.modules:
+        around, _, own = module.path.rpartition(".")
+        if own.isdecimal() and any(part.isdecimal() for part in around.split(".")):
+            kinds.setdefault(around, {})[module.path] = module.kind
+    unlike = (of for of in kinds.values() if len(of) > 1 and len(set(of.values())) == len(of))
+    return {path for of in unlike for path in of}
+
+
+def find_experts(graph: Graph) -> set[str]:
+    """Return the paths of modules that are experts in a list: parallel, not sequential."""
+    stacks = {ref.key for call in graph.calls if call.name == "experts" for ref in call.arguments["weights"]}
+    lists = {key.removeprefix("parameter ").partition("*")[0] for key in stacks if "*" in key}
+    return {path for module in graph.modules if (path := module.path) and path.rstrip("0123456789") in lists}
+
+
+# Synthetic ops for calls that replace a subgraph.
+
+
+class SyntheticOp(NamedTuple):
+    """A stand-in for an op: a name and argument names, for a call that no ATen op computes."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    @property
+    def schema(self) -> SimpleNamespace:
+        arguments = [
+            SimpleNamespace(name=name, has_default_value=lambda: False, kwarg_only=False) for name in self.arguments
+        ]
+        return SimpleNamespace(name=f"tracer::{self.name}", arguments=arguments)
+
+    def __str__(self) -> str:
+        return f"tracer.{self.name}.default"
+
+
+# Replay of a run's calls in float64 on other numbers.
+
+DIVIDES = frozenset("div true_divide exp log sqrt rsqrt reciprocal sin cos".split())
+"""Ops whose results are fractions even for integer operands."""
+
+
+class CannotReplay(ValueError):
+    """Raised for a call that cannot be replayed."""
+
+
+def replay(calls: Iterable[Call], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Run calls on the values `inputs` and return all values by their keys."""
+    values = dict(inputs)
+    with torch.no_grad():
+        for call in calls:
+            results = _run_overwrite(call, values) if call.name == "overwrite" else _run_call(call, values)
+            values.update(zip((ref.key for ref in call.outputs), results, strict=False))
+    return values
+
+
+def _run_call(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Run one call and return its results."""
+    if call.func is None or torch.Tag.nondeterministic_seeded in call.func.tags:
+        raise CannotReplay(f"{call.name} is not run again")
+    if takes_shape(call.name):
+        values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
+    schema, arguments = (
+        function_schema(call.func),
+        {name: _replay_argument(value, values) for name, value in call.arguments.items()},
+    )
+    if base(call.name) in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
+        arguments = {
+            n: argument_value.double() if _is_integer(argument_value) else argument_value
+            for n, argument_value in arguments.items()
+        }
+    if schema.is_mutable:
+        arguments = {
+            n: argument_value.clone() if isinstance(argument_value, torch.Tensor) else argument_value
+            for n, argument_value in arguments.items()
+        }
+    positional = []
+    for argument in schema.arguments:  # some may not be named: `self` is a name in Python too
+        if argument.kwarg_only or argument.name not in arguments:
+            break
+        positional.append(arguments.pop(argument.name))
+    result = call.func(*positional, **arguments)
+    return tuple(map(_to_float64, result if isinstance(result, (tuple, list)) else (result,)))
+
+
+def _is_integer(value) -> bool:
+    """Return whether a value is an integer tensor."""
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+
+
+def _to_float64(value: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with floating-point values cast to float64."""
+    return value.double() if value.is_floating_point() else value
+
+
+def _replay_argument(value, values: dict[str, torch.Tensor]):
+    """Return an argument for the replay: tensors by their keys, float64 for every floating-point dtype."""
+    if isinstance(value, Ref):
+        if value.key not in values:
+            raise CannotReplay(f"{value.key} is not there")
+        return values[value.key]
+    if isinstance(value, tuple):
+        return [_replay_argument(item, values) for item in value]
+    if isinstance(value, torch.dtype) and value.is_floating_point:
+        return torch.float64
+    if isinstance(value, torch.dtype) and value.is_complex:
+        return torch.complex128
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _run_overwrite(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor]:
+    """Return a tensor after a write into a part of its memory."""
+    old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
+    last = max(
+        layout.offset + sum((size - 1) * step for size, step in zip(layout.shape, layout.stride, strict=True))
+        for layout in (into, part)
+    )
+    value = _replay_argument(old, values)
+    memory = torch.zeros(last + 1, dtype=value.dtype)
+    memory.as_strided(into.shape, into.stride, into.offset).copy_(value)
+    memory.as_strided(part.shape, part.stride, part.offset).copy_(_replay_argument(new, values))
+    return (memory.as_strided(into.shape, into.stride, into.offset).clone(),)

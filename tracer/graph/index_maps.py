@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tracer.capture.composite_calls import Call, Ref
+from tracer.capture.calls import Call, Ref
 from tracer.ops import IDENTITIES, JOINS, RESHAPES, SQUEEZES, base, ops_with
-from tracer.utils.internals.torch_internals import function_schema
+from tracer.utils.torch_internals import function_schema
 
 ALL_CELLS = 2**16
 """Largest map of which all elements are compared."""

@@ -10,14 +10,14 @@ from math import prod
 
 import sympy
 
-from tracer.capture.composite_calls import Call, CallLog, refs
-from tracer.expr.nn.scan import PARTS
+from tracer.capture.calls import Call, CallLog, refs
+from tracer.expr.recurrence import PARTS
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import RearrangePattern
-from tracer.graph.passes.loop_body import JOIN
+from tracer.graph.passes.loops import JOIN
 from tracer.ops import IDENTITIES, REPEATS, RESHAPES, SPLITS, SQUEEZES, base
 from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, equal_at, value_of
-from tracer.shapes.scalar_solver import DATA, SLICES, Where
+from tracer.shapes.solver import DATA, SLICES, Where
 from tracer.symbols.notation import parse
 
 THIS_RUN_NOTE = "It holds at the sizes of this run"

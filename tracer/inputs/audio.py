@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 RATE = 8000
 """Samples a second that all sounds have here: what lies above 4 kHz is cut off."""

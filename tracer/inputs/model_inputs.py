@@ -4,15 +4,111 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from PIL import Image
+
+from tracer.inputs import images
 from tracer.record import Segment
+from tracer.utils.errors import quote
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
     from tracer.inputs.images import Crop
+
+
+# A tokenizer from text to token numbers and back: characters, or words with a token that begins the sentence.
+
+
+class Characters:
+    """A tokenizer of characters: each of the vocabulary is a token; numbers count from 0."""
+
+    def __init__(self, vocabulary: str):
+        self.vocabulary = vocabulary
+        self._numbers = {character: number for number, character in enumerate(vocabulary)}
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token numbers of a text. ValueError quotes the first character that the model does not know."""
+        for character in text:
+            if character not in self._numbers:
+                raise ValueError(
+                    f"{quote(text)} contains {quote(character)}, which is not one of the {len(self.vocabulary)} "
+                    f"characters that the model knows"
+                )
+        return [self._numbers[character] for character in text]
+
+    def words(self, numbers: Sequence[int]) -> tuple[str, ...]:
+        """Return the tokens as text, one by one."""
+        return tuple(self.vocabulary[number] for number in numbers)
+
+    def decode(self, numbers: Sequence[int]) -> str:
+        """Return the text of these tokens."""
+        return "".join(self.words(numbers))
+
+
+class Words:
+    """A tokenizer of words: each of the vocabulary is a token; the first entry begins a sentence, the second ends
+    it."""
+
+    def __init__(self, vocabulary: Sequence[str]):
+        self.vocabulary = tuple(vocabulary)
+        self._numbers = {word: number for number, word in enumerate(self.vocabulary)}
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token numbers of a sentence. ValueError quotes the first word that the model does not know."""
+        words = text.lower().replace(",", " ").replace(".", " ").split()
+        for word in words:
+            if word not in self._numbers:
+                raise ValueError(
+                    f"{quote(text)} contains {quote(word)}, which is not one of the {len(self.vocabulary[2:])} words "
+                    "that "
+                    f"the model knows: {', '.join(self.vocabulary[2:])}"
+                )
+        return [self._numbers[word] for word in words]
+
+    def words(self, numbers: Sequence[int]) -> tuple[str, ...]:
+        """Return the tokens as words, one by one."""
+        return tuple(self.vocabulary[number] for number in numbers)
+
+    def decode(self, numbers: Sequence[int]) -> str:
+        """Return the sentence of these tokens, without its begin and end."""
+        return " ".join(self.vocabulary[number] for number in numbers if number > 1)
+
+
+# Samples for a model, by kind: photos, drawn scenes, surfaces. Torch-free.
+
+SCENES = {"two objects": (12, 2), "one object": (11, 1), "three objects": (13, 3)}
+SURFACES = {"stain": ("checks", "stain"), "dent": ("stripes", "dent"), "brick": ("brick", "scratch")}
+
+
+@cache
+def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
+    """Return names and loaders of the samples of a kind ("photos", "scenes", "surfaces"); none for a model of text.
+
+    The list is read once, and each sample is opened or drawn once: all callers get the same picture.
+    """
+    loaders = {"photos": images.sample_photos, "scenes": _scenes, "surfaces": _surfaces}.get(kind, dict)()
+    return {name: cache(opened) for name, opened in loaders.items()}
+
+
+def _scenes() -> dict[str, Callable[[], Image.Image]]:
+    from tracer.inputs.synthetic import sample_scene, scene  # draws where such a sample is asked for
+
+    scenes = {name: lambda seed=seed, count=count: scene(seed, count).image() for name, (seed, count) in SCENES.items()}
+    return {"scene": lambda: sample_scene().image(), **scenes}
+
+
+def _surfaces() -> dict[str, Callable[[], Image.Image]]:
+    from tracer.inputs.synthetic import damage, sample, surface  # draws where such a sample is asked for
+
+    def damaged_surface(name: str, defect: str) -> Image.Image:
+        return Image.fromarray(damage(surface(name, 7), 3, defect)[0])
+
+    surfaces = {name: lambda of=of: damaged_surface(*of) for name, of in SURFACES.items()}
+    return {"scratch": sample, **surfaces, "no defect": lambda: Image.fromarray(surface("weave", 5))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +144,7 @@ class Inputs(Sequence):
         arguments."""
         import torch  # loaded by now, where there are tensors
 
-        from tracer.utils.internals.torch_internals import tree_map_only  # with it
+        from tracer.utils.torch_internals import tree_map_only  # with it
 
         keywords = self.named if names is None else {name: self.named[name] for name in names}
         tensors, named = tree_map_only(torch.Tensor, function, (self.tensors, keywords))
@@ -56,7 +152,7 @@ class Inputs(Sequence):
 
     def on(self, device: torch.device) -> Inputs:
         """Return the same inputs with their tensors on a device."""
-        from tracer.utils.internals.torch_internals import tree_leaves  # torch is loaded by now
+        from tracer.utils.torch_internals import tree_leaves  # torch is loaded by now
 
         on_device = (
             leaf.device == device for leaf in tree_leaves((self.tensors, self.named)) if hasattr(leaf, "device")

@@ -15,14 +15,14 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from tracer import zoo
-from tracer.models.shared.model_cards import card_of
-from tracer.utils.error_text import quote
-from tracer.utils.python_source import read_literals
+from tracer.spec.model_cards import card_of
+from tracer.utils.errors import quote
+from tracer.utils.files import read_literals
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from tracer.models.shared.spec import Model, Spec
+    from tracer.spec.spec import Model, Spec
 
 WEIGHTS = files(__name__) / "weights"
 _NAMES = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
@@ -117,7 +117,10 @@ def takes(name: str) -> tuple[str, ...]:
 
 
 def samples(name: str) -> str:
-    """Return the kind of samples that suit the model, as `tracer.inputs.samples` names them; "" for text models."""
+    """Return the kind of samples that suit the model, as `tracer.inputs.model_inputs` names them.
+
+    It is "" for models of text alone.
+    """
     return (
         zoo.spec_of(name).samples
         if zoo.is_foreign(name)
@@ -162,7 +165,7 @@ def check(name: str, config: dict[str, Any]) -> None:
 
     The model is built of one block, without memory, however large it would be.
     """
-    from tracer.models.shared.config_validation import check_config, shapes  # loads torch
+    from tracer.spec.checkpoints import check_config, shapes  # loads torch
 
     spec = spec_of(name)
     check_config(spec, name, config)
@@ -208,8 +211,8 @@ def load(
 
 def _without_values(name: str, config: dict[str, Any]) -> Model:
     """Return one of our own models without weights, at any size."""
-    from tracer.models.shared.config_validation import check_config  # loads torch
-    from tracer.models.shared.spec import Model  # loads torch
+    from tracer.spec.checkpoints import check_config  # loads torch
+    from tracer.spec.spec import Model  # loads torch
 
     check_config(spec_of(name), name, config)
     facts = _facts(card(name), "mean", "std", "vocabulary", "classes")
@@ -218,14 +221,14 @@ def _without_values(name: str, config: dict[str, Any]) -> Model:
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
     """Return one of our own models; see `load`."""
-    from tracer.models.shared.config_validation import check_config, check_count, check_memory, shapes  # loads torch
-    from tracer.models.shared.spec import Model, build_seeded  # loads torch
+    from tracer.spec.checkpoints import check_config, check_count, check_memory, shapes  # loads torch
+    from tracer.spec.spec import Model, build_seeded  # loads torch
 
     spec = spec_of(name)
     check_config(spec, name, config)
     shipped, own, tensors = card(name), None, None
     if weights is not None:
-        from tracer.models.shared.load_weights import card_beside, convert  # loads torch
+        from tracer.spec.checkpoints import card_beside, convert  # loads torch
 
         own = card_beside(weights)
         if own:
@@ -246,12 +249,12 @@ def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, An
         check_count(name, sum(parameter.numel() for parameter in net.parameters()))
     same_sizes = all(full[symbol] == as_shipped[symbol] for symbol in spec.sizes)
     if tensors is not None:
-        from tracer.models.shared.load_weights import place  # loads torch
+        from tracer.spec.checkpoints import place  # loads torch
 
         origin_text = place(net, weights, tensors)
         shipped = own or _facts(shipped, "mean", "std", "vocabulary")
     elif shipped and same_sizes and (full == as_shipped or shapes(spec, full) == shapes(spec, as_shipped)):
-        from tracer.models.shared.load_weights import place  # loads torch
+        from tracer.spec.checkpoints import place  # loads torch
 
         place(net, WEIGHTS / f"{file}.safetensors")
         origin_text = f"trained on {shipped.get('data', 'data that its card does not name')}"

@@ -6,18 +6,18 @@ import torch
 from torch import nn
 
 from tracer.attention.masks import causal
-from tracer.expr.nn.attention_masks import CausalMask
-from tracer.expr.nn.embeddings import FirstOf
-from tracer.inputs.synthetic.scenes import VOCABULARY
-from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.predictions import sentence_probabilities
-from tracer.models.shared.preparation.contrastive_inputs import SAMPLE, sentences_input
-from tracer.models.shared.spec import Spec
+from tracer.expr.embeddings import FirstOf
+from tracer.expr.indexing import CausalMask
+from tracer.inputs.synthetic import VOCABULARY
 from tracer.record import Segment
+from tracer.spec.blocks import Block, patch_count
+from tracer.spec.preparation import SAMPLE, sentences_input
+from tracer.spec.results import sentence_probabilities
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
 from tracer.textbook.explanations import WHY, positions
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 END = 1
 """The number of the token that ends a sentence; its place is read in the end."""

@@ -6,19 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tracer.attention.masks.constructors import causal
-from tracer.inputs.tokenizers import Characters
+from tracer.inputs.model_inputs import Characters
 from tracer.models.nanogpt import SHAKESPEARE
-from tracer.models.shared.blocks import Past, open_caches, past_length
-from tracer.models.shared.decoding import with_cache
-from tracer.models.shared.predictions import logits_hints, next_tokens
-from tracer.models.shared.preparation.to_tensors import text_input
-from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.spec.blocks import Past, causal, open_caches, past_length
+from tracer.spec.decoding import with_cache
+from tracer.spec.preparation import text_input
+from tracer.spec.results import logits_hints, next_tokens
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
 from tracer.textbook.explanations import WHY
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 
 class Attention(nn.Module):

@@ -6,17 +6,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from tracer.expr.layout.mask_tokens import Put
+from tracer.expr.indexing import Put
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.anomaly_detection import reconstruction
-from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.preparation.masked_image_inputs import place_visible, surface_input
-from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.spec.blocks import Block, patch_count
+from tracer.spec.preparation import place_visible, surface_input
+from tracer.spec.results import reconstruction
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
 from tracer.textbook.explanations import WHY, positions
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 
 class Tower(nn.Module):

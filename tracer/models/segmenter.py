@@ -5,17 +5,17 @@ from functools import partial
 import torch
 from torch import nn
 
-from tracer.expr.layout.image_grids import Grid
-from tracer.inputs.synthetic.scenes import sample_scene
-from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.predictions import pixel_classes
-from tracer.models.shared.preparation.to_tensors import photo_input
-from tracer.models.shared.spec import Spec
+from tracer.expr.images import Grid
+from tracer.inputs.synthetic import sample_scene
 from tracer.models.vit import SEQUENCE
 from tracer.record import Segment
+from tracer.spec.blocks import Block, patch_count
+from tracer.spec.preparation import photo_input
+from tracer.spec.results import pixel_classes
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 
 class Segmenter(nn.Module):

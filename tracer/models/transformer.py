@@ -7,19 +7,18 @@ from torch import nn
 
 from tracer.attention.masks import causal
 from tracer.expr import LayerNorm, Plus, Root, Scaled
-from tracer.expr.math.activations import Softmax
-from tracer.expr.math.algebra import Times
-from tracer.expr.nn.position_encodings import AtDistance, Distances, Sinusoids, SumsByDistance
-from tracer.inputs.tokenizers import Characters
-from tracer.models.shared.blocks import Attention
-from tracer.models.shared.predictions import token_at_each_place
-from tracer.models.shared.preparation.to_tensors import text_input
-from tracer.models.shared.spec import Spec
+from tracer.expr.arithmetic import Softmax, Times
+from tracer.expr.embeddings import AtDistance, Distances, Sinusoids, SumsByDistance
+from tracer.inputs.model_inputs import Characters
 from tracer.record import Segment
+from tracer.spec.blocks import Attention
+from tracer.spec.preparation import text_input
+from tracer.spec.results import token_at_each_place
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
 from tracer.textbook.explanations import WHY, positions
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 
 class Transformer(nn.Module):

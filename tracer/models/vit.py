@@ -7,16 +7,15 @@ import torch
 from torch import nn
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.blocks import Block, patch_count
-from tracer.models.shared.predictions import class_probabilities
-from tracer.models.shared.preparation.masked_image_inputs import place_visible
-from tracer.models.shared.preparation.to_tensors import photo_input
-from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.spec.blocks import Block, patch_count
+from tracer.spec.preparation import photo_input, place_visible
+from tracer.spec.results import class_probabilities
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
 from tracer.textbook.explanations import WHY
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 
 class ViT(nn.Module):

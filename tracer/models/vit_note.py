@@ -6,15 +6,15 @@ import torch
 from torch import nn
 
 from tracer.expr import LayerNorm, Product
-from tracer.models.shared.blocks import MLP, patch_count
-from tracer.models.shared.predictions import class_probabilities
-from tracer.models.shared.preparation.to_tensors import photo_input
-from tracer.models.shared.spec import Spec
 from tracer.models.vit import HINTS as VIT_HINTS
 from tracer.record import Segment
+from tracer.spec.blocks import MLP, patch_count
+from tracer.spec.preparation import photo_input
+from tracer.spec.results import class_probabilities
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim, Why
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 
 class ViTNote(nn.Module):

@@ -9,18 +9,18 @@ from torch import nn
 
 from tracer.attention import masks
 from tracer.expr import Plus
-from tracer.expr.nn.attention_masks import PrefixMask
-from tracer.inputs.synthetic.scenes import MAX_WORDS, VOCABULARY
-from tracer.models.shared.blocks import Block, Past, open_caches, past_length, patch_count
-from tracer.models.shared.decoding import with_cache
-from tracer.models.shared.predictions import logits_hints, picture_caption
-from tracer.models.shared.preparation.captioning_inputs import captioned_input
-from tracer.models.shared.spec import Spec
+from tracer.expr.indexing import PrefixMask
+from tracer.inputs.synthetic import MAX_WORDS, VOCABULARY
 from tracer.record import Segment
+from tracer.spec.blocks import Block, Past, open_caches, past_length, patch_count
+from tracer.spec.decoding import with_cache
+from tracer.spec.preparation import captioned_input
+from tracer.spec.results import logits_hints, picture_caption
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
 from tracer.textbook.explanations import FROM_0, LONGER_TABLE_CLAIMS, WHY, positions
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 
 class ViTText(nn.Module):

@@ -5,26 +5,27 @@ integers; symbolic shapes are tuples of strings (sympy's `str` of each dimension
 proven), read back with `tracer.symbols.notation.parse`.
 """
 
-from tracer.record.attention import MOVED_TOKENS, AttentionRecord, Picture, Segment
-from tracer.record.findings import Finding
-from tracer.record.ops import (
-    Argument,
-    CallRecord,
-    Decomposition,
-    ModuleRecord,
-    Op,
-    Primitive,
-    ReturnedTensor,
-    Source,
-    TensorRecord,
-)
 from tracer.record.steps import (
     CHANGED_SUFFIX,
+    MOVED_TOKENS,
     TOLERANCES,
+    Argument,
+    AttentionRecord,
+    CallRecord,
+    Decomposition,
+    Finding,
+    ModuleRecord,
     Name,
+    Op,
     Operand,
+    Picture,
+    Primitive,
+    ReturnedTensor,
+    Segment,
+    Source,
     Step,
     Symbol,
+    TensorRecord,
     dtype_name,
     split_id,
     tolerance,

@@ -2,15 +2,363 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from html import escape
 from math import inf
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tracer.record.ops import Source
+from tracer.utils import files
+from tracer.utils.errors import quote
 
 if TYPE_CHECKING:
     import torch
+
+
+# Records of a run: ops, their primitives, calls of modules and of composite ops.
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A line of the model's own source code."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """A tensor at one op: shape, dtype and producer.
+
+    `maker` is the index of the op that made it, or the name of the parameter, buffer or input it is.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    maker: int | str
+    symbolic: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One tensor operation that PyTorch ran.
+
+    Attributes:
+        module: The path of the innermost module that was running.
+        call: The number of earlier calls of that module.
+        function: The Python-level name, if the model called one.
+        params: The number of elements of the parameters that are first used here.
+        flops: 2 per multiply-add; None if its products are not counted.
+    """
+
+    index: int
+    module: str
+    call: int
+    op: str
+    function: str
+    source: Source | None
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    parameters: tuple[str, ...] = ()
+    params: int = 0
+    params_symbolic: str = "0"
+    flops: int | None = 0
+    flops_symbolic: str = "0"
+    step: str | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One of the operations that an op decomposes into.
+
+    The `maker` of a tensor is the number of the primitive of this op that made it, or which of the op's inputs it is:
+    `"input 0"`. `within` names the ops, from the outside in, that PyTorch opened to get from the op to here, such as
+    `"_safe_softmax/_softmax"`.
+    """
+
+    name: str
+    within: str
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """PyTorch's own decomposition of op `op`, run on the op's arguments.
+
+    `error` is max|decomposition - op| / max|op|; None for an op that stays one primitive, and `note` says why unless
+    it only lays data out anew.
+    """
+
+    op: int
+    primitives: tuple[Primitive, ...]
+    error: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRecord:
+    """One call of a module, as the forward hooks saw it: path, class, number of earlier calls, inputs and outputs.
+
+    `around` is the number of the module call that it ran in, or None; its ops are `first` to `last - 1`. `params` are
+    the elements of all parameters that these read, `flops` what those cost that are counted. `problem` says in a
+    sentence where what the hooks saw and what the ops did are not of one run.
+    """
+
+    path: str
+    kind: str
+    call: int
+    around: int | None
+    first: int
+    last: int
+    inputs: tuple[TensorRecord, ...]
+    outputs: tuple[TensorRecord, ...]
+    params: int = 0
+    flops: int = 0
+    problem: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Return the verdict of the ops beneath on the hooks' record: "proven" or "disproven"."""
+        return "disproven" if self.problem else "proven"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a call by its name in the op's schema: its `value` as text, or its `tensors`, several for a list.
+    `default` is True if it equals the schema's default."""
+
+    name: str
+    value: str = ""
+    tensors: tuple[TensorRecord, ...] = ()
+    default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One composite op that the code called, in call `call` of a module; it ran ops `first` to `last - 1`."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+    outputs: tuple[TensorRecord, ...]
+    module: str
+    call: int
+    first: int
+    last: int
+
+    @property
+    def text(self) -> str:
+        """Return the call as source code: `scaled_dot_product_attention(query, key, value, is_causal=True)`, without
+        defaults."""
+        arguments = (
+            argument.name if argument.tensors else f"{argument.name}={argument.value}"
+            for argument in self.arguments
+            if not argument.default
+        )
+        return f"{self.name}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedTensor:
+    """A tensor that forward returned. `name` is its position in the output: `logits`, `[1]`,
+    `past_key_values.layers[0].keys`, "" for a tensor alone.
+
+    `step` is the id of the step whose tensor it is, bit by bit. `of` is what the run was given and gives back as it is:
+    "input x", "parameter weight", "constant 0". Both are empty for a tensor that no step has.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    step: str = ""
+    of: str = ""
+
+
+# Lines of the textbook: a symbol, an equation, a shape, and the outcome of its proof.
+
+# Film of a run: one page of HTML, as plain data.
+
+HEIGHT = 640
+"""Pixels of the film in a notebook."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """Film of a run of `model`: `html` is a page that loads nothing and needs no server. A notebook shows it."""
+
+    model: str
+    html: str = field(repr=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the film to an HTML file. Raise OSError where that can't be written."""
+        files.write(path, self.html.encode())
+
+    def _repr_html_(self) -> str:
+        name = escape(f"The run of {self.model} as a film")
+        return (
+            f'<iframe title="{name}" sandbox="allow-scripts" style="width:100%;height:{HEIGHT}px;border:0" '
+            f'srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+
+# Likely mistakes in a model's code, as plain data.
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place where a model runs and probably does not do what was meant.
+
+    Attributes:
+        kind: The name of the rule, such as "axes mixed"; `docs/findings.md` has a section of that name.
+        step: The id of the step where it shows, "" where no step has it.
+        ops: The ops concerned, in order; their `source` are the lines of code.
+        message: What was measured, and what follows from it.
+        fix: The repair, as code where there is one.
+        intent: Why it is on purpose, from a hint or a comment in the code; "" for a finding that nobody acknowledged.
+    """
+
+    kind: str
+    step: str
+    ops: tuple[int, ...]
+    message: str
+    fix: str
+    intent: str = ""
+
+
+# LaTeX from outside: displayed only where it is mathematics and stays in its line.
+
+LATEX = 2000
+"""Letters of an equation; the longest of ours has 240."""
+MAX_DEPTH = 16
+"""Braces within each other in an equation."""
+COMMANDS = frozenset(
+    """
+    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa varkappa lambda mu nu xi pi varpi rho
+    varrho sigma varsigma tau upsilon phi varphi chi psi omega digamma
+    Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar imath jmath aleph nabla partial infty emptyset
+    Re Im prime forall exists nexists neg lnot top bot angle
+    mathbf mathrm mathit mathsf mathtt mathcal mathbb mathfrak mathscr boldsymbol bm operatorname text textbf textit
+    texttt textrm mathop mathord mathbin mathrel displaystyle textstyle scriptstyle limits nolimits
+    hat widehat tilde widetilde bar overline underline vec dot ddot check breve acute grave mathring
+    frac dfrac tfrac sqrt binom sum prod int oint bigcup bigcap bigoplus bigotimes coprod
+    sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan exp log ln lg min max sup inf lim limsup liminf
+    arg det dim ker gcd deg hom Pr bmod mod pmod
+    times cdot div pm mp ast star circ bullet odot oplus ominus otimes oslash wedge vee land lor cap cup setminus
+    le leq ge geq ne neq equiv approx sim simeq cong propto ll gg prec succ in notin ni subset supset subseteq supseteq
+    mid nmid parallel perp to gets rightarrow leftarrow leftrightarrow Rightarrow Leftarrow Leftrightarrow mapsto
+    uparrow downarrow updownarrow longrightarrow longleftarrow implies iff rightharpoonup leftharpoonup hookrightarrow
+    left right middle big Big bigg Bigg bigl bigr Bigl Bigr langle rangle lfloor rfloor lceil rceil lvert rvert lVert
+    rVert vert Vert lbrace rbrace lbrack rbrack backslash
+    ldots cdots vdots ddots dots dotsb dotsc dotsm quad qquad colon begin end
+    overbrace underbrace overset underset stackrel substack
+    """.split()
+)
+"""Commands of mathematics: none reads, writes, defines, colours, or takes a length, so that none leaves its line."""
+SIGNS = frozenset(",;:! {}|_\\&#$%")
+"""Signs that make a command with a backslash before them."""
+ROWS = 64
+"""Rows of all matrices of an equation together."""
+BLOCKS = re.compile(r"\\(?:begin|end)\{(?!(?:\w?matrix|cases|aligned|array)\})")
+
+
+def mathematics(latex: str, where: str) -> None:
+    """Raise ValueError unless the LaTeX is short, has matching braces, few rows and commands of mathematics alone."""
+    if len(latex) > LATEX:
+        raise ValueError(f"{where}: expected LaTeX of at most {LATEX:,} letters, got {len(latex):,}")
+    bare = re.sub(r"\\.", "", latex)
+    depth = 0
+    for letter in bare:
+        depth += (letter == "{") - (letter == "}")
+        if not 0 <= depth <= MAX_DEPTH:
+            break
+    if depth:
+        raise ValueError(f"{where}: expected LaTeX with matching braces, at most {MAX_DEPTH} within each other")
+    if set(bare) & set("$%#~"):
+        raise ValueError(f"{where}: expected LaTeX for mathematics, without $, %, # and ~")
+    for word, sign in re.findall(r"\\(?:([A-Za-z]+)|(.?))", latex, re.DOTALL):
+        if (word and word not in COMMANDS) or (not word and sign not in SIGNS) or not (word or sign):
+            raise ValueError(f"{where}: expected LaTeX for mathematics, got {quote(chr(92) + word + sign)}")
+    if block := BLOCKS.search(latex) or re.search(r"\^\^|\\\\\s*[\[*]", latex):
+        raise ValueError(f"{where}: expected LaTeX for mathematics, got {quote(block.group())}")
+    if latex.count(r"\\") > ROWS:
+        raise ValueError(f"{where}: expected LaTeX of at most {ROWS} rows, got {latex.count(chr(92) * 2):,}")
+
+
+# Records of attention, of the positions of tokens on a photo, and of segments of the token sequence.
+
+MOVED_TOKENS = (
+    "A change can put the tokens of this run in another order, so attention is not laid over the photo: patch 5 is the "
+    "fifth token of the patches here, wherever it was cut from."
+)
+"""The note of a run whose tokens do not lie on the photo, since a change may have moved them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRecord:
+    """One attention of the run: the keys of its queries, keys and mask, and the ops that compute its scores.
+
+    `chain` lists what the model did to the product of queries and keys before the softmax: pairs of op name
+    and its other arguments, each a number or the key of a kept tensor. `problem` says why the weights
+    can't be recovered, and is empty where they can. `part` names the tower in models of several. `mask` is "none",
+    "causal", "windows" or "given"; `over` says what queries and keys are, "tokens" or "channels". `after` names what
+    the model did to the weights between the softmax and the values, which the weights here are from before. `weights`
+    is the key of the weights `[B, h, S_q, S_k]` that a change put in their place, and `scores` that of the scores which
+    the softmax took, where they do not follow from queries and keys any more.
+    """
+
+    layer: int
+    part: str
+    module: str
+    op: int
+    heads: int
+    queries: int
+    keys: int
+    q: str
+    k: str
+    chain: tuple[tuple[str, tuple], ...]
+    mask: str = "none"
+    fused: bool = False
+    problem: str = ""
+    over: str = "tokens"
+    after: tuple[str, ...] = ()
+    weights: str = ""
+    scores: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Layout of the run's tokens on the photo, whose pixels are `Trace.values[value]`, uint8 `[H, W, 3]`.
+
+    `crop` is (left, top, right, bottom) in photo pixels; token `first + row * columns + column` is the patch
+    at (row, column) of the crop.
+    """
+
+    value: str
+    crop: tuple[float, float, float, float]
+    rows: int
+    columns: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A named segment of the token sequence: CLS, image or text; tokens `start` to `stop - 1`.
+
+    `part` names the tower whose sequence it is, in models of several. `places` are the patches that its tokens are,
+    one for each and in their order, counted row by row over the grid of the `Picture`, where a tower has only some of
+    them; empty elsewhere.
+    """
+
+    name: str
+    start: int
+    stop: int
+    part: str = ""
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +500,51 @@ class Symbol:
     meaning: str
     value: int
     equals: str = ""
+
+
+# Interface of the code that proves a trace's lines, which is in a higher layer than the record.
+
+
+class Prover(Protocol):
+    """A prover of pending steps: on the model that ran, or on the tensors of the file that was opened."""
+
+    def __call__(self, steps: Sequence[Step]) -> dict[str, Step]:
+        """Return these steps with their proofs, by id."""
+
+
+class DeferredProver(Prover, Protocol):
+    """A prover that holds the model, the equations and their tensors."""
+
+    @property
+    def derived_steps(self) -> Sequence[Any]:
+        """Steps of the run with their equations."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Sizes of the run by their names."""
+
+    def spell(self, steps: Any) -> Any:
+        """Return the trace as its code spells it where these steps refute the name of a formula, else None."""
+
+    def rewrite(self, change: Callable[[Any], Any]) -> DeferredProver:
+        """Return the same run, with the equations that `change` returns for its lines."""
+
+    def values(self, kind: Any = None) -> Any:
+        """Return the tensors of the run by their keys."""
+
+    def rewritten(self) -> set[str]:
+        """Return the keys of parameters and buffers that have changed since the run."""
+
+
+class Replayer(Protocol):
+    """A recipe to run a traced module again, on other inputs, weights and sizes."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on the checks, besides those of single lines."""
+
+    def check(self, steps: Sequence[Step], later: Any = None, ids: Collection[str] | None = None) -> tuple[Step, ...]:
+        """Return the steps with the number of other runs on which each line holds, of these steps or of all."""
+
+    def shorten(self, shortened: bool) -> Replayer:
+        """Return the recipe that runs one block of each kind, or the whole module."""

@@ -8,14 +8,27 @@ from operator import index as whole
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.ops import is_layout
-from tracer.record.attention import AttentionRecord, Picture, Segment
-from tracer.record.film import Film
-from tracer.record.findings import Finding
-from tracer.record.ops import CallRecord, Decomposition, ModuleRecord, Op, ReturnedTensor
-from tracer.record.provers import DeferredProver, Prover, Replayer
 from tracer.record.repeats import Repeat, repeats
-from tracer.record.steps import CHANGED_SUFFIX, Step, Symbol
-from tracer.utils.error_text import quote
+from tracer.record.steps import (
+    CHANGED_SUFFIX,
+    AttentionRecord,
+    CallRecord,
+    Decomposition,
+    DeferredProver,
+    Film,
+    Finding,
+    ModuleRecord,
+    Op,
+    Picture,
+    Prover,
+    Replayer,
+    ReturnedTensor,
+    Segment,
+    Step,
+    Symbol,
+)
+from tracer.utils.errors import quote
+from tracer.utils.providers import provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -160,9 +173,7 @@ class Trace:
         Some rules run the model again. Those are left out of a trace that no longer holds its model, and of one whose
         model is too large to be run unasked.
         """
-        from tracer.diagnostics.findings import find  # stands above the record: looked up
-
-        return self if self.diagnosis is not None else replace(self, diagnosis=find(self))
+        return self if self.diagnosis is not None else replace(self, diagnosis=provider("findings")(self))
 
     @cached_property
     def _diagnosis(self) -> tuple[Finding, ...]:
@@ -202,9 +213,7 @@ class Trace:
             ValueError: The tensor has no such index, or the equations are not available, as in a trace that was opened
                 from a file.
         """
-        from tracer.tracing.provenance.cells import cell  # stands above the record: looked up
-
-        return cell(self, id, index)
+        return provider("cell")(self, id, index)
 
     def attention(
         self, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
@@ -218,9 +227,7 @@ class Trace:
         Raises:
             ValueError: The run has no such layer, head or query, or the weights can't be recovered.
         """
-        from tracer.attention import weights  # stands above the record: looked up
-
-        return weights(self, layer, head, query, part=part)
+        return provider("attention")(self, layer, head, query, part=part)
 
     def table(self, level: str = "ops") -> pandas.DataFrame:
         """Return the run as a data frame, one row per op, or per module, step, call or primitive (`level="modules"` …).
@@ -228,36 +235,28 @@ class Trace:
         Raises:
             ValueError: The trace was made without this level.
         """
-        from tracer.export import table  # stands above the record: looked up
-
-        return table(self, level)
+        return provider("table")(self, level)
 
     def film(self) -> Film:
         """Return the run as a film, which a notebook shows and `save` writes to one HTML file that plays anywhere.
 
         ValueError for a run without operations.
         """
-        from tracer.figures.film import film  # stands above the record: looked up
-
-        return film(self)
+        return provider("film")(self)
 
     def save(self, path: str | Path) -> None:
         """Write the trace to one safetensors file: tensors, and everything else as JSON in its header.
 
         Pending proofs are completed first.
         """
-        from tracer.record.serialization import save  # stands above the record: looked up
-
-        save(self, path)
+        provider("save")(self, path)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{symbol.name}={symbol.value}" for symbol in self.symbols[:12])
         return f"<Trace of {quote(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
 
     def _repr_html_(self) -> str:
-        from tracer.export import html  # stands above the record: looked up
-
-        return html(self)
+        return provider("html")(self)
 
 
 class Number(NamedTuple):
@@ -335,9 +334,7 @@ class Cell:
         A pixel is read by a cell of a patch, that by all numbers of one embedding, and so on: `back` goes from a number
         to its operands, `users` the other way. Empty for an output, and for a run without its equations.
         """
-        from tracer.tracing.provenance.users import users  # stands above the record: looked up
-
-        return users(self)
+        return provider("users")(self)
 
 
 def operand_cell(index: Any) -> tuple[int, ...] | None:

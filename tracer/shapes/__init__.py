@@ -16,36 +16,57 @@ from math import nan
 import torch
 
 from tracer.capture import OpEvent, Recording, record
-from tracer.capture.composite_calls import Call, CallLog
-from tracer.capture.python_scalars import Scalars, scalars_of
-from tracer.capture.tensors.logged_sizes import SizeLog
-from tracer.ops import ops_with, schema
-from tracer.ops.schema import UNARY
-from tracer.shapes.batch_of_one import respell
-from tracer.shapes.op_alignment import ARGUMENT, COPIES, align, canonical_name, find_diverging_ops, repeated_pairs
-from tracer.shapes.op_size_rules import apply_size_rules
-from tracer.shapes.scalar_solver import (
+from tracer.capture.calls import Call, CallLog
+from tracer.capture.logged_sizes import Scalars, SizeLog, scalars_of
+from tracer.ops import UNARY, ops_with, schema
+from tracer.shapes.alignment import (
+    ARGUMENT,
+    COPIES,
+    align,
+    apply_size_rules,
+    canonical_name,
+    find_diverging_ops,
+    repeated_pairs,
+    respell,
+)
+from tracer.shapes.solver import (
     DATA,
     PADS,
     SLICES,
     TOLERANCE,
+    UNKNOWN,
     CallIndex,
     Key,
     SliceBounds,
+    Solver,
+    Units,
     Where,
+    base_form,
+    common_divisors,
+    equal_at,
+    evaluator,
     find_changing,
     flatten,
     solve_number,
     solve_padding,
     solve_slice,
+    value_of,
 )
-from tracer.shapes.size_dependence import Digests, Operand, SmallRun, moved_constants, solve_positions
-from tracer.shapes.size_guards import Guard, Trials, note_unreached
-from tracer.shapes.solver import UNKNOWN, Solver, Units, base_form, common_divisors, equal_at, evaluator, value_of
-from tracer.shapes.twin_variation import FREE_DRAWS, other_inputs
-from tracer.utils.error_text import reason
-from tracer.utils.internals.torch_internals import tree_map_only
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.shapes.variation import (
+    FREE_DRAWS,
+    Digests,
+    Guard,
+    Operand,
+    SmallRun,
+    Trials,
+    moved_constants,
+    note_unreached,
+    other_inputs,
+    solve_positions,
+)
+from tracer.utils.errors import reason
+from tracer.utils.torch_internals import tree_map_only
+from tracer.utils.torch_state import seeded_draws
 
 __all__ = ["UNKNOWN", "OpsDiffer", "Solution", "Vocabulary", "base_form", "equal_at", "solve", "value_of"]
 

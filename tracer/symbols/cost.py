@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
 from tracer.symbols.formula_parser import LETTERS
 from tracer.symbols.notation import parse
-from tracer.utils.internals.torch_internals import OpOverloadPacket
+from tracer.utils.torch_internals import OpOverloadPacket
 
 FUSED_OPS = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
 """Fused attention of devices that PyTorch's own counter does not know."""

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor, isqrt
 
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 LETTERS = 1000
 """Letters of a formula; the longest of our models, with costs that differ from block to block, has a fifth."""

@@ -1,44 +1,119 @@
 """Derivation of a textbook from a run of any model: its calls become equations, in the notation of papers.
 
 The graph has the dataflow, `plan` selects the steps, `roles` and `names` label them, and the writer builds their
-equations. The lines cover the ops of the run, and are executed and proven.
-"""
+equations. The lines cover the ops of the run, and are executed and proven."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tracer.capture import Recording
-from tracer.capture.composite_calls import CallLog, ChangedValue, refs
+from tracer.capture.calls import CallLog, ChangedValue, refs
 from tracer.expr import Node, OneHot, ShapeError, Tensor, infer, statement, tensors
+from tracer.expr.arithmetic import Compare, Plus
 from tracer.expr.function_call import Opaque, Scalar
-from tracer.expr.layout.projection_layouts import IsContiguous
-from tracer.expr.math.algebra import Plus
-from tracer.expr.math.cell_cases import by_cells
-from tracer.expr.math.comparisons import Compare
-from tracer.expr.nn.attention_masks import CausalMask, PrefixMask
-from tracer.graph.dataflow import Graph
-from tracer.graph.module_tree import ModuleTree
+from tracer.expr.indexing import CausalMask, PrefixMask, by_cells
+from tracer.expr.rearrangements import IsContiguous
+from tracer.graph.dataflow import Graph, ModuleTree
 from tracer.graph.passes import run_passes
 from tracer.graph.value_shapes import OF_INPUT, THIS_RUN_NOTE, Shapes
 from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
 from tracer.shapes import Solution
-from tracer.textbook import step_labels
-from tracer.textbook.claims import Context
-from tracer.textbook.claims.context import Subject
-from tracer.textbook.explanation_rules import why
-from tracer.textbook.expression_builder import ExpressionBuilder
-from tracer.textbook.fused_attention import fused_lines
-from tracer.textbook.hints import Hint, Hints
-from tracer.textbook.parameter_symbols import ParameterSymbols
+from tracer.textbook import names
+from tracer.textbook.claims import Context, Subject
+from tracer.textbook.explanations import why
+from tracer.textbook.expression_builder import ExpressionBuilder, fused_lines
+from tracer.textbook.names import Hint, Hints, ParameterSymbols
 from tracer.textbook.roles import Roles
 from tracer.textbook.step_selection import StepPlan
-from tracer.textbook.steps import DerivedStep, Line, StepOrigin, opaque
 from tracer.utils.cache import Cache
-from tracer.utils.error_text import describe_error
+from tracer.utils.errors import describe_error
+
+# Steps: the lines of the textbook, mapped to the ops of a run.
+#
+# A step covers the ops that lead from the tensors of earlier steps to its own. So every computing op belongs to exactly
+# one step, or is reported as not covered.
+
+
+class StepOrigin(NamedTuple):
+    """Source of a step's tensor: the path of the module, and the op's output position."""
+
+    module: str
+    output: int = 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a textbook: `tensor = equation`, computed at `place`.
+
+    `why` is the explanation for a student, `facts` are its sentences on the run, and `refuted` are claims that do not
+    hold. A line without a place has a tensor that was never in memory, inside the fused op of the next line with a
+    place. Such a step is recomputed from its equation. `outside` are the keys of tensors from outside PyTorch. A line
+    `of_input` has a number that depends on the values of the input. An `idiom` has the name of the function that a
+    group of calls computes, up to the digits of the code's constants.
+    """
+
+    id: str
+    stage: str
+    title: str
+    tensor: Tensor
+    equation: Node
+    place: StepOrigin | None
+    why: str
+    layer: int | None = None
+    note: str = ""
+    facts: tuple[str, ...] = ()
+    refuted: tuple[str, ...] = ()
+    outside: frozenset[str] = frozenset()
+    of_input: bool = False
+    idiom: bool = False
+
+
+def opaque(line: Line) -> bool:
+    """Return whether a line has no equation."""
+    return isinstance(line.equation, Opaque)
+
+
+class DerivedStep(NamedTuple):
+    """A line mapped to a run: the op that computes its tensor, and all ops that it covers, in order.
+
+    A line without a place covers none; its op is the fused one. A derived line has the key of its traced tensor, with
+    shape, dtype and solved shape, since an in-place write can have computed it.
+    """
+
+    line: Line
+    op: int
+    ops: tuple[int, ...]
+    key: str = ""
+    shape: tuple[int, ...] = ()
+    dtype: object = None
+    solved: tuple[str, ...] | None = None
+
+    @property
+    def output(self) -> int:
+        """Output position of its tensor in its op."""
+        return self.line.place.output if self.line.place else 0
+
+    @property
+    def value(self) -> str:
+        """Key of its traced tensor."""
+        return self.key or f"{self.op}.{self.output}"
+
+
+def owners(steps: Sequence[DerivedStep], ops: Sequence) -> dict[int, str]:
+    """Return the step of each covered op. Raise ValueError if a computing op belongs to two steps."""
+    owner: dict[int, str] = {}
+    for step in steps:
+        for op in step.ops:
+            if op in owner and not ops[op].layout:
+                raise ValueError(f"op {op} ({ops[op].name}) belongs to both {owner[op]!r} and {step.line.id!r}")
+            owner.setdefault(op, step.line.id)
+    return owner
+
 
 BROUGHT_NOTE = (
     "{} was computed outside PyTorch and changes with the values of the input; how it depends on them was not seen."
@@ -177,10 +252,10 @@ def _derive(
     places = ModuleTree(graph)
     plan = StepPlan(graph, shapes, places, hints.separates)
     roles = Roles(plan, places)
-    parts = {key: step_labels.part(roles, key, shapes.of(key)) for key in plan.lines}
-    first = step_labels.ids(roles, parts)
+    parts = {key: names.part(roles, key, shapes.of(key)) for key in plan.lines}
+    first = names.ids(roles, parts)
     hinted = {key: hints.of(id, parts[key], roles.module(key)) for key, id in first.items()}
-    ids = step_labels.apply_hint_ids(roles, first, hinted)
+    ids = names.apply_hint_ids(roles, first, hinted)
     writer = ExpressionBuilder(graph, plan, ParameterSymbols(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
     changes = {change.before.key: change for change in recorded.changes}
@@ -243,8 +318,8 @@ def _derive(
         explanation = hint.reason(why(context), context)
         line = Line(
             ids[key],
-            hint.stage or step_labels.stage(roles, key, part),
-            hint.title or step_labels.title(part, roles.last_name(key), equation, roles.result(key)),
+            hint.stage or names.stage(roles, key, part),
+            hint.title or names.title(part, roles.last_name(key), equation, roles.result(key)),
             writer.line(key),
             equation,
             StepOrigin(module, output=_output(key)),

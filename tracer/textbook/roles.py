@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tracer.capture.composite_calls import Call, Ref, refs
-from tracer.expr.nn.scan import CARRY, PARTS
+from tracer.capture.calls import Call, Ref, refs
+from tracer.expr.recurrence import CARRY, PARTS
 from tracer.graph.attention_sites import AttentionSite, bias_role
-from tracer.graph.module_tree import ModuleTree, own_name
+from tracer.graph.dataflow import ModuleTree, own_name
 from tracer.ops import (
     ACTIVATIONS,
     ARITHMETIC,
@@ -35,7 +35,7 @@ from tracer.ops import (
 from tracer.textbook.step_selection import StepPlan
 
 if TYPE_CHECKING:
-    from tracer.graph.passes.loop_body import LoopBody
+    from tracer.graph.passes.loops import LoopBody
 
 HALF = 2
 """Stop following a value once it has lost more than this fraction of its elements."""

@@ -12,8 +12,7 @@ from itertools import pairwise
 from math import prod
 
 from tracer.graph.attention_sites import bias_role, find_attention_sites, find_linear_attention_sites, is_heavy
-from tracer.graph.dataflow import Graph
-from tracer.graph.module_tree import ModuleTree
+from tracer.graph.dataflow import Graph, ModuleTree
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import has_lowering
 from tracer.ops import (

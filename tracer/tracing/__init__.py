@@ -11,21 +11,18 @@ from typing import Any, NamedTuple
 import torch
 
 from tracer.capture import Recording, inputs_of, record
-from tracer.capture.callable_module import as_module, name_of
-from tracer.capture.composite_calls import CallLog, refs
-from tracer.capture.fast_paths import compare_fast_path, watched_notes
+from tracer.capture.calls import CallLog, refs
 from tracer.capture.interventions import Intervention, with_interventions
-from tracer.capture.tensors.tensor_store import TensorStore
+from tracer.capture.modes import as_module, compare_fast_path, name_of, watched_notes
+from tracer.capture.tensors import TensorStore
 from tracer.changes import changes_of
 from tracer.expr import tensors
 from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
 from tracer.shapes import Solution, Vocabulary, solve
-from tracer.shapes.input_axes import named_axes
-from tracer.shapes.value_dependence import solve_value_dependence
+from tracer.shapes.probes import named_axes, solve_value_dependence
 from tracer.symbols.notation import MEANINGS, NAMED_MEANING
-from tracer.textbook.derivation import Textbook, derive
-from tracer.textbook.hints import Hint
-from tracer.textbook.steps import DerivedStep, owners
+from tracer.textbook.derivation import DerivedStep, Textbook, derive, owners
+from tracer.textbook.names import Hint
 from tracer.tracing.changed_runs import (
     LineSite,
     changing_build,
@@ -33,19 +30,23 @@ from tracer.tracing.changed_runs import (
     line_sites,
     with_changed_weights,
 )
-from tracer.tracing.module_records import levels
-from tracer.tracing.op_records import OpSequence, limit_note, part_of
-from tracer.tracing.op_records import account as account_of
-from tracer.tracing.primitive_records import decompositions
-from tracer.tracing.proofs.counterfactual import Replay
-from tracer.tracing.proofs.deferred_proofs import DeferredProofs, QueriedRun
-from tracer.tracing.proofs.rerun import Rerun
-from tracer.tracing.proofs.step_proof import Values, run_size_matcher, same_size, size_matcher
-from tracer.tracing.returned_tensors import given_back, returned_of, unaccounted_note
-from tracer.tracing.step_records import steps_of
+from tracer.tracing.counterfactual import Replay
+from tracer.tracing.proofs import DeferredProofs, QueriedRun, Rerun, Values, run_size_matcher, same_size, size_matcher
+from tracer.tracing.records import (
+    OpSequence,
+    decompositions,
+    given_back,
+    levels,
+    limit_note,
+    part_of,
+    returned_of,
+    steps_of,
+    unaccounted_note,
+)
+from tracer.tracing.records import account as account_of
 from tracer.utils.devices import copy_to_cpu
-from tracer.utils.error_text import describe_error, quote
-from tracer.utils.progress import doing
+from tracer.utils.errors import describe_error, quote
+from tracer.utils.job_queue import doing
 
 
 class FailedRun(NamedTuple):

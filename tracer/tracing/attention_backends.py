@@ -8,14 +8,14 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from tracer.capture.dispatch_modes import observe_ops
-from tracer.capture.op_schema import kind, tensors
-from tracer.capture.tensors.producers import ProducerIndex
+from tracer.capture.calls import kind, tensors
+from tracer.capture.modes import observe_ops
+from tracer.capture.tensors import ProducerIndex
 from tracer.record import Op, TensorRecord, dtype_name
 from tracer.shapes import Vocabulary
 from tracer.tracing import assemble, record_or_explain, solve_first
-from tracer.utils.error_text import quote
-from tracer.utils.tensor_diff import relative_difference
+from tracer.utils.errors import quote
+from tracer.utils.torch_state import relative_difference
 
 WAYS = {
     "standard": (True, False),

@@ -3,25 +3,295 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
+from math import nan
 from typing import NamedTuple
 
-from tracer.capture import Recording
-from tracer.capture.composite_calls import CallLog, refs
+from tracer.capture import OpEvent, Recording
+from tracer.capture.calls import CallLog, refs
 from tracer.capture.interventions import CallSite, Intervention, ParameterSite, call_sites, with_interventions
-from tracer.capture.tensors.tensor_store import TensorStore
+from tracer.capture.logged_sizes import Scalars, scalars_of
+from tracer.capture.tensors import TensorStore
 from tracer.changes import Change, TargetLine
 from tracer.changes.kinds import Several
 from tracer.expr import Node, Tensor, tensors
-from tracer.expr.math.algebra import Plus
+from tracer.expr.arithmetic import Plus
 from tracer.ops import ATTENTION
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, split_id
-from tracer.textbook.steps import DerivedStep
-from tracer.tracing.score_equations import unmask, unscale
-from tracer.utils.error_text import quote
+from tracer.shapes import Solution, Vocabulary, have_shapes
+from tracer.shapes.alignment import COPIES, Match, align, find_diverging_ops, repeated_pairs
+from tracer.shapes.solver import DATA, SLICES, UNKNOWN, CallIndex, Key, Where, evaluator, find_changing, flatten
+from tracer.shapes.variation import SmallRun, moved_constants
+from tracer.textbook.derivation import DerivedStep
+from tracer.tracing.records import unmask, unscale
+from tracer.utils.errors import quote
+
+# Solutions of changed runs, taken over from the run without the change: a change adds a few ops, and leaves the shapes
+# of all others.
+#
+# The ops of both runs are aligned, and each keeps its formulas. A run of the changed model at other sizes has to
+# confirm all of them, those of the added ops, too; where it does not, the run is solved like any other.
+
+Shapes = tuple[tuple[str, ...], ...]
+Evaluator = Callable[[str], float]
+"""A function that returns the value of a formula at the sizes of one run."""
+
+
+class _NoFormula(Exception):
+    """No formula, or more than one, has the values of both runs."""
+
+
+def transfer(
+    known: Solution, recording: Recording, sizes: dict[str, int], vocabulary: Vocabulary, probes: list[dict[str, int]]
+) -> Solution | None:
+    """Return the solution of a changed run at `sizes` by that of a run without the change, `known`; None where the
+    run at one of the `probes`, with all sizes others than here, does not confirm it."""
+    at = _find_probe(sizes, vocabulary, probes)
+    if at is None or any(known.notes) or any(recording.opened):
+        return None
+    try:
+        probe = vocabulary.probe(at, primitives=False)
+    except Exception:  # sizes that the change does not take
+        return None
+    there = align(recording.ops, probe.ops)
+    if any(j is None and op.name not in COPIES for op, j in zip(recording.ops, there, strict=True)):
+        return None
+    at_probe = vocabulary.complete(at)
+    try:
+        partial = _Transfer(known, recording, probe, there, evaluator(vocabulary.complete(sizes)), evaluator(at_probe))
+    except _NoFormula:
+        return None
+    return partial.solution(vocabulary, probes) if partial.is_confirmed(at_probe) else None
+
+
+def _find_probe(
+    sizes: dict[str, int], vocabulary: Vocabulary, probes: Sequence[dict[str, int]]
+) -> dict[str, int] | None:
+    """Return the first probe at which all sizes that vary are others than here; None if there is none."""
+    here, *there = (vocabulary.complete({**sizes, **at}) for at in ({}, *probes))
+    varying = [name for name in here if len({at[name] for at in (here, *there)}) > 1]
+    differing = (probe for probe, at in zip(probes, there, strict=True) if all(at[n] != here[n] for n in varying))
+    return next(differing, None)
+
+
+class _Transfer:
+    """What a changed run takes over from one whose solution is `known`.
+
+    `there` are the ops of this run in the `probe`; `here` and `elsewhere` evaluate formulas at the sizes of both.
+    """
+
+    def __init__(
+        self,
+        known: Solution,
+        recording: Recording,
+        probe: Recording,
+        there: Match,
+        here: Evaluator,
+        elsewhere: Evaluator,
+    ):
+        self._known, self._recording, self._probe, self._there = known, recording, probe, there
+        self._here, self._elsewhere = here, elsewhere
+        self._run, self._calls = recording.ops, recording.calls.entries if recording.calls else ()
+        self._origin: list[int | None] = []
+        """The op of the known run that each op is; None for an added one."""
+        self._moved: dict[int, int] = {}
+        """The op of this run that each op of the known one is."""
+        for i, j in enumerate(align(self._run, known.run)):
+            if j is None or j in self._moved:  # the second looks like another turn of a loop
+                self._origin.append(None)
+            else:
+                self._origin.append(j)
+                self._moved[j] = i
+        self.inputs: list[Shapes] = []
+        self.outputs: list[Shapes] = []
+        for i in range(len(self._run)):
+            inputs, outputs = self._known_shapes(i) or self._recomputed_shapes(i) or self._added_shapes(i)
+            self.inputs.append(inputs)
+            self.outputs.append(outputs)
+        self.entries: dict[Key, Scalars] = {}
+        self.scalars: dict[Key, dict[Where, str]] = {}
+        owners = CallIndex(probe.scalars, probe.numbers)
+        for entry in scalars_of(self._calls):
+            key = entry.name, entry.first, entry.last
+            self.entries[key] = entry
+            if entry.first == entry.last:  # such as a dropout that is off
+                continue
+            known_numbers = self._known_numbers(entry)
+            self.scalars[key] = self._added_numbers(entry, owners) if known_numbers is None else known_numbers
+        self.edges = {self._moved[op]: edge for op, edge in known.edges.items() if op in self._moved}
+        self.positions = {
+            (self._moved[op], place): text for (op, place), text in known.positions.items() if op in self._moved
+        }
+
+    def _known_shapes(self, i: int) -> tuple[Shapes, Shapes] | None:
+        """Return the shapes of an op's inputs and outputs in the known run; None where it has others here."""
+        j, op = self._origin[i], self._run[i]
+        if j is None:
+            return None
+        inputs, outputs = self._known.inputs[j], self._known.outputs[j]
+        return (inputs, outputs) if self._fit(op, inputs, outputs, self._here) else None
+
+    def _recomputed_shapes(self, i: int) -> tuple[Shapes, Shapes] | None:
+        """Return the shapes of an added op that does what an op of the known run does in the same module, such as a
+        product that is computed again; None where there is no such op, or several have other shapes."""
+        op, there, known = self._run[i], self._there[i], self._known
+        if there is None:
+            return None
+        after = self._probe.ops[there]
+        fitting = {
+            (known.inputs[j], known.outputs[j])
+            for j, other in enumerate(known.run)
+            if (other.name, other.module) == (op.name, op.module)
+            and self._fit(op, known.inputs[j], known.outputs[j], self._here)
+            and self._fit(after, known.inputs[j], known.outputs[j], self._elsewhere)
+        }
+        return fitting.pop() if len(fitting) == 1 else None
+
+    def _added_shapes(self, i: int) -> tuple[Shapes, Shapes]:
+        """Return the shapes of an added op's inputs and outputs, by the sizes of what it reads, and where these are not
+        enough, by those of the changed line, too."""
+        op, there = self._run[i], self._there[i]
+        shapes = [shape for *_, producer in op.inputs if isinstance(producer, int) for shape in self.outputs[producer]]
+        if there is None:  # a copy, which has the shape of its source
+            sources = {shape for shape in shapes if have_shapes(op.inputs, (shape,), self._here)}
+            if len(sources) != 1:
+                raise _NoFormula
+            return tuple(sources), tuple(sources)
+        read = [size for shape in shapes for size in shape]
+        after, changed = self._probe.ops[there], self._changed_sizes(i)
+        for sizes in (read, [*read, *changed]):
+            try:
+                inputs = self._solve_tensors(op.inputs, after.inputs, sizes, changed)
+                return inputs, self._solve_tensors(op.outputs, after.outputs, sizes, changed)
+            except _NoFormula:
+                continue
+        raise _NoFormula
+
+    @staticmethod
+    def _fit(op: OpEvent, inputs: Shapes, outputs: Shapes, value: Evaluator) -> bool:
+        """Return whether an op's inputs and outputs have these shapes, by the value of each formula."""
+        return have_shapes(op.inputs, inputs, value) and have_shapes(op.outputs, outputs, value)
+
+    def _changed_sizes(self, i: int) -> list[str]:
+        """Return the sizes of the line before an added op, which is the changed one."""
+        before = next((op for op in range(i - 1, -1, -1) if self._origin[op] is not None), None)
+        return [] if before is None else [size for shape in self.outputs[before] for size in shape]
+
+    def _solve_tensors(
+        self, tensors: Sequence[tuple], others: Sequence[tuple], sizes: Sequence[str], changed: Sequence[str]
+    ) -> Shapes:
+        """Return the shapes of tensors of this run, which are `others` in the probe, by these sizes; a number is none
+        of the `changed` ones."""
+        if [len(shape) for shape, *_ in tensors] != [len(shape) for shape, *_ in others]:
+            raise _NoFormula
+        return tuple(
+            tuple(self._solve(number, other, sizes, changed) for number, other in zip(shape, there, strict=True))
+            for (shape, *_), (there, *_) in zip(tensors, others, strict=True)
+        )
+
+    def _solve(self, number: float, other: float, sizes: Sequence[str], changed: Sequence[str]) -> str:
+        """Return the one formula among `sizes` that has this value here and the other in the probe, or the number that
+        both are. Raise `_NoFormula` where there is none, or several, or where a changed size is this number."""
+        fitting = self._fitting(number, other, sizes)
+        if not fitting and number == other and not self._fitting(number, other, changed):
+            return str(number)
+        if len(fitting) != 1:
+            raise _NoFormula
+        return fitting.pop()
+
+    def _fitting(self, number: float, other: float, sizes: Sequence[str]) -> set[str]:
+        """Return the formulas among `sizes` that have this value here and the other in the probe."""
+        return {
+            size
+            for size in sizes
+            if size not in (UNKNOWN, DATA) and self._here(size) == number and self._elsewhere(size) == other
+        }
+
+    def _known_numbers(self, entry: Scalars) -> dict[Where, str] | None:
+        """Return the numbers of a call that differ between runs, as in the known run; None for an added call."""
+        ops = [op for op in self._origin[entry.first : entry.last] if op is not None]
+        if not ops or len(ops) < entry.last - entry.first:
+            return None
+        numbers = self._known.scalars.get((entry.name, ops[0], ops[-1] + 1))
+        return None if numbers is None else dict(numbers)
+
+    def _added_numbers(self, entry: Scalars, owners: CallIndex) -> dict[Where, str]:
+        """Return the same for an added call, by the sizes of the changed line, and by the numbers of the known run's
+        calls of this name in the same module, which it may compute again."""
+        there = owners.of(entry, self._there)
+        if there is None or entry.name in SLICES:
+            raise _NoFormula
+        recomputed, sizes = self._recomputed_numbers(entry, there), self._changed_sizes(entry.first)
+        return {
+            where: self._solve(number, other, sizes, sizes)
+            for where, (number, other) in find_changing([entry, there])
+            if where not in recomputed
+        } | recomputed
+
+    def _recomputed_numbers(self, entry: Scalars, there: Scalars) -> dict[Where, str]:
+        """Return the formulas of an added call that does what a call of the known run does in the same module, where
+        they have the values of both runs; none where there is no such call, or several have others."""
+        here, elsewhere, run = flatten(entry), flatten(there), self._known.run
+        op, shapes = self._run[entry.first], (self.inputs[entry.first], self.outputs[entry.last - 1])
+        fitting = [
+            numbers
+            for (name, first, last), numbers in self._known.scalars.items()
+            if first < last
+            and (name, run[first].module) == (entry.name, op.module)
+            and (self._known.inputs[first], self._known.outputs[last - 1]) == shapes
+            and all(
+                where in here and self._fitting(here[where], elsewhere.get(where, nan), [text])
+                for where, text in numbers.items()
+            )
+        ]
+        return dict(fitting[0]) if fitting and all(numbers == fitting[0] for numbers in fitting) else {}
+
+    def is_confirmed(self, sizes: dict[str, int]) -> bool:
+        """Return whether the probe, at these sizes, has every shape and number."""
+        run = SmallRun(self._probe, self._there, sizes, [""] * len(self._run))
+        inputs, outputs, edges, positions = [*self.inputs], [*self.outputs], dict(self.edges), dict(self.positions)
+        scalars = {key: dict(numbers) for key, numbers in self.scalars.items()}
+        run.refute_shapes(inputs, outputs)
+        has_other_arguments = bool([*run.refute_numbers(self.entries, scalars, edges)])
+        run.refute_positions(self._run, self._recording.positions, positions)
+        solved = self.inputs, self.outputs, self.scalars, self.edges, self.positions
+        return not has_other_arguments and solved == (inputs, outputs, scalars, edges, positions)
+
+    def solution(self, vocabulary: Vocabulary, probes: list[dict[str, int]]) -> Solution:
+        """Return the solution, with what the probe shows of the ops that differ at other sizes."""
+        known, recording = self._known, self._recording
+        diverging = find_diverging_ops(self._run, recording.returned, self._calls, self._probe, self._there)
+        constants = moved_constants(recording.constants, [(self._probe, self._there)])
+        return Solution(
+            tuple(self.inputs),
+            tuple(self.outputs),
+            notes=("",) * len(self._run),
+            parts=((),) * len(recording.opened),
+            scalars=self.scalars,
+            edges=self.edges,
+            value_dependent=frozenset(self._move_operands(known.value_dependent)),
+            diverging=frozenset({*diverging, *self._move_pairs(known.diverging)}),
+            iterations=frozenset({*repeated_pairs(self._there), *self._move_pairs(known.iterations)}),
+            size_dependent=frozenset({*constants, *self._move_operands(known.size_dependent)}),
+            positions=self.positions,
+            way=(vocabulary, probes),
+            problem=known.problem,
+            run=tuple(self._run),
+        )
+
+    def _move_operands(self, operands: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield operands of the known run as those of this one."""
+        return ((self._moved[op], place) for op, place in operands if op in self._moved)
+
+    def _move_pairs(self, pairs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """Yield pairs of ops of the known run, or of an op and a negative number, as those of this one."""
+        for op, producer in pairs:
+            if op in self._moved and (producer < 0 or producer in self._moved):
+                yield self._moved[op], self._moved.get(producer, producer)
+
 
 PARAMETER = "parameter "
 """What the names of parameters begin with, as in the `names` of steps."""

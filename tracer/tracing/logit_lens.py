@@ -17,8 +17,8 @@ from tracer.expr import Node, Tensor, execute, statement, tensors
 from tracer.expr.error_bounds import exact_dtype
 from tracer.record import Step, Trace
 from tracer.shapes import value_of
-from tracer.textbook.steps import DerivedStep, Line, opaque
-from tracer.utils.error_text import quote
+from tracer.textbook.derivation import DerivedStep, Line, opaque
+from tracer.utils.errors import quote
 
 GONE_PROBLEM = (
     "the equations of this run are not at hand, so its lens can't be computed: it was opened from a file, copied or "

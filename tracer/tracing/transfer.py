@@ -3,8 +3,7 @@
 A trace is pickled without its tensors, whose storages are written to a file, one after another, and without the model:
 the receiver puts its own in that place. Parts that are the same for all runs of a model at one size, such as its ops
 and its equations, are pickled apart, and once. A receiver that knows the bytes of such a part takes the object that it
-has.
-"""
+has."""
 
 from __future__ import annotations
 
@@ -20,8 +19,39 @@ import numpy as np
 import torch
 
 from tracer.record import Trace
-from tracer.tracing.proofs.deferred_proofs import DeferredProofs
+from tracer.tracing.proofs import DeferredProofs
 from tracer.utils.cache import Cache, IdentityKey
+
+# Trimmed runs: proven with every tensor available, kept with fewer.
+
+
+def lighten(trace: Trace, cap: int) -> Trace:
+    """Return the same run with at most `cap` bytes of the tensors of its steps, the first ones, and without references
+    to the model; all else is unchanged.
+
+    Queries, keys, masks and changed weights of attention, the photo and the inputs that lines name stay: what is shown
+    of them is computed when it is asked for, and a saved run is proven from them.
+    """
+    trace = trace.prove()
+    values, total = dict(trace.values), 0
+    needed_keys = {key for record in trace.attentions for key in (record.q, record.k, record.weights, record.scores)}
+    needed_keys |= {
+        key for record in trace.attentions for _, arguments in record.chain for key in arguments if isinstance(key, str)
+    }
+    needed_keys |= {trace.picture.value} if trace.picture else set()
+    for step in trace.steps:
+        value = values.get(step.value)
+        if value is None or step.value in needed_keys:
+            continue
+        total += value.nbytes
+        if total > cap:
+            del values[step.value]
+    if trace.later is not None:
+        value = trace.later.values()
+        inputs = {name.of for step in trace.steps for name in step.names if name.of.startswith("input ")}
+        values |= {key: tensor for key in inputs if (tensor := value(key)) is not None}
+    return replace(trace, values=values, later=None, replay=None)
+
 
 COMMON_FIELDS = ("ops", "modules", "calls", "symbols")
 """Fields of a trace that runs of one model at one size have in common."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 if TYPE_CHECKING:
     import torch

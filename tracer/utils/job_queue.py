@@ -3,18 +3,67 @@
 Threads that each run a model contend for Python's lock at every op, which costs more than two cores gain. So a
 visitor's thread only waits here, knows its position in the queue, and leaves it when its visitor has left. Addresses
 are served in turn (round robin, Nagle 1987). Of the sessions of an address, the one goes first whose page waits
-longest, or whose turn was longest ago: a visitor with a hundred runs waits for them and holds up nobody else.
-"""
+longest, or whose turn was longest ago: a visitor with a hundred runs waits for them and holds up nobody else."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from itertools import zip_longest
 from math import inf
 from threading import Condition, Event, Thread
 from time import monotonic
+from typing import NamedTuple
 
 from tracer.utils.cache import Cache
-from tracer.utils.progress import Progress, listen
+
+# Progress of a long piece of work, reported by its thread to a listener, who may end it by raising.
+#
+# The listener is known to the thread alone that does the work; without one, reporting costs next to nothing.
+
+
+class Progress(NamedTuple):
+    """Task and its progress: `done` of `whole`, each a `unit`; `whole` is 0 where it is unknown."""
+
+    doing: str = ""
+    done: int = 0
+    whole: int = 0
+    unit: str = ""
+
+
+Hearing = Callable[[Progress], None]
+_hearing: ContextVar[Hearing | None] = ContextVar("hearing", default=None)
+_doing: ContextVar[str] = ContextVar("doing", default="")
+
+
+@contextmanager
+def listen(hear: Hearing) -> Iterator[None]:
+    """Call `hear` with the progress of the work inside the block."""
+    token = _hearing.set(hear)
+    try:
+        yield
+    finally:
+        _hearing.reset(token)
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Name the work of the block."""
+    token = _doing.set(what)
+    try:
+        tell()
+        yield
+    finally:
+        _doing.reset(token)
+
+
+def tell(done: int = 0, whole: int = 0, unit: str = "") -> None:
+    """Report the progress of the current work."""
+    if (hear := _hearing.get()) is not None:
+        hear(Progress(_doing.get(), done, whole, unit))
+
 
 VISITOR, BACKGROUND = 0, 1
 PATIENCE = 1.0

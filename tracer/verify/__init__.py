@@ -16,18 +16,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tracer
 from tracer import zoo
-from tracer.capture.attention.score_replay import sinks
-from tracer.capture.tensors.pytree import output_tensors, same_outputs
-from tracer.diagnostics.findings import as_text
+from tracer.capture.score_path import sinks
+from tracer.capture.tensors import output_tensors, same_outputs
+from tracer.diagnostics import findings
 from tracer.export import to_json, to_table
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.spec import Model
 from tracer.record import Op, Step, Trace, verdict_within
 from tracer.shapes import UNKNOWN, value_of
+from tracer.spec.spec import Model
 from tracer.symbols import cost
 from tracer.tracing import AT_HAND
-from tracer.tracing.proofs.step_proof import relative_error
-from tracer.utils.internals.torch_internals import tree_map_only
+from tracer.tracing.proofs import relative_error
+from tracer.utils.torch_internals import tree_map_only
 from tracer.verify import checks
 from tracer.verify.checks.reference_run import Transparent
 
@@ -84,7 +84,7 @@ def report(model: Model) -> dict[str, Any]:
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
     checked = traced if traced.replay is None else traced.check()
     problems += checks.problems(model, inputs, checked)
-    problems += [as_text.sentence(finding, traced) for finding in traced.findings]
+    problems += [findings.sentence(finding, traced) for finding in traced.findings]
     if model.spec.whole and traced.coverage < 1:
         problems.append(f"the steps cover {traced.coverage:.1%} of the computing ops, expected all")
     unseen = sum(len(step.unseen) for step in checked.steps)

@@ -19,12 +19,11 @@ from importlib.resources.abc import Traversable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracer.utils.error_text import quote, reason
-from tracer.utils.limits import limits
-from tracer.utils.python_source import read_literals
+from tracer.utils.errors import limits, quote, reason
+from tracer.utils.files import read_literals
 
 if TYPE_CHECKING:
-    from tracer.models.shared.spec import Model, Spec
+    from tracer.spec.spec import Model, Spec
 
 
 class NoModel(ValueError):
@@ -96,7 +95,7 @@ def check_no_folder(name: str) -> None:
 
 def spec_of(name: str) -> Spec:
     """Return the `Spec` of a library's model. Raise ValueError if there is no such model."""
-    from tracer.zoo.intents import intents_of  # loads torch
+    from tracer.zoo.user_factory import intents_of  # loads torch
 
     source, id = source_of(name)
     spec = source.spec(id)
@@ -132,9 +131,9 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights. Without `values`, and
     where a configuration stands alone that is too large for weights, it is on the device `meta`.
     """
-    from tracer.models.shared.config_validation import check_config, check_memory  # loads torch
-    from tracer.models.shared.spec import Model, build_seeded, written_out  # loads torch
-    from tracer.shapes.shadow_module import TooLarge  # loads torch
+    from tracer.shapes.variation import TooLarge  # loads torch
+    from tracer.spec.checkpoints import check_config, check_memory  # loads torch
+    from tracer.spec.spec import Model, build_seeded, written_out  # loads torch
 
     (source, id), spec = source_of(name), spec_of(name)
     check_config(spec, name, config)
@@ -158,7 +157,7 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
     if net is None:
         net = build_seeded(spec.net, full)
     if weights is not None:
-        from tracer.models.shared.load_weights import place  # loads torch
+        from tracer.spec.checkpoints import place  # loads torch
 
         origin = place(net, weights)
     return Model.of(name, spec, net, full, weights=origin, card=card)

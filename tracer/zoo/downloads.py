@@ -5,12 +5,82 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
-from tracer.utils.error_text import quote, shorten
-from tracer.utils.progress import doing, tell
-from tracer.zoo import source_of
-from tracer.zoo.download_cost import Download, bytes_on_disk
+from tracer.spec.checkpoints import check_memory, shapes
+from tracer.utils.errors import quote, shorten
+from tracer.utils.job_queue import doing, tell
+from tracer.zoo import source_of, summary
+
+# Cost of loading a library's model, known before anything large is downloaded or built.
+
+
+class Download(NamedTuple):
+    """Bytes of weights that loading downloads, None where no host could be asked; `note` states why there are none, and
+    `folder` is their destination."""
+
+    size: int | None
+    note: str = ""
+    folder: str = ""
+
+
+class Cost(NamedTuple):
+    """Cost of a model: its parameters, their bytes as float32, and its download."""
+
+    name: str
+    summary: str
+    parameters: int
+    memory: int
+    download: Download
+
+
+def cost(name: str) -> Cost:
+    """Return the cost of loading the model of that name; only the small files of its description are read.
+
+    The net is built on `meta`, where it takes no memory. ValueError in one sentence for an unknown model, and for one
+    that is larger or deeper than is allowed (see `check_memory`).
+    """
+    source, id = source_of(name)
+    spec = source.spec(id)
+    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
+    check_memory(spec, name, full)
+    parameters = sum(map(prod, shapes(spec, full).values()))
+    download = source.download(id) if hasattr(source, "download") else Download(None)
+    return Cost(name, summary(name), parameters, parameters * 4, download)
+
+
+PART = (".incomplete", ".partial")
+"""Suffixes of files that are still being written."""
+
+
+def bytes_on_disk(folder: str, whole: bool = False) -> int:
+    """Return the bytes of the files in a folder, including partial ones, or with `whole` without them."""
+    total = 0
+    for file in Path(folder).rglob("*") if folder else ():
+        if whole and file.name.endswith(PART):
+            continue
+        with suppress(OSError):  # a file that was there a moment ago
+            total += file.lstat().st_size if not file.is_dir() else 0
+    return total
+
+
+def on_the_hub(id: str) -> Download:
+    """Return the size of the weights of a repository, as the hub reports it; unknown if it does not answer."""
+    from huggingface_hub import HfApi  # may not be installed
+    from huggingface_hub.constants import HF_HUB_CACHE  # may not be installed
+    from huggingface_hub.file_download import repo_folder_name  # may not be installed
+
+    try:
+        files = HfApi().model_info(id, files_metadata=True, timeout=10).siblings or ()
+    except Exception:  # whatever the network or the hub make of the question
+        return Download(None)
+    sizes = [file.size for file in files if file.rfilename.endswith(".safetensors") and "/" not in file.rfilename]
+    folder = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=id, repo_type="model")
+    return Download(None if None in sizes else sum(sizes), folder=str(folder))
+
 
 POLL_SECONDS = 0.2
 """Seconds between two looks at how much has landed."""

@@ -1,8 +1,7 @@
 """Run a factory of one file in a process of its own: `python -m tracer.zoo.run_own_file FOLDER FACTORY`.
 
 The file is `FOLDER/my_code.py`. The folder then holds `run.safetensors`, the run, or `why.json`: why it fails, or in
-one sentence why it was refused. A process of its own can be ended, and what the code does to Python stays in it.
-"""
+one sentence why it was refused. A process of its own can be ended, and what the code does to Python stays in it."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tracer.diagnostics.failures import explain
-from tracer.zoo import user_factory
+from tracer.zoo.user_factory import OwnCodeError, trace
 
 MODULE, RUN, WHY = "my_code", "run.safetensors", "why.json"
 
@@ -20,10 +19,10 @@ def main(folder: Path, name: str) -> None:
     """Run the factory of that name, and write its outcome."""
     sys.path[:0] = [str(folder), str(Path.cwd())]
     try:
-        run = user_factory.trace(f"{MODULE}:{name}")
+        run = trace(f"{MODULE}:{name}")
         run.save(folder / RUN)
         return
-    except user_factory.OwnCodeError as error:
+    except OwnCodeError as error:
         answer = explain(error).plain()
     except (ValueError, OSError, MemoryError) as error:
         answer = {"refusal": " ".join(str(error).split()) or type(error).__name__}

@@ -1,5 +1,5 @@
 // The photo under a map: a grey sketch in which every patch has the same mean, so that a patch is the brighter the larger
-// its weight, whatever the photo shows there. tracer/figures/attention/lit_photo.py does the same.
+// its weight, whatever the photo shows there. tracer/figures/attention_maps.py does the same.
 
 const SKETCH = { grey: 72, contrast: 0.7, passes: 6, side: 640 };
 const AMBER = [255, 176, 0];

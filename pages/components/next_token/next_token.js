@@ -1,5 +1,5 @@
 // The probabilities of the next token under temperature, top-k and top-p, and the draw of one. Python's
-// `tracer.lessons.writing.sampling` computes the same; a test compares both.
+// `tracer.lessons.writing` computes the same; a test compares both.
 
 const ROWS = 12; // bars that are drawn
 const NARROW = 0.03; // share of the strip below which a token has no letter there

@@ -2,7 +2,7 @@
 
 const signed = (text) => text.replaceAll("-", "−");
 
-/** A share in per cent, as `percent` of tracer/figures/predictions/class_bars.py writes it. */
+/** A share in per cent, as `percent` of tracer/figures/drawing.py writes it. */
 function percent(share) {
   if (share > 0 && share < 0.0001) return "<\u00a00.01\u00a0%";
   if (share >= 0.9995 && share < 1) return ">\u00a099.9\u00a0%";

@@ -18,16 +18,16 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import run_cache, single_flight
-from pages.jobs.render_cache import of
+from pages.jobs.single_flight import of
 from pages.state import url_state
 from pages.state.visitor import visitor
-from pages.ui import step_lines
+from pages.ui import widgets
 from pages.ui.texts import prose
 from tracer.export import rows
 from tracer.export.math_labels import amount
 from tracer.record import Step, Trace
 from tracer.symbols import notation
-from tracer.utils.python_source import read_literals
+from tracer.utils.files import read_literals
 
 Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Hashable)
@@ -157,7 +157,7 @@ def steps(trace: Trace) -> None:
 
     tokenized = before(trace)
     st.header("The steps")
-    step_lines.show(tokenized)
+    widgets.show(tokenized)
     st.caption("  \n".join(_sizes(trace, tokenized)))
     tokens, sizes = tokenized[-1], {size.name: size.value for size in trace.symbols}
     st.header("From here on, all inputs are treated alike")
@@ -171,4 +171,4 @@ def steps(trace: Trace) -> None:
         st.metric("scores h · n²", f"{sizes['h'] * sizes['n'] ** 2:,}")
         st.metric("matrix products", amount(trace.flops, "FLOP"))
     with st.expander("The steps of the block", icon=":material/function:"):
-        step_lines.show(after(trace))
+        widgets.show(after(trace))

@@ -5,14 +5,14 @@ import streamlit as st
 from PIL import Image
 
 from pages import components
-from pages.jobs.render_cache import of
+from pages.jobs.single_flight import of
 from pages.sections import tokenization
 from pages.state import session
 from pages.state.visitor import visitor
-from tracer.figures.tensors import image_patches
-from tracer.figures.tensors import vq_codes as drawings
+from tracer.figures import tensors
+from tracer.figures import tensors as drawings
 from tracer.inputs.images import centre_crop
-from tracer.inputs.samples import samples
+from tracer.inputs.model_inputs import samples
 
 TITLE = "Pictures"
 ICON = ":material/image:"
@@ -44,9 +44,7 @@ def _patches(photo: Image.Image, owner: object, side: int) -> None:
 
     _, crop = centre_crop(photo, pictures.SIDE, pictures.SIDE)
     count = pictures.SIDE // side
-    components.drawing(
-        of(photo, ("grid", crop, count, count), lambda: image_patches.grid(photo, crop, count, count)), "grid"
-    )
+    components.drawing(of(photo, ("grid", crop, count, count), lambda: tensors.grid(photo, crop, count, count)), "grid")
     st.caption(
         f"{count} × {count} = {count * count} patches of {side} × {side} pixels with 3 colours each: a token begins "
         f"as {3 * side * side} numbers. The dimmed part is cut off."
@@ -84,7 +82,7 @@ def _draw_codes(photo: Image.Image, entries: int) -> dict[str, str]:
     rows, columns = rebuilt.ids.shape
     return {
         "photo": drawings.picture(image, f"The middle of the photo at {side} × {side} pixels"),
-        "ids": drawings.grid(rebuilt.ids, colours, f"The ids of {rows} × {columns} codes"),
+        "ids": drawings.code_grid(rebuilt.ids, colours, f"The ids of {rows} × {columns} codes"),
         "spelled": drawings.picture(Image.fromarray(rebuilt.picture), "The picture that the codes spell"),
         "sheet": drawings.sheet(rebuilt.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
         "seen": f"The photo at {side} × {side} pixels: {bytes_before:,} bytes.",

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from pages.jobs.render_cache import chart
+from pages.jobs.single_flight import chart
 from pages.sections import tokenization
-from tracer.figures.media import points as pictures
-from tracer.inputs.synthetic import point_clouds
+from tracer.figures import media as pictures
+from tracer.inputs import synthetic
 
 TITLE = "Points in space"
 ICON = ":material/deployed_code:"
@@ -19,12 +19,12 @@ def show() -> None:
     from tracer.lessons.tokenization import points  # loads torch, which a page is on screen before
 
     with st.container(horizontal=True):
-        name = tokenization.choice("Cloud", "cloud", point_clouds.CLOUDS, format_func=str.capitalize)
+        name = tokenization.choice("Cloud", "cloud", synthetic.CLOUDS, format_func=str.capitalize)
         way = tokenization.way("points")
         count = tokenization.choice("Centres, n", "n", points.GROUPS, 32)
     chosen = tokenization.place("Token", count, 3)
-    cloud = point_clouds.CLOUDS[name]()
-    centres = point_clouds.farthest(cloud, count)
+    cloud = synthetic.CLOUDS[name]()
+    centres = synthetic.farthest(cloud, count)
     group, ids = points.nearest(cloud, int(centres[chosen])), points.codes(cloud, count)
     left, right = st.columns(2, gap="medium")
     with left:
@@ -33,7 +33,7 @@ def show() -> None:
         )
         alt = f"{len(cloud)} points of a {name} with {count} centres, and the group of one of them"
         chart(
-            point_clouds,
+            synthetic,
             (name, "groups", count, chosen),
             lambda: pictures.draw_group(cloud, centres, group, chosen),
             alt=alt,
@@ -44,12 +44,12 @@ def show() -> None:
         )
         alt = f"{len(cloud)} points of a {name} in the colours of the codes of {count} groups"
         chart(
-            point_clouds,
+            synthetic,
             (name, "codes", count, chosen),
-            lambda: pictures.draw_codes(cloud, centres, ids, points.ROWS, chosen),
+            lambda: pictures.draw_point_codes(cloud, centres, ids, points.ROWS, chosen),
             alt=alt,
         )
-    short = point_clouds.shortfall(cloud, centres)
+    short = synthetic.shortfall(cloud, centres)
     verdict = "each was the farthest, to the last digit" if short == 0 else f"none falls short by more than {short:.1g}"
     st.markdown(
         "The centres are chosen before the steps below, by a loop: each next one is the point farthest from those that "
@@ -57,4 +57,4 @@ def show() -> None:
         f"{points.ROWS} codes are used."
     )
     makes = {"groups": lambda: points.trace_groups(cloud, count), "codes": lambda: points.trace_codes(cloud, count)}
-    tokenization.show_run(point_clouds, ("points", name, way, count), makes[way], points.SLIPS)
+    tokenization.show_run(synthetic, ("points", name, way, count), makes[way], points.SLIPS)

@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from pages.jobs.render_cache import chart
+from pages.jobs.single_flight import chart
 from pages.sections import tokenization
-from tracer.figures.media import series as pictures
-from tracer.inputs.synthetic import time_series as inputs
+from tracer.figures import media as pictures
+from tracer.inputs import synthetic as inputs
 
 TITLE = "Time series"
 ICON = ":material/show_chart:"

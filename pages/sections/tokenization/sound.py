@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from pages.jobs.render_cache import chart
+from pages.jobs.single_flight import chart
 from pages.sections import tokenization
 from pages.ui import texts
-from tracer.figures.media import sound as pictures
+from tracer.figures import media as pictures
 from tracer.inputs import audio
 
 TITLE = "Sound"
@@ -54,7 +54,9 @@ def show() -> None:
     with right:
         st.markdown(f"**Codes**: token {chosen + 1} is the id **{ids[chosen]}** of V = {rows}.")
         alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
-        chart(sound_input, ("codes", rows, chosen), lambda: pictures.draw_codes(ids, book[ids], rows, *at), alt=alt)
+        chart(
+            sound_input, ("codes", rows, chosen), lambda: pictures.draw_sound_codes(ids, book[ids], rows, *at), alt=alt
+        )
     st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)
     lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
     used = len(set(ids.tolist()))

@@ -8,13 +8,13 @@ import streamlit as st
 
 from pages import components, ui
 from pages.jobs import run_cache, single_flight
-from pages.jobs.render_cache import chart, of
+from pages.jobs.single_flight import chart, of
 from pages.sections import tokenization
 from pages.state import url_state
 from pages.ui.texts import escape
-from tracer.figures.predictions import token_pieces
+from tracer.figures import predictions
 from tracer.record import Trace
-from tracer.utils.limits import limits
+from tracer.utils.errors import limits
 
 TITLE = "Text"
 ICON = ":material/notes:"
@@ -51,7 +51,7 @@ class LearnedVocabularies:
 
 def show() -> None:
     """Draw the sentence, its pieces by every tokenizer, and the rows that the ids of one of them select."""
-    from tracer.lessons.tokenization import text_tokenizers
+    from tracer.lessons.tokenization import text as text_tokenizers
 
     components.style(ui.STYLES / "pieces.css")
     state = st.session_state.setdefault(SENTENCE_KEY, {})
@@ -103,11 +103,11 @@ def _sentence() -> str:
 
 def _spellers(state: dict) -> dict:
     """Return the six tokenizers, trained on the visitor's text where there is one."""
-    from tracer.lessons.tokenization import text_tokenizers
+    from tracer.lessons.tokenization import text
 
     if "corpus" not in state:
-        return tokenization.once(text_tokenizers.shipped_tokenizers)
-    learn = partial(text_tokenizers.learn, state["text"])
+        return tokenization.once(text.shipped_tokenizers)
+    learn = partial(text.learn, state["text"])
     return of(
         state["corpus"],
         "spellers",
@@ -117,7 +117,7 @@ def _spellers(state: dict) -> dict:
 
 def _learn(state: dict) -> None:
     """Draw a box for a training text of the visitor's."""
-    from tracer.lessons.tokenization import text_tokenizers
+    from tracer.lessons.tokenization import text as text_tokenizers
 
     most = min(text_tokenizers.MAX_LETTERS, limits().text)
     with st.expander("Learn the vocabularies from your own text", icon=":material/school:"):
@@ -155,25 +155,25 @@ def _choose_merges(whole):
             "frequent."
         )
     else:
-        left, right = (token_pieces.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
+        left, right = (predictions.of_bytes(whole.raw(part)) for part in whole.merges[count - 1])
         entry = whole.vocabulary.index("".join(whole.merges[count - 1]))
         st.caption(escape(f"Merge {count} joins {left} + {right} into a new token, id {entry}."))
     return whole.first(count)
 
 
-def _piece_chip(piece, text: str) -> token_pieces.TokenPiece:
-    from tracer.lessons.tokenization.text_tokenizers import UNKNOWN
+def _piece_chip(piece, text: str) -> predictions.TokenPiece:
+    from tracer.lessons.tokenization.text import UNKNOWN
 
     stands = f"stands for {text[piece.start : piece.end]!r}"
     if piece.entry == UNKNOWN:
-        return token_pieces.TokenPiece(
-            token_pieces.visible(text[piece.start : piece.end]), piece.id, True, f"{UNKNOWN}, {stands}"
+        return predictions.TokenPiece(
+            predictions.visible_piece(text[piece.start : piece.end]), piece.id, True, f"{UNKNOWN}, {stands}"
         )
     if piece.raw is not None:
-        return token_pieces.TokenPiece(
-            token_pieces.of_bytes(piece.raw), piece.id, about=f"bytes {piece.raw.hex(' ').upper()}"
+        return predictions.TokenPiece(
+            predictions.of_bytes(piece.raw), piece.id, about=f"bytes {piece.raw.hex(' ').upper()}"
         )
-    return token_pieces.TokenPiece(token_pieces.visible(piece.entry), piece.id, about=stands)
+    return predictions.TokenPiece(predictions.visible_piece(piece.entry), piece.id, about=stands)
 
 
 def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
@@ -185,7 +185,7 @@ def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
         each = f"{len(sentence) / len(pieces):.1f} characters per token" if pieces else "no token"
         facts = [f"n = {len(pieces)}", f"V = {entries:,}", each]
         spelled = _back(sentence, speller.decode([piece.id for piece in pieces]))
-        return token_pieces.row(
+        return predictions.row(
             WAYS[name], facts, [_piece_chip(piece, sentence) for piece in pieces], spelled, name == chosen
         )
 
@@ -202,7 +202,7 @@ def _lengths(owner, spellers: dict, sentence: str) -> None:
 
     def draw():
         points = {WAYS[name]: _length(speller, sentence) for name, speller in spellers.items() if name != "bpe"}
-        return token_pieces.lengths(points, curve, WAYS["bpe"])
+        return predictions.lengths(points, curve, WAYS["bpe"])
 
     (least, first), (most, last) = curve[0], curve[-1]
     alt = f"Number of tokens and size of the vocabulary: byte-level BPE goes from {first} tokens to {last}"
@@ -220,14 +220,14 @@ def _length(speller, sentence: str) -> tuple[int, int]:
 
 def _back(sentence: str, spelled: str) -> str:
     """Return a sentence on whether decoding restores the sentence, and what is lost where it does not."""
-    from tracer.lessons.tokenization.text_tokenizers import differences
+    from tracer.lessons.tokenization.text import differences
 
     if spelled == sentence:
         return "✓ decode(encode(x)) = x"
     changes = dict.fromkeys(differences(sentence, spelled))
     pairs = [
-        f"{token_pieces.visible(was)} → {token_pieces.visible(now)}" if was and now
-        else f"{token_pieces.visible(was)} was lost" if was else f"{token_pieces.visible(now)} was added"
+        f"{predictions.visible_piece(was)} → {predictions.visible_piece(now)}" if was and now
+        else f"{predictions.visible_piece(was)} was lost" if was else f"{predictions.visible_piece(now)} was added"
         for was, now in list(changes)[:4]
     ]  # fmt: skip
     more = f", and {len(changes) - 4} more" if len(changes) > 4 else ""
@@ -257,8 +257,8 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
         chart(
             owner,
             ("rows", name, entries),
-            lambda: token_pieces.rows(ids, texts, vectors),
-            alt=f"The first {min(len(ids), token_pieces.MAX_ROWS)} of {len(ids)} tokens, "
+            lambda: predictions.rows(ids, texts, vectors),
+            alt=f"The first {min(len(ids), predictions.MAX_ROWS)} of {len(ids)} tokens, "
             f"each a row of {len(vectors[0])} numbers",
         )
     again = next((id for id in ids if ids.count(id) > 1), None)

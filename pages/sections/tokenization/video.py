@@ -3,10 +3,10 @@
 import streamlit as st
 
 from pages import components
-from pages.jobs.render_cache import of
+from pages.jobs.single_flight import of
 from pages.sections import tokenization
-from tracer.figures.media import video as pictures
-from tracer.inputs.synthetic import video_clip
+from tracer.figures import media as pictures
+from tracer.inputs import synthetic
 
 TITLE = "Video"
 ICON = ":material/movie:"
@@ -18,7 +18,7 @@ def show() -> None:
     """Draw the video, playing; both ways to cut it, with one token framed; and the steps of the chosen one."""
     from tracer.lessons.tokenization import video  # loads torch, which a page is on screen before
 
-    frames = video_clip.clip()
+    frames = synthetic.clip()
     grid = (frames.shape[1] // video.SIDE) * (frames.shape[2] // video.SIDE)
     count = len(frames) * grid
     left, right = st.columns([1, 2], gap="medium")
@@ -29,20 +29,18 @@ def show() -> None:
         chosen = tokenization.place("Patch that is framed", count, 5 * grid + 6)
     with left:
         playing = st.toggle("Play the video", True, key="play")
-        components.drawing(of(video_clip, ("player", playing), lambda: pictures.player(frames, playing)), "player")
+        components.drawing(of(synthetic, ("player", playing), lambda: pictures.player(frames, playing)), "player")
     frame, place = divmod(chosen, grid)
     block, first = frame // tau * grid + place, frame // tau * tau
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown(f"**Patches of each frame**: token {chosen + 1} of n = {count} is one place of frame {frame + 1}.")
-        cut = of(video_clip, ("frames", chosen), lambda: pictures.sheet(frames, video.SIDE, 1, chosen, "patch"))
+        cut = of(synthetic, ("frames", chosen), lambda: pictures.sheet(frames, video.SIDE, 1, chosen, "patch"))
         components.drawing(cut, "frames")
     with right:
         held = f"token {block + 1} of n = {count // tau} is that place in frames {first + 1} to {first + tau}."
         st.markdown(f"**Tubelets**: {held}")
-        cut = of(
-            video_clip, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet")
-        )
+        cut = of(synthetic, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet"))
         components.drawing(cut, "tubelets")
     makes = {"frames": video.frames, "tubelets": lambda: video.tubelets(tau)}
-    tokenization.show_run(video_clip, ("video", way, tau * (way == "tubelets")), makes[way], video.SLIPS)
+    tokenization.show_run(synthetic, ("video", way, tau * (way == "tubelets")), makes[way], video.SLIPS)

@@ -13,7 +13,7 @@ from tests.app.browser.test_browser import SLOW, quiet, until
 from tests.support import oracle
 from tests.support.oracle import CELLS, close, draw, number, numbers, open_address, read, run, says, unpack, value
 from tracer.attention.head_effects import _Layout
-from tracer.inputs.samples import samples
+from tracer.inputs.model_inputs import samples
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ import tracer
 from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
 from tests.support import oracle
 from tests.support.oracle import CELLS, close, draw, number, numbers, open_address, plots, read, run, says, value
-from tracer.lessons.loss.training_step import training_step
+from tracer.lessons.training_step import training_step
 
 pytestmark = pytest.mark.browser
 

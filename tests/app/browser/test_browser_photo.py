@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.app.browser.test_browser import SLOW, give, go, quiet, wait_until_settled
-from tracer.figures.attention.lit_photo import AMBER, GREY, STRENGTH
+from tracer.figures.attention_maps import AMBER, GREY, STRENGTH
 from tracer.inputs.images import centre_crop
 from tracer.record import AttentionRecord, Op, Picture, Segment, Symbol, Trace
 

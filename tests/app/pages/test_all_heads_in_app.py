@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import tracer
-from pages.sections.overview.lens import _describe
+from pages.sections.lens import _describe
 from tests.app.test_models_in_app import open_model
 from tracer.attention.head_effects import head_effects
-from tracer.figures.attention.head_grid import Measure, grid, with_sign
-from tracer.models.shared.lens_answers import LensAnswer, LensAnswers, lens_answers
+from tracer.attention.lens_answers import LensAnswer, LensAnswers, lens_answers
+from tracer.figures.attention_maps import Measure, grid, with_sign
 
 
 def markup(at, name: str) -> str:

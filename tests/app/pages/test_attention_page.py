@@ -4,7 +4,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.app.test_models_in_app import open_model
 from tests.figures.test_maps import unpack
-from tracer.figures.attention import attention_payload
+from tracer.figures import attention_maps
 
 
 def test_the_claims_are_one_link_away():
@@ -39,7 +39,7 @@ def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
 
 
 def test_maps_too_many_for_one_message_are_sent_block_by_block(monkeypatch):
-    monkeypatch.setattr(attention_payload, "MAX_BYTES", 4 * 65 * 65 * 4)
+    monkeypatch.setattr(attention_maps, "MAX_BYTES", 4 * 65 * 65 * 4)
     shown = map_header(open_model("vit", "pages/attention.py"))
     assert (shown["layers"], shown["choices"], shown["views"]) == ([5], [0, 1, 2, 3, 4, 5], ["0", "1", "2", "3"])
     assert shown["rollout"]
@@ -55,7 +55,7 @@ def test_of_random_weights_the_attention_page_says_so_above_the_map():
 
 
 def test_attention_of_any_length_has_a_map_of_one_query(monkeypatch):
-    monkeypatch.setattr(attention_payload, "ONE_VIEW", 1000)  # as a run of more tokens than one message takes
+    monkeypatch.setattr(attention_maps, "ONE_VIEW", 1000)  # as a run of more tokens than one message takes
     at = open_model("vit", "pages/attention.py")
     assert not at.exception
     assert "shows one query at a time" in at.info[0].value and "65 queries × 65 keys" in at.info[0].value

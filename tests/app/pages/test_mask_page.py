@@ -10,14 +10,14 @@ from streamlit.testing.v1 import AppTest
 import tracer
 import tracer.attention.masks
 from pages.jobs import run_cache
-from pages.sections.attention import mask_controls
+from pages.sections import mask_controls
 from tests.app.test_app import text, visit
 from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import masks
 from tracer.export.math_labels import scientific
-from tracer.inputs.samples import samples
+from tracer.inputs.model_inputs import samples
 
 OPEN_SENTENCE = "Nothing is masked, so every output may change, and every one did."
 CLOSED_SENTENCE = "The mask predicts exactly these positions."

@@ -10,7 +10,7 @@ from tests.app.pages.test_tokens_page import visit
 from tests.app.test_app import text
 from tests.inputs.test_sounds import BAD, TONE, pcm
 from tracer.inputs.audio import SYNTHETIC_SOUNDS, lesson
-from tracer.inputs.synthetic.time_series import SERIES
+from tracer.inputs.synthetic import SERIES
 from tracer.lessons.tokenization import points, series, sound
 
 

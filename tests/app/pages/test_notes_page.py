@@ -7,19 +7,18 @@ import pytest
 import streamlit as st
 
 from pages.jobs import background_checks
-from pages.sections.lessons import note_statements
+from pages.sections import note_statements
 from tests.app.test_app import text, visit
 from tests.support.note_runs import run
-from tracer.lessons.notes import claim_cards, reference_runs
-from tracer.lessons.notes.finding import Finding
-from tracer.lessons.notes.reference_runs import at_hand
-from tracer.lessons.notes.statements import rows, sections
+from tracer.lessons.notes import evaluate, measurement
+from tracer.lessons.notes.measurement import at_hand
+from tracer.lessons.notes.statements import Finding, rows, sections
 from tracer.utils.job_queue import BACKGROUND
 
 
 def test_claims_are_cards_on_any_model():
     at = visit("notes", note="claims", of="transformer")
-    assert [header.value for header in at.header] == [card.title for card in claim_cards.CARDS]
+    assert [header.value for header in at.header] == [card.title for card in evaluate.CARDS]
     said = text(at)
     assert "does not hold" in said and "does not apply to this model" in said and "note 00" not in said
     assert "99.6\u00a0% of the weight goes to “square”" in said
@@ -56,7 +55,7 @@ def test_an_unknown_model_of_the_claims_is_quoted():
     ("nowhere", {}, ""),
 ])  # fmt: skip
 def test_a_link_leads_to_pages_that_are_there(page, place, link):
-    assert note_statements.link(Finding("", "", page=page, place=tuple(place.items())), "000").strip() == link
+    assert note_statements.statement_link(Finding("", "", page=page, place=tuple(place.items())), "000").strip() == link
 
 
 @pytest.mark.sweep
@@ -70,7 +69,7 @@ def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model(
 
 @pytest.mark.sweep
 def test_a_run_that_wrote_a_caption_of_another_length_says_why_its_sequence_is_as_long():
-    provider = reference_runs.provider(reference_runs.at_hand)
+    provider = measurement.provider(measurement.at_hand)
     for name in ("vit-text-single", "vit-text-types"):
         lengths = [len(provider(one)[1].words) for one in (name, "vit-text")]
         said = note_statements._about(name, provider)
@@ -81,15 +80,17 @@ def test_a_run_that_wrote_a_caption_of_another_length_says_why_its_sequence_is_a
 
 def test_what_stands_on_the_page_itself_has_no_link_and_a_control_is_named():
     here = Finding("", "", page="notes", place=(("note", "003"), ("section", "2")))
-    assert note_statements.link(here, "003") == "" and "note=003" in note_statements.link(here, "004")
+    assert note_statements.statement_link(here, "003") == "" and "note=003" in note_statements.statement_link(
+        here, "004"
+    )
     size = Finding("", "", page="trace", place=(("model", "vit"),), control="Symbols of this run")
-    assert "Trace of vit, “Symbols of this run”](trace?model=vit)" in note_statements.link(size, "002")
+    assert "Trace of vit, “Symbols of this run”](trace?model=vit)" in note_statements.statement_link(size, "002")
 
 
 def test_a_model_that_is_not_offered_has_no_link(monkeypatch):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     place = (("model", "torchvision:vit_b_16"),)
-    assert note_statements.link(Finding("", "", page="operations", place=place), "003") == ""
+    assert note_statements.statement_link(Finding("", "", page="operations", place=place), "003") == ""
 
 
 def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
@@ -113,7 +114,7 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
         note_statements.ahead(note)
     assert read == [(note, section) for note in ("000", "001", "002", "004") for section in sections(note)]
     count = len(read)
-    assert note_statements.show("000") == {} and len(read) == count
+    assert note_statements.show_statements("000") == {} and len(read) == count
 
 
 def test_statements_are_there_before_their_verdicts_and_those_on_screen_are_checked_first(monkeypatch):

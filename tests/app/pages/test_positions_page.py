@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from pages.sections.lessons import position_encodings
+from pages.sections import position_encodings
 from tests.app.test_app import text, visit
 from tests.lessons.test_positions import KINDS
 from tests.support.sweeping import cases
-from tracer.figures.matrix_panels import Panel, pack
+from tracer.figures.tensors import Panel, pack_panels
 from tracer.lessons.notes.statements import rows
 
 
@@ -89,7 +89,9 @@ def test_what_is_drawn_is_kept_for_all():
 
 
 def test_panels_share_a_scale_or_have_their_own():
-    data = pack([Panel("a", np.array([[1.0, 3]]), "r", "c"), Panel("b", np.array([[1.0, -np.inf]]), "r", "c", edge=4)])
+    data = pack_panels(
+        [Panel("a", np.array([[1.0, 3]]), "r", "c"), Panel("b", np.array([[1.0, -np.inf]]), "r", "c", edge=4)]
+    )
     size = int.from_bytes(data[:4], "little")
     first, second = json.loads(data[4 : 4 + size])
     assert (first["ends"], first["scale"], second["ends"], second["scale"]) == (

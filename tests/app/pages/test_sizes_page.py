@@ -3,10 +3,10 @@
 import pytest
 
 from pages.jobs import run_cache
-from pages.state import model_options
+from pages.state import session
 from tests.app.test_app import text, visit
-from tracer.zoo.hf import presets
-from tracer.zoo.hf.published_models import published_models
+from tracer.zoo.hf import hub
+from tracer.zoo.recommendations import published_models
 
 
 def metrics(at) -> dict[str, str]:
@@ -55,9 +55,9 @@ def test_a_server_of_listed_models_offers_no_published_one(monkeypatch):
 
 
 def test_the_formulas_of_a_published_run_count_what_the_run_counts():
-    run = presets.run("gpt3-small")
+    run = hub.run("gpt3-small")
     numbers = run.scaling.numbers({"B": 3, "T": 100})
-    assert run.params == numbers["params"] == presets.count("gpt3-small") == 125_226_240
+    assert run.params == numbers["params"] == hub.count("gpt3-small") == 125_226_240
     assert numbers["cache"] == 2 * 12 * 3 * 100 * 768
     lines = {line.title: line for line in run.lines}
     assert lines["Scores"].symbolic == ("B", "h", "T", "T") and lines["Score every token"].blocks == ""
@@ -67,7 +67,7 @@ def test_the_formulas_of_a_published_run_count_what_the_run_counts():
 
 @pytest.mark.sweep
 def test_a_model_that_ran_with_its_first_blocks_alone_has_no_formula_for_the_rest():
-    run = presets.run("deepseek-v3")
+    run = hub.run("deepseek-v3")
     assert published_models()["deepseek-v3"].blocks == run.blocks == 4 and run.sizes["L"] == 61
     numbers = run.scaling.numbers(run.sizes)
     assert (numbers["flops"], numbers["tensors"]) == (None, None)
@@ -79,11 +79,11 @@ def test_a_model_that_ran_with_its_first_blocks_alone_has_no_formula_for_the_res
 
 def test_formulas_stay_for_all_visitors_when_their_run_has_left_the_cache(monkeypatch):
     options = (("tied", False),)
-    first = model_options.scaling("nanogpt", options)
+    first = session.scaling("nanogpt", options)
     run_cache._user_runs.forget(lambda key: True)
-    monkeypatch.setattr(model_options, "_scaling", lambda *_: pytest.fail("derived again"))
-    assert model_options.scaling("nanogpt", options) is first
-    assert model_options.scaling("nanogpt", (*options, ("L", 2))) is first
+    monkeypatch.setattr(session, "_scaling", lambda *_: pytest.fail("derived again"))
+    assert session.scaling("nanogpt", options) is first
+    assert session.scaling("nanogpt", (*options, ("L", 2))) is first
 
 
 def test_a_widget_is_another_one_after_something_else_moved_its_position():

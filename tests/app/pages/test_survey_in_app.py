@@ -10,11 +10,11 @@ import tracer
 from pages.state import session
 from tests.app.pages.test_all_heads_in_app import markup
 from tests.app.test_app import open_page, text, upload, visit
-from tracer.attention import survey
+from tracer import survey
 from tracer.attention.head_effects import head_effects
-from tracer.attention.survey.photo_rows import PhotoRows
-from tracer.figures.attention.head_grid import with_sign
-from tracer.inputs.samples import samples
+from tracer.figures.attention_maps import with_sign
+from tracer.inputs.model_inputs import samples
+from tracer.survey.rows import PhotoRows
 
 
 @pytest.fixture(scope="module")

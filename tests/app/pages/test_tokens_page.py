@@ -16,12 +16,10 @@ from pages.state import url_state
 from tests.app.test_app import ROOT, SECONDS, text
 from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
-from tracer import models
-from tracer.figures.predictions import token_pieces
+from tracer import models, serialization
+from tracer.figures import predictions
 from tracer.lessons.notes.statements import rows
 from tracer.lessons.tokenization import text as texts
-from tracer.lessons.tokenization import text_tokenizers
-from tracer.record import serialization
 
 
 def visit(**address: str) -> AppTest:
@@ -44,7 +42,7 @@ def test_a_sentence_is_cut_in_every_way():
     at = visit()
     drawn = cuts(at)
     for name, title in tokenization.kinds()["text"].ways.items():
-        speller = text_tokenizers.shipped_tokenizers()[name]
+        speller = texts.shipped_tokenizers()[name]
         assert drawn[title] == [piece.id for piece in speller.encode(SENTENCE)]
     assert "Here 49 bytes are 28 tokens after 744 merges, and V = 256 + 744 = 1,000." in text(at)
     assert "n = 28 tokens of D = 32 numbers" in text(at) and "disproven" not in text(at)
@@ -103,9 +101,9 @@ def test_the_way_of_a_text_begins_with_its_ids(model):
     trace = at.session_state["visitor"].run()
     vocabulary = models.spec_of(model).vocabulary
     assert cuts(at) == {"From text to ids t": [vocabulary.index(word) for word in trace.words]}
-    assert [shown.id for shown in token_pieces.of_run(trace)] == trace.values["input tokens"][0].tolist()
+    assert [shown.id for shown in predictions.of_run(trace)] == trace.values["input tokens"][0].tolist()
     opened = serialization.open(serialization.to_bytes(trace))
-    assert token_pieces.of_run(opened) == token_pieces.of_run(trace)
+    assert predictions.of_run(opened) == predictions.of_run(trace)
 
 
 def test_statements_of_the_notes_lead_to_kinds_and_ways_that_are_there():
@@ -118,13 +116,14 @@ def test_statements_of_the_notes_lead_to_kinds_and_ways_that_are_there():
 
 def test_signs_that_one_does_not_see_are_shown():
     assert (
-        token_pieces.visible("a b\n\u200d\u0301") == "a␣b⏎U+200D\u0301" and token_pieces.visible("\u0301") == "◌\u0301"
+        predictions.visible_piece("a b\n\u200d\u0301") == "a␣b⏎U+200D\u0301"
+        and predictions.visible_piece("\u0301") == "◌\u0301"
     )
-    assert token_pieces.of_bytes("é".encode()) == "é" and token_pieces.of_bytes(b"\xf0\x9f") == "F0 9F"
+    assert predictions.of_bytes("é".encode()) == "é" and predictions.of_bytes(b"\xf0\x9f") == "F0 9F"
 
 
 def test_rows_that_ids_pick_count_from_1():
-    heat = token_pieces.rows([7, 5], ["a", "<b>"], np.zeros((2, 3)))
+    heat = predictions.rows([7, 5], ["a", "<b>"], np.zeros((2, 3)))
     assert list(heat.data[0].y) == [1, 2] and heat.data[0].x0 == 1
     assert list(heat.layout.yaxis.ticktext) == ["1: a  <b>7</b>", "2: &lt;b&gt;  <b>5</b>"]
 
@@ -154,7 +153,7 @@ def test_an_entry_is_a_row():
 def test_the_library_learns_wordpiece_as_it_learns_bpe():
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-    corpus = text_tokenizers.shipped_text()
+    corpus = texts.shipped_text()
     inner = sorted({f"##{character}" for character in corpus if not character.isspace()})
     joined = Tokenizer(models.BPE(continuing_subword_prefix="##"))
     joined.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
@@ -162,5 +161,5 @@ def test_the_library_learns_wordpiece_as_it_learns_bpe():
     trainer = trainers.BpeTrainer(
         vocab_size=1000, continuing_subword_prefix="##", special_tokens=["[UNK]", *inner], show_progress=False
     )
-    joined.train_from_iterator(text_tokenizers.lines(corpus), trainer)
-    assert joined.get_vocab().keys() == set(text_tokenizers.shipped_tokenizers()["wordpiece"].vocabulary)
+    joined.train_from_iterator(texts.lines(corpus), trainer)
+    assert joined.get_vocab().keys() == set(texts.shipped_tokenizers()["wordpiece"].vocabulary)

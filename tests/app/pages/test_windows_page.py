@@ -53,11 +53,11 @@ def test_what_is_special_about_the_attention_is_said_above_its_map(made, said, t
 
 
 def test_channels_are_named_as_channels(tmp_path):
-    from tracer.figures.attention import attention_payload
+    from tracer.figures import attention_maps
 
     trace = trace_net(timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4))
-    assert b'"names": ["channel 1", "channel 2", "channel 3", "channel 4"]' in attention_payload.pack(trace, [0])
-    assert b"channel" not in attention_payload.pack(trace, [1]).split(b"jpeg")[0]
+    assert b'"names": ["channel 1", "channel 2", "channel 3", "channel 4"]' in attention_maps.pack(trace, [0])
+    assert b"channel" not in attention_maps.pack(trace, [1]).split(b"jpeg")[0]
     with pytest.raises(ValueError, match="from channel to channel"):
         from tracer.attention import rollout
 

@@ -32,8 +32,8 @@ RULES = (
         {"1 / sqrt($q.shape[-1]) if $x is None else $y": "1 / sqrt($q.shape[-1] + 1) if $x is None else $y"},
         within="AttentionDetector._record_fused",
     ),
-    code("open for closed", {"$a - $b >= log($x)": "$a - $b < log($x)"}, within="inspection._open"),
-    text("another word for a mask", {"prefix": "causal"}, within="inspection.kind"),
+    code("open for closed", {"$a - $b >= log($x)": "$a - $b < log($x)"}, within="masks._open"),
+    text("another word for a mask", {"prefix": "causal"}, within="masks.kind"),
     code(
         "tokens that move what they see",
         {"($cells & $moved).any(dim=1)": "($cells.mT & $moved).any(dim=1)"},
@@ -44,7 +44,7 @@ RULES = (
         {"$x[$a.start:$a.stop, $b.start:$b.stop]": "$x[$b.start:$b.stop, $a.start:$a.stop]"},
         within="blocks",
     ),
-    code("tokens that stand still for those that move", {"$a != $b": "$a == $b"}, within="perturbation._differing"),
+    code("tokens that stand still for those that move", {"$a != $b": "$a == $b"}, within="masks._differing"),
     code(
         "rollout from keys to queries",
         {"$x + torch.eye(*$a, dtype=$b)": "$x.mT + torch.eye(*$a, dtype=$b)"},
@@ -53,16 +53,16 @@ RULES = (
     code(
         "scores before the mask with the mask in them",
         {"_without_masks($trace, $record)": "$record.chain"},
-        within="inspection.whole",
+        within="masks.whole",
     ),
     code(
         "the first head's rows for all heads",
         {"$x[:, $queries]": "$x[:1, $queries].expand(record.heads, -1, -1)"},
-        within="inspection.whole",
+        within="masks.whole",
     ),
     code(
         "the least weight of a closed key for the largest",
         {"float($closed.max()) if $n else None": "float($closed.min()) if $n else None"},
-        within="inspection.rows",
+        within="masks.rows",
     ),
 )

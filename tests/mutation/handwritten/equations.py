@@ -21,15 +21,15 @@ RULES = (
     code(
         "a head that is off printed as the only one that is not",
         {"NEGATIONS[$sign]": "$sign"},
-        within="cell_cases.index_condition",
+        within="indexing.index_condition",
     ),
     code(
         "queries and keys exchanged in the equation",
         {"$node($x[$a], $x[$b])": "$node($x[$b].T, $x[$a].T) if $node is Product else $node($x[$a], $x[$b])"},
-        within="aten.matmul.matmul",
+        within="layers.matmul",
     ),
     code("keys that are not transposed", {"Transposed($x)": "$x"}, within="RearrangePrinter._split_and_merge"),
-    code("a residual sum of the wrong tensor", {"Plus($a, $b)": "Plus($a, $a)"}, within="scalar_operands.plus"),
+    code("a residual sum of the wrong tensor", {"Plus($a, $b)": "Plus($a, $a)"}, within="call_arguments.plus"),
     code(
         "the bias left out of an equation",
         {'Plus($x, $y["bias"]) if $y.has("bias") else $x': "$x"},
@@ -114,7 +114,9 @@ RULES = (
         {"self._unlike($letter, *$rest, plain=True)": "$letter"},
         within="StepSymbols.__init__",
     ),
-    code("γ and β exchanged", {"[$x[$n] for $n in $names], $y": "[$x[$n] for $n in $names[::-1]], $y"}, within="norms"),
+    code(
+        "γ and β exchanged", {"[$x[$n] for $n in $names], $y": "[$x[$n] for $n in $names[::-1]], $y"}, within="layers"
+    ),
     code(
         "the bias left out where there is a batch",
         {'$y.has("bias")': '$y.has("bias") and $y.rank("input") < 3'},

@@ -34,29 +34,29 @@ RULES = (
     code(
         "the number of the next source line",
         {"Source($f, $line, $text)": "Source($f, $line + 1, $text)"},
-        within="capture.source_lines",
+        within="calls",
     ),
     code(
         "the text of the next source line",
         {"linecache.getline($file, $line)": "linecache.getline($file, $line + 1)"},
-        within="capture.source_lines",
+        within="calls",
     ),
-    code("the stage of every step is embedding", {"$line.stage": "'embedding'"}, within="tracing.step_records"),
+    code("the stage of every step is embedding", {"$line.stage": "'embedding'"}, within="records"),
     code(
         "layers one too high",
         {"$line.layer": "None if $line.layer is None else $line.layer + 1"},
-        within="tracing.step_records",
+        within="records",
     ),
-    code("no step has a reason", {"$line.why": "''"}, within="tracing.step_records"),
+    code("no step has a reason", {"$line.why": "''"}, within="records"),
     code(
         "a step covers its last op alone",
         {"Step(ops=$x, **$rest)": "Step(ops=$x[-1:], **$rest)"},
-        within="tracing.step_records",
+        within="records",
     ),
     code(
         "operands named without their transposition",
         {"Name($x.name, $x.key, $x.transposed, *$rest)": "Name($x.name, $x.key, False, *$rest)"},
-        within="tracing.step_records",
+        within="records",
     ),
     code(
         "a product drawn with rows for columns",

@@ -24,9 +24,9 @@ RULES = (
     code(
         "a mask that lets the next token be seen",
         {"$x.triu($past + 1)": "$x.triu($past + 2)"},
-        within="constructors.causal",
+        within="blocks.causal",
     ),
-    code("a prefix that hides its last token", {"$x >= $visible": "$x >= $visible - 1"}, within="constructors.prefix"),
+    code("a prefix that hides its last token", {"$x >= $visible": "$x >= $visible - 1"}, within="blocks.prefix"),
     code(
         "patches read column by column",
         {"$x.permute(0, 2, 4, 3, 5, 1)": "$x.permute(0, 4, 2, 3, 5, 1)"},

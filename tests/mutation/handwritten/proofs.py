@@ -16,7 +16,7 @@ RULES = (
     code(
         "a tensor proven by itself",
         {"compute_bounds($equation, *$rest)": "(traced.double(), None)"},
-        within="step_proof.compare",
+        within="proofs.compare",
     ),
     code("the least difference for the largest", {"$x.amax()": "$x.amin()"}, within="Difference.__init__"),
     code(
@@ -25,7 +25,7 @@ RULES = (
     code(
         "an error that is always 0",
         {"float($shares.max()) if $x else $y": "0.0"},
-        within="step_proof._compare",
+        within="proofs._compare",
     ),
     code(
         "operands that are not in float64",
@@ -41,5 +41,5 @@ RULES = (
     code(
         "a tensor that is let go too early", {"not self._uses[$key]": "self._uses[$key] < 99"}, within="_Window._prove"
     ),
-    code("any curve is one that has a name", {"1e-7": "1.0"}, within="idiom_candidates.TOLERANCE"),
+    code("any curve is one that has a name", {"1e-7": "1.0"}, within="idioms.TOLERANCE"),
 )

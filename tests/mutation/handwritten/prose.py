@@ -19,9 +19,9 @@ RULES = (
     ),
     text("a wrong range of cosines", {"Cosines lie between -1 and 1": "Cosines lie between 0 and 1"}),
     text("the reason of keys for queries", {"query": "key"}, within="OF_PARTS"),
-    code("the reason of a residual for any sum", {'"O" in $made': "$made"}, within="explanation_rules.why"),
-    code("an RMS norm explained as a layer norm", {"name = 'rms'": "name = 'norm1'"}, within="explanation_rules.why"),
-    code("one head explained as several", {"$heads > 1": "True"}, within="predicates.several_heads"),
+    code("the reason of a residual for any sum", {'"O" in $made': "$made"}, within="explanations.why"),
+    code("an RMS norm explained as a layer norm", {"name = 'rms'": "name = 'norm1'"}, within="explanations.why"),
+    code("one head explained as several", {"$heads > 1": "True"}, within="claims.several_heads"),
     text(
         "mean 1 and variance 0",
         {"shifted to mean 0 and scaled to variance 1. A": "shifted to mean 1 and scaled to variance 0. A"},

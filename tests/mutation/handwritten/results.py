@@ -48,14 +48,14 @@ RULES = (
     code(
         "a caption that is written backwards",
         {"torch.cat([$tokens, $best], dim=1)": "torch.cat([$best, $tokens], dim=1)"},
-        within="captioning_inputs.greedy",
+        within="preparation.greedy",
     ),
     code(
         "the anomaly without its root",
         {"$x.square().mean(dim=-1).sqrt()": "$x.square().mean(dim=-1)"},
         within="anomaly_map",
     ),
-    code("the anomaly in shares, called levels", {"$x * 255": "$x"}, within="anomaly_detection.reconstruction"),
+    code("the anomaly in shares, called levels", {"$x * 255": "$x"}, within="results.reconstruction"),
     code("the anomaly of one round", {"ROUNDS, $x = 3, $y": "ROUNDS, $x = 1, $y"}),
     code(
         "rows and columns of the painted picture exchanged",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.mutation.rules import code, text
 
 RULES = (
-    code("FLOPs twice", {"cost.flops(*$x)": "2 * cost.flops(*$x)"}, within="op_records._ops"),
+    code("FLOPs twice", {"cost.flops(*$x)": "2 * cost.flops(*$x)"}, within="records._ops"),
     code(
         "parameters counted at each use",
         {"sum([$x[$name] for $name in fresh])": "sum([$x[$name] for $name in names])"},
-        within="op_records._ops",
+        within="records._ops",
     ),
     code("a block too many in a formula", {"parse($x) * $y[0]": "(parse($x) + 1) * $y[0]"}, within="cost.total"),
     code(
@@ -57,6 +57,6 @@ RULES = (
     code(
         "activations without the batch",
         {"cost.elements(($x.symbolic,)) if $y else $z": "cost.elements(($x.symbolic[1:],)) if $y else $z"},
-        within="cost_scaling.scaling",
+        within="costs.scaling",
     ),
 )

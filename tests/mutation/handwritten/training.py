@@ -13,12 +13,12 @@ RULES = (
     code(
         "a gradient before its operand",
         {"$y if $x else (operand, gradient)": "$y if $x else (gradient, operand)"},
-        within="gradient_equations",
+        within="training_step",
     ),
     code(
         "the weight of an addmm as that of a linear map, which is stored transposed",
         {'$c == "linear" and not $t': "not $t"},
-        within="gradient_equations",
+        within="training_step",
     ),
     code(
         "positions that are not summed over texts",
@@ -39,16 +39,16 @@ RULES = (
     ),
     code("targets that are not shifted", {"$t[:, 1:]": "$t[:, :-1]"}, within="LogitsGradient.run"),
     code("the gradient of the last token first", {"[rows, $z]": "[$z, rows]"}, within="LogitsGradient.run"),
-    code("the first use of a tied matrix alone", {"Plus(*terms)": "terms[0]"}, within="gradient_equations.equation"),
+    code("the first use of a tied matrix alone", {"Plus(*terms)": "terms[0]"}, within="training_step.equation"),
     code(
         "heads that are not joined",
         {"MergeHeads(gradient, $h)": "gradient.args and Tensor(derivative(step.symbol), tuple(self.axes), key)"},
-        within="gradient_equations",
+        within="training_step",
     ),
     code(
         "the factor of a norm without the norm",
         {"Times($n(use.eps, operand), gradient)": "Times(operand, gradient)"},
-        within="gradient_equations",
+        within="training_step",
     ),
     code("a norm of roots for a norm of deviations", {"(LayerNorm, NormalisedLayer)": "(LayerNorm, NormalisedRMS)"}),
     code("a letter that its line does not have", {"$a != $b": "False"}, within="_Letters._check"),
@@ -62,7 +62,7 @@ RULES = (
     text("a printed product without its transpose", {r"}^{\top}": "}"}, within="RowsProduct"),
     text("printed rows of tokens without their transpose", {r"}^{\top}": "}"}, within="TokenRows"),
     text("zeros that are not printed", {r"\ ;\ \mathbf{0}": ""}, within="PaddedRows"),
-    text("a derivative that is printed as a quotient", {r"}{\partial ": "}{"}, within="gradient_equations.derivative"),
+    text("a derivative that is printed as a quotient", {r"}{\partial ": "}{"}, within="training_step.derivative"),
     code("the smallest error of a cell", {"$x.shares($a).max()": "$x.shares($a).min()"}, within="training_step.prove"),
     code("an unreadable equation that is proven", {"inf if $u else $m": "$m"}, within="training_step.prove"),
     code("the smallest error of equal blocks", {"max($x, default=None)": "min($x, default=None)"}, within="_group"),
@@ -92,6 +92,8 @@ RULES = (
     code("a layout that is taken for another call", {"func in LAYOUTS and $x": "False"}, within="ParameterUses"),
     code("a bias that is read as a weight", {'("weight", "bias")': '("weight",)'}, within="ParameterUses._record_call"),
     code(
-        "a slice from the end as the first rows", {"index.stop >= 0": "index.stop"}, within="parameter_uses._first_rows"
+        "a slice from the end as the first rows",
+        {"index.stop >= 0": "index.stop"},
+        within="training_step._first_rows",
     ),
 )

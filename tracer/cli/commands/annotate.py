@@ -11,8 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tracer.utils import atomic_write
-from tracer.utils.error_text import quote
+from tracer.utils import files
+from tracer.utils.errors import quote
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print or write the annotated source."""
-    from tracer.diagnostics import annotations
+    from tracer import annotations
 
     if options.out is not None:
         file, _ = annotations.source_of(options.reference)
@@ -38,5 +38,5 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None:
         sys.stdout.write(text)
     else:
-        atomic_write.write(options.out, text.encode())
+        files.write(options.out, text.encode())
     return 0

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tracer.cli import own_code
-from tracer.utils import extras
-from tracer.utils.error_text import quote
+from tracer.cli import shared_options
+from tracer.utils import errors
+from tracer.utils.errors import quote
 
 PROJECT_FOLDER = Path(__file__).resolve().parents[2]
 PLACES = (PROJECT_FOLDER / "website" / "app.py", PROJECT_FOLDER.parent / "app.py")
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     long as those that it sends.
     """
     if find_spec("streamlit") is None:
-        raise ValueError(extras.sentence("streamlit", "the app"))
+        raise ValueError(errors.sentence("streamlit", "the app"))
     places = [place for place in PLACES if place.exists()]
     if not places:
         raise ValueError(f"there is no app at {quote(str(PLACES[0]))}, expected one in the package or beside it")
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         os.environ.setdefault(name, value)
     os.environ.update(STREAMLIT_SERVER_ADDRESS=options.address, STREAMLIT_SERVER_PORT=str(options.port))
     sys.path.insert(0, str(folder))  # as Streamlit has it: pages are imported by their own name
-    key = own_code.enable(options.address) if options.own_code else ""
+    key = shared_options.enable(options.address) if options.own_code else ""
     outside = listening(options.address, options.port)
     print(f"Tensor tracer: http://{options.address}:{options.port}", flush=True)
     if key:

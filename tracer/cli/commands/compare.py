@@ -21,10 +21,10 @@ from tracer.cli.commands.trace import parse_choice
 from tracer.export import rows, to_table
 from tracer.export.math_labels import scientific
 from tracer.record import Trace
-from tracer.utils.error_text import quote, shorten
+from tracer.utils.errors import quote, shorten
 
 if TYPE_CHECKING:
-    from tracer.record.comparison import Comparison, TensorRelation
+    from tracer.comparison import Comparison, TensorRelation
 
 MAX_ANSWERS = 5
 """Answers that are listed with their probabilities."""
@@ -89,8 +89,7 @@ def _trace(
 ) -> Trace:
     """Open a saved run, or run a model by its name. `own` are the options that apply to this run alone."""
     import tracer
-    from tracer import changes, models, zoo
-    from tracer.record import serialization
+    from tracer import changes, models, serialization, zoo
 
     if name.endswith(shared.RUN_SUFFIX):
         return serialization.open(name)

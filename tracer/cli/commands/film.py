@@ -11,8 +11,8 @@ import sys
 
 from tracer.cli import shared_options as shared
 from tracer.cli.commands.handout import load_run
-from tracer.utils import atomic_write
-from tracer.utils.error_text import quote
+from tracer.utils import files
+from tracer.utils.errors import quote
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,5 +30,5 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None:
         sys.stdout.write(page)
     else:
-        atomic_write.write(options.out, page.encode())
+        files.write(options.out, page.encode())
     return 0

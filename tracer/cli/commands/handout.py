@@ -11,8 +11,8 @@ import sys
 
 from tracer.cli import shared_options as shared
 from tracer.record import Trace
-from tracer.utils import atomic_write
-from tracer.utils.error_text import quote
+from tracer.utils import files
+from tracer.utils.errors import quote
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is None:
         sys.stdout.write(page)
     else:
-        atomic_write.write(options.out, page.encode())
+        files.write(options.out, page.encode())
     return 0
 
 
@@ -41,7 +41,7 @@ def load_run(options: argparse.Namespace) -> Trace:
 
 
 def _open(options: argparse.Namespace) -> Trace:
-    from tracer.record import serialization
+    from tracer import serialization
 
     input_option = next((kind for kind in ("image", "text") if getattr(options, kind) is not None), None)
     if input_option:
@@ -53,9 +53,9 @@ def _open(options: argparse.Namespace) -> Trace:
 
 def _trace(options: argparse.Namespace) -> Trace:
     import tracer
-    from tracer.tracing.proofs import counterfactual_budget
+    from tracer.tracing import counterfactual
 
     photo = shared.photo(options.image)
     model = tracer.load(options.name)
     shared.check_takes(options, model.takes)
-    return counterfactual_budget.check(model.trace(image=photo, text=options.text))
+    return counterfactual.check(model.trace(image=photo, text=options.text))

@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Open the file and show the trace."""
     shared.check_view(options)
-    from tracer.record import serialization
+    from tracer import serialization
 
     shared.show(serialization.open(options.file), options)
     return 0

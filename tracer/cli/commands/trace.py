@@ -20,7 +20,7 @@ from typing import Any
 
 from tracer.cli import shared_options as shared
 from tracer.record import Trace
-from tracer.utils.error_text import quote, shorten
+from tracer.utils.errors import quote, shorten
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -131,7 +131,7 @@ def _explain(error: ValueError) -> int:
 def _check(trace: Trace, options: argparse.Namespace) -> Trace:
     """Return the trace with its lines checked on other runs and its findings, where these are shown; print in one line
     why lines were not checked."""
-    from tracer.tracing.proofs import counterfactual_budget
+    from tracer.tracing import counterfactual
 
     if options.no_values:
         return trace
@@ -140,15 +140,15 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
         return trace.diagnose()
     if not (options.level == "steps" or options.format == "json" or (options.out or "").endswith(".json")):
         return trace
-    if trace.steps and (problem := counterfactual_budget.too_large(trace)):
+    if trace.steps and (problem := counterfactual.too_large(trace)):
         print(f"{shorten(trace.model)}: {problem}", file=sys.stderr)
-    return counterfactual_budget.check(trace).diagnose()
+    return counterfactual.check(trace).diagnose()
 
 
 def _trace(options: argparse.Namespace, photo) -> Trace:
     import tracer
     from tracer import changes, models, zoo
-    from tracer.models.shared.decoding import T_PAST
+    from tracer.spec.decoding import T_PAST
     from tracer.zoo import user_factory
 
     change = changes.parse_all(options.change)
@@ -178,7 +178,7 @@ def _trace_without_values(options: argparse.Namespace, photo) -> Trace:
     """Return the run of a model on the device `meta`."""
     import tracer
     from tracer import models
-    from tracer.models.shared.decoding import T_PAST
+    from tracer.spec.decoding import T_PAST
 
     spec = models.spec_of(options.name)
     sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tracer.cli.shared_options import pair, whole
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 KINDS = {int: "a whole number", float: "a number", bool: "True or False"}
 

@@ -69,17 +69,17 @@ def run(options: argparse.Namespace) -> int:
 def _verify_names(options: argparse.Namespace) -> int:
     """Open names and print the results: those that did not open as they come, then the figures."""
     from tracer import zoo
-    from tracer.verify import survey_names
+    from tracer.verify import surveys
 
     everything, enough, reports = [], True, {}
     for library in options.libraries or [name for name in zoo.libraries() if zoo.available(name)]:
-        names = survey_names.sample(survey_names.list_names(library), options.sample, options.seed)
+        names = surveys.sample(surveys.list_names(library), options.sample, options.seed)
         outcomes = []
-        for outcome in survey_names.survey(names):
+        for outcome in surveys.survey(names):
             outcomes.append(outcome)
             if outcome.reason and not options.json:
                 print(f"{outcome.name}: {outcome.reason}", flush=True)
-        everything += ["", *survey_names.summary(library, outcomes)]
+        everything += ["", *surveys.names_summary(library, outcomes)]
         reports[library] = [outcome._asdict() for outcome in outcomes]
         opened, models = sum(not outcome.reason for outcome in outcomes), sum(outcome.model for outcome in outcomes)
         enough = enough and opened >= MIN_OPEN_SHARE * models and not any(outcome.findings for outcome in outcomes)
@@ -89,11 +89,11 @@ def _verify_names(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     """Derive textbooks and print the result of each, as they end."""
-    from tracer.verify import same_textbook, survey_zoo
+    from tracer.verify import surveys
 
     outcomes: list = []
-    kind, reports = (same_textbook, same_textbook.compare_models) if options.sizes else (survey_zoo, survey_zoo.books)
-    for outcome in reports(options.names or survey_zoo.NAMES):
+    kind, reports = (surveys, surveys.compare_models) if options.sizes else (surveys, surveys.books)
+    for outcome in reports(options.names or surveys.NAMES):
         outcomes.append(outcome)
         if not options.json:
             print(kind.line(outcome), flush=True)

@@ -13,18 +13,28 @@ import torch
 from tracer.diagnostics.failures.clashes import clash_of
 from tracer.diagnostics.failures.explanation import Edit, Explanation, Fix, Operand
 from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of, root_call
-from tracer.diagnostics.failures.probing import Shapes, solve_shapes
 from tracer.diagnostics.failures.python_errors import python_repairs, sentence_of
-from tracer.diagnostics.failures.repairs.calls import call_repairs
-from tracer.diagnostics.failures.repairs.constructors import batch_repairs, constructor_repairs, list_repairs
-from tracer.diagnostics.failures.repairs.operands import operand_repairs
-from tracer.diagnostics.failures.repairs.sizes import size_repairs
-from tracer.diagnostics.failures.scene import Clash, Scene
-from tracer.diagnostics.failures.source_edits import apply_edits, line_edits, run_text
-from tracer.diagnostics.failures.trials import Candidate, Trials
+from tracer.diagnostics.failures.repair_calls import call_repairs, operand_repairs
+from tracer.diagnostics.failures.repair_constructors import (
+    batch_repairs,
+    constructor_repairs,
+    list_repairs,
+    size_repairs,
+)
+from tracer.diagnostics.failures.trials import (
+    Candidate,
+    Clash,
+    Scene,
+    Shapes,
+    Trials,
+    apply_edits,
+    line_edits,
+    run_text,
+    solve_shapes,
+)
 from tracer.record import Step, Trace
 from tracer.tracing import FailedRun, assemble, name_of, of_caller, trace
-from tracer.utils.error_text import quote, reason
+from tracer.utils.errors import quote, reason
 
 __all__ = ["Edit", "Explanation", "Fix", "Operand", "explain", "run_text"]
 

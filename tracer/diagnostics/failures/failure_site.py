@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from tracer.capture.source_lines import source
+from tracer.capture.calls import source
 from tracer.record import Source
-from tracer.utils import python_source
-from tracer.utils.internals.torch_internals import MODULE_CALL
+from tracer.utils import files
+from tracer.utils.torch_internals import MODULE_CALL
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _TRACER = str(Path(__file__).resolve().parents[2]) + os.sep
 _MODELS = _TRACER + "models" + os.sep
-UNKNOWN = object()
+UNKNOWN_SITE = object()
 """In place of the value of an expression that could only be had by running code again."""
 PURE = frozenset(
     "size shape dim view reshape transpose permute unsqueeze squeeze flatten float long int to expand contiguous"
@@ -46,7 +46,7 @@ class Expression:
 
     node: ast.expr
     text: str
-    value: Any = UNKNOWN
+    value: Any = UNKNOWN_SITE
 
     @property
     def atom(self) -> str:
@@ -90,7 +90,7 @@ class FailureSite:
     def tree(self) -> ast.Module | None:
         """Syntax tree of the file."""
         try:
-            return python_source.parse("".join(self.lines)) if self.lines else None
+            return files.parse("".join(self.lines)) if self.lines else None
         except (SyntaxError, ValueError):
             return None
 
@@ -144,15 +144,15 @@ class FailureSite:
             if isinstance(inner, ast.Call):
                 name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
                 if name not in PURE:
-                    return UNKNOWN
+                    return UNKNOWN_SITE
             elif isinstance(inner, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Lambda, ast.comprehension)):
-                return UNKNOWN
+                return UNKNOWN_SITE
         try:
             with torch.no_grad():
                 code = compile(f"({self.text_of(node)})", "<operand>", "eval")
                 return eval(code, self.frame.f_globals, dict(self.frame.f_locals))  # the user's own expression
         except Exception:
-            return UNKNOWN
+            return UNKNOWN_SITE
 
     @cached_property
     def operands(self) -> tuple[Expression, ...]:

@@ -15,11 +15,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.explanation import Edit
-from tracer.diagnostics.failures.failure_site import UNKNOWN, FailureSite, is_users
-from tracer.diagnostics.failures.source_edits import edit_node, edit_span
-from tracer.diagnostics.failures.trials import Candidate
-from tracer.utils import python_source
-from tracer.utils.error_text import quote, reason, shorten
+from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, FailureSite, is_users
+from tracer.diagnostics.failures.trials import Candidate, edit_node, edit_span
+from tracer.utils import files
+from tracer.utils.errors import quote, reason, shorten
 
 MIN_SIMILARITY = 0.6
 """The least likeness of two names."""
@@ -93,7 +92,7 @@ def _values_text(site: FailureSite, node: ast.AST | None) -> str:
     for inner in ast.walk(node):
         if isinstance(inner, (ast.Name, ast.Attribute)) and isinstance(getattr(inner, "ctx", None), ast.Load):
             value = site.value(inner)
-            if isinstance(value, (int, float, str, tuple)) and value is not UNKNOWN:
+            if isinstance(value, (int, float, str, tuple)) and value is not UNKNOWN_SITE:
                 texts[site.text_of(inner)] = quote(value, 40) if isinstance(value, str) else str(value)
             elif isinstance(value, Tensor):
                 texts[site.text_of(inner)] = f"tensor {list(value.shape)}"
@@ -230,7 +229,7 @@ def returns(function: Callable) -> bool:
     """Return whether a function has a `return` with a value, or its source is not known."""
     try:
         lines, _ = inspect.getsourcelines(function)
-        tree = python_source.parse(inspect.cleandoc("\n" + "".join(lines)))
+        tree = files.parse(inspect.cleandoc("\n" + "".join(lines)))
     except (OSError, TypeError, SyntaxError):
         return True
     return any(isinstance(n, (ast.Return, ast.Yield)) and n.value is not None for n in ast.walk(tree))
@@ -298,7 +297,7 @@ def callee(site: FailureSite) -> Any:
     node = site.node
     if isinstance(node, ast.Call):
         value = site.value(node.func)
-        return None if value is UNKNOWN else value
+        return None if value is UNKNOWN_SITE else value
     return None
 
 

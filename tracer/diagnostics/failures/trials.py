@@ -1,31 +1,377 @@
 """Trials of a repair: the failing code with some lines edited, or a module replaced, run to its end at two sizes.
 
-Everything runs on copies, which share the parameters; the user's module, classes and functions are left alone.
-"""
+Everything runs on copies, which share the parameters; the user's module, classes and functions are left alone."""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import linecache
 import math
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import islice
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tracer.capture import record
-from tracer.capture.callable_module import Function
-from tracer.capture.tensors.pytree import same_outputs
-from tracer.diagnostics.failures.explanation import Edit, Fix
-from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of
-from tracer.diagnostics.failures.probing import Shapes, call_tensors
-from tracer.diagnostics.failures.source_edits import apply_edits, codes_of, with_codes
-from tracer.shapes.input_axes import copies_at_same_sizes
-from tracer.shapes.shadow_module import parameters, shadow_copy
+from tracer.capture import OpEvent, Recording, inputs_of, record
+from tracer.capture.calls import source
+from tracer.capture.modes import FailedCall, Function
+from tracer.capture.tensors import named_tensors, same_outputs
+from tracer.diagnostics.failures.explanation import Edit, Fix, Operand, construction_of
+from tracer.diagnostics.failures.failure_site import (
+    UNKNOWN_SITE,
+    FailureSite,
+    is_users,
+    line_of,
+    locate_failure,
+    modules_of,
+)
+from tracer.record import Source
+from tracer.shapes import UNKNOWN, Solution, Vocabulary, solve
+from tracer.shapes import UNKNOWN as UNSOLVED
+from tracer.shapes.probes import candidate_probes, copies_at_same_sizes, named_axes
+from tracer.shapes.variation import other_inputs, parameters, shadow_copy
+from tracer.symbols import notation
 from tracer.tracing import FailedRun
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.utils.errors import reason, shorten
+from tracer.utils.torch_state import seeded_draws
+
+# Shapes of a failing forward in symbols: the code runs at other sizes, and what ran before the error is solved.
+#
+# Two entries that are no ops stand at the end of each run: one takes all inputs and parameters, one takes the operands
+# of the failed call. Their shapes are solved like those of any op.
+
+INPUT_ENTRY, FAILURE_ENTRY = "given", "failed"
+"""The names of the two entries at the end of a run."""
+PICTURES = (1, 3, 4)
+"""Numbers of channels by which a picture is known."""
+WAYS = 3
+"""Most ways in which sizes are chosen."""
+
+
+class OtherFailure(RuntimeError):
+    """Error of a module that fails before it reaches the call that is explained."""
+
+
+@dataclass(frozen=True)
+class FailingVocabulary(Vocabulary):
+    """Named sizes of a module whose forward raises. `outcomes` are the messages by sizes, "" where it ran to its end;
+    `line` is where the explained error came from."""
+
+    line: tuple[str, int] | None = None
+    outcomes: dict[tuple, str] = field(default_factory=dict, compare=False)
+
+    def probe(self, sizes: dict[str, int], *, primitives: Any = False, values: int = 0) -> Recording:
+        """Run the module at these sizes and return what it did before it failed, or to its end."""
+        key = (*sizes.items(), values)
+        if key not in self.recordings:
+            with (self.mode or nullcontext)():
+                with seeded_draws(0):
+                    module, args, *kwargs = self.build(sizes)
+                if values:
+                    args, *kwargs = other_inputs((args, *kwargs), values)
+                recording, error = run_to_error(module, args, kwargs[0] if kwargs else {})
+            if error is not None and line_of(error) != self.line:
+                raise OtherFailure(reason(error)) from error
+            if not values:
+                self.outcomes[tuple(sizes.items())] = "" if error is None else reason(error)
+            self.recordings[key] = Recording(
+                ops=entries(recording, module),
+                numbers=list(range(len(recording.ops) + 2)),
+                scalars=recording.scalars,
+                constants=recording.constants,
+                positions=recording.positions,
+            )
+        return self.recordings[key]
+
+
+def run_to_error(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[Recording, Exception | None]:
+    """Run a module and return the recording, so far as the module ran, and its error."""
+    try:
+        return record(module, args, kwargs, attention=False), None
+    except Exception as error:
+        if "recording" not in vars(error):
+            raise
+        return vars(error).pop("recording"), error
+
+
+def entries(recording: Recording, module: torch.nn.Module) -> list[OpEvent]:
+    """Return the ops of a run with the two entries at its end."""
+    weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
+    externals = tuple((tuple(tensor.shape), tensor.dtype, name) for name, tensor in (weights | inputs).items())
+    ends = [OpEvent(INPUT_ENTRY, False, "", 0, "", 0, None, externals, ())]
+    if recording.failed_call is not None and recording.makers is not None:
+        operands = call_tensors(recording)
+        taken = tuple((tuple(tensor.shape), tensor.dtype, "operand") for tensor in operands)
+        ends.append(OpEvent(FAILURE_ENTRY, False, "", 0, "", 0, None, taken, ()))
+    return [*recording.ops, *ends]
+
+
+def call_tensors(recording: Recording) -> list[Tensor]:
+    """Return the tensors that the failed call took, in order."""
+    call = recording.failed_call
+    if call is None:
+        return []
+    return [tensor for _, tensor in named_tensors("", (call.args, call.kwargs))]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Shapes of a failed run in symbols.
+
+    `symbolic` has those of inputs and parameters by name, and `operands` those of the failed call's tensors, in order.
+    `probes` are sizes at which the module came to the same call, `messages` the error at those. `build(sizes)` returns
+    the module and its arguments at other sizes; None where no size could be changed.
+    """
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    solution: Solution | None = None
+    symbolic: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    operands: tuple[tuple[str, ...], ...] = ()
+    probes: tuple[dict[str, int], ...] = ()
+    messages: tuple[tuple[dict[str, int], str], ...] = ()
+    build: Callable[[dict[str, int]], tuple] | None = None
+    note: str = ""
+
+
+def solve_shapes(run: FailedRun, line: tuple[str, int] | None) -> Shapes:
+    """Return the symbolic shapes of a failed run; none where the code does not run at other sizes."""
+    outcomes: dict[tuple, str] = {}
+    sizes, ways, note = _ways(run, partial(_failing, line=line, outcomes=outcomes))
+    if not sizes:
+        return Shapes()
+    events = entries(run.recording, run.module)
+    for vocabulary, probes in islice(ways, WAYS):
+        try:
+            solution = solve(events, sizes, vocabulary, probes)
+        except Exception:  # at these sizes the code fails elsewhere: at others it may not
+            continue
+        names = [name for _, _, name in events[len(run.recording.ops)].inputs]
+        index = len(run.recording.ops)
+        symbolic = dict(zip(names, solution.inputs[index], strict=True))
+        operands = solution.inputs[index + 1] if len(events) > index + 1 else ()
+        kept = solution.inputs[:index], solution.outputs[:index], solution.notes[:index]
+        solution = replace(solution, inputs=kept[0], outputs=kept[1], notes=kept[2], parts=solution.parts[:index])
+        reached = tuple(at for at in probes if tuple(at.items()) in outcomes)
+        messages = tuple((at, outcomes[tuple(at.items())]) for at in reached)
+        built = vocabulary.build
+        return Shapes(sizes, solution, symbolic, operands, reached, messages, built, vocabulary.note or note)
+    return Shapes(sizes, note=note)
+
+
+def _failing(vocabulary: Vocabulary, line: tuple[str, int] | None, outcomes: dict[tuple, str]) -> FailingVocabulary:
+    own = {name: getattr(vocabulary, name) for name in Vocabulary.__dataclass_fields__ if name != "recordings"}
+    return FailingVocabulary(**own, line=line, outcomes=outcomes)
+
+
+def _ways(run: FailedRun, adapt: Callable[[Vocabulary], Vocabulary]) -> tuple[dict[str, int], Iterator, str]:
+    """Return the sizes of a run, the ways to choose other ones, and a note on default names."""
+    if run.sizes is not None and run.build is not None:
+        vocabulary = adapt(Vocabulary(tuple(run.sizes), {}, run.build))
+        return run.sizes, candidate_probes(vocabulary, run.sizes), ""
+    arguments = run.recording.arguments
+    symbols, note = dict(run.symbols or {}), ""
+    if not symbols:
+        symbols = default_symbols(inputs_of(run.module, *arguments))
+        note = default_note(symbols)
+    try:
+        return *named_axes(run.module, *arguments, run.recording, symbols, run.build, adapt), note
+    except ValueError:  # symbols of axes that the inputs lack
+        return {}, iter(()), ""
+
+
+def default_symbols(inputs: dict[str, Tensor]) -> dict[str, Any]:
+    """Return names for the unnamed axes of inputs: B for the first, T for the second of tokens, H and W of pictures,
+    where all inputs agree."""
+    tensors = {name: tensor for name, tensor in inputs.items() if tensor.dim()}
+    if not tensors:
+        return {}
+    first, symbols = next(iter(tensors)), dict[str, Any]()
+    symbols["B"] = 0 if len({tensor.shape[0] for tensor in tensors.values()}) == 1 else (first, 0)
+    tensor = tensors[first]
+    if tensor.dim() == 4 and (channels := next((axis for axis in (1, 3) if tensor.shape[axis] in PICTURES), None)):
+        symbols |= {"H": (first, 3 - channels if channels == 1 else 1), "W": (first, 3 if channels == 1 else 2)}
+    elif tensor.dim() == 3 or (tensor.dim() == 2 and not tensor.is_floating_point()):
+        alike = all(other.dim() > 1 and other.shape[1] == tensor.shape[1] for other in tensors.values())
+        symbols["T"] = 1 if alike else (first, 1)
+    return symbols
+
+
+def default_note(symbols: dict[str, Any]) -> str:
+    """Return in a sentence which axes were named."""
+    if not symbols:
+        return ""
+    names = [f"{name} is axis {site if isinstance(site, int) else site[1]}" for name, site in symbols.items()]
+    return f"{', '.join(names)} of the input; symbols= names others."
+
+
+def is_solved(symbolic: tuple[str, ...] | None) -> bool:
+    """Return whether all sizes of a shape have a formula."""
+    return symbolic is not None and UNKNOWN not in symbolic
+
+
+# Edits of a user's source: an expression replaced by its position, and the functions of a module recompiled.
+
+Codes = dict[tuple[str, int], CodeType]
+"""Code objects by their qualified name and first line."""
+
+
+def edit_node(file: str, lines: list[str], node: ast.AST, text: str) -> Edit:
+    """Return the edit that replaces a node of a file's syntax tree by a text."""
+    start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+    return edit_span(file, lines, start, end, text)
+
+
+def edit_span(file: str, lines: list[str], start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
+    """Return the edit that replaces the text between two positions of a file."""
+    before = "".join(lines[start[0] - 1 : end[0]])
+    first, last = lines[start[0] - 1].encode()[: start[1]].decode(), lines[end[0] - 1].encode()[end[1] :].decode()
+    return Edit(file, start, end, text, before.rstrip("\n"), f"{first}{text}{last}".rstrip("\n"))
+
+
+def apply_edits(lines: list[str], edits: Iterable[Edit]) -> str:
+    """Return the text of a file, from its lines, with edits that do not overlap."""
+    data = [line.encode() for line in lines]
+    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+        (first, left), (last, right) = edit.start, edit.end
+        merged = data[first - 1][:left] + edit.text.encode() + data[last - 1][right:]
+        # as many lines as before, so that all code below keeps its first line
+        data[first - 1 : last] = [merged, *[b""] * (last - first)]
+    return b"".join(data).decode()
+
+
+def line_edits(file: str, lines: list[str], text: str) -> tuple[Edit, ...]:
+    """Return the edits of whole lines that lead from the lines of a file to a text of as many lines."""
+    after = text.splitlines(keepends=True)
+    changed = [number for number, pair in enumerate(zip(lines, after, strict=True), 1) if pair[0] != pair[1]]
+    ends = {number: (number, len(lines[number - 1].rstrip("\n").encode())) for number in changed}
+    return tuple(edit_span(file, lines, (n, 0), ends[n], after[n - 1].rstrip("\n")) for n in changed)
+
+
+def codes_of(text: str, file: str) -> Codes:
+    """Return the code of all functions in a text. Raise SyntaxError if it is not Python."""
+    whole = compile(text, file, "exec", dont_inherit=True)
+
+    def walk(code: CodeType) -> Iterator[CodeType]:
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield constant
+                yield from walk(constant)
+
+    return {(code.co_qualname, code.co_firstlineno): code for code in walk(whole)}
+
+
+def with_codes(module: nn.Module, file: str, codes: Codes, detach: bool = False) -> nn.Module:
+    """Have a copied module and its submodules run the edited code of a file; the classes themselves stay as they are.
+
+    Functions of the file that the methods call by their global names, or close over, are the edited ones, too. With
+    `detach`, the module is a function that was not copied: the twin of it reads copies of the modules around it.
+    """
+    copies: dict[int, nn.Module] = {}
+    if detach:
+        children = dict(module.named_children())
+        copied = shadow_copy(children, parameters(module))
+        copies = {id(child): copied[name] for name, child in children.items()}
+        module = Function(module.forward)
+        for name, child in copied.items():
+            module.add_module(name, child)
+    return Rebinder(file, codes, copies).rebind_all(module)
+
+
+class Rebinder:
+    """Edited twins of the functions and classes of one file."""
+
+    def __init__(self, file: str, codes: Codes, copies: dict[int, nn.Module]):
+        self._file, self._codes, self._copies = file, codes, copies
+        self._globals: dict[int, dict[str, Any]] = {}
+        self._functions: dict[int, FunctionType] = {}
+        self._classes: dict[type, type] = {}
+
+    def rebind_all(self, root: nn.Module) -> nn.Module:
+        """Change the classes of a module and of all inside it to their edited twins."""
+        for module in root.modules():
+            module.__class__ = self._class(type(module))
+            forward = vars(module).get("forward")
+            if isinstance(forward, FunctionType):
+                vars(module)["forward"] = self.function(forward)
+            elif isinstance(forward, MethodType) and isinstance(forward.__self__, nn.Module):
+                forward.__self__.__class__ = self._class(type(forward.__self__))  # a copy, as all of the module
+                vars(module)["forward"] = getattr(forward.__self__, forward.__name__)
+        return root
+
+    def _class(self, kind: type) -> type:
+        if kind not in self._classes:
+            own: dict[str, Any] = {}
+            for base in reversed(kind.__mro__):
+                for name, value in vars(base).items():
+                    if isinstance(value, FunctionType) and (edited := self.function(value)) is not value:
+                        own[name] = edited
+                    elif name in own:
+                        del own[name]
+            self._classes[kind] = type(kind.__name__, (kind,), own | {"__module__": kind.__module__}) if own else kind
+        return self._classes[kind]
+
+    def function(self, function: FunctionType) -> FunctionType:
+        """Return the edited twin of a function, the function itself if it is not of this file."""
+        code = function.__code__
+        if code.co_filename != self._file or not is_users(code):
+            return function
+        if id(function) in self._functions:
+            return self._functions[id(function)]
+        edited = self._codes.get((code.co_qualname, code.co_firstlineno))
+        if edited is None or edited.co_freevars != code.co_freevars:
+            return function
+        around = function.__closure__
+        cells = tuple(CellType() for _ in around) if around is not None else None
+        twin = FunctionType(edited, self._globals_of(function), function.__name__, function.__defaults__, cells)
+        self._functions[id(function)] = twin
+        for mine, theirs in zip(cells or (), around or (), strict=True):  # a function may close over itself
+            self._fill(mine, theirs)
+        twin.__kwdefaults__, twin.__dict__ = function.__kwdefaults__, dict(vars(function))
+        return twin
+
+    def _fill(self, cell: CellType, original: CellType) -> None:
+        try:
+            content = original.cell_contents
+        except ValueError:  # a name that has no value yet
+            return
+        if id(content) in self._copies:
+            content = self._copies[id(content)]
+        elif isinstance(content, FunctionType):
+            content = self.function(content)
+        cell.cell_contents = content
+
+    def _globals_of(self, function: FunctionType) -> dict[str, Any]:
+        names = function.__globals__
+        if id(names) not in self._globals:
+            twins = self._globals[id(names)] = dict(names)
+            for name, value in names.items():
+                if id(value) in self._copies:
+                    twins[name] = self._copies[id(value)]
+                elif isinstance(value, FunctionType):
+                    twins[name] = self.function(value)
+        return self._globals[id(names)]
+
+
+def run_text(text: str, file: str, name: str) -> ModuleType:
+    """Run the text of a file as a module of that name, without adding it to the imported ones."""
+    module = ModuleType(name)
+    module.__file__ = file
+    module.__dict__["__builtins__"] = builtins
+    if package := getattr(sys.modules.get(name), "__package__", ""):
+        module.__package__ = package
+    exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)  # the user's own code, edited
+    return module
+
 
 MAX_TRIALS, MAX_SECONDS = 160, 40.0
 """Most repairs that are tried for one error, and the time after which no further one is."""
@@ -220,3 +566,168 @@ def _replace_at(root: nn.Module, path: str, replace: Change, sizes: dict[str, in
     new = replace(holder.get_submodule(name), sizes)
     holder.add_module(name, new)
     return root
+
+
+# Facts of a failed call: its tensors, their names in the code, their shapes, and their origins.
+
+REFLECTED_OPERATORS = frozenset("radd rsub rmul rtruediv rdiv rpow rmatmul rand ror".split())
+"""Operators that take their operands the other way round."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clash:
+    """Mismatch of a call: the kind of call, the reason in a sentence, the axes of its tensors that clash, by the
+    tensor's `id`, and the names of tensors that are unnamed in the code."""
+
+    kind: str
+    message: str
+    axes: dict[int, tuple[int, ...]]
+    tensors: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A failed run, the location of its error, and its shapes in symbols."""
+
+    run: FailedRun
+    error: BaseException
+    site: FailureSite
+    shapes: Shapes
+
+    @property
+    def call(self) -> FailedCall | None:
+        """Call of PyTorch that failed, None where code around it did."""
+        return self.run.recording.failed_call
+
+    @cached_property
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """Tensors of the failed call, with their positions in it."""
+        return list(named_tensors("", (self.call.args, self.call.kwargs))) if self.call else []
+
+    @cached_property
+    def module(self) -> nn.Module | None:
+        """Module whose forward failed: `Linear` where the line calls it, else the one that the line is in."""
+        return self.site.modules[-1] if self.site.modules else None
+
+    @cached_property
+    def path(self) -> str:
+        """Path of that module."""
+        return path_of(self.run.module, self.module) if self.module is not None else ""
+
+    def path_of(self, module: nn.Module) -> str:
+        """Return the path of a module in the one that ran."""
+        return path_of(self.run.module, module)
+
+    @property
+    def is_module_call(self) -> bool:
+        """True if the failed line calls a module of PyTorch, in which the call failed."""
+        return len(self.site.modules) > self.site.own
+
+    def symbolic(self, tensor: Tensor) -> tuple[str, ...] | None:
+        """Return the shape of a tensor in symbols, None where not all of it is solved."""
+        if len(self.shapes.operands) == len(self.tensors):
+            for (_, known), symbolic in zip(self.tensors, self.shapes.operands, strict=True):
+                if known is tensor and len(symbolic) == tensor.dim() and is_solved(symbolic):
+                    return symbolic
+        maker = self.maker(tensor)
+        solution = self.shapes.solution
+        if isinstance(maker, str):
+            symbolic = self.shapes.symbolic.get(maker)
+            return symbolic if symbolic and len(symbolic) == tensor.dim() and is_solved(symbolic) else None
+        if solution is not None and 0 <= maker < len(solution.outputs):
+            ran = self.run.recording.ops[maker].outputs
+            for (shape, *_), symbolic in zip(ran, solution.outputs[maker], strict=True):
+                if shape == tuple(tensor.shape) and is_solved(symbolic):
+                    return symbolic
+        return None
+
+    def maker(self, tensor: Tensor) -> int | str:
+        """Return the op that produced a tensor, or the name of the input or parameter that it is."""
+        makers = self.run.recording.makers
+        return makers.of(tensor)[2] if makers is not None else "constant"
+
+    def shape(self, tensor: Tensor) -> str:
+        """Return a shape as symbols where they are known, else in numbers: `[B, T, 3·D]`."""
+        symbolic = self.symbolic(tensor)
+        return notation.shape_text(symbolic) if symbolic and tensor.dim() else str(list(tensor.shape))
+
+    def size(self, tensor: Tensor, axis: int) -> str:
+        """Return the size of an axis, `3·D = 24`, or `24` without a symbol."""
+        number, symbolic = tensor.shape[axis], self.symbolic(tensor)
+        text = notation.text(symbolic[axis]) if symbolic else str(number)
+        return f"{text} = {number}" if text != str(number) else text
+
+    def formula(self, tensor: Tensor, axis: int) -> str:
+        """Return the size of an axis as a formula: `3*D`, or `24`."""
+        symbolic = self.symbolic(tensor)
+        return symbolic[axis] if symbolic else str(tensor.shape[axis])
+
+    def name(self, tensor: Tensor, role: str) -> str:
+        """Return the name of a tensor in the code, or its role in the call: "the weight of `fc`"."""
+        if known := self.site.name_of(tensor) or self._texts.get(id(tensor), ""):
+            return f"`{shorten(known, 60)}`"
+        maker = self.maker(tensor)
+        if isinstance(maker, str) and maker in self._weights:
+            return f"`{maker}`"
+        return role
+
+    @cached_property
+    def _texts(self) -> dict[int, str]:
+        """Texts of the failed line's operands by the `id` of their tensors, where these are as many and in their
+        order."""
+        operands = [o for o in self.site.operands if o.value is UNKNOWN_SITE or isinstance(o.value, Tensor)]
+        if self.call is None or self.is_module_call or len(operands) != len(self.tensors):
+            return {}
+        pairs = [(operand, tensor) for operand, (_, tensor) in zip(operands, self.tensors, strict=True)]
+        if any(o.value is not UNKNOWN_SITE and o.value.shape != tensor.shape for o, tensor in pairs):
+            return {}
+        return {} if self.call.name in REFLECTED_OPERATORS else {id(tensor): operand.text for operand, tensor in pairs}
+
+    @cached_property
+    def _weights(self) -> set[str]:
+        module = self.run.module
+        return {name for name, _ in (*module.named_parameters(), *module.named_buffers())}
+
+    def operand(self, tensor: Tensor, role: str, clash: tuple[int, ...] = ()) -> Operand:
+        """Return the record of a tensor."""
+        words, line = self._origin(tensor)
+        axes = tuple(sorted({axis % max(1, tensor.dim()) for axis in clash})) if tensor.dim() else ()
+        return Operand(
+            self.name(tensor, role).strip("`"),
+            tuple(tensor.shape),
+            self.symbolic(tensor),
+            str(tensor.dtype).removeprefix("torch."),
+            str(tensor.device),
+            axes,
+            words,
+            line,
+        )
+
+    def _origin(self, tensor: Tensor) -> tuple[str, Source | None]:
+        """Return in words the origin of a tensor, and the line that computed it."""
+        maker = self.maker(tensor)
+        if isinstance(maker, int):
+            op = self.run.recording.ops[maker]
+            inside = f" in {op.module}" if op.module else ""
+            return f"computed by {op.function or op.name}{inside}", source(*op.line) if op.line else None
+        if maker in self._weights:
+            kind = "a parameter" if maker in dict(self.run.module.named_parameters()) else "a buffer"
+            path = maker.rpartition(".")[0]
+            built = construction_of(self.run.module, path) if path else None
+            return kind, source(built.file, built.call.lineno) if built else None
+        if maker.startswith("input "):
+            return "an input", None
+        return "", None
+
+
+def letters(formula: str) -> list[str]:
+    """Return the sizes in a formula; none of an unsolved one."""
+    return [] if formula == UNSOLVED else [str(letter) for letter in notation.parse(formula).free_symbols]
+
+
+Rule = Callable[[Scene, FailedCall], "Clash | None"]
+
+
+def argument(call: FailedCall, position: int, name: str, default: Any = None) -> Any:
+    """Return an argument of a call, by its position or its name."""
+    return call.args[position] if position < len(call.args) else call.kwargs.get(name, default)

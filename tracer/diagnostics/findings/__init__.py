@@ -1,8 +1,7 @@
 """Findings: things that run and are probably mistakes. Each rule has a check on the run.
 
 Every file of this folder with `RULES` holds a family of them, found by itself. A rule's evidence comes from the run:
-its graph, its symbols, its masks, or a second run. Names alone never accuse.
-"""
+its graph, its symbols, its masks, or a second run. Names alone never accuse."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tracer.diagnostics.findings.rule import Rule
-from tracer.diagnostics.findings.run_view import RunView
+from tracer.diagnostics.findings.run_view import Rule, RunView
 from tracer.record import Finding, Source, Trace
-from tracer.utils.error_text import describe_error
+from tracer.utils.errors import describe_error
 
 __all__ = ["Rule", "find", "rule_of", "rules", "sources"]
+
 
 PURPOSE = re.compile(r"#\s*tracer:\s*(?P<kind>[a-z ]+?) on purpose[,:;.\s]*(?P<reason>.*)")
 """The comment with which a line of code acknowledges a finding: `# tracer: axes mixed on purpose, REASON`."""
@@ -95,3 +94,49 @@ def _acknowledge(finding: Finding, view: RunView) -> Finding:
 def sources(finding: Finding, trace: Trace) -> tuple[Source, ...]:
     """Return the lines of code of a finding, each once, in the order in which they ran."""
     return tuple(dict.fromkeys(source for op in finding.ops if (source := trace.ops[op].source) is not None))
+
+
+# Findings in words, for the command line and for messages of checks.
+
+RECORDED_NOTE = "These findings are recorded in the file, and were not checked here."
+MAX_SOURCE_LINES = 2
+"""Lines of code that one finding is shown with."""
+
+
+def place(finding: Finding, trace: Trace) -> str:
+    """Return the location of a finding: its step, and the lines of code with their file."""
+    code = [f"{source.file}:{source.line} `{source.text}`" for source in sources(finding, trace)]
+    more = f" and {len(code) - MAX_SOURCE_LINES} more" if len(code) > MAX_SOURCE_LINES else ""
+    where = [f"step {finding.step}"] if finding.step else []
+    return ", ".join([*where, *code[:MAX_SOURCE_LINES]]) + more
+
+
+def sentence(finding: Finding, trace: Trace) -> str:
+    """Return a finding as one line: the rule, the place, what was measured, the repair, and where the rule is
+    described."""
+    where = place(finding, trace)
+    rule = rule_of(finding.kind)
+    see = ""
+    if rule is not None:
+        see = f" See {rule.document}" + (
+            f", and the page {rule.lesson.capitalize()} of the app." if rule.lesson else "."
+        )
+    at = f" at {where}" if where else ""
+    ending = f" On purpose: {finding.intent}" if finding.intent else f" {finding.fix}"
+    return f"{finding.kind}{at}: {finding.message}{ending}{see}"
+
+
+def report(trace: Trace) -> Iterator[str]:
+    """Yield the lines about likely mistakes in the model's code, none where there are none."""
+    if not trace.findings:
+        return
+    yield f"What looks like a mistake in the model's code ({_count(trace.findings)}):"
+    if trace.reread is not None and trace.diagnosis is not None:
+        yield RECORDED_NOTE
+    for finding in trace.findings:
+        yield f"- {sentence(finding, trace)}"
+
+
+def _count(findings: Iterable[Finding]) -> str:
+    count = len(list(findings))
+    return f"{count} finding{'s' if count != 1 else ''}"

@@ -2,15 +2,246 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import combinations
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import sympy
 
-from tracer.capture.composite_calls import Call, Ref
+from tracer.capture.calls import Call, Ref
+from tracer.diagnostics.findings.run_view import Finding, Rule
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMapCache, contiguous_strides
-from tracer.ops import MATMULS, POINTWISE, base
+from tracer.ops import MATMULS, POINTWISE, base, is_layout
+from tracer.record import Op, TensorRecord
+from tracer.shapes import UNKNOWN
+from tracer.symbols.notation import parse, shape_text
+
+if TYPE_CHECKING:
+    from tracer.diagnostics.findings.run_view import RunView
+
+
+# Views that cut across axes: numbers of one axis end up in another, and no error reports it.
+
+VIEWS = frozenset(("view", "_unsafe_view", "reshape", "_reshape_alias", "view_copy"))
+CUTS = frozenset(("slice", "narrow"))
+SHIFT = (
+    "A skewed matrix of relative positions: the next slice and view put each row in its place"
+    " (Huang et al. 2018, section 3.4.1; Dai et al. 2019, appendix B)."
+)
+MOST_CELLS = 2**20
+Formula: TypeAlias = Any  # sympy has no types of its own
+
+
+class Crossing(NamedTuple):
+    """Axis of the result before which a boundary of the result lies inside an axis of the operand."""
+
+    result: int
+    operand: int
+
+
+def find(run: RunView) -> Iterator[Finding]:
+    """Yield the views of a run with a boundary between axes that the operand does not have, in symbols.
+
+    A boundary is the product of the lengths of the first axes: where one axis of the result ends, one of the operand
+    has to end, too, or has to be split evenly. Without symbols, the lengths of this run are compared.
+    """
+    reading = _formulas(run.trace.ops, run.trace.symbols)
+    for op in run.trace.ops:
+        if base(op.op) not in VIEWS or not op.inputs or not op.outputs:
+            continue
+        shapes = _comparable(op.inputs[0], op.outputs[0], reading)
+        if (crossing := cross(*shapes)) is not None:
+            intent = SHIFT if _is_shift(run, op.index) else ""
+            yield Finding(
+                "axes mixed", run.step(op.index), (op.index,), _message(op, crossing), _fix(op, shapes), intent
+            )
+
+
+RULES = (Rule("axes mixed", find),)
+
+
+def _comparable(before: TensorRecord, after: TensorRecord, reading: dict[str, Formula]) -> tuple[tuple, tuple]:
+    """Return two shapes in symbols, as polynomials; in numbers where one has no symbols."""
+    if all(tensor.symbolic is not None and UNKNOWN not in tensor.symbolic for tensor in (before, after)):
+        return tuple(tuple(reading[size] for size in tensor.symbolic or ()) for tensor in (before, after))  # type: ignore[return-value]
+    return tuple(tuple(map(sympy.Integer, tensor.shape)) for tensor in (before, after))  # type: ignore[return-value]
+
+
+def _formulas(ops: Iterable[Op], symbols: Iterable) -> dict[str, Formula]:
+    """Return each size of the run as a polynomial: where D is divided by h, D is written as a multiple of h."""
+    sizes = {size for op in ops for tensor in (*op.inputs, *op.outputs) for size in tensor.symbolic or ()} - {UNKNOWN}
+    return dict(_polynomials(tuple(sorted(sizes)), tuple((s.name, s.equals) for s in symbols if s.equals)))
+
+
+@lru_cache(maxsize=64)
+def _polynomials(sizes: tuple[str, ...], derived: tuple[tuple[str, str], ...]) -> tuple[tuple[str, Formula], ...]:
+    equal = {parse(name): parse(text) for name, text in derived}
+    formulas = {size: parse(size) for size in sizes}
+    for _ in derived:  # a derived size may stand in the formula of another
+        formulas = {size: formula.subs(equal) for size, formula in formulas.items()}
+    for _ in range(4):
+        multiples: dict[Formula, Formula] = {}
+        for formula in formulas.values():
+            above, below = sympy.fraction(sympy.together(formula))
+            if (
+                below == 1
+                or formula.has(sympy.floor, sympy.ceiling)
+                or not above.is_Mul | above.is_Symbol | above.is_Pow
+            ):
+                continue
+            whole = [symbol for symbol in sorted(above.free_symbols, key=str) if symbol not in multiples]
+            factors = [factor for power in sympy.Mul.make_args(below) for factor in _factors(power)]
+            for number, factor in enumerate(factors):
+                if whole and factor not in whole:
+                    symbol = whole[number % len(whole)]
+                    multiples[symbol] = multiples.get(symbol, symbol) * factor
+        if not multiples:
+            break
+        formulas = {size: formula.subs(multiples, simultaneous=True) for size, formula in formulas.items()}
+    return tuple(formulas.items())
+
+
+def _factors(power: Formula) -> list[Formula]:
+    root, exponent = power.as_base_exp()
+    return [root] * int(exponent) if exponent.is_Integer and exponent > 0 else [power]
+
+
+@lru_cache(maxsize=4096)
+def cross(before: tuple[Formula, ...], after: tuple[Formula, ...]) -> Crossing | None:
+    """Return the first boundary of a shape that lies inside an axis of another one of as many elements; None if there
+    is none."""
+    inner, outer = _boundaries(before), _boundaries(after)
+    if sympy.expand(inner[-1] - outer[-1]) != 0:  # they are not of as many elements, so nothing follows
+        return None
+    for axis, boundary in enumerate(outer):
+        if boundary in inner or after[axis] == 1:
+            continue
+        if not any(
+            _splits(boundary, start, end) for start, end in zip([sympy.Integer(1), *inner], inner, strict=False)
+        ):
+            return Crossing(axis + 1, _inside(boundary, inner))
+    return None
+
+
+def _boundaries(shape: tuple[Formula, ...]) -> list[Formula]:
+    product, boundaries = sympy.Integer(1), []
+    for size in shape:
+        product = sympy.expand(product * size)
+        boundaries.append(product)
+    return boundaries or [product]
+
+
+def _splits(boundary: Formula, start: Formula, end: Formula) -> bool:
+    """Return whether a boundary splits the axis between two others evenly."""
+    return _divides(start, boundary) and _divides(boundary, end)
+
+
+@lru_cache(maxsize=4096)
+def _divides(part: Formula, whole: Formula) -> bool:
+    quotient = sympy.cancel(whole / part)
+    if not quotient.free_symbols:
+        return bool(quotient.is_Integer)
+    if sympy.fraction(sympy.together(quotient))[1] != 1:
+        return False
+    return all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(sympy.expand(quotient)))
+
+
+def _inside(boundary: Formula, inner: list[Formula]) -> int:
+    """Return the axis of the operand in which a boundary lies, by sizes where every symbol is a large number."""
+    at = {symbol: 101 + 2 * n for n, symbol in enumerate(sorted({s for b in inner for s in b.free_symbols}, key=str))}
+    number = boundary.subs(at)
+    return next((axis for axis, end in enumerate(inner) if number < end.subs(at)), len(inner) - 1)
+
+
+def _message(op: Op, crossing: Crossing) -> str:
+    """Describe what the view does, and which numbers its first rows consist of in this run."""
+    before, after = op.inputs[0], op.outputs[0]
+    text = (
+        f"The view reads {_shape(before)} as {_shape(after)}, in the order in which the numbers lie in memory."
+        f" Where axis {crossing.result - 1} of the result ends, no axis of the operand ends"
+    )
+    return f"{text}{_measurement_text(before, prod(after.shape[crossing.result :]))}."
+
+
+def _measurement_text(before: TensorRecord, count: int) -> str:
+    """Describe from how many positions of an axis one stretch of `count` numbers of the result comes in this run."""
+    if not 0 < prod(before.shape) <= MOST_CELLS or not count:
+        return ""
+    places = np.unravel_index(np.arange(prod(before.shape)), before.shape)
+    for axis in reversed(range(len(before.shape))):
+        most = max(
+            (n for row in places[axis].reshape(-1, count) if (n := len(set(row))) < before.shape[axis]), default=0
+        )
+        if most > 1:
+            name = before.symbolic[axis] if before.symbolic else str(before.shape[axis])
+            return f": in this run, a stretch of {count} numbers comes from {most} places of axis {axis} ({name})"
+    return ""
+
+
+def _shape(tensor: TensorRecord) -> str:
+    return (
+        shape_text(tensor.symbolic) if tensor.symbolic and UNKNOWN not in tensor.symbolic else str(list(tensor.shape))
+    )
+
+
+def _fix(op: Op, shapes: tuple[tuple, tuple]) -> str:
+    """Return the transpose of two axes with which no boundary is crossed."""
+    before, after = shapes
+    for first, second in sorted(combinations(range(len(before)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
+        if cross(_exchange_axes(before, first, second), after) is None:
+            return f"Exchange the axes first: `.transpose({first}, {second})` before the view."
+    for first, second in sorted(combinations(range(len(after)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
+        if cross(before, _exchange_axes(after, first, second)) is None:
+            sizes = op.outputs[0].symbolic or tuple(map(str, op.outputs[0].shape))
+            shape = shape_text(_exchange_axes(sizes, first, second))
+            return (
+                f"View it as {shape}, whose axes lie so in memory, and exchange"
+                f" them afterwards: `.transpose({first}, {second})`."
+            )
+    return "Split the axes one by one, exchange them with `.permute(…)`, and only then merge neighbours."
+
+
+def _exchange_axes(shape: tuple, first: int, second: int) -> tuple:
+    sizes = list(shape)
+    sizes[first], sizes[second] = sizes[second], sizes[first]
+    return tuple(sizes)
+
+
+def _is_shift(run: RunView, index: int) -> bool:
+    """Return whether a view is a part of the skewing of relative positions: a view exchanges the last two lengths, a
+    slice drops the first row, and another view may exchange them back."""
+    op = run.trace.ops[index]
+    if _exchanges(op) and any(_drops_row(run.trace.ops[user]) for user in run.users.get(index, ())):
+        return True
+    before = _maker(run, op)
+    while before is not None and not _drops_row(before) and is_layout(before.op) and base(before.op) not in VIEWS:
+        before = _maker(run, before)
+    above = _maker(run, before) if before is not None and _drops_row(before) else None
+    while above is not None and base(above.op) in CUTS:  # a slice of the whole
+        above = _maker(run, above)
+    return above is not None and _exchanges(above)
+
+
+def _maker(run: RunView, op: Op) -> Op | None:
+    maker = op.inputs[0].maker if op.inputs else None
+    return run.trace.ops[maker] if isinstance(maker, int) else None
+
+
+def _exchanges(op: Op) -> bool:
+    """Return whether a view swaps the last two lengths."""
+    before, after = op.inputs[0].shape, op.outputs[0].shape
+    return base(op.op) in VIEWS and len(before) == len(after) > 1 and before[-2:] == after[-1:-3:-1]
+
+
+def _drops_row(op: Op) -> bool:
+    """Return whether a slice drops one row of matrices."""
+    before, after = op.inputs[0].shape, op.outputs[0].shape
+    return base(op.op) in CUTS and len(before) == len(after) > 1 and before[-2] - after[-2] == 1
+
 
 MAX_CALLS = 16
 """Calls that an axis is followed through."""

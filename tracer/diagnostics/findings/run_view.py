@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from tracer.capture import Recording, inputs_of, record
-from tracer.capture.callable_module import Function
+from tracer.capture.modes import Function
 from tracer.graph.dataflow import Graph
 from tracer.lowering.aten import has_lowering
 from tracer.ops import ATTENTION, base
 from tracer.record import Finding, Trace
-from tracer.shapes.shadow_module import parameters, shadow_copy
-from tracer.tracing.proofs import counterfactual_budget
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.shapes.variation import parameters, shadow_copy
+from tracer.tracing import counterfactual
+from tracer.utils.torch_state import seeded_draws
 
 if TYPE_CHECKING:
-    from tracer.tracing.proofs.counterfactual import Replay
+    from tracer.tracing.counterfactual import Replay
+
+__all__ = ["Finding", "Rule"]
+
+
+# Interface of a rule, and of what it reports.
+
+DOCUMENT = "docs/findings.md"
+"""Where each rule has a section."""
+
+
+class Rule(NamedTuple):
+    """A rule: its name, the function that applies it to a run, and the address of the page of the app that explains its
+    subject, "" for none. One that `runs_again` needs the model, and values of a run besides those of the trace."""
+
+    kind: str
+    apply: Callable[[RunView], Iterable[Finding]]
+    lesson: str = ""
+    runs_again: bool = False
+
+    @property
+    def document(self) -> str:
+        """Section about the rule: `docs/findings.md#axes-mixed`."""
+        return f"{DOCUMENT}#{self.kind.replace(' ', '-')}"
+
 
 KEPT_BYTES = 2**30
 """Cap in bytes on the tensors that a second run keeps."""
@@ -43,7 +68,7 @@ class RunView:
         if self.replay is None or self.graph is None:
             return False
         tensors = [*self.replay.module.parameters(), *self.replay.module.buffers()]
-        return not any(tensor.is_meta for tensor in tensors) and not counterfactual_budget.too_large(self.trace)
+        return not any(tensor.is_meta for tensor in tensors) and not counterfactual.too_large(self.trace)
 
     @cached_property
     def graph(self) -> Graph | None:

@@ -2,11 +2,70 @@
 
 from __future__ import annotations
 
-from tracer.figures.film import message, page
+import base64
+import re
+from functools import cache
+from pathlib import Path
+
+from tracer.export.to_html import text
+from tracer.figures.film import message
 from tracer.figures.film.storyboard import storyboard
 from tracer.record import Trace
-from tracer.record.film import Film
-from tracer.utils.error_text import quote
+from tracer.record.steps import Film
+from tracer.utils.errors import quote
+
+# Player as a page: its scripts are modules in files, which are joined here into one, with the message inside.
+#
+# The page loads nothing and needs no server. `script` is the same player for a component of an app, whose message comes
+# another way.
+
+PLAYER = Path(__file__).parent / "player"
+STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "tensors", "pointing"))
+MODULES = ("message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
+"""The modules, each behind those that it imports."""
+PAGE = """:root { color-scheme: light dark; }
+html, body { margin: 0; height: 100%; }
+h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
+@page { margin: 12mm; }
+@media print { :root { color-scheme: light; } html, body { height: auto; } h1 { display: none; } }
+"""
+"""Styles of a page that the film has to itself; its heading is for those who hear it."""
+IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
+
+
+@cache
+def script() -> str:
+    """Return all modules as one script, which defines `mount(root, message)` and `unpack(bytes)`."""
+    parts = ((PLAYER / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
+    return "\n".join(EXPORT.sub("", IMPORT.sub("", part)) for part in parts)
+
+
+@cache
+def style() -> str:
+    """Return the player's style sheet."""
+    return (PLAYER / "player.css").read_text(encoding="utf-8")
+
+
+@cache
+def markup() -> str:
+    """Return the player's markup."""
+    return (PLAYER / "player.html").read_text(encoding="utf-8")
+
+
+def page(message: bytes, title: str) -> str:
+    """Return the film as one HTML file that ends with a newline."""
+    data = base64.b64encode(message).decode()
+    start = "mount(document.querySelector('.film'), unpack(decode(document.querySelector('#message').textContent)), "
+    start += "{ paper: 'film' });"
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>\n{PAGE}{style()}</style>\n<body>\n<main>\n<h1>{text(title)}</h1>\n{markup()}</main>\n"
+        f'<script type="text/plain" id="message">{data}</script>\n<script>\n(() => {{\n"use strict";\n{script()}\n'
+        f"{start}\n}})();\n</script>\n</body>\n</html>\n"
+    )
+
 
 FILE = 650_000
 """Bytes of attention in a file, which need not travel with each visit to a page."""
@@ -19,4 +78,4 @@ def film(trace: Trace) -> Film:
     """
     if not trace.ops:
         raise ValueError(f"a film needs a run with operations, and this trace of {quote(trace.model)} has none")
-    return Film(trace.model, page.page(message.pack(storyboard(trace), FILE), f"A run of {trace.model}"))
+    return Film(trace.model, page(message.pack(storyboard(trace), FILE), f"A run of {trace.model}"))

@@ -18,17 +18,15 @@ from typing import Any
 import numpy as np
 
 from tracer.export.math_labels import symbol_text
-from tracer.figures.film.half_numbers import HalfNumbers
+from tracer.figures.cell_payload import short, tensor_of, with_tensors
+from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, VALUES, table
 from tracer.figures.film.message import encode, line_facts
-from tracer.figures.film.sentences import Caption
+from tracer.figures.film.sentences import Caption, HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard
-from tracer.figures.graph.lanes import sources
-from tracer.figures.palette import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, table
-from tracer.figures.payload_budget import VALUES
-from tracer.figures.tensors.cell_payload import short, tensor_of, with_tensors
-from tracer.figures.tensors.heatmap import as_array, has_weights, reduce
+from tracer.figures.pipeline import sources
+from tracer.figures.tensors import as_array, has_weights, reduce
 from tracer.record import Operand, Step, Trace
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 MAX_BYTES = 250_000
 """Bytes of a message."""

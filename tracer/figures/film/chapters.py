@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from tracer.figures.graph.lanes import sources
+from tracer.figures.pipeline import sources
 from tracer.ops import is_layout
 from tracer.record import AttentionRecord, Op, Step, Trace
 

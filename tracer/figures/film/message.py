@@ -18,17 +18,17 @@ from PIL import Image
 from tracer.export import rows
 from tracer.export.math_labels import scientific
 from tracer.export.to_html import equation, text
-from tracer.figures.attention import attention_payload, lit_photo
-from tracer.figures.equation_strip import SIGNS
-from tracer.figures.film import attention_rows, input_picture
-from tracer.figures.film.half_numbers import HalfNumbers
+from tracer.figures import attention_maps
+from tracer.figures.drawing import percent
+from tracer.figures.equations import SIGNS
+from tracer.figures.film import sentences
+from tracer.figures.film.sentences import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
-from tracer.figures.predictions.class_bars import percent
-from tracer.figures.predictions.model_output import visible_token
-from tracer.figures.tensors.image_patches import data_uri
+from tracer.figures.predictions import visible_token
+from tracer.figures.tensors import data_uri
 from tracer.record import AttentionRecord, Step, Trace
 from tracer.symbols import notation
-from tracer.utils.error_text import shorten
+from tracer.utils.errors import shorten
 
 ROOM = 300_000
 """Bytes of attention in a message: all heads if they fit, else their mean, else the rows of the token in focus."""
@@ -82,7 +82,7 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
         "weights": shorten(trace.weights, 120),
         "photo": _photo(trace),
         "input": next(
-            (input_picture.pack(beat.cells, numbers) for beat in board.beats if beat.cells is not None),
+            (sentences.pack_input(beat.cells, numbers) for beat in board.beats if beat.cells is not None),
             None,
         ),
         "streams": [
@@ -132,8 +132,8 @@ def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: Half
     part = last.part.partition("/")[0]
     slots = board.streams[index].slots[last.part]
     try:
-        choices = attention_payload.blocks(board.trace, part or None)
-        matrix = attention_payload.rollout(board.trace, choices, part or None) if choices else None
+        choices = attention_maps.blocks(board.trace, part or None)
+        matrix = attention_maps.rollout(board.trace, choices, part or None) if choices else None
     except (LookupError, ValueError):
         return None
     if matrix is None or matrix.shape != (len(slots), len(slots)):
@@ -243,8 +243,8 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
 
 def _kinds(trace: Trace, record: AttentionRecord, query: int | None, views: np.ndarray) -> list[str]:
     """Return the kind of each row, a digit for each query of each view and of their mean; "" for a view without any."""
-    closed = partial(attention_rows.closed_keys, trace, record, query) if record.mask != "none" else None
-    kinds = attention_rows.kinds(views, closed)
+    closed = partial(sentences.closed_keys, trace, record, query) if record.mask != "none" else None
+    kinds = sentences.kinds(views, closed)
     return ["".join(map(str, view)) if view.any() else "" for view in kinds]
 
 
@@ -259,7 +259,7 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
     size = max(1, round((right - left) * scale)), max(1, round((bottom - top) * scale))
     crop = photo.resize(size, Image.Resampling.BICUBIC, box=tuple(picture.crop))
     kind = "JPEG" if max(size) > 128 else "PNG"
-    sketch = lit_photo.sketch(np.asarray(crop), (0, 0, *size), picture.rows, picture.columns)
+    sketch = attention_maps.sketch(np.asarray(crop), (0, 0, *size), picture.rows, picture.columns)
     around = min(scale, PHOTO_SIDE / max(photo.size))
     whole = max(1, round(photo.width * around)), max(1, round(photo.height * around))
     return {
@@ -267,8 +267,8 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
         "whole": list(whole),
         "box": [left * around, top * around, (right - left) * around, (bottom - top) * around],
         "sketch": data_uri(Image.fromarray(np.round(sketch).astype(np.uint8)), kind),
-        "amber": lit_photo.AMBER.tolist(),
-        "strength": lit_photo.STRENGTH,
+        "amber": attention_maps.AMBER.tolist(),
+        "strength": attention_maps.STRENGTH,
         "rows": picture.rows,
         "columns": picture.columns,
         "size": list(size),

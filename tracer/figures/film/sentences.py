@@ -1,23 +1,91 @@
 """Title and the sentence of each beat, computed from the run that it shows.
 
-A sentence states what the tensors of this run give. The numbers that it quotes are in `Caption.facts`, unrounded.
-"""
+A sentence states what the tensors of this run give. The numbers that it quotes are in `Caption.facts`, unrounded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tracer.figures.film.attention_rows import ALONE, EVEN, NOTHING, WHOLE, kinds
+from tracer.figures.cell_payload import short, tensor_of
+from tracer.figures.drawing import DIVERGING_SCALE, SEQUENTIAL, VALUES, percent, ranking, table
 from tracer.figures.film.chapters import Chapter
 from tracer.figures.film.streams import Lane, Snapshot, Stream, tensor
-from tracer.figures.predictions.class_bars import percent, ranking
-from tracer.figures.predictions.model_output import visible_token
-from tracer.record import Step, Trace
-from tracer.utils.error_text import shorten
+from tracer.figures.predictions import visible_token
+from tracer.figures.tensors import as_array, reduce
+from tracer.record import AttentionRecord, Step, TensorRecord, Trace
+from tracer.utils.errors import shorten
+
+# Numbers of a message, in half precision.
+
+
+class HalfNumbers:
+    """Numbers of a message, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+        self.count = 0
+
+    def add(self, values: np.ndarray) -> int:
+        """Add numbers and return the position of the first."""
+        start = self.count
+        largest = np.finfo(np.float16).max
+        self.parts.append(np.clip(np.asarray(values, np.float32), -largest, largest).astype("<f2").ravel())
+        self.count += values.size
+        return start
+
+    def add_bytes(self, cells: np.ndarray) -> int:
+        """Add cells of one byte each, two per number, and return the position of the first."""
+        start = self.count
+        raw = np.ascontiguousarray(cells, np.uint8).tobytes()
+        self.parts.append(np.frombuffer(raw + b"\0" * (len(raw) % 2), "<u2"))
+        self.count += len(self.parts[-1])
+        return start
+
+
+# Rows of attention that need words of their own: those that attend to nothing, to one token alone, or to all alike.
+#
+# They are told from the weights as they ran, before these are rounded for a message.
+
+OTHER, NOTHING, ALONE, EVEN = range(4)
+"""Kinds of rows: any other, every weight is 0, every weight but one is 0, every open weight is the same."""
+SAME = 1e-6
+"""Shares of the largest weight by which weights that are called the same differ at most."""
+WHOLE = 1e-3
+"""What the weights of a row add up to differs from 1 by this at most, where they are called shares of its attention."""
+
+
+def kinds(weights: np.ndarray, closed: Callable[[], np.ndarray] | None = None) -> np.ndarray:
+    """Return the kind of each row of `[..., S_k]`.
+
+    `closed` returns which keys a mask closes, bool in a shape that broadcasts to that of the weights; it is asked where
+    the answer depends on it. Without it, all keys are open.
+    """
+    used = weights != 0
+    count, most = used.sum(-1), weights.max(-1)
+    least = np.where(used, weights, most[..., None]).min(-1)
+    even = (count > 1) & (most - least <= SAME * most)
+    if closed is not None and (even & (count < weights.shape[-1])).any():
+        even &= (used | closed()).all(-1)
+    else:
+        even &= count == weights.shape[-1]
+    found = np.select([count == 0, count == 1, even], [NOTHING, ALONE, EVEN], OTHER)
+    return np.asarray(found, np.uint8)
+
+
+def closed_keys(trace: Trace, record: AttentionRecord, query: int | None = None) -> np.ndarray:
+    """Return which keys the mask that ran closes, bool `[S_q, S_k]`, or `[S_k]` of one query."""
+    from tracer.attention.masks import open_keys, visible  # here, since a page is drawn before torch
+
+    layer = [each for each in trace.attentions if each.part == record.part].index(record)
+    if query is None:
+        return ~visible(trace, layer, part=record.part).numpy()
+    return ~open_keys(trace, query, layer, part=record.part).numpy()
+
 
 TOP_PATCHES = 5
 """Patches whose share of the attention a sentence adds up."""
@@ -480,3 +548,64 @@ def _ops(trace: Trace, chapter: Chapter):
         return chapter.ops
     wanted = {index for step in chapter.steps for index in step.ops}
     return [op for op in trace.ops if op.index in wanted]
+
+
+# Input of a run other than a photo or a text, for drawing: a wave, or a matrix in colours.
+
+WAVE = 800
+"""Columns of a wave at most; each is a line from the lowest to the highest of its values."""
+ROWS, COLUMNS = 96, 320
+"""Cells of a matrix at most."""
+STOPS = 32
+"""Colours of a scale."""
+
+
+def name_of(tensors: Mapping[str, TensorRecord]) -> str | None:
+    """Return the name of the largest input of real numbers that is a row or a matrix for each item of the batch."""
+    drawn = {
+        name: prod(record.shape)
+        for name, record in tensors.items()
+        if "float" in record.dtype and (record.symbolic or ())[:1] == ("B",) and len(record.shape) in (2, 3)
+    }
+    return max(drawn, key=drawn.__getitem__, default=None)
+
+
+def values(trace: Trace, name: str) -> np.ndarray | None:
+    """Return the numbers of an input for the first item of the batch; None where they are not available, or too
+    many."""
+    tensor = tensor_of(trace, name)
+    if tensor is None or not 0 < prod(tensor.shape[1:]) <= VALUES:
+        return None
+    array = as_array(tensor[0])
+    return array if np.isfinite(array).all() else None
+
+
+def input_caption(array: np.ndarray | None, shape: tuple[int, ...]) -> Caption:
+    """Return the caption of an input of a shape: how many numbers go in, and their range."""
+    count = f"{shape[1]:,} numbers go in, one after the other" if len(shape) == 2 else ""
+    count = count or f"A matrix of {shape[1]:,} × {shape[2]:,} numbers goes in"
+    if array is None:
+        return Caption("The input", f"{count}.")
+    least, most = float(array.min()), float(array.max())
+    sentence = f"{count}. They lie between {short(least)} and {short(most)}."
+    return Caption("The input", sentence, {"least": least, "most": most})
+
+
+def pack_input(array: np.ndarray, numbers: HalfNumbers) -> dict[str, Any]:
+    """Return where the cells of an input lie, as shares.
+
+    For a wave, they are shares of its largest number: a row of the lowest values of the columns, and one of the
+    highest. For a matrix, they are shares of the way from one end of the scale to the other.
+    """
+    known = {"full": list(array.shape), "wave": array.ndim == 1}
+    if array.ndim == 1:
+        starts = np.arange(0, len(array), -(-len(array) // WAVE))
+        cells = np.stack([ends.reduceat(array, starts) for ends in (np.minimum, np.maximum)])
+        return known | {"shape": list(cells.shape), "at": numbers.add(cells / (np.abs(array).max() or 1)), "stops": []}
+    cells = reduce(array, ROWS, COLUMNS)[0]
+    low, high = float(cells.min()), float(cells.max())
+    diverging = low < 0 < high
+    start, end = (-max(-low, high), max(-low, high)) if diverging else (low, high if high > low else low + 1)
+    colours = table(DIVERGING_SCALE if diverging else SEQUENTIAL, STOPS)
+    stops = [list(colours[at : at + 3]) for at in range(0, len(colours), 3)]
+    return known | {"shape": list(cells.shape), "at": numbers.add((cells - start) / (end - start)), "stops": stops}

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tracer.attention import windows
-from tracer.figures.film import input_picture, sentences
-from tracer.figures.film.attention_rows import closed_keys
+from tracer.figures.cell_payload import with_tensors
+from tracer.figures.film import sentences
 from tracer.figures.film.chapters import WEIGHTS, Chapter, between, chapters
-from tracer.figures.film.sentences import Caption, Scene
+from tracer.figures.film.sentences import Caption, Scene, closed_keys
 from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
-from tracer.figures.tensors.cell_payload import with_tensors
-from tracer.figures.tensors.heatmap import as_array
+from tracer.figures.tensors import as_array
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, TensorRecord, Trace
 
 LABELS = {
@@ -255,11 +254,11 @@ def _input_tensors(trace: Trace) -> tuple[dict[str, TensorRecord], dict[str, str
 def _other_input(trace: Trace) -> list[Beat]:
     """Return the beat of an input other than a photo or a text, such as a sound; none without such an input."""
     tensors, letters = _input_tensors(trace)
-    name = input_picture.name_of(tensors)
+    name = sentences.name_of(tensors)
     if name is None:
         return []
-    record, symbol, cells = tensors[name], letters.get(name, ""), input_picture.values(trace, name)
-    caption = input_picture.caption(cells, record.shape)
+    record, symbol, cells = tensors[name], letters.get(name, ""), sentences.values(trace, name)
+    caption = sentences.input_caption(cells, record.shape)
     return [Beat("input", "Input", caption, symbol, symbol, record.symbolic or (), record.shape, cells=cells)]
 
 

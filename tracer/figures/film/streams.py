@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracer.attention import places, segments, unseen
+from tracer.figures.cell_payload import tensor_of
 from tracer.figures.film.chapters import MLP, Chapter, between
-from tracer.figures.predictions.model_output import visible_token
-from tracer.figures.tensors.cell_payload import tensor_of
-from tracer.figures.tensors.heatmap import as_array
+from tracer.figures.predictions import visible_token
+from tracer.figures.tensors import as_array
 from tracer.record import Segment, Step, Trace
-from tracer.utils.error_text import shorten
+from tracer.utils.errors import shorten
 
 WORD = 24
 """Characters of a word on a lane."""

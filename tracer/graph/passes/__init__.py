@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from tracer.graph.dataflow import Graph
-from tracer.graph.passes.cancel_unbind import cancel_unbinds
-from tracer.graph.passes.fuse_slice_writes import fuse_slice_writes
-from tracer.graph.passes.fuse_topk_moe import fuse_moe
-from tracer.graph.passes.recognize_idioms import recognize_idioms
-from tracer.graph.passes.roll_loops import roll_loops
+from tracer.graph.passes.idioms import recognize_idioms
+from tracer.graph.passes.loops import cancel_unbinds, fuse_slice_writes, roll_loops
+from tracer.graph.passes.mixtures import fuse_moe
 
 
 def run_passes(graph: Graph, numbers: dict[str, float], spelled: frozenset[int]) -> tuple[Graph, set[int]]:

@@ -8,13 +8,12 @@ from typing import Any
 from tracer import models
 from tracer.export.math_labels import scientific
 from tracer.lessons.notes import claims, errata, torchvision_block_counts
-from tracer.lessons.notes.finding import Finding, Verdict, agreement, shape_markdown
-from tracer.lessons.notes.reference_runs import RUNS, STANDARD, Provider
-from tracer.lessons.notes.statements import StatementRow, sections
-from tracer.lessons.tokenization import text_tokenizers
+from tracer.lessons.notes.measurement import RUNS, STANDARD, Provider
+from tracer.lessons.notes.statements import Finding, StatementRow, Verdict, agreement, sections, shape_markdown
+from tracer.lessons.tokenization import text
 from tracer.record import Op, Primitive, TensorRecord, verdict_within
 from tracer.shapes import value_of
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 SENTENCE = "reverse this one"
 """The sentence that is tokenized."""
@@ -200,7 +199,7 @@ def _open(row: StatementRow, run: Provider, name: str) -> Finding:
 
 
 def _spell(row: StatementRow, run: Provider, *ways: str) -> Finding:
-    spellers = {way: text_tokenizers.shipped_tokenizers()[way] for way in ways}
+    spellers = {way: text.shipped_tokenizers()[way] for way in ways}
     pieces = {way: speller.encode(SENTENCE) for way, speller in spellers.items()}
     whole = all(spellers[way].decode([token.id for token in tokens]) == SENTENCE for way, tokens in pieces.items())
     counts = (f"{way} {len(tokens)} pieces of {len(spellers[way].vocabulary):,}" for way, tokens in pieces.items())

@@ -1,7 +1,7 @@
 """Statements of the five notes in order, each with its reproduction.
 
 They are in `texts`, a file for each note. `== TITLE` begins a section under the note's own name, and `[RUN]` says in
-which run (`tracer.lessons.notes.reference_runs.RUNS`) the rows below it are looked up. A row is
+which run (`tracer.lessons.notes.measurement.RUNS`) the rows below it are looked up. A row is
 `what the note says | where | shape`, the note's symbols as mathematics. `where` lists, separated by semicolons:
 
 - `step ID`: that step of the run, of the shape given, whose equation was executed
@@ -17,17 +17,105 @@ which run (`tracer.lessons.notes.reference_runs.RUNS`) the rows below it are loo
 - `slip NAME`: the note and the run differ (`tracer.lessons.notes.errata`)
 
 `{query,key}` stands for both, `@` for the path of torchvision's first block. Shapes are in the run's symbols, axes of
-size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives.
-"""
+size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from tracer.utils.error_text import quote
+from tracer import models
+from tracer.export.math_labels import scientific, shape_numbers
+from tracer.record import Step
+from tracer.symbols import notation
+from tracer.utils.errors import quote
 from tracer.utils.note_titles import TITLES
+
+# Statements of the five notes in order, each with its reproduction.
+#
+# They are in `texts`, a file for each note. `== TITLE` begins a section under the note's own name, and `[RUN]` says in
+# which run (`tracer.lessons.notes.measurement.RUNS`) the rows below it are looked up. A row is
+# `what the note says | where | shape`, the note's symbols as mathematics. `where` lists, separated by semicolons:
+#
+# - `step ID`: that step of the run, of the shape given, whose equation was executed
+# - `param PATH`, `input NAME`, `size NAME`: a parameter, an input, a size of the run, of the shape or value given
+# - `ran OP PLACE`: an op of PyTorch's that ran in that module or belongs to that step, from and to the shapes given
+# - `open NAME`: a model of that name, which goes on from here
+# - `spell WAYS`: ways of cutting a text to pieces with ids, which give it back whole
+# - `page NAME PLACE`: a page of the app that runs it, and where on it: `kind=video way=frames`
+# - `prim OP NAME`: one of the primitives of op `OP`, from and to the shapes given
+# - `names NAMES`: functions that run the ops that ran
+# - `count NAME`: a number of parameters or ops, counted in `block.py`
+# - `claim NAME`: a claim, measured on the run (`tracer.lessons.notes.claims`)
+# - `slip NAME`: the note and the run differ (`tracer.lessons.notes.errata`)
+#
+# `{query,key}` stands for both, `@` for the path of torchvision's first block. Shapes are in the run's symbols, axes of
+# size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives.
+
+# Result of looking up a statement of a note in a run.
+
+Verdict = Literal["holds", "sense", "not", "elsewhere"]
+"""What is said of a statement as it stands: that it holds, that it does if it is read as a sentence beside it says,
+that it does not; or that another page runs it."""
+
+
+class Finding(NamedTuple):
+    """One result of a statement.
+
+    It has the op that ran and the measurement, in markdown, whether that agrees with the statement, and its location: a
+    page, its query parameters, and the element to look for there, if the address does not lead to it. `latex` is the
+    equation of a step. `slip` is a sentence on the difference between the note and the run.
+    """
+
+    what: str
+    measured: str
+    verdict: Verdict = "holds"
+    latex: str = ""
+    slip: str = ""
+    page: str = ""
+    place: tuple[tuple[str, str], ...] = ()
+    control: str = ""
+
+
+def shape_markdown(symbolic: tuple[str, ...] | None, shape: tuple[int, ...]) -> str:
+    """Return a shape in symbols and in numbers, in markdown."""
+    symbols = f"${notation.shape_latex(symbolic)}$ = " if symbolic and "?" not in symbolic else ""
+    return f"{symbols}{shape_numbers(shape)}"
+
+
+def agreement(step: Step) -> str:
+    """Return the agreement of an equation with the run, in a few words."""
+    if step.refuted:
+        return f"disproven: {step.replayed}"
+    if step.error is None:
+        return step.verdict
+    return "exactly as in the run" if step.error == 0 else f"largest difference {scientific(step.error)}"
+
+
+# Statements of the five notes in order, each with its reproduction.
+#
+# They are in `texts`, a file for each note. `== TITLE` begins a section under the note's own name, and `[RUN]` says in
+# which run (`tracer.lessons.notes.statements.RUNS`) the rows below it are looked up. A row is
+# `what the note says | where | shape`, the note's symbols as mathematics. `where` lists, separated by semicolons:
+#
+# - `step ID`: that step of the run, of the shape given, whose equation was executed
+# - `param PATH`, `input NAME`, `size NAME`: a parameter, an input, a size of the run, of the shape or value given
+# - `ran OP PLACE`: an op of PyTorch's that ran in that module or belongs to that step, from and to the shapes given
+# - `open NAME`: a model of that name, which goes on from here
+# - `spell WAYS`: ways of cutting a text to pieces with ids, which give it back whole
+# - `page NAME PLACE`: a page of the app that runs it, and where on it: `kind=video way=frames`
+# - `prim OP NAME`: one of the primitives of op `OP`, from and to the shapes given
+# - `names NAMES`: functions that run the ops that ran
+# - `count NAME`: a number of parameters or ops, counted in `block.py`
+# - `claim NAME`: a claim, measured on the run (`tracer.lessons.notes.claims`)
+# - `slip NAME`: the note and the run differ (`tracer.lessons.notes.errata`)
+#
+# `{query,key}` stands for both, `@` for the path of torchvision's first block. Shapes are in the run's symbols, axes of
+# size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives.
 
 BLOCK = "encoder.layers.encoder_layer_0."
 """The path of the first block of torchvision's Vision Transformers, up to its dot."""
@@ -78,3 +166,65 @@ def _expand(place: str) -> list[str]:
     before, brace, rest = place.partition("{")
     names, _, after = rest.partition("}")
     return [f"{before}{name}{after}" for name in names.split(",")] if brace else [place]
+
+
+# Number in a note of each step of a run.
+
+# Number in a note of each step of a run.
+
+LIBRARY = {"torchvision": "torchvision:vit_b_16"}
+"""Models that are none of ours, by the name of their run."""
+SECTION = re.compile(r"(?:Step )?((?:I+\.)?\d+(?:\.\d+)*[a-z]?)\b")
+LINE = re.compile(r"(\d+[a-z]?)(?:\\\.|:) ")
+LISTS = ("Summary", "Complete shape trace")
+"""Sections whose lines have numbers of their own."""
+
+
+class StepNumbers(NamedTuple):
+    """Number of a model's note, and the number in it of each step of a run, in whichever block."""
+
+    note: str
+    steps: Mapping[str, str]
+
+    def of(self, step: str) -> str:
+        """Return the note's number of a step, such as "6b"; "" for a step without one."""
+        return self.steps.get(_anywhere(step), "")
+
+
+@cache
+def number_steps(model: str) -> StepNumbers | None:
+    """Number the steps of a model by the note that numbers most of them; None for a model of no note."""
+    counts = Counter(row.note for note in TITLES for row in rows(note) if model_of(row.run) == model and _steps(row))
+    if not counts:
+        return None
+    note, _ = counts.most_common(1)[0]
+    numbers: dict[str, str] = {}
+    for row in sorted(rows(note), key=lambda row: model_of(row.run) != model):
+        number = _number(row)
+        own = model_of(row.run) == model or number.isalnum()  # each part of a note in parts is of a model of its own
+        for step in _steps(row) if number and own else ():
+            numbers.setdefault(_anywhere(step), number)
+    return StepNumbers(note, numbers) if numbers else None
+
+
+def model_of(run: str) -> str:
+    """Return the model of a run of `tracer.lessons.notes.statements`: `nanogpt-single` is of `nanogpt`."""
+    known = {name: name for name in models.names()} | LIBRARY
+    return known[max((name for name in known if f"{run}-".startswith(f"{name}-")), key=len)]
+
+
+def _steps(row: StatementRow) -> list[str]:
+    """Return the steps of a statement: `step ID`, and `ran OP ID`; none for a figure, which shows several."""
+    if row.text.startswith("figure"):
+        return []
+    return [place.split()[-1] for place in row.where if place.startswith(("step ", "ran "))]
+
+
+def _number(row: StatementRow) -> str:
+    """Return the number of a statement's section, else of its line in a list."""
+    match = SECTION.match(row.section) or (LINE.match(row.text) if row.section in LISTS else None)
+    return match[1] if match else ""
+
+
+def _anywhere(step: str) -> str:
+    return re.sub(r"(block|layer_)\d+", r"\1", step)

@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import tracer
-from tracer.lessons.notes.reference_runs import STANDARD, Provider
+from tracer.lessons.notes.measurement import STANDARD, Provider
 from tracer.lessons.notes.statements import BLOCK
-from tracer.models.shared.spec import Model
-from tracer.ops import category
-from tracer.ops.schema import BINARY, MATRIX, REDUCTION, UNARY
+from tracer.ops import BINARY, MATRIX, REDUCTION, UNARY, category
 from tracer.record import Op, Trace
-from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision
+from tracer.spec.spec import Model
+from tracer.zoo.torchvision_models import import_torchvision
 
 _x = torch.zeros(2, 6, 12)
 CALLS: dict[str, Callable] = {

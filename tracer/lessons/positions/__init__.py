@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from tracer.record import Step
-from tracer.utils.python_source import read_literals
+from tracer.utils.files import read_literals
 
 NO_POSITIONS = "none"
 """No positions, the baseline of the others."""

@@ -16,16 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tracer.models.shared.blocks import Block
-from tracer.models.shared.spec import build_seeded
 from tracer.record import Trace
 from tracer.shapes import Solution, Vocabulary
-from tracer.textbook.hints import Hint
-from tracer.tracing import assemble, record_or_explain, solve_first
-from tracer.tracing.proofs import counterfactual_budget
-from tracer.tracing.trim import lighten
+from tracer.spec.blocks import Block
+from tracer.spec.spec import build_seeded
+from tracer.textbook.names import Hint
+from tracer.tracing import assemble, counterfactual, record_or_explain, solve_first
+from tracer.tracing.transfer import lighten
 from tracer.utils.cache import Cache
-from tracer.utils.progress import doing
+from tracer.utils.job_queue import doing
 
 SHARED_SIZES = {"D": 32, "h": 4, "d_ff": 64}
 """The sizes of the block that takes the tokens of every way."""
@@ -121,8 +120,8 @@ def _with_verdicts(way: Tokenization, assembled: Trace) -> Trace:
     key = way, tuple(step.latex for step in assembled.steps)
     if (verdicts := _checks.get(key)) is None:
         with doing("Checking its lines on other runs"):
-            _checks.put(key, verdicts := counterfactual_budget.results(counterfactual_budget.check(assembled)))
-    return counterfactual_budget.apply(verdicts, assembled)
+            _checks.put(key, verdicts := counterfactual.results(counterfactual.check(assembled)))
+    return counterfactual.apply(verdicts, assembled)
 
 
 def _solve(

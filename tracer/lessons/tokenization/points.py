@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tracer.inputs.synthetic.point_clouds import box, farthest, sphere, torus
+from tracer.inputs.synthetic import box, farthest, sphere, torus
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
-from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
+from tracer.lessons.tokenization.pictures import NEAREST, Nearest, k_means
 from tracer.record import Trace
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.textbook.names import Hint
+from tracer.utils.torch_state import seeded_draws
 
 GROUPS = (16, 32, 64)
 """Numbers of centres that can be chosen."""

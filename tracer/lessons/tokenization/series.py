@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, embedding, trace
 from tracer.record import Trace
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.textbook.names import Hint
+from tracer.utils.torch_state import seeded_draws
 
 LENGTHS = (4, 8, 16)
 """Values of a patch that can be chosen."""

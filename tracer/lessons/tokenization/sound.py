@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from tracer.inputs.audio import lesson
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
-from tracer.lessons.tokenization.vector_quantization import NEAREST, Nearest, k_means
+from tracer.lessons.tokenization.pictures import NEAREST, Nearest, k_means
 from tracer.record import Trace
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.textbook.names import Hint
+from tracer.utils.torch_state import seeded_draws
 
 WINDOW, HOP = 256, 128
 """Samples of a frame, and from the beginning of one to that of the next: 32 ms and 16 ms at 8 kHz."""

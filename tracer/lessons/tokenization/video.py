@@ -7,13 +7,13 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from tracer.inputs.synthetic.video_clip import clip
+from tracer.inputs.synthetic import clip
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.record import Trace
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer.textbook.names import Hint
+from tracer.utils.torch_state import seeded_draws
 
 SIDE = 16
 """Side of a patch in pixels."""

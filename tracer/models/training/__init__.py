@@ -23,10 +23,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
 
-from tracer.models.shared.load_weights import card_beside
 from tracer.models.training import recipes, train_loop
-from tracer.utils import atomic_write
-from tracer.utils.error_text import quote
+from tracer.spec.checkpoints import card_beside
+from tracer.utils import files
+from tracer.utils.errors import quote
 
 ROOT = Path(__file__).resolve().parents[3]
 WEIGHTS_FOLDER = ROOT / "tracer" / "models" / "weights"
@@ -214,8 +214,8 @@ def _history(card: dict) -> list[dict]:
 def _write(file: Path, net: nn.Module, card: dict) -> None:
     text = json.dumps(card, ensure_ascii=False, indent=2) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write.write(file, save(net.state_dict()))
-    atomic_write.write(file.with_suffix(".json"), text.encode())
+    files.write(file, save(net.state_dict()))
+    files.write(file.with_suffix(".json"), text.encode())
 
 
 def _load(net: nn.Module, file: Path) -> None:

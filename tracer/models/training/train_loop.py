@@ -1,24 +1,113 @@
 """Training loop of every recipe.
 
 The random draws of a step depend on the seed and the step alone, so a stopped run continues as if it had not been
-stopped.
-"""
+stopped."""
 
 import copy
+import json
 import pickle
 import sys
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Collection, Sequence, Sized
+from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.nn import functional as F
 from tqdm import tqdm
 
-from tracer.utils import atomic_write
-from tracer.utils.error_text import quote
+from tracer.models.training import data
+from tracer.models.training.data import Images
+from tracer.utils import files
+from tracer.utils.errors import quote
+
+# Optimizers of recipes: Muon for the matrices of the blocks, AdamW for all else.
+
+
+class MuonAndAdamW:
+    """A recipe with the rates of both: `matrix_rate` and `decay` of Muon, `rate` of AdamW.
+
+    `decays_rest`: the matrices outside blocks have the weight decay too; vectors, and the parameters named in
+    `undecayed`, have none.
+    """
+
+    matrix_rate: float
+    rate: float
+    decay: float
+    bf16: bool
+    decays_rest: ClassVar[bool] = False
+    undecayed: ClassVar[Collection[str]] = ()
+
+    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
+        """Return Muon (Jordan 2024) for the matrices of the blocks, and AdamW for all else.
+
+        Without `bf16`, the updates of Muon are computed in float32.
+        """
+        matrices, rest, vectors = [], [], []
+        for name, parameter in net.named_parameters():
+            bare = parameter.ndim < 2 or name in self.undecayed
+            (vectors if bare else matrices if "block" in name else rest).append(parameter)
+        groups = [
+            {"params": rest, "weight_decay": self.decay if self.decays_rest else 0.0},
+            {"params": vectors, "weight_decay": 0.0},
+        ]
+        return [
+            (torch.optim.Muon if self.bf16 else Float32Muon)(matrices, lr=self.matrix_rate, weight_decay=self.decay),
+            torch.optim.AdamW(groups, lr=self.rate, betas=(0.9, 0.98)),
+        ]
+
+
+class Float32Muon(torch.optim.Optimizer):
+    """Muon like `torch.optim.Muon`, with the updates in float32 and those of equal shapes computed together.
+
+    PyTorch's computes in bfloat16, which takes longer than the rest of a step on a processor without instructions for
+    it. Source: Jordan 2024, Muon: An optimizer for hidden layers in neural networks.
+    """
+
+    MOMENTUM = 0.95
+    COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+    ITERATIONS = 5
+
+    def __init__(self, params: list[nn.Parameter], *, lr: float, weight_decay: float):
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """Update the matrices by their gradients; there is no `closure`."""
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+            for parameter in group["params"]:
+                by_shape.setdefault(parameter.shape, []).append(parameter)
+            for (rows, columns), matrices in by_shape.items():
+                updates = self._orthogonalise(torch.stack([self._momentum(matrix) for matrix in matrices]))
+                rate = group["lr"] * max(1, rows / columns) ** 0.5
+                for matrix, update in zip(matrices, updates, strict=True):
+                    matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=rate)
+
+    def _momentum(self, matrix: nn.Parameter) -> torch.Tensor:
+        """Return the gradient with Nesterov momentum, the shape of `matrix`."""
+        state = self.state[matrix]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(matrix)
+        average = state["momentum_buffer"].lerp_(matrix.grad, 1 - self.MOMENTUM)
+        return matrix.grad.lerp(average, self.MOMENTUM)
+
+    def _orthogonalise(self, matrices: torch.Tensor) -> torch.Tensor:
+        """Return `[M, rows, columns]` with singular values near 1, by five quintic Newton–Schulz iterations."""
+        if matrices.shape[1] > matrices.shape[2]:
+            return self._orthogonalise(matrices.mT).mT
+        x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+        a, b, c = self.COEFFICIENTS
+        for _ in range(self.ITERATIONS):
+            gram = x @ x.mT
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x
+
 
 STABLE = 0.4
 AVERAGE = 0.998
@@ -162,4 +251,151 @@ def read_checkpoint(file: Path, run: dict, same: Sequence[str]) -> dict:
 def _save(path: Path, state: dict) -> None:
     torch.save(state, buffer := BytesIO())
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write.write(path, buffer.getvalue())
+    files.write(path, buffer.getvalue())
+
+
+# Distillation: a convolutional network that is trained first, and whose answers a recipe learns (Hinton et al. 2015).
+#
+# The student sees what the teacher sees: the teacher answers each augmented image, mixed images too (Beyer et al. 2022,
+# Knowledge distillation: A good teacher is patient and consistent).
+
+SAMPLE = 10_000
+"""So many images set the statistics of batch norms."""
+
+
+@dataclass(frozen=True)
+class DistillationImages(Images):
+    """Labelled images beside the network that teaches what they show; it computes in bfloat16 where `bf16` is set."""
+
+    teacher: nn.Module
+    bf16: bool
+
+    def answers(self, pixels: Tensor) -> Tensor:
+        """Return the teacher's logits of normalised images, `[B, C, H, W]`: float32 `[B, K]`, on the CPU."""
+        return _logits(self.teacher, pixels, self.bf16)
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Recipe of the teacher: stochastic gradient descent with momentum; `pad` and `hole` are in pixels."""
+
+    epochs: int
+    pad: int
+    hole: int = 8
+    width: int = 32
+    batch: int = 128
+    rate: float = 0.1
+    decay: float = 5e-4
+    warmup: int = 400
+    bf16: bool = False
+
+    def build(self, seed: int) -> nn.Module:
+        """Return a small residual network with its initial weights, the same for the same seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return residual_network(self.width, len(data.CLASSES)).to(memory_format=torch.channels_last)
+
+    def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
+        """Return one optimizer, with weight decay on matrices and kernels only."""
+        groups = [
+            {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": self.decay},
+            {"params": [p for p in net.parameters() if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return [torch.optim.SGD(groups, lr=self.rate, momentum=0.9, nesterov=True)]
+
+    def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the augmented images and labels of the indices `chosen`, `[B]`: float `[B, C, H, W]`, int64 `[B]`."""
+        pixels = data.augment(images.pixels[chosen], pad=self.pad, hole=self.hole, generator=generator)
+        return data.normalise(pixels).to(memory_format=torch.channels_last), images.labels[chosen]
+
+    def loss(self, net: nn.Module, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return cross-entropy and the accuracy."""
+        pixels, labels = batch
+        logits = net(pixels)
+        return F.cross_entropy(logits.float(), labels), (logits.argmax(dim=-1) == labels).float().mean()
+
+
+def teach(recipe: Teacher, images: Images, held_out: Images, *, seed: int, file: Path) -> DistillationImages:
+    """Return `images` with a teacher, which is trained if `file` holds no such one.
+
+    `file` keeps its weights; training goes on from a checkpoint beside it. `held_out` measures the teacher, and is used
+    for nothing else. Raise ValueError for a checkpoint that can't be read, or of another teacher.
+    """
+    facts = json.dumps(asdict(recipe) | {"seed": seed, "images": len(images)}, sort_keys=True)
+    if file.exists():
+        with safe_open(file, "pt") as stored:
+            if stored.metadata()["facts"] == facts:
+                net = recipe.build(seed)
+                net.load_state_dict(load_file(file))
+                net.to(device()).eval()
+                return DistillationImages(images.pixels, images.labels, net, recipe.bf16)
+    run = {"seed": seed, "epochs": recipe.epochs, "facts": facts}
+    checkpoint = file.with_suffix(".checkpoint")
+    state = read_checkpoint(checkpoint, run, ("facts",))
+    last = recipe.epochs * (len(images) // recipe.batch)
+
+    def report(average: nn.Module, step: int, seconds: float) -> None:
+        net = copy.deepcopy(average).cpu()
+        _fit_statistics(net, images, seed)
+        logits = torch.cat([_logits(net, data.normalise(batch)) for batch in held_out.pixels.split(250)])
+        right = (logits.argmax(dim=-1) == held_out.labels).float().mean().item()
+        log(f"teacher, step {step}, {seconds:.0f} s: accuracy {right:.4f}")
+        if step == last:
+            weights = {name: value.contiguous() for name, value in net.state_dict().items()}
+            files.write(file, save(weights, metadata={"facts": facts}))
+
+    fit(recipe, recipe.build(seed), images, run=run, state=state, checkpoint=checkpoint, report=report)
+    return teach(recipe, images, held_out, seed=seed, file=file)
+
+
+def residual_network(width: int, K: int) -> nn.Module:
+    """Return a network of eight convolutions and two residual paths for `[B, 3, H, W]`; it returns logits `[B, K]`.
+
+    That of Page 2018, How to train your ResNet, at another width.
+    """
+    return nn.Sequential(
+        _convolution(3, width),
+        _convolution(width, 2 * width),
+        nn.MaxPool2d(2),
+        Residual(2 * width),
+        _convolution(2 * width, 4 * width),
+        nn.MaxPool2d(2),
+        _convolution(4 * width, 8 * width),
+        nn.MaxPool2d(2),
+        Residual(8 * width),
+        nn.AdaptiveMaxPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8 * width, K),
+    )
+
+
+class Residual(nn.Module):
+    """Two convolutions whose output is added to their input, `[B, channels, H, W]`."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.convolutions = nn.Sequential(_convolution(channels, channels), _convolution(channels, channels))
+
+    def forward(self, x) -> Tensor:
+        return x + self.convolutions(x)
+
+
+def _convolution(channels: int, out: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out), nn.ReLU())
+
+
+def _fit_statistics(net: nn.Module, images: Images, seed: int) -> None:
+    """Set the statistics of batch norms to those of `images`: averaged weights have others than the trained ones."""
+    chosen = torch.randperm(len(images), generator=generator(seed, 0))[:SAMPLE]
+    batches = (data.normalise(batch) for batch in images.pixels[chosen].split(250))
+    torch.optim.swa_utils.update_bn((batch.to(memory_format=torch.channels_last) for batch in batches), net)
+    net.eval()
+
+
+@torch.inference_mode()
+def _logits(net: nn.Module, pixels: Tensor, bf16: bool = False) -> Tensor:
+    """Return the logits of normalised images, `[B, C, H, W]`: float32 `[B, K]`, on the CPU."""
+    where = next(net.parameters()).device
+    with torch.autocast(where.type, torch.bfloat16, enabled=bf16):
+        logits = net(pixels.to(where, memory_format=torch.channels_last))
+    return logits.float().cpu()

@@ -1,20 +1,29 @@
 """Checks of a trace's contents besides its steps, by code that shares nothing with the library's.
 
-Every file below this folder that has `problems(run)` is one check, found by itself: it yields a sentence for each thing
-that is wrong. Of the product it uses only what is to be checked; all else is NumPy, Pillow and plain PyTorch.
+Every function of this folder with `@check` is one, found by itself: it yields a sentence for each thing that is wrong.
+Of the product it uses only what is to be checked; all else is NumPy, Pillow and plain PyTorch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from pkgutil import walk_packages
+from pkgutil import iter_modules
+
+_CHECKS: dict[str, Callable] = {}
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of the checks, in alphabetical order."""
-    modules = (module.name.removeprefix(f"{__name__}.") for module in walk_packages(__path__, f"{__name__}."))
-    return tuple(name for name in sorted(modules) if hasattr(import_module(f"{__name__}.{name}"), "problems"))
+def check(function: Callable) -> Callable:
+    """Register a function as a check of a `PlainRun`, by its name without `check_`."""
+    _CHECKS[function.__name__.removeprefix("check_")] = function
+    return function
+
+
+def checks() -> dict[str, Callable]:
+    """Return the checks by name, in alphabetical order."""
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    return dict(sorted(_CHECKS.items()))
 
 
 def problems(model, inputs, trace) -> Iterator[str]:
@@ -22,6 +31,6 @@ def problems(model, inputs, trace) -> Iterator[str]:
     from tracer.verify.checks.reference_run import plain  # loads torch
 
     run = plain(model, inputs, trace)
-    for name in names():
-        for problem in import_module(f"{__name__}.{name}").problems(run):
-            yield f"{name.rpartition('.')[2]}: {problem}"
+    for name, function in checks().items():
+        for problem in function(run):
+            yield f"{name}: {problem}"

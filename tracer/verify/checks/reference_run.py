@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tracer.utils.internals.torch_internals import DispatchMode, function_schema, tree_leaves
+from tracer.utils.torch_internals import DispatchMode, function_schema, tree_leaves
 
 if TYPE_CHECKING:
     from tracer.inputs.model_inputs import Inputs
-    from tracer.models.shared.spec import Model
     from tracer.record import Trace
+    from tracer.spec.spec import Model
 
 
 class PlainRun(NamedTuple):

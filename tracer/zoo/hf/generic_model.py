@@ -3,42 +3,334 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from threading import get_ident
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.predictions import class_probabilities, tensors_by_name, token_names
-from tracer.models.shared.preparation.to_tensors import photo_input
-from tracer.models.shared.spec import Spec, build_seeded
 from tracer.record import Segment
 from tracer.shapes import Vocabulary
-from tracer.shapes.input_axes import named_axes
-from tracer.shapes.shadow_module import OnMeta, valueless_mode
+from tracer.shapes.probes import named_axes
+from tracer.shapes.variation import OnMeta, valueless_mode
+from tracer.spec.blocks import Past
+from tracer.spec.decoding import HINTS, T_PAST, past_hints, prepare
+from tracer.spec.preparation import photo_input
+from tracer.spec.results import class_probabilities, tensors_by_name, token_names
+from tracer.spec.spec import Spec, build_seeded
 from tracer.symbols.notation import parse
 from tracer.tracing import SINGLE_TOWER
-from tracer.utils.internals.torch_internals import disable_dispatch_modes, tree_map_only
-from tracer.zoo.find_probe_sizes import SizeGroup, find_probe_sizes, group, same_shapes, valueless
-from tracer.zoo.hf import patch_positions
-from tracer.zoo.hf.cached_decoding import with_cache
-from tracer.zoo.hf.config_attributes import at as placed
-from tracer.zoo.hf.config_attributes import attributes, with_sizes
-from tracer.zoo.hf.dummy import build_and_probe, dummy_inputs, input_signatures
-from tracer.zoo.hf.dummy.build_and_probe import OpenedModel
-from tracer.zoo.hf.output_heads import (
-    HINTS,
+from tracer.utils.errors import quote, reason
+from tracer.utils.torch_internals import DispatchMode, disable_dispatch_modes, tree_map_only
+from tracer.utils.torch_state import seeded_draws
+from tracer.utils.transformers_internals import build_from_config, has_auto_class, supports_sdpa
+from tracer.zoo import NoModel, generic_vision
+from tracer.zoo.hf import configs, dummy_inputs, spec_builders, tiny_config
+from tracer.zoo.hf.configs import at as placed
+from tracer.zoo.hf.configs import attributes, with_sizes
+from tracer.zoo.hf.spec_builders import (
+    OUTPUT_HINTS,
     SENTENCES,
     STREAM,
     UNUSED_PREFIX,
+    configure_valueless,
     decode_next_tokens,
     each_place,
     labels,
+    tokenize,
     vectors,
+    without_cache,
 )
-from tracer.zoo.hf.spec_builders import configure_valueless, tokenize
-from tracer.zoo.vision import generic_vision
+from tracer.zoo.user_factory import SizeGroup, find_probe_sizes, group, same_shapes, valueless
+
+# Opening of a configuration of transformers: its class, its smallest size that runs, and its inputs.
+
+MAX_PARAMETERS = 350_000_000
+"""Parameters of a net that is built to see what its forward takes."""
+CLASSES, MAX_RESIZED = 3, 6
+"""Classes of a configuration that are tried, and how many of the nets that did not run get inputs of other sizes."""
+
+
+class OpenedModel(NamedTuple):
+    """An opened configuration: its class, the configuration as built, the feed of forward, whether it is a small
+    one, the implementations of attention, the tokens before the patches (`patch_positions.patches_start`),
+    whether its positions fit photos of any size, and the modules of the photo tower and of the text model."""
+
+    architecture: Any
+    config: Any
+    feed: dummy_inputs.Feed
+    small: bool = False
+    attentions: tuple[str, ...] = ()
+    start: int | None = None
+    resizes: bool = False
+    towers: tuple[str, ...] = ()
+
+
+def family(config) -> OpenedModel:
+    """Return a small model of a family. Raise ValueError if none runs."""
+    known = configs.classes(config)
+    if not known:
+        raise NoModel(f"transformers has no model for {quote(config.model_type)}, only its configuration")
+    try:
+        return _first([(architecture, _part(config, architecture)) for architecture in known[:CLASSES]])
+    except ValueError as error:
+        if isinstance(error, NoModel) or has_auto_class(config.model_type):
+            raise
+        raise NoModel(f"no Auto class opens {quote(config.model_type)}, and it does not run alone: {error}") from error
+
+
+def _part(config, architecture: Any):
+    """Return the inner configuration that a class takes; the whole one if there is none."""
+    return next(
+        (part for part in tiny_config.parts(config) if isinstance(part, architecture.config_class or ())), config
+    )
+
+
+def checkpoint(config) -> OpenedModel:
+    """Return the model of a checkpoint's configuration; its inputs are searched on a small copy of it."""
+    opened = _first([(architecture, config) for architecture in configs.classes(config)[:CLASSES]])
+    return opened._replace(config=config, small=False)
+
+
+def _first(candidates: list[tuple[Any, object]]) -> OpenedModel:
+    """Return the first class that runs at a small configuration of it. Raise ValueError if none does."""
+    reasons: dict[type, str] = {}
+    tried: dict[Any, list[dict]] = {architecture: [] for architecture, _ in candidates}
+    fit = [
+        (architecture, config)
+        for architecture, config in candidates
+        if next(dummy_inputs.feeds(architecture), None) is not None
+    ]
+    unfed: list[tuple[Any, object]] = []
+    for level in tiny_config.LEVELS if fit else ():
+        for architecture, config in fit:
+            try:
+                less = tiny_config.small(config, level)
+                if (known := less.to_dict()) in tried[architecture]:
+                    continue
+                tried[architecture].append(known)
+                built = _build(architecture, less)
+                unfed.append((architecture, less))
+                return _describe(architecture, less, *_build_and_feed(architecture, less, built))
+            except TooManyParameters as error:
+                reasons.setdefault(architecture, str(error))
+            except Exception as error:  # a net that is none, or a configuration that has its sizes by layers
+                if level == tiny_config.FILLED_LEVEL and architecture in reasons:
+                    continue
+                reasons[architecture] = reason(error) if isinstance(error, ValueError) else _unbuilt(less, error)
+    for architecture, less in unfed[:MAX_RESIZED]:
+        with suppress(ValueError):  # what was said of it before is what it is about
+            built = _build(architecture, less)
+            return _describe(architecture, less, built, dummy_inputs.find_inputs(built, less, resize=True))
+    if not fit:
+        architecture, _ = candidates[0]
+        if architecture.forward is torch.nn.Module.forward:
+            raise NoModel(f"{architecture.__name__} has no forward of its own, expected a model that can be run")
+        takes = ", ".join(dummy_inputs.parameters(architecture))
+        raise ValueError(
+            f"the forward of {architecture.__name__} takes {takes}, expected a text, photo or sound among them"
+        )
+    architecture, _ = fit[0]
+    raise ValueError(f"no {architecture.__name__} runs here, neither a small one nor its own: {reasons[architecture]}")
+
+
+def _build(architecture: type, config) -> torch.nn.Module:
+    """Build the net of a configuration, and fill in the attributes that its code reads as None."""
+    for _ in range(tiny_config.MAX_ROUNDS):
+        try:
+            return _build_within_limit(architecture, config)
+        except (AttributeError, TypeError) as error:  # None, or nothing, in the place of a number
+            if not tiny_config.fill_missing(config, error):
+                raise
+    return _build_within_limit(architecture, config)
+
+
+def _build_and_feed(architecture: type, config, built: torch.nn.Module) -> tuple[torch.nn.Module, dummy_inputs.Feed]:
+    """Return the net and its feed, rebuilt if its code reads attributes that its configuration lacks."""
+    for _ in range(tiny_config.MAX_ROUNDS):
+        try:
+            return built, dummy_inputs.find_inputs(built, config)
+        except dummy_inputs.NoInputsFound as unfed:
+            if unfed.error is None or not tiny_config.fill_missing(config):
+                raise
+            built = _build(architecture, config)
+    return built, dummy_inputs.find_inputs(built, config)
+
+
+def _unbuilt(config, error: Exception) -> str:
+    """Return why a net can't be built, in a sentence where its code raises one of Python's own errors."""
+    if isinstance(error, ImportError):
+        return f"it needs what is not installed: {reason(error)}"
+    if name := tiny_config.missing_attribute(config, error):
+        return f"it can't be built, since the family's own configuration leaves {quote(name)} open"
+    return f"it can't be built: {type(error).__name__}: {reason(error)}"
+
+
+class TooManyParameters(ValueError):
+    """Error for a net that is too large to be built only to inspect its forward."""
+
+
+def _build_within_limit(architecture: type, config) -> torch.nn.Module:
+    """Build the net of a configuration. Raise `TooManyParameters` before memory is allocated if it has more than
+    `MAX_PARAMETERS`: it is built on `meta` first."""
+    count, mine = 0, get_ident()
+
+    def check_count(module, name, parameter) -> None:
+        nonlocal count
+        if get_ident() == mine and parameter is not None:
+            count += parameter.numel()
+            if count > MAX_PARAMETERS:
+                raise TooManyParameters(
+                    f"it has more than {MAX_PARAMETERS:,} parameters at the smallest sizes that were found"
+                )
+
+    counting = register_module_parameter_registration_hook(check_count)
+    try:
+        with torch.device("meta"), suppress(RuntimeError, NotImplementedError):  # some read numbers as they are built
+            tiny_net(architecture, config)
+    finally:
+        counting.remove()
+    with _Middle():
+        return tiny_net(architecture, config)
+
+
+class _Middle(DispatchMode):
+    """A mode that draws normal numbers evenly within a standard deviation: truncated ones are drawn again and again
+    until none is cut off, which takes most of the time of building a large net."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is not torch.ops.aten.normal_.default:
+            return func(*args, **(kwargs or {}))
+        mean = args[1] if len(args) > 1 else 0.0
+        deviation = args[2] if len(args) > 2 else 1.0
+        return args[0].uniform_(mean - deviation, mean + deviation, **(kwargs or {}))
+
+
+def _describe(architecture: type, config, built: torch.nn.Module, feed: dummy_inputs.Feed) -> OpenedModel:
+    feed = feed._replace(ways=(*feed.ways, *filter(None, [dummy_inputs.PROCESSOR_OUTPUTS.get(config.model_type)])))
+    start = spec_builders.patches_start(built, config, feed)
+    resizes = any(map(spec_builders.resizes, built.modules()))
+    return OpenedModel(
+        architecture,
+        config,
+        feed,
+        small=True,
+        attentions=_attentions(built),
+        start=start,
+        resizes=resizes,
+        towers=_towers(built),
+    )
+
+
+def _towers(built: torch.nn.Module) -> tuple[str, ...]:
+    """Return the outermost modules that take the inner configurations for photos and texts."""
+    inner = [getattr(built.config, name, None) for name in ("vision_config", "text_config")]
+    named = [(path, getattr(module, "config", None)) for path, module in built.named_modules()]
+    paths = [next((path for path, config in named if config is inner_config is not None), "") for inner_config in inner]
+    return tuple(paths) if all(paths) else ()
+
+
+def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
+    """Return the implementations of attention that all parts of a net support, the library's own choice first."""
+    return ("sdpa", "eager") if supports_sdpa(built) else ()
+
+
+def tiny_net(architecture: Any, config, attention: str | None = None) -> torch.nn.Module:
+    config = copy.deepcopy(config)
+    without_cache(config)
+    if architecture.__name__.endswith("SequenceClassification") and getattr(config, "pad_token_id", 0) is None:
+        config.pad_token_id = 0  # what fills short texts up, which a classifier of several texts must know
+    with seeded_draws(0):
+        return build_from_config(architecture, config, attention).eval()
+
+
+# Decoders of transformers that read tokens after a cache of keys and values.
+#
+# The library's cache is an object that grows in place. Here keys and values are inputs and outputs, so that each is a
+# tensor of the run, and the same run can be made again.
+
+WRITERS = ("CausalLM", "LMHeadModel")
+"""Ends of the names of classes that write text."""
+
+
+class ReadsFromCache:
+    """Forward of a decoder that takes new tokens, `[B, T]`, and the keys and values of those before, `past`.
+
+    It returns the logits `[B, T, V]`, and the keys and values of all tokens, `[B, h, T_past + T, d_k]` for each block.
+    """
+
+    config: Any
+
+    def forward(self, tokens: torch.Tensor, past: Past) -> tuple[torch.Tensor, Past]:
+        """Run the decoder with a cache of the library that holds `past`."""
+        cache = open_cache(self.config, past)
+        run: Any = super()
+        output = run.forward(input_ids=tokens, past_key_values=cache, use_cache=True)
+        return output.logits, tuple((layer.keys, layer.values) for layer in output.past_key_values.layers)
+
+
+def open_cache(config: Any, past: Past) -> Any:
+    """Return a cache of transformers with these keys and values; an empty one for none.
+
+    A layer whose mask is a sliding window caches all tokens, too: the mask closes those outside. Raise ValueError for
+    a decoder with layers of another kind, such as states.
+    """
+    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer  # not a requirement
+
+    for layer in DynamicCache(config=config).layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+            raise ValueError(f"its cache has layers of the kind {quote(type(layer).__name__)}, not of keys and values")
+    cache = DynamicCache()
+    for keys, values in past:
+        layer = DynamicLayer()
+        layer.dtype, layer.device, layer.is_initialized = keys.dtype, keys.device, True
+        layer.keys, layer.values = keys, values
+        cache.layers.append(layer)
+    return cache
+
+
+def reading_from_cache(net: nn.Module) -> nn.Module:
+    """Return a copy of a decoder that shares its parts and reads tokens after a cache."""
+    kind = type(net)
+    copied = copy.copy(net)
+    copied.__class__ = type(f"{kind.__name__}FromCache", (ReadsFromCache, kind), {})
+    return copied
+
+
+def with_cache(tokenizer: Any, model: Any) -> Any:
+    """Return a model of transformers that reads the last tokens of a text after a cache of the others.
+
+    Raise ValueError in one sentence for a model that does not write, or keeps no such cache.
+    """
+    kind, spec = type(model.net), model.spec
+    if not kind.__name__.endswith(WRITERS) or spec.takes != ("text",):
+        raise ValueError(f"{quote(model.name)} writes no text, so it keeps no cache of keys and values")
+    net = reading_from_cache(model.net)
+    try:
+        with torch.no_grad():
+            blocks = len(net(torch.zeros(1, 1, dtype=torch.long, device=model.device), ())[1])
+    except (AttributeError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{quote(model.name)} can't read from a cache: {reason(error)}") from error
+
+    def ways(model: Any, inputs: Inputs, recording) -> Any:
+        axes = {"B": 0, "T": ("tokens", 1), T_PAST: ("past.*", 2)}
+        return named_axes(model.net, inputs.tensors, inputs.named, recording, axes, None)[1]
+
+    fields: dict[str, Any] = {
+        "hints": (*spec.hints, *HINTS, *past_hints(blocks)),
+        "runs": ("B", "T", T_PAST),
+        "derived": {},
+        "prepare": partial(prepare, spec.prepare),
+        "ways": ways,
+        "result": lambda model, inputs, output: decode_next_tokens(model, inputs, {"logits": output[0]}, tokenizer),
+    }
+    return replace(model, net=net, spec=replace(spec, **fields, decoder=None), _solutions={})
+
 
 MAX_REAL_PARAMETERS = 70_000_000
 """Parameters up to which a net is run at other sizes as it is; larger ones are run without values."""
@@ -110,17 +402,17 @@ def spec(opened: OpenedModel, files) -> Spec:
     towers = opened.towers if "L_v" in paths else ()
 
     def net(*, attention: str | None = None, **at: int) -> torch.nn.Module:
-        return build_and_probe.net(architecture, with_sizes(config, paths, at), attention)
+        return tiny_net(architecture, with_sizes(config, paths, at), attention)
 
     def tensors_at(at: dict) -> dict[str, torch.Tensor]:
         known = with_sizes(config, paths, {symbol: at[symbol] for symbol in paths if symbol in at})
-        return feed.make(known, {**input_signatures.SIZES, **at})
+        return feed.make(known, {**dummy_inputs.SIZES, **at})
 
     def inputs_at(at: dict) -> Inputs:
         return feed.to_inputs(architecture, tensors_at(at))
 
     def prepare(model, image, text, dummy) -> Inputs:
-        at = {**{symbol: {**input_signatures.SIZES, **sides}[symbol] for symbol in runs}, **dummy}
+        at = {**{symbol: {**dummy_inputs.SIZES, **sides}[symbol] for symbol in runs}, **dummy}
         numbers, words = None, ()
         if "text" in takes:
             model = _readable(model, config)
@@ -140,7 +432,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         if located:
             N, (tower, texts), part = (at["H"] // at["P"]) ** 2, towers or ("", ""), dummy_inputs.vision_config(config)
             stream = (("image", 0, N), ("text", N, N + at["T"])) if feed.each else ()
-            inside = patch_positions.segments_of(start, part, N, tower) if start is not None else ()
+            inside = spec_builders.segments_of(start, part, N, tower) if start is not None else ()
             return (*inside, *(Segment(name, first, end, texts) for name, first, end in stream))
         return (Segment("text", 0, at["T"]),) if takes == ("text",) and "decoder_input_ids" not in feed.names else ()
 
@@ -220,7 +512,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         prepare=prepare,
         result=_answers(architecture, files.tokenizer, feed.before),
         segments=segments,
-        hints=HINTS + STREAM * bool(feed.places) + SENTENCES * (getattr(config, "type_vocab_size", 0) == 2),
+        hints=OUTPUT_HINTS + STREAM * bool(feed.places) + SENTENCES * (getattr(config, "type_vocab_size", 0) == 2),
         ways=ways,
         decoder=partial(with_cache, files.tokenizer),
         spell=partial(spell, files.tokenizer),
@@ -234,7 +526,7 @@ def resize_positions(net: torch.nn.Module, sizes: dict[str, int]) -> str:
     function, which would otherwise do so in every run. Return a note, in a few words, where they had another size."""
     H, P, remark = sizes.get("H", 0), sizes.get("P", 1), ""
     for inner in net.modules():
-        if patch_positions.resizes(inner) and net.config.image_size != H and H:
+        if spec_builders.resizes(inner) and net.config.image_size != H and H:
             with torch.no_grad():
                 table = inner.position_embeddings
                 grid = table.new_empty(1, (H // P) ** 2 + 1, table.shape[-1])

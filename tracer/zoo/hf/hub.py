@@ -1,13 +1,13 @@
 """Models of transformers: `hf:owner/name` of the hub, `hf:` and a local folder, or a family, such as `hf:bert`.
 
-A family is one file of `families/`, found by the `model_type` that a checkpoint's configuration names.
-"""
+A family is one file of `families/`, found by the `model_type` that a checkpoint's configuration names."""
 
 from __future__ import annotations
 
 import json
 import re
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -15,22 +15,27 @@ from math import isnan
 from os.path import isdir
 from pathlib import Path
 from pkgutil import iter_modules
+from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from tracer.models.shared.spec import Spec
-from tracer.utils.error_text import quote, reason
-from tracer.utils.internals import transformers_internals
-from tracer.utils.internals.torch_internals import keystr, tree_leaves_with_path
-from tracer.utils.thread_local_rng import seeded_draws
+from tracer import zoo
+from tracer.record import Step
+from tracer.record.costs import Scaling, scaling
+from tracer.record.repeats import at_any, repeats
+from tracer.shapes.variation import on_meta
+from tracer.spec.spec import Spec
+from tracer.utils import transformers_internals
+from tracer.utils.errors import quote, reason
+from tracer.utils.torch_internals import keystr, tree_leaves_with_path
+from tracer.utils.torch_state import seeded_draws
 from tracer.zoo import NoModel
-from tracer.zoo.download_cost import Download, on_the_hub
-from tracer.zoo.hf import config_attributes, families, generic_model
-from tracer.zoo.hf.dummy import build_and_probe
+from tracer.zoo.downloads import Download, on_the_hub
+from tracer.zoo.hf import configs, families, generic_model
 from tracer.zoo.hf.spec_builders import without_cache
-from tracer.zoo.offline import offline, why
+from tracer.zoo.recommendations import offline, published_models, why
 
 PREFIX = "hf"
 PACKAGE = "transformers"
@@ -64,7 +69,7 @@ SHARD = re.compile(r"\w[\w.-]*")
 @lru_cache(maxsize=1)
 def import_transformers() -> ModuleType:
     """Import `transformers` with its warnings off; its progress bars stay."""
-    from tracer.zoo.vision.torchvision_ops_fallback import import_torchvision as vision  # only where it is asked for
+    from tracer.zoo.torchvision_models import import_torchvision as vision  # only where it is asked for
 
     with suppress(ImportError):
         vision()  # transformers imports it where it is installed
@@ -309,7 +314,7 @@ def _find(id: str):
             family = import_module(known[id])
             return family, family.config()
         if id in names():
-            return None, config_attributes.with_defaults(_default(id))
+            return None, configs.with_defaults(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):
             hint = "is not a folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quote(f'hf:{id}')} {hint}")
@@ -322,7 +327,7 @@ def _find(id: str):
             if isinstance(value, float) and isnan(value):  # it is within any bounds, and no layer finds it
                 raise ValueError(f"it has nan at {keystr(place)}, expected a number")
     name = config.model_type.replace("-", "_")
-    return import_module(known[name]) if name in known else None, config_attributes.with_defaults(config)
+    return import_module(known[name]) if name in known else None, configs.with_defaults(config)
 
 
 def _default(id: str):
@@ -334,11 +339,11 @@ def _default(id: str):
 
 
 @lru_cache(maxsize=32)
-def _open_generic(id: str) -> build_and_probe.OpenedModel:
+def _open_generic(id: str) -> generic_model.OpenedModel:
     """Open a model without a family file of its own. Raise ValueError if that fails."""
     _, config = _find(id)
     try:
-        return (build_and_probe.checkpoint if CheckpointFiles(id).exist else build_and_probe.family)(config)
+        return (generic_model.checkpoint if CheckpointFiles(id).exist else generic_model.family)(config)
     except Exception as error:
         kind = NoModel if isinstance(error, NoModel) else ValueError
         raise kind(f"{quote(f'hf:{id}')} can't be opened: {reason(error)}") from error
@@ -348,3 +353,88 @@ def names() -> list[str]:
     """Return all families: those of transformers, by their `model_type`."""
     import_transformers()
     return list(transformers_internals.model_types())
+
+
+# Published models of transformers at their published sizes: configuration, number of parameters, shapes and costs.
+
+
+class ShapeLine(NamedTuple):
+    r"""A tensor of a run: its symbol, its meaning, and its shape in symbols.
+
+    Equal blocks share a line, and `blocks` has their numbers as LaTeX, `\ell = 1, 2, \ldots, 12`; "" outside of those.
+    """
+
+    symbol: str
+    title: str
+    symbolic: tuple[str, ...]
+    blocks: str
+
+
+class PublishedRun(NamedTuple):
+    """A published model, run without values: the formulas of its costs, its shapes, and a sentence on where its
+    equations were `proven`.
+
+    `sizes` are those of the whole model. Of one that ran with its first blocks alone, `blocks` is their number, and
+    FLOPs and activations have no formula.
+    """
+
+    scaling: Scaling
+    sizes: dict[str, int]
+    lines: tuple[ShapeLine, ...]
+    proven: str
+    params: int
+    blocks: int | None
+
+
+def configuration(name: str) -> Any:
+    """Return the configuration of a published model. ValueError quotes an unknown name."""
+    known = published_models()
+    if name not in known:
+        raise ValueError(f"{quote(name)} is not a published model, expected one of {', '.join(known)}")
+    fields = dict(known[name].config)
+    return configs.with_defaults(import_transformers().AutoConfig.for_model(fields.pop("model_type"), **fields))
+
+
+@lru_cache(maxsize=64)
+def count(name: str) -> int:
+    """Return the number of parameters of a published model, counted on its net, which is built without memory."""
+    config = configuration(name)
+    architecture = configs.classes(config)[0]
+    net: torch.nn.Module = on_meta(lambda: generic_model.tiny_net(architecture, config))
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+def run(name: str) -> PublishedRun:
+    """Run a published model on the device `meta`, and return its shapes and the formulas of its costs."""
+    config, blocks = configuration(name), published_models()[name].blocks
+    depth = config.num_hidden_layers
+    if blocks:
+        config.num_hidden_layers = blocks
+    with TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        trace = zoo.load(f"hf:{folder}", values=False).trace(values=False)
+    costs, params = scaling(trace), count(name)
+    if blocks:
+        unknown = "?"
+        costs = replace(costs, params=str(params), flops=unknown, tensors=unknown, weights=unknown, parts={})
+    proven = next((note.partition("; ")[2] for note in trace.notes if note.startswith("shapes at this size; ")), "")
+    sentence = f"{proven[:1].upper()}{proven[1:]}." if proven else ""
+    return PublishedRun(costs, {**costs.sizes, "L": depth}, _lines(trace.steps), sentence, params, blocks)
+
+
+def _lines(steps: tuple[Step, ...]) -> tuple[ShapeLine, ...]:
+    """Return the shape of each line of a textbook, of blocks with equal shapes once."""
+    lines, at = [], 0
+    shapes = [replace(step, latex="", title="", note="") for step in steps]
+    for repeat in (*repeats(shapes), None):
+        end = repeat.start if repeat else len(steps)
+        lines += [ShapeLine(step.symbol, step.title, step.symbolic, "") for step in steps[at:end]]
+        if repeat:
+            each = steps[end : end + repeat.length]
+            symbols = [at_any(step.symbol, repeat.blocks[0]) for step in each]
+            blocks = repeat.numbers
+            lines += [
+                ShapeLine(symbol, step.title, step.symbolic, blocks) for symbol, step in zip(symbols, each, strict=True)
+            ]
+            at = end + repeat.length * repeat.times
+    return tuple(lines)

@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import FILM, FIT, SLOW, quiet, until, wait_until_settled
-from tracer.figures.palette import DIVERGING_SCALE, table
-from tracer.figures.tensors.cell_payload import short
+from tracer.figures.cell_payload import short
+from tracer.figures.drawing import DIVERGING_SCALE, table
 
 pytestmark = pytest.mark.browser
 SCORES = "block3.attention.scores"

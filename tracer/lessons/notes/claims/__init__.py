@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from tracer.lessons.notes.claims import (
-    attention,
-    attention_distance,
-    conv_and_batchnorm,
-    heads,
-    language,
-    residual_stream,
-    structure,
-    vision,
-)
-from tracer.lessons.notes.claims.measurement import Measurement
-from tracer.lessons.notes.finding import Verdict
-from tracer.lessons.notes.reference_runs import Provider
-from tracer.lessons.notes.statements import StatementRow, rows
-from tracer.models.shared.spec import Model
+from tracer.lessons.notes.claims import attention, language, structure, vision
+from tracer.lessons.notes.measurement import Measurement, Provider
+from tracer.lessons.notes.statements import StatementRow, Verdict, rows
 from tracer.record import Trace
+from tracer.spec.spec import Model
 from tracer.utils.note_titles import TITLES
 
 Claim = Callable[[Model, Trace], Measurement]
@@ -29,11 +18,11 @@ Claim = Callable[[Model, Trace], Measurement]
 def _claims() -> Iterator[tuple[str, Claim]]:
     for module in (
         attention,
-        conv_and_batchnorm,
-        heads,
         vision,
-        attention_distance,
-        residual_stream,
+        attention,
+        vision,
+        attention,
+        structure,
         structure,
         language,
     ):

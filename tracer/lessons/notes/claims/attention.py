@@ -3,20 +3,118 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Callable
+from functools import cached_property
 from math import log, sqrt
+from typing import Any
 
 import torch
+from torch import nn
 
 import tracer
+from tracer.attention import masks, places, segments, weights
 from tracer.attention import textbook_claims as numbers
-from tracer.attention.step_inputs import reads
-from tracer.export.math_labels import scientific
-from tracer.figures.predictions.class_bars import percent
-from tracer.lessons.notes.claims.attention_inputs import BlockAttention
-from tracer.lessons.notes.claims.measurement import Measurement, close, off, verdict_of
-from tracer.lessons.notes.finding import Verdict
-from tracer.models.shared.spec import Model
+from tracer.attention.textbook_claims import reads
+from tracer.export.math_labels import scientific, shape_numbers
+from tracer.figures.drawing import percent
+from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.statements import Verdict
 from tracer.record import Trace
+from tracer.spec.spec import Model
+
+# One attention of a run in parts: its input, its results, and the module itself to run on other tokens.
+
+
+class BlockAttention:
+    """Attention of one block.
+
+    Raise ValueError, in a sentence, for a model without an attention that can be taken apart, and for a run that did
+    not keep its tensors.
+    """
+
+    def __init__(self, model: Model, trace: Trace, layer: int = 0):
+        if len(trace.attentions) <= layer:
+            raise ValueError(f"{model.name} has no attention {layer + 1}")
+        record = trace.attentions[layer]
+        self.model, self.trace, self.record, self.path = model, trace, record, record.module
+        self.block, self.layer = self.path.rpartition(".")[0], layer
+        known = {step.id for step in trace.steps}
+        if not {f"{self.path}.{name}" for name in ("query", "key", "value", "scores", "context")} <= known:
+            raise ValueError(f"the attention of {model.name} is not written out in steps of its own")
+
+    def value(self, id: str) -> torch.Tensor:
+        """Return the tensor of a step."""
+        return tensor_of(self.trace, id)
+
+    def step_value(self, name: str) -> torch.Tensor:
+        """Return the tensor of a step of this attention, such as "query"; a single head gets an axis of its own too."""
+        value = self.value(f"{self.path}.{name}")
+        return value[:, None] if value.dim() == 3 and name not in ("context", "output") else value
+
+    @property
+    def heads(self) -> int:
+        """Number of heads of the queries."""
+        return self.step_value("query").shape[1]
+
+    @property
+    def scope(self) -> str:
+        """Block and the heads of this attention, in words."""
+        part = f" of the {self.record.part}" if self.record.part else ""
+        return f"block {self.layer + 1}{part}, {f'all {self.heads} heads' if self.heads > 1 else 'its one head'}"
+
+    @cached_property
+    def weights(self) -> torch.Tensor:
+        """Attention weights that ran, `[B, h, S, S]`; computed from queries and keys if the run kept none."""
+        id = f"{self.path}.weights"
+        known = id in {step.id for step in self.trace.steps} and self.trace.value(id) is not None
+        return self.step_value("weights") if known else self.trace.attention(self.layer, part=self.record.part)
+
+    @cached_property
+    def entering(self) -> torch.Tensor:
+        """Input of queries, `[B, S, D]`."""
+        return self.value(reads(self.trace, f"{self.path}.query")[0])
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """Attention itself."""
+        return self.model.net.get_submodule(self.path)
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of the attention besides the tokens, by name, as in this run."""
+        names = list(inspect.signature(self.module.forward).parameters)[1:]
+        part, known = self.path.rpartition("block")[0], {step.id for step in self.trace.steps}
+        return {name: self.value(f"{part}{name}") if f"{part}{name}" in known else None for name in names}
+
+    @cached_property
+    def attend(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Attention as a function of tokens `[B, S, D]`, mask and all else as in this run."""
+
+        @torch.no_grad()
+        def attend(x: torch.Tensor) -> torch.Tensor:
+            return self.module(x, **self.arguments)
+
+        return attend
+
+    @cached_property
+    def is_masked(self) -> bool:
+        """True if some pair of tokens was closed."""
+        return bool(torch.isinf(self.step_value("scores")).any())
+
+    def linear(self, name: str) -> nn.Linear:
+        """Return the matrix of queries, keys or values, as a module."""
+        layer = getattr(self.module, name, None)
+        if not isinstance(layer, nn.Linear):
+            raise ValueError(f"{self.model.name} has no matrix of its own for {name}")
+        return layer
+
+
+def blocks(trace: Trace) -> list[str]:
+    """Return the paths of the blocks of the first tower."""
+    first = trace.attentions[0].part if trace.attentions else ""
+    return [record.module.rpartition(".")[0] for record in trace.attentions if record.part == first]
+
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 """The dictionary that a misspelt word is looked up in."""
@@ -348,3 +446,181 @@ def _at(flat: torch.Tensor, shape: torch.Size) -> tuple[int, int, int]:
 
 def _share(error: float) -> str:
     return "0" if error == 0 else scientific(error) if error < 1e-4 else percent(error)
+
+
+# Notes' claims on the pairs of tokens that attend to each other, and their distance.
+
+MAX_NEIGHBOUR_DISTANCE = 1.5
+"""Patches or tokens at most this far apart are neighbours: on a grid, the eight around one."""
+
+
+def whom(model: Model, trace: Trace) -> Measurement:
+    """Measure the open pairs of tokens, by the mask and by the weights."""
+    cells = masks.visible(trace)
+    kind, share = trace.attentions[0].mask, float(cells.float().mean())
+    open_share = float((weights(trace, 0) > 0).float().mean())
+    result = (
+        f"{'there is no mask' if kind == 'none' else f'the mask is {kind}'}, and {percent(share)} of the pairs are open"
+    )
+    if kind != "none" and len(named := segments(trace)) > 1:
+        result += "; " + ", ".join(
+            f"{block.queries} sees {percent(block.share)} of {block.keys}" for block in masks.blocks(cells, named)
+        )
+    count = cells.shape[-1]
+    causal = (count + 1) / (2 * count)
+    fits = (share == 1) == (kind == "none") and abs(open_share - share) < 1e-6
+    return Measurement(
+        "block 1, all heads, pairs of a query and a key",
+        f"{result}; {percent(open_share)} of the pairs have weight",
+        f"A causal mask over {count} tokens leaves {percent(causal)} of the pairs open, and no mask leaves 100\u00a0%",
+        verdict_of(fits),
+        "mask",
+    )
+
+
+def far(model: Model, trace: Trace) -> Measurement:
+    """Measure the mean distance of attention, block by block, beside evenly shared attention."""
+    mean_distances, even, beyond = distances(trace), even_distance(trace), beyond_neighbours(trace)
+    unit = "patches" if trace.picture else "tokens"
+    farther = sum(distance > even for distance in mean_distances)
+    return Measurement(
+        f"all {len(mean_distances)} blocks, mean over heads and queries, distance between centres in {unit}",
+        f"the mean distance is {', '.join(f'{distance:.2f}' for distance in mean_distances)}, block by block; "
+        f"{percent(beyond)} of the weight lies beyond the next neighbours",
+        f"Shared evenly over the same {unit}, it would be {even:.2f}: {farther} of {len(mean_distances)} blocks look "
+        "farther",
+        "holds" if farther > len(mean_distances) / 2 else "sense" if beyond > 0.5 else "not",
+        "attention",
+    )
+
+
+def _grid(trace: Trace) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens of the first tower that have a position, and their distances."""
+    if not blocks(trace):
+        raise ValueError(f"{trace.model} has no attention")
+    columns, lie = trace.picture.columns if trace.picture else 1, places(trace)
+    count = trace.attentions[0].queries
+    tokens = torch.tensor(sorted(lie) if lie else list(range(count)))
+    at = torch.tensor([divmod(lie[int(t)], columns) if lie else (0, int(t)) for t in tokens]).float()
+    return tokens, torch.cdist(at, at)
+
+
+def _maps(trace: Trace, layer: int, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the weights of a block between those tokens, mean over heads, `[n, n]`."""
+    maps = weights(trace, layer, part=trace.attentions[0].part)[0].mean(0)
+    return maps[tokens][:, tokens]
+
+
+def distances(trace: Trace) -> list[float]:
+    """Return the mean distance of attention in each block of the first tower.
+
+    It is in patches between the centres of two patches of a picture, else in tokens. Tokens without a position, such as
+    CLS, are left out.
+    """
+    tokens, apart = _grid(trace)
+    maps = [_maps(trace, layer, tokens) for layer in range(len(blocks(trace)))]
+    return [float((weights_of_block * apart).sum() / weights_of_block.sum()) for weights_of_block in maps]
+
+
+def even_distance(trace: Trace) -> float:
+    """Return the mean distance if each token shared its weight evenly over its open keys."""
+    tokens, apart = _grid(trace)
+    even = (_maps(trace, 0, tokens) > 0).float()
+    even /= even.sum(-1, keepdim=True)
+    return float((even * apart).sum() / even.sum())
+
+
+def beyond_neighbours(trace: Trace) -> float:
+    """Return the share of the weight of all blocks beyond a token itself and its next neighbours."""
+    tokens, apart = _grid(trace)
+    maps = torch.stack([_maps(trace, layer, tokens) for layer in range(len(blocks(trace)))])
+    return float((maps * (apart > MAX_NEIGHBOUR_DISTANCE)).sum() / maps.sum())
+
+
+# Notes' claims on heads: their columns, their shared parts, and the sum of their results.
+
+
+def heads_are_columns(model: Model, trace: Trace) -> Measurement:
+    """Measure whether each head's queries, keys and values come from d_k columns of the one matrix."""
+    inside, worst, least = BlockAttention(model, trace), 0.0, float("inf")
+    with torch.no_grad():
+        for name in ("query", "key", "value"):
+            linear, ran = inside.linear(name), inside.step_value(name)
+            d_k, W = ran.shape[-1], linear.weight.T
+            b = torch.zeros(W.shape[1]) if linear.bias is None else linear.bias
+            for head in range(ran.shape[1]):
+                columns = [at % W.shape[1] for at in range(head * d_k, (head + 1) * d_k)]
+                shifted = [(at + 1) % W.shape[1] for at in columns]
+                worst = max(worst, off(inside.entering @ W[:, columns] + b[columns], ran[:, head]))
+                least = min(least, off(inside.entering @ W[:, shifted] + b[shifted], ran[:, head]))
+    return Measurement(
+        f"{inside.scope}, queries, keys and values",
+        f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}",
+        f"Columns that begin one place later give results that are off by at least {percent(least)} of the largest",
+        verdict_of(close(worst) and not close(least)),
+        "trace",
+        (("step", f"{inside.path}.query"),),
+    )
+
+
+def side_by_side(model: Model, trace: Trace) -> Measurement:
+    """Measure the heads' own scores, each computed alone."""
+    inside = BlockAttention(model, trace)
+    if inside.heads < 2:
+        raise ValueError(f"{model.name} has one head")
+    q, k, scores = inside.step_value("query"), inside.step_value("key"), inside.step_value("scores")
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+    visible = scores.isfinite()
+    alone, crossed = (
+        off((q @ keys.mT / sqrt(q.shape[-1]))[visible], scores[visible]) for keys in (k, k.roll(1, dims=1))
+    )
+    return Measurement(
+        inside.scope,
+        f"at once: queries {shape_numbers(tuple(q.shape))}, scores {shape_numbers(tuple(scores.shape))}; each head's "
+        f"own queries and keys give its scores, to within {scientific(alone)}",
+        f"With the keys of the next head, they are off by {percent(crossed)} of the largest",
+        verdict_of(close(alone) and not close(crossed)),
+        "attention",
+        (("block", "1"),),
+    )
+
+
+def heads_differ(model: Model, trace: Trace) -> Measurement:
+    """Measure the distance of two heads' weights: total variation, 0 if they are equal, 1 if disjoint."""
+    inside = BlockAttention(model, trace)
+    maps = inside.weights
+    if maps.shape[1] < 2:
+        raise ValueError(f"{model.name} has one head")
+    pairs = torch.triu_indices(maps.shape[1], maps.shape[1], 1)
+    mean = float((maps[:, pairs[0]] - maps[:, pairs[1]]).abs().sum(-1).mean()) / 2
+    queries = float((maps[:, :, 1:] - maps[:, :, :-1]).abs().sum(-1).mean()) / 2
+    return Measurement(
+        f"{inside.scope}, the share of the weight that lies elsewhere, mean over pairs of heads",
+        f"two heads put {percent(mean)} of their weight in different places",
+        f"Two neighbouring queries of one head differ by {percent(queries)}",
+        "holds" if mean > max(queries, 1e-3) else "sense" if mean > 1e-3 else "not",
+        "attention",
+        (("block", "1"),),
+    )
+
+
+def merged(model: Model, trace: Trace) -> Measurement:
+    """Measure whether the output is the sum of all heads' results through their rows of W_O."""
+    inside = BlockAttention(model, trace)
+    context, output = inside.value(f"{inside.path}.context"), inside.value(f"{inside.path}.output")
+    linear, h = inside.linear("output"), inside.heads
+    bias = 0 if linear.bias is None else linear.bias
+    with torch.no_grad():
+        rows = linear.weight.chunk(h, 1)
+        error, moved = (
+            off(sum(part @ W.T for part, W in zip(heads.chunk(h, -1), rows, strict=True)) + bias, output)
+            for heads in (context, context.roll(1, -1))
+        )
+    return Measurement(
+        inside.scope,
+        f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}",
+        f"Through rows that begin one place later, it is off by {percent(moved)} of the largest",
+        verdict_of(close(error) and not close(moved)),
+        "trace",
+        (("step", f"{inside.path}.output"),),
+    )

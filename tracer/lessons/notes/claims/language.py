@@ -7,16 +7,15 @@ from math import log
 import torch
 import torch.nn.functional as F
 
-from tracer.attention import weights
-from tracer.attention.masks import inspection
-from tracer.attention.score_decomposition import terms
+from tracer.attention import masks, weights
+from tracer.attention.textbook_claims import terms
 from tracer.export.math_labels import scientific
-from tracer.figures.predictions.class_bars import percent
-from tracer.inputs.samples import samples
-from tracer.lessons.notes.claims.attention_inputs import BlockAttention
-from tracer.lessons.notes.claims.measurement import Measurement, close, off, tensor_of, verdict_of
-from tracer.models.shared.spec import Model, build_seeded
+from tracer.figures.drawing import percent
+from tracer.inputs.model_inputs import samples
+from tracer.lessons.notes.claims.attention import BlockAttention
+from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.record import Trace
+from tracer.spec.spec import Model, build_seeded
 
 NEIGHBOURS = 3
 """Neighbours of a row that are named."""
@@ -313,7 +312,7 @@ def image_first(model: Model, trace: Trace) -> Measurement:
     """Measure the order of the segments, and the part of the other that the first one sees."""
     named = {segment.name: segment for segment in trace.segments}
     image, text = named["image"], named["text"]
-    cells = inspection.visible(trace).float()
+    cells = masks.visible(trace).float()
     forth, back = (
         float(cells[..., a.start : a.stop, b.start : b.stop].mean()) for a, b in ((text, image), (image, text))
     )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 import tracer
-from tracer.attention.step_inputs import reads
+from tracer.attention.textbook_claims import reads
 from tracer.export.math_labels import scientific
-from tracer.figures.predictions.class_bars import percent
-from tracer.lessons.notes.claims.attention_inputs import BlockAttention, blocks
-from tracer.lessons.notes.claims.measurement import Measurement, close, off, tensor_of, verdict_of
-from tracer.models.shared.spec import Model, build_seeded
+from tracer.figures.drawing import percent
+from tracer.lessons.notes.claims.attention import BlockAttention, blocks
+from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.record import Trace
+from tracer.spec.spec import Model, build_seeded
 from tracer.tracing import attention_backends
 
 FILES = ("vision_transformer.py", "activation.py", "functional.py", "misc.py")
@@ -185,4 +187,265 @@ def mask_optional(model: Model, trace: Trace) -> Measurement:
         f"Without the mask {percent(without)} of the pairs have weight",
         verdict_of(with_mask < without == 1 and not close(moved)),
         "mask",
+    )
+
+
+# Notes' claims on norms, on the MLP, and on the residual stream.
+
+
+def norm_of(inside: BlockAttention) -> tuple[str, nn.Module, torch.Tensor, torch.Tensor]:
+    """Return the first norm of a block: its step, its module, its input and its output, `[B, S, D]` each."""
+    id = f"{inside.block}.norm1"
+    module = inside.model.net.get_submodule(id)
+    entering = reads(inside.trace, id)
+    if not entering:
+        raise ValueError(f"the norm of {inside.model.name} reads no step of the run")
+    return id, module, inside.value(entering[0]), inside.value(id)
+
+
+def bound(model: Model, trace: Trace) -> Measurement:
+    """Measure the size of scores block by block, with norms and without them, with the same weights."""
+    inside = BlockAttention(model, trace)
+    id, module, x, _ = norm_of(inside)
+    with torch.no_grad():
+        moved = off(module(10 * x), module(x))
+        linear = inside.linear("query"), inside.linear("key")
+        plain, larger = (linear[0](y).norm() * linear[1](y).norm() for y in (x, 10 * x))
+    with_norms, without = (score_sizes(model, trace, norms=norms) for norms in (True, False))
+    products = float(larger / plain)
+    ran = float(inside.step_value("scores").masked_fill(inside.step_value("scores").isinf(), 0).abs().max())
+    if not close(abs(with_norms[0] - ran) / max(ran, 1e-9)):
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, so their norms can't be left out")
+    grows = without[-1] > 2 * with_norms[-1] and products > 10
+    return Measurement(
+        f"all {len(with_norms)} blocks, the largest score of each; in the forward pass, training is not run",
+        f"without norms and with the same weights, the largest score is {_list_numbers(without)}, block by block",
+        f"With the norms it is {_list_numbers(with_norms)}. Tokens 10 times as long come out of block 1's first norm "
+        f"{percent(moved)} different; without it the products of their queries and keys are {products:.3g} times as "
+        "large",
+        "sense" if moved < 0.05 and grows else "not",
+        "trace",
+        (("step", id),),
+    )
+
+
+def _list_numbers(numbers: list[float]) -> str:
+    return ", ".join(f"{number:.3g}" for number in numbers)
+
+
+@torch.no_grad()
+def score_sizes(model: Model, trace: Trace, *, norms: bool) -> list[float]:
+    """Return the largest score of each block, in absolute value, with its norms or without.
+
+    Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    """
+    inside = BlockAttention(model, trace)
+    y, sizes = inside.value(reads(trace, f"{inside.block}.norm1")[0]), []
+    for path in blocks(trace):
+        block = model.net.get_submodule(path)
+        query, key = (getattr(block.attention, name, None) for name in ("query", "key"))
+        if not (isinstance(query, nn.Linear) and isinstance(key, nn.Linear) and query.weight.shape == key.weight.shape):
+            raise ValueError(f"{model.name} has no matrices of one shape for queries and keys")
+        normed = block.norm1(y) if norms else y
+        q, k = (part(normed).unflatten(-1, (inside.heads, -1)).transpose(1, 2) for part in (query, key))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if inside.is_masked:
+            scores = scores.tril()
+        sizes.append(float(scores.abs().max()))
+        y = y + block.attention(normed, **inside.arguments)
+        y = y + block.mlp(block.norm2(y) if norms else y)
+    return sizes
+
+
+def undo(model: Model, trace: Trace) -> Measurement:
+    """Measure whether γ = σ and β = μ recover the norm's input: for one token, and for all with one γ and β."""
+    id, module, x, _ = norm_of(BlockAttention(model, trace))
+    centred = isinstance(module, nn.LayerNorm)
+    mean = x.mean(-1, keepdim=True) if centred else torch.zeros_like(x[..., :1])
+    scale = ((x - mean).square().mean(-1, keepdim=True) + (module.eps or 0)).sqrt()
+    normal = (x - mean) / scale
+    own, others = [], []
+    for at in range(x.shape[1]):
+        back = normal * scale[:, at, None] + mean[:, at, None]
+        own.append(off(back[:, at], x[:, at]))
+        others.append(off(back, x))
+    share, least, most = max(own), min(others), max(others)
+    return Measurement(
+        f"block 1, its first norm, {len(own)} tokens, the largest difference over the largest value",
+        f"with γ = σ and β = μ of a token, that token comes back to within {scientific(share)}",
+        f"The other tokens are then off by up to {percent(least)} to {percent(most)}, depending on whose γ and β it "
+        "is: these are "
+        "the same for all tokens, and each token has a σ of its own",
+        "not" if not close(share) else "holds" if close(most) else "sense",
+        "trace",
+        (("step", id),),
+    )
+
+
+def mixing(inside: BlockAttention) -> tuple[float, float, float]:
+    """Return the effects of one changed token, as shares of the largest result.
+
+    They are the changes of the MLP's and of the attention's results at the other tokens, and of the MLP's at the token
+    itself.
+    """
+    path, x = f"{inside.block}.mlp", inside.entering
+    mlp = inside.model.net.get_submodule(path)
+    at = x.shape[1] // 2
+    changed = x.clone()
+    changed[:, at] = -changed[:, at]
+    others = [i for i in range(x.shape[1]) if i != at]
+    with torch.no_grad():
+        before, after = mlp(x), mlp(changed)
+        mixed, moved = inside.attend(x), inside.attend(changed)
+    return (
+        off(after[:, others], before[:, others]),
+        off(moved[:, others], mixed[:, others]),
+        off(after[:, at], before[:, at]),
+    )
+
+
+def mlp_alone(model: Model, trace: Trace) -> Measurement:
+    """Measure whether the MLP mixes tokens."""
+    inside = BlockAttention(model, trace)
+    others, mixed, own = mixing(inside)
+    return Measurement(
+        "block 1, one token in the middle changed in sign, the largest change over the largest result",
+        f"the MLP's result of that token moves by {percent(own)}, those of all others by {others:.2g}",
+        f"The attention's results of the others move by {percent(mixed)}",
+        verdict_of(close(others) and not close(own)),
+        "trace",
+        (("step", f"{inside.block}.mlp.output"),),
+    )
+
+
+def complementary(model: Model, trace: Trace) -> Measurement:
+    """Measure the same change, in the attention and in the MLP."""
+    inside = BlockAttention(model, trace)
+    others, mixed, _ = mixing(inside)
+    return Measurement(
+        "block 1, one token in the middle changed in sign, the largest change over the largest result",
+        f"attention moves the other tokens by {percent(mixed)}",
+        f"The MLP moves them by {others:.2g}",
+        verdict_of(close(others) and not close(mixed)),
+        "trace",
+        (("step", f"{inside.block}.attention.output"),),
+    )
+
+
+def corrections(trace: Trace) -> list[tuple[float, float]]:
+    """Return for each block the norms of attention's and the MLP's results over those of their streams.
+
+    They are means over the tokens.
+    """
+    pairs = []
+    for path in blocks(trace):
+        both = []
+        for part in ("attention", "mlp"):
+            total, added = tensor_of(trace, f"{path}.{part}.residual"), tensor_of(trace, f"{path}.{part}.output")
+            both.append(float((added.norm(dim=-1) / (total - added).norm(dim=-1)).mean()))
+        pairs.append((both[0], both[1]))
+    if not pairs:
+        raise ValueError(f"{trace.model} has no blocks with attention")
+    return pairs
+
+
+def correction(model: Model, trace: Trace) -> Measurement:
+    """Measure the size of each block's correction to the identity."""
+    pairs = corrections(trace)
+    small = sum(pair < 1 for both in pairs for pair in both)
+    return Measurement(
+        f"all {len(pairs)} blocks, lengths of tokens, mean over the tokens",
+        "‖O‖/‖X‖ and ‖F‖/‖X′‖ by block: " + ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs),
+        f"1 is the length of the stream that it is added to: {small} of {2 * len(pairs)} are below it",
+        "holds" if small == 2 * len(pairs) else "sense" if small else "not",
+        "trace",
+        (("step", f"{blocks(trace)[0]}.attention.residual"),),
+    )
+
+
+DIRECTIONS = 3
+"""Random directions along which a gradient is sent back."""
+
+
+class GradientShare(NamedTuple):
+    """Share of a gradient at the last block that arrives at the tokens that enter a block, by its norm.
+
+    It is measured with the residual sums; through the branches alone, without the sums' skips in the backward pass but
+    with the same activations; and in a network without the sums, whose activations differ.
+    """
+
+    whole: float
+    branches: float
+    without: float
+
+
+def highways(model: Model, trace: Trace) -> list[GradientShare]:
+    """Return the share of the gradient that arrives at each block, a mean over fixed random directions.
+
+    Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    """
+    inside = BlockAttention(model, trace)
+    x = inside.value(reads(trace, f"{inside.block}.norm1")[0])
+    ran = inside.value(f"{blocks(trace)[-1]}.mlp.residual")
+    ways = [_arriving(inside, x, skip) for skip in (lambda y: y, lambda y: y.detach(), torch.zeros_like)]
+    if not all(close(off(last, ran)) for last, _ in ways[:2]):
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, so their sums can't be left out")
+    return [GradientShare(*shares) for shares in zip(*(shares for _, shares in ways), strict=True)]
+
+
+@torch.enable_grad()
+def _arriving(
+    inside: BlockAttention, x: torch.Tensor, skip: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[torch.Tensor, list[float]]:
+    """Return the last block's output, and the gradient's share at each block, with `skip(y)` for y in each sum."""
+    y = x.detach().clone().requires_grad_()
+    entering = []
+    for path in blocks(inside.trace):
+        block = inside.model.net.get_submodule(path)
+        entering.append(y)
+        y = skip(y) + block.attention(block.norm1(y), **inside.arguments)
+        y = skip(y) + block.mlp(block.norm2(y))
+    totals = [0.0] * len(entering)
+    for seed in range(DIRECTIONS):
+        towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
+        for at, gradient in enumerate(torch.autograd.grad((y * towards).sum(), entering, retain_graph=True)):
+            totals[at] += float(gradient.norm() / towards.norm()) / DIRECTIONS
+    return y.detach(), totals
+
+
+@torch.no_grad()
+def influence(model: Model, trace: Trace) -> torch.Tensor:
+    """Return the effect of each token on each at the last block's output, `[S, S]`, tokens of the first tower.
+
+    Entry `[i, j]` is the largest change of token j over the largest value, after the sign of token i was changed where
+    it enters the first block. Raise ValueError for blocks that are not `x + attention(norm1(x))`, `x + mlp(norm2(x))`.
+    """
+    inside = BlockAttention(model, trace)
+    x = inside.value(reads(trace, f"{inside.block}.norm1")[0])[:1]
+    changed = x.repeat(x.shape[1], 1, 1)
+    changed.diagonal(dim1=0, dim2=1).neg_()
+    results = []
+    for y in (x, changed):
+        for path in blocks(trace):
+            block = model.net.get_submodule(path)
+            y = y + block.attention(block.norm1(y), **inside.arguments)
+            y = y + block.mlp(block.norm2(y))
+        results.append(y)
+    if not close(off(results[0], inside.value(f"{blocks(trace)[-1]}.mlp.residual")[:1])):
+        raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, the kind that is run once more here")
+    plain, moved = results
+    return (moved - plain).abs().amax(-1) / plain.abs().max()
+
+
+def highway(model: Model, trace: Trace) -> Measurement:
+    """Measure the effect of residual sums on gradients, beside the branches alone and a network without the sums."""
+    first = highways(model, trace)[0]
+    return Measurement(
+        f"from the last block to the first, length over length, mean of {DIRECTIONS} random directions",
+        f"with the sums {first.whole:.3g} of a gradient arrives, and through the branches alone, skips left out of the "
+        f"backward pass at the same activations, {first.branches:.3g}",
+        f"In a network that runs without the sums, at other activations, {first.without:.3g} arrives",
+        "not" if first.whole <= first.branches else "holds" if first.whole > first.without else "sense",
+        "trace",
+        (("step", f"{blocks(trace)[0]}.attention.residual"),),
     )

@@ -4,10 +4,10 @@ from math import sqrt
 
 import torch
 
-from tracer.lessons.positions.base import PositionEncoding
+from tracer.lessons.positions.encodings import PositionEncoding
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 TITLE = "ALiBi"
 ORDER = 5

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from tracer.lessons.positions.base import PositionEncoding, PositionTable
+from tracer.lessons.positions.encodings import PositionEncoding, PositionTable
 from tracer.textbook.explanations import LONGER_TABLE_CLAIMS
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 TITLE = "Learned"
 ORDER = 2

@@ -5,7 +5,7 @@ from math import sqrt
 import torch
 from torch import nn
 
-from tracer.lessons.positions.base import PositionEncoding, PositionTable
+from tracer.lessons.positions.encodings import PositionEncoding, PositionTable
 from tracer.models.transformer import DISTANCES
 
 TITLE = "Relative"

@@ -4,7 +4,7 @@ from math import sqrt
 
 import torch
 
-from tracer.lessons.positions.base import PositionEncoding, PositionTable
+from tracer.lessons.positions.encodings import PositionEncoding, PositionTable
 from tracer.models.llama import rotate_half
 
 TITLE = "Rotary"

@@ -2,11 +2,11 @@
 
 import torch
 
-from tracer.lessons.positions.base import PositionEncoding, PositionTable
+from tracer.lessons.positions.encodings import PositionEncoding, PositionTable
 from tracer.models.transformer import sinusoids
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
+from tracer.textbook.names import Hint
 
 TITLE = "Sinusoidal"
 ORDER = 1

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.inputs.synthetic.scenes import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
+from tracer.inputs.synthetic import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
 from tracer.models.clip import CLIP, SPEC
-from tracer.models.shared.preparation.contrastive_inputs import encode_sentences
-from tracer.models.training import scenes
-from tracer.models.training.optimizers import MuonAndAdamW
+from tracer.models.training import data as scenes
 from tracer.models.training.recipes.vit import sinusoids
+from tracer.models.training.train_loop import MuonAndAdamW
+from tracer.spec.preparation import encode_sentences
 
 PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
 """A sentence for every pair of colour and shape."""
@@ -134,8 +134,8 @@ class Recipe(MuonAndAdamW):
         missing = [pair for pair, (colour, shape) in zip(PAIRS, numbers, strict=True) if held_out(colour, shape)]
         return {
             "vocabulary": list(VOCABULARY),
-            "mean": list(scenes.MEAN),
-            "std": list(scenes.STD),
+            "mean": list(scenes.SCENE_MEAN),
+            "std": list(scenes.SCENE_STD),
             "resize": "centre crop to a square, then 64×64 by bicubic; pixels from 0 to 1, less the mean, over the std",
             "data": f"drawn scenes of one or two objects with captions, {len(data):,} new ones in each epoch",
             "never_drawn": missing,

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tracer.models.llama import SPEC
-from tracer.models.shared.spec import Spec
 from tracer.models.training.recipes import nanogpt
+from tracer.spec.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tracer.inputs.synthetic import textures
+from tracer.inputs import synthetic
 from tracer.models.mae import MAE, SPEC
-from tracer.models.shared.anomaly_detection import anomaly_map, patches_of
-from tracer.models.shared.preparation.masked_image_inputs import MEAN, STD, visible_patches
-from tracer.models.training.optimizers import MuonAndAdamW
 from tracer.models.training.recipes.vit import sinusoids
+from tracer.models.training.train_loop import MuonAndAdamW
+from tracer.spec.preparation import MASKED_MEAN, MASKED_STD, visible_patches
+from tracer.spec.results import anomaly_map, patches_of
 
 MIXTURE = {"drawn": 0.45, "brick": 0.35, "grass": 0.1, "gravel": 0.1}
 """The shares of the surfaces that are trained on."""
@@ -73,16 +73,16 @@ class Recipe(MuonAndAdamW):
             counts = {name: round(share * self.count) for name, share in MIXTURE.items()}
             for name, count in counts.items():
                 for seed in range(count):
-                    clean = textures.surface(name, seed, part=part, size=size)
+                    clean = synthetic.surface(name, seed, part=part, size=size)
                     patches.append((name, clean, np.zeros((size, size), dtype=bool)))
         else:
             region = "test" if part == "test" else "train"
             for name in MIXTURE:
                 for seed in range(SEEDS[part], SEEDS[part] + self.tests):
-                    clean = textures.surface(name, seed, part=region, size=size)
-                    patches.append((name, *textures.damage(clean, seed)))
+                    clean = synthetic.surface(name, seed, part=region, size=size)
+                    patches.append((name, *synthetic.damage(clean, seed)))
         names, pixels, masks = zip(*patches, strict=True)
-        defects = np.stack([textures.patch_mask(mask, side) for mask in masks])
+        defects = np.stack([synthetic.patch_mask(mask, side) for mask in masks])
         return Surfaces(torch.from_numpy(np.stack(pixels))[:, None], names, torch.from_numpy(defects))
 
     def build(self, seed: int) -> MAE:
@@ -132,14 +132,14 @@ class Recipe(MuonAndAdamW):
     def card(self, data: Surfaces) -> dict:
         """Return the card's facts on the training surfaces and on the input, beside sizes, steps and figures."""
         return {
-            "mean": list(MEAN),
-            "std": list(STD),
+            "mean": list(MASKED_MEAN),
+            "std": list(MASKED_STD),
             "resize": f"centre crop to a square, then {self.sizes['H']}×{self.sizes['W']} by bicubic, in grey; pixels "
             "from 0 to 1, less the mean, over the std",
             "data": f"{len(data):,} defect-free surfaces: 45 % drawn, the rest cut from scikit-image's brick, grass "
             "and gravel (left 60 % of each; tests are cut from the right 36 %)",
             "measure": "patch AUROC: each test surface has one scratch, stain or dent; a patch is defective where at "
-            f"least 10 % of its pixels changed by {textures.MIN_CONTRAST} grey levels or more",
+            f"least 10 % of its pixels changed by {synthetic.MIN_CONTRAST} grey levels or more",
             "says": "On surfaces that it never saw, its error is larger on a defective patch than on a sound one in "
             "{auroc_drawn} of pairs on drawn surfaces and {auroc_brick} on brick, but only "
             "in {auroc_grass} on grass and {auroc_gravel} on gravel, where 50 % is chance.",
@@ -149,7 +149,7 @@ class Recipe(MuonAndAdamW):
 
 def normalise(pixels: Tensor) -> Tensor:
     """Return uint8 pixels as float32 of about zero mean and unit variance."""
-    return (pixels.float() / 255 - MEAN[0]) / STD[0]
+    return (pixels.float() / 255 - MASKED_MEAN[0]) / MASKED_STD[0]
 
 
 def auroc(scores: Tensor, labels: Tensor) -> float:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.inputs.tokenizers import Characters
+from tracer.inputs.model_inputs import Characters
 from tracer.models.nanogpt import SHAKESPEARE, SPEC
-from tracer.models.shared.spec import Spec
-from tracer.models.training.optimizers import MuonAndAdamW
-from tracer.utils.error_text import quote
+from tracer.models.training.train_loop import MuonAndAdamW
+from tracer.spec.spec import Spec
+from tracer.utils.errors import quote
 
 FILE = "tinyshakespeare.txt"
 TRAINING_SHARE = 0.9

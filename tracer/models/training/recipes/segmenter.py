@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.inputs.synthetic.scenes import CLASSES, Scenes
+from tracer.inputs.synthetic import CLASSES, Scenes
 from tracer.models.segmenter import SPEC, Segmenter
-from tracer.models.training import scenes
-from tracer.models.training.optimizers import MuonAndAdamW
+from tracer.models.training import data as scenes
 from tracer.models.training.recipes.vit import sinusoids
+from tracer.models.training.train_loop import MuonAndAdamW
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Recipe(MuonAndAdamW):
         """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         return {
             "classes": list(CLASSES),
-            "mean": list(scenes.MEAN),
-            "std": list(scenes.STD),
+            "mean": list(scenes.SCENE_MEAN),
+            "std": list(scenes.SCENE_STD),
             "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
             "mean, over the std",
             "data": f"drawn scenes, {len(data):,} new ones in each epoch",

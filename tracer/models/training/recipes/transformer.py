@@ -7,10 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tracer.models.training.optimizers import MuonAndAdamW
+from tracer.models.training.train_loop import MuonAndAdamW
 from tracer.models.transformer import ALPHABET, SPEC, Transformer
 from tracer.tracing import trace
-from tracer.utils.error_text import quote
+from tracer.utils.errors import quote
 
 SIZES = SPEC.sizes
 SEEDS = {"validation": 2**31, "test": 2**31 + 1}

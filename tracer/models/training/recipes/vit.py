@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.models.training import cifar10, occlusion_eval, teacher
-from tracer.models.training.cifar10 import Images
-from tracer.models.training.optimizers import MuonAndAdamW
+from tracer.models.training import data as cifar10
+from tracer.models.training import evaluation, train_loop
+from tracer.models.training.data import Images
+from tracer.models.training.train_loop import MuonAndAdamW
 from tracer.models.vit import ViT
 
 HELD_OUT = 20
@@ -92,8 +93,8 @@ class Recipe(MuonAndAdamW):
         """Return the images with a teacher, whose weights `file` keeps (`teacher.teach`)."""
         if not self.teacher_epochs:
             return images
-        recipe = teacher.Teacher(epochs=self.teacher_epochs, batch=self.batch, pad=self.pad, bf16=self.bf16)
-        return teacher.teach(recipe, images, held_out, seed=seed, file=file)
+        recipe = train_loop.Teacher(epochs=self.teacher_epochs, batch=self.batch, pad=self.pad, bf16=self.bf16)
+        return train_loop.teach(recipe, images, held_out, seed=seed, file=file)
 
     def batch_of(self, images: Images, chosen: Tensor, generator: torch.Generator) -> list[Tensor]:
         """Return the augmented images of the indices `chosen`, `[B]`, and what is expected of them.
@@ -110,7 +111,7 @@ class Recipe(MuonAndAdamW):
             share = torch.rand(len(chosen), 1, generator=generator) / 2  # of another image: the label stays likely
             pixels = pixels.lerp(pixels.flip(0), share.view(-1, 1, 1, 1))
             targets = targets.lerp(targets.flip(0), share)
-        if isinstance(images, teacher.DistillationImages):
+        if isinstance(images, train_loop.DistillationImages):
             targets = targets.lerp((images.answers(pixels) / self.temperature).softmax(dim=-1), self.trust)
         N = self.sizes["H"] * self.sizes["W"] // self.sizes["P"] ** 2
         visible = N if torch.rand((), generator=generator) < self.whole else N // 2
@@ -123,11 +124,11 @@ class Recipe(MuonAndAdamW):
         """Return cross-entropy with the target probabilities, with attention mining where the batch says so, and the
         accuracy."""
         pixels, labels, targets, kept, mines = batch
-        with occlusion_eval.looking(net) as attentions:
+        with evaluation.looking(net) as attentions:
             logits = net(pixels, kept)
         loss = F.cross_entropy(logits.float(), targets)
         if mines:
-            loss = loss + occlusion_eval.attention_mining(net, pixels, labels, attentions[0], self.sizes["P"])
+            loss = loss + evaluation.attention_mining(net, pixels, labels, attentions[0], self.sizes["P"])
         return loss, (logits.argmax(dim=-1) == labels).float().mean()
 
     @torch.inference_mode()
@@ -137,17 +138,17 @@ class Recipe(MuonAndAdamW):
         It is that of whole photos, and with a quarter of the patches hidden, by attention, by nearness to the centre,
         and by chance, in grey and in the mean colour (`occlusion_eval.hide_patches`).
         """
-        right, generator = Counter(), torch.Generator().manual_seed(occlusion_eval.SEED)
+        right, generator = Counter(), torch.Generator().manual_seed(evaluation.SEED)
         for pixels, labels in zip(images.pixels.split(250), images.labels.split(250), strict=True):
             pixels = cifar10.normalise(pixels)
-            with occlusion_eval.looking(net) as attentions:
+            with evaluation.looking(net) as attentions:
                 answers = {"accuracy": net(pixels)}
-            for name, left in occlusion_eval.hide_patches(pixels, attentions[0], self.sizes["P"], generator).items():
+            for name, left in evaluation.hide_patches(pixels, attentions[0], self.sizes["P"], generator).items():
                 answers[f"accuracy_{name}"] = net(left)
             for name, logits in answers.items():
                 right[name] += (logits.argmax(dim=-1) == labels).sum().item()
         figures = {name: round(count / len(images), 6) for name, count in right.items()}
-        return figures | {"images": len(images), "hiding_seed": occlusion_eval.SEED}
+        return figures | {"images": len(images), "hiding_seed": evaluation.SEED}
 
     def rank(self, figures: dict) -> float:
         """Return the figure by which weights are chosen, higher is better."""

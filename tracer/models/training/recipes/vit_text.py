@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tracer.inputs.synthetic.scenes import MAX_SHAPES, MAX_WORDS, VOCABULARY, Scenes
-from tracer.models.training import scenes
-from tracer.models.training.optimizers import MuonAndAdamW
-from tracer.models.training.pointing_eval import pointing
+from tracer.inputs.synthetic import MAX_SHAPES, MAX_WORDS, VOCABULARY, Scenes
+from tracer.models.training import data as scenes
+from tracer.models.training.data import IGNORE_INDEX, captions
+from tracer.models.training.evaluation import pointing
 from tracer.models.training.recipes.vit import sinusoids
-from tracer.models.training.scenes import IGNORE_INDEX, captions
+from tracer.models.training.train_loop import MuonAndAdamW
 from tracer.models.vit_text import SPEC, ViTText
 
 NAMES = ("one object", "two objects", "three objects")
@@ -109,8 +109,8 @@ class Recipe(MuonAndAdamW):
         return {
             "options": self.options,
             "vocabulary": list(VOCABULARY),
-            "mean": list(scenes.MEAN),
-            "std": list(scenes.STD),
+            "mean": list(scenes.SCENE_MEAN),
+            "std": list(scenes.SCENE_STD),
             "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
             "mean, over the std",
             "data": f"drawn scenes and their captions, {len(data):,} new ones in each epoch",

@@ -9,16 +9,15 @@ from typing import Any
 import torch
 
 from tracer.inputs.model_inputs import Inputs
-from tracer.models.shared.preparation.to_tensors import photo_input
-from tracer.models.shared.spec import Spec
 from tracer.record import Segment
+from tracer.spec.preparation import photo_input
+from tracer.spec.spec import Spec
+from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.claims import predicates as so
-from tracer.textbook.hints import Hint
-from tracer.utils.error_text import quote
+from tracer.textbook.names import Hint
+from tracer.utils.errors import quote
 from tracer.zoo.hf.hub import import_transformers
-from tracer.zoo.hf.output_heads import answers, class_of
-from tracer.zoo.hf.spec_builders import ATTENTION, builder, sizes_of, tokens
+from tracer.zoo.hf.spec_builders import ATTENTION, answers, builder, class_of, sizes_of, tokens
 
 ATTRIBUTES = {
     "H": "vision_config.image_size",

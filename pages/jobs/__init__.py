@@ -1,1 +1,0 @@
-"""Work that visitors wait for: its queue, its caches and its bounds."""

@@ -1,1 +1,0 @@
-"""Sections of pages, a package for each page that has several."""

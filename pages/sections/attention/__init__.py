@@ -1,1 +1,0 @@
-"""Sections of the Attention and Mask pages."""

@@ -1,0 +1,399 @@
+"""Heads beside each other, and one query in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import streamlit as st
+from PIL import Image
+
+from pages import components
+from pages.jobs import run_cache
+from pages.jobs.single_flight import of
+from pages.sections import head_survey, mask_controls
+from pages.sections.head_survey import NAMES, MeasureUnit
+from pages.state import session, url_state
+from pages.state.visitor import model_name, visitor
+from pages.ui import texts
+from tracer.attention import layers, places, segments
+from tracer.export.math_labels import scientific
+from tracer.figures import attention_maps, drawing, predictions
+from tracer.figures.attention_maps import Measure
+from tracer.figures.drawing import percent
+from tracer.figures.op_tables import shapes
+from tracer.ops import category
+from tracer.record import Op, Trace
+from tracer.utils.errors import shorten
+
+if TYPE_CHECKING:
+    from tracer.attention.head_effects import HeadEffects
+
+
+# Fused and standard attention, run on the same input and compared.
+
+
+class BackendPaths(NamedTuple):
+    """Ops of each attention backend, in order; and the distance of the outputs of any two, as a share of the
+    largest value; of the weights too, where a backend returns them."""
+
+    module: str
+    ops: Mapping[str, Sequence[Op]]
+    outputs: Sequence[Sequence[float]]
+    weights: Sequence[Sequence[float | None]]
+
+
+def show(trace: Trace) -> None:
+    """Show both backends side by side, on request; nothing for models that compute attention explicitly."""
+    fused = [attention for attention in trace.attentions if attention.fused]
+    if not fused:
+        return
+    st.header("Fused and standard attention")
+    st.markdown(
+        "A fused kernel computes scores, softmax and context in one operation and never stores the scores. The "
+        "standard path writes them out. Both compute the same formula. Where the order of additions differs, the last "
+        "digits may differ."
+    )
+    if session.user_input().kind == "trace":
+        st.caption("Running both paths needs the model, which a saved run does not contain.")
+        return
+    comparison = visitor().recall("paths", trace)
+    if comparison is None:
+        module = next((attention.module for attention in fused if _comparable(attention.module)), None)
+        if module is None:
+            st.caption("No attention in this model is PyTorch’s nn.MultiheadAttention, the module that has both paths.")
+            return
+        if not st.button("Run both paths", icon=":material/compare_arrows:"):
+            return
+        with st.spinner("Running the attention on both paths"):
+            try:
+                comparison = _run(trace, module)
+            except ValueError as error:
+                st.info(texts.plain(f"The other path can’t be run here: {error}."))
+                return
+        visitor().remember("paths", trace, comparison)
+    _beside(comparison)
+
+
+def _comparable(module: str) -> bool:
+    """Return whether the attention of that path has more than one backend."""
+    from tracer.tracing.attention_backends import comparable
+
+    model = session.model()
+    return "attention" in model.spec.options or comparable(model.net, module)
+
+
+def _run(trace: Trace, module: str) -> BackendPaths:
+    model = session.model()
+    inputs = model.inputs(**session.inputs(model, session.user_input(), session.options()))
+    if "attention" in model.spec.options:
+        return _settings(trace, model, module)
+    from tracer.tracing.attention_backends import compare
+
+    comparison = compare(model.net, *inputs, module=module, **inputs.named)
+    return BackendPaths(
+        comparison.module, {way.name: way.ops for way in comparison.ways}, comparison.outputs, comparison.weights
+    )
+
+
+def _settings(trace: Trace, model, module: str) -> BackendPaths:
+    """Return both backends of a library that lets one choose: the same weights, loaded with the other setting."""
+    from tracer.utils.torch_state import relative_difference
+
+    names = {"standard": "eager", "fused": "sdpa"}
+    settings = []
+    for value in names.values():
+        counterpart = run_cache.load(
+            model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items()))
+        )
+        settings.append(
+            counterpart.trace(**session.inputs(counterpart, session.user_input(), session.options()), prove=False)
+        )
+
+    ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, settings, strict=True)}
+    outputs, weights = [_output(run.output) for run in settings], [_weights(run, module) for run in settings]
+    return BackendPaths(
+        module,
+        ops,
+        [[relative_difference(a, b) for b in outputs] for a in outputs],
+        [[None if a is None or b is None else relative_difference(a, b) for b in weights] for a in weights],
+    )
+
+
+def _weights(run: Trace, module: str):
+    """Return the attention weights of a module, `[B, h, S_q, S_k]`, or None where they are not recorded."""
+    record = next(
+        (candidate for candidate in run.attentions if candidate.module == module and not candidate.problem), None
+    )
+    return record and run.attention(record.layer, part=record.part)
+
+
+def _output(output):
+    """Return the first tensor of a model's output."""
+    values = list(output.values()) if hasattr(output, "values") else output
+    return values[0] if isinstance(values, (list, tuple)) else values
+
+
+def _beside(paths: BackendPaths) -> None:
+    names = list(paths.ops)
+    a, b = names.index("standard"), names.index("fused")
+    weights = paths.weights[b][a]
+    sentence = f"The outputs differ by at most **{scientific(paths.outputs[b][a])}** of the largest value"
+    sentence += "" if weights is None else f", the attention weights by **{scientific(weights)}**"
+    st.success(sentence + ".", icon=":material/compare_arrows:")
+    st.caption(texts.plain(f"The operations of {paths.module}, in order."))
+    for column, name in zip(st.columns(2, gap="large"), ("standard", "fused"), strict=True):
+        with column:
+            ops = paths.ops[name]
+            st.markdown(f"**{name}**: {len(ops)} operations")
+            table = {
+                "operation": [op.op for op in ops],
+                "category": [category(op.op) for op in ops],
+                "inputs": [shapes(op.inputs) for op in ops],
+                "outputs": [shapes(op.outputs) for op in ops],
+            }
+            texts.show(table, alt=f"Operations of the {name} path")
+    if len(names) > 2:
+        with st.expander("All ways to run it, and how much their outputs differ"):
+            rows: dict[str, list] = {"": list(names), "operations": [len(paths.ops[name]) for name in names]}
+            rows |= {name: [scientific(row[i]) for row in paths.outputs] for i, name in enumerate(names)}
+            texts.show(rows)
+
+
+# Heads beside each other, and one query in all of them.
+
+# Columns of the attention matrices that belong to each head.
+
+
+def show_head_columns(trace: Trace, part: str) -> None:
+    """Draw the matrices of queries, keys and values in the first block to scale; nothing where the run names none."""
+    blocks = layers(trace, part)
+    matrices = of(trace, ("matrices", part), lambda: attention_maps.matrices(trace, blocks[0]))
+    if not matrices:
+        return
+    st.header("Where the heads come from")
+    with st.container(key="head-columns"):
+        places = st.columns(len(matrices))
+    for matrix, place in zip(matrices, places, strict=True):
+        with place:
+            key = ("heads", part, matrix.symbol)
+            components.drawing(of(trace, key, partial(attention_maps.draw_columns, matrix)), f"heads {matrix.symbol}")
+    caption = _describe_packed(matrices[0]) if matrices[0].is_packed else _describe_separate(matrices[0])
+    if any(matrix.transposed for matrix in matrices):
+        caption += (
+            " The equation multiplies by an [in, out] matrix. PyTorch stores the same numbers as [out, in], row by row."
+        )
+    first = _describe_blocks([record.heads for record in blocks])
+    st.caption(f"{first}{caption} {_proof(matrices)}".strip())
+
+
+def _describe_blocks(heads: Sequence[int]) -> str:
+    """Describe which block is drawn, whichever is chosen above, and the heads of all blocks where they have equally
+    many."""
+    if len(heads) < 2:
+        return ""
+    all_alike = f"; each of the {len(heads)} blocks has {heads[0]} head{'s' * (heads[0] > 1)} of its own"
+    return f"The picture shows block 1{all_alike * (len(set(heads)) == 1)}. "
+
+
+def _describe_separate(matrix: attention_maps.ProjectionMatrix) -> str:
+    each = matrix.bands[0].width
+    return f"Each head reads {each} columns of one matrix." if matrix.heads > 1 else "The one head reads all columns."
+
+
+def _describe_packed(matrix: attention_maps.ProjectionMatrix) -> str:
+    counts = {part: sum(band.part == part for band in matrix.bands) for part in "QKV"}
+    many = ", ".join(f"{count} for {part}" for part, count in counts.items())
+    return (
+        f"One matrix computes queries, keys and values at once. Its product has bands of {matrix.bands[0].width} "
+        f"columns, one per head: {many}. The app found each band by its values, which are equal to those that its "
+        "head received."
+    )
+
+
+def _proof(matrices: Sequence[attention_maps.ProjectionMatrix]) -> str:
+    verdicts = {matrix.step.verdict for matrix in matrices}
+    if len(verdicts) > 1:
+        return ""
+    worst = [matrix.step.error for matrix in matrices if matrix.step.error is not None]
+    lead = "The equation of this product is" if matrices[0].is_packed else "The equations of these products are"
+    near = f": the largest difference is {scientific(max(worst))}." if worst else "."
+    return f"{lead} {verdicts.pop()} on this run{near}"
+
+
+# All heads at a glance: the effect of switching each one off on the answer, and what each attends to.
+
+DOING = "Switching each head off"
+CHEAP = 2e10
+"""FLOPs of all runs together up to which they are made without asking."""
+CHEAP_ONCE = 2e11
+"""The same of runs that are made once for all visitors."""
+OVER = {"photo": "This photo", "samples": "The sample photos", "survey": "A survey"}
+"""What the heads are measured on, as addresses name it."""
+RUNS = 23
+"""Runs of each sample photo beside those of the heads: the hiding test."""
+
+
+@st.fragment
+def show_all_heads(trace: Trace, part: str) -> None:
+    """Draw all heads of a tower as one table, coloured by the measure that the visitor chooses."""
+    count = sum(record.heads for record in layers(trace, part))
+    if count < 2:
+        return
+    st.header("All heads at a glance")
+    if session.user_input().kind == "trace":
+        st.caption(
+            "Switching heads off runs the model again, so it needs the model, which a saved run does not contain."
+        )
+        return
+    over = "photo"
+    if places(trace, part):
+        offered = [name for name in OVER if name != "samples" or len(session.sample_names()) > 1]
+        widget = url_state.widget("over", offered, offered[0], cell=None)
+        over = st.segmented_control("Measured on", offered, required=True, format_func=OVER.__getitem__, **widget)
+    if over == "survey":
+        head_survey.over_survey()
+    elif over == "samples":
+        photos = len(session.sample_names())
+        if _agree(trace, "samples", (count + RUNS) * photos, f"Measure all heads on {photos} photos", CHEAP_ONCE):
+            head_survey.over_samples(trace, part)
+    elif _agree(trace, "photo", count, f"Switch off each of the {count} heads"):
+        _show_one(trace, part)
+
+
+def _agree(trace: Trace, over: str, runs: int, label: str, cheap: float = CHEAP) -> bool:
+    """Return whether runs are cheap, or the visitor agreed to them; else draw the button that asks."""
+    key = f"heads of {trace.model} on {over}"
+    if trace.flops * runs <= cheap or st.session_state.get(key):
+        return True
+    if not st.button(label, icon=":material/toggle_off:"):
+        st.caption(f"This runs the model {runs:,} more times.")
+        return False
+    st.session_state[key] = True
+    return True
+
+
+def _show_one(trace: Trace, part: str) -> None:
+    effects = _effects(trace, part)
+    if isinstance(effects, str):
+        st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {effects}."))
+        return
+    known = [name for name in NAMES if name != "loss" and np.isfinite(_table(effects, name)).any()]
+    name = st.segmented_control(
+        "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
+    )
+    measure = head_survey.measure_heads(
+        name, _table(effects, name), MeasureUnit(bool(places(trace, part)), effects.points)
+    )
+    components.head_grid(attention_maps.grid(measure, effects.layers, effects.flips & (name == "effect")))
+    st.markdown(texts.plain(_describe(trace, effects, measure, name)))
+    head_survey.compare_recorded(trace, effects)
+    if name == "effect":
+        st.caption(
+            "Each head is switched off in a run of its own: its weights are set to 0, and everything else stays as it "
+            "is in this run. The effects need not add up, since other heads may do the same work (Michel et al. 2019). "
+            "Choose a cell to open that head above."
+        )
+    else:
+        source = " (distance: Dosovitskiy et al. 2021, figure 7)" if name == "distance" else ""
+        st.caption(f"Choose a cell to open that head above{source}.")
+
+
+def _effects(trace: Trace, part: str) -> HeadEffects | str:
+    request = mask_controls.MaskRequest.now().with_text_of(trace)
+
+    def run() -> HeadEffects | str:
+        from tracer.attention.head_effects import head_sites, measure_heads
+
+        try:
+            return request.measure(measure_heads, head_sites(trace, part))
+        except ValueError as error:
+            return str(error)
+
+    return mask_controls.once("heads", request, (part,), run, DOING, where=request.queue())
+
+
+def _table(effects: HeadEffects, name: str) -> np.ndarray:
+    return effects.change if name == "effect" else getattr(effects, name)
+
+
+def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -> str:
+    """Describe the table in sentences that are computed from it."""
+    values = np.abs(measure.values) if measure.signed else measure.values
+    row, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
+    which = f"head {head + 1} of block {effects.layers[row] + 1}"
+    most = measure.full(measure.values[row, head])
+    if name != "effect":
+        least_row, least = np.unravel_index(int(np.nanargmin(values)), values.shape)
+        return (
+            f"The largest value is {most}, of {which}. The smallest is {measure.full(values[least_row, least])}, of "
+            f"head {least + 1} of block {effects.layers[least_row] + 1}."
+        )
+    if not effects.points:
+        return f"Switching off {which} changes the output most, by {most} of its size."
+    count, flips = int(np.isfinite(values).sum()), int(effects.flips.sum())
+    verb = "changes" if flips == 1 else "change"
+    start = "With these changes" if trace.changes else "With all heads"
+    others = (
+        f"{flips} of the {count} heads {verb} which answer is the most probable: a frame marks each."
+        if flips
+        else "No head alone changes which answer is the most probable."
+    )
+    return (
+        f"{start}, {_answer(trace)} of {drawing.percent(effects.probability or 0.0)}. Switching off {which} "
+        f"changes it most, by {most}. {others}"
+    )
+
+
+def _answer(trace: Trace) -> str:
+    """Return whose probability is measured."""
+    result = trace.result
+    names = result.get("tokens") or result.get("classes") or result.get("sentences")
+    if result["kind"] in ("tokens", "labels") or not names:
+        return "the answers at all positions have a mean probability"
+    name, _ = drawing.ranking(names, result["probabilities"])[0]
+    return f"the answer “{shorten(str(predictions.visible_token(name)), 40)}” has a probability"
+
+
+# Map of one query, for attention with more cells than a page can hold: one row is cheap at any length.
+
+TOP_TOKENS = 10
+"""Tokens that are listed."""
+
+
+def show_query(trace: Trace, part: str | None) -> None:
+    """Draw the weights of one query of one block over the photo, with the tokens that get most."""
+    known = [record for record in layers(trace, part) if not record.problem]
+    st.info(texts.one_query(known[0]))
+    numbers = [record.layer + 1 for record in known]
+    left, middle, right = st.columns(3)
+    block = left.selectbox("Block", numbers, **url_state.widget("block", numbers, numbers[-1]))
+    record = next(record for record in known if record.layer == block - 1)
+    heads = ["mean", *map(str, range(record.heads))]
+    head = middle.selectbox(
+        "Head",
+        heads,
+        format_func=lambda head: head if head == "mean" else str(int(head) + 1),
+        **url_state.widget("head", heads, "mean"),
+    )
+    names = attention_maps.names(trace, part, record.keys)
+    queries = list(range(record.queries))
+    first = next((segment.start for segment in segments(trace, part) if segment.name == "CLS"), 0)
+    query = right.selectbox(
+        "Query", queries, format_func=names.__getitem__, **url_state.widget("query", queries, first)
+    )
+    weights = of(trace, ("row", part, block, head, query), lambda: attention_maps.row(trace, record, head, query))
+    order = np.argsort(-weights, kind="stable")[:TOP_TOKENS]
+    left, right = st.columns([3, 2])
+    with right:
+        st.markdown(texts.plain(f"**{names[query]} attends most to:**"))
+        lines = [f"- {names[token]}: {percent(float(weights[token]))}" for token in order]
+        st.markdown(texts.plain("\n".join(lines)))
+    if trace.picture is not None and (patches := places(trace, part)) and max(patches) < record.keys:
+        with left:
+            image = attention_maps.over_photo(trace, patches, weights)
+            st.image(Image.fromarray(image), width="stretch")
+            most = percent(float(max(weights[token] for token in patches)))
+            st.caption(f"The brighter a patch, the larger its weight. The brightest has {most}.")

@@ -1,1 +1,0 @@
-"""Following one number of the run, on every page that draws cells."""

@@ -1,1 +1,0 @@
-"""Second run of the Compare page."""

@@ -1,1 +1,0 @@
-"""Lesson pages, a module for each: tokens, positions, sizes, the loss and the notes."""

@@ -1,0 +1,576 @@
+"""The statements of the notes, each with its evidence."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from pages import components
+from pages.jobs import background_checks, run_cache, single_flight
+from pages.jobs.single_flight import PLAIN_CONFIG, chart, of
+from pages.state import page_registry, session, url_state
+from pages.state.visitor import model_name, visitor
+from pages.ui import texts
+from tracer import models
+from tracer.figures import attention_charts
+from tracer.figures.drawing import percent
+from tracer.inputs.model_inputs import samples
+from tracer.lessons.notes.statements import Finding, StatementRow, rows, sections
+from tracer.record import Trace
+from tracer.utils import note_titles
+from tracer.utils.errors import limits
+from tracer.utils.job_queue import BACKGROUND
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
+    from tracer.lessons.notes.claims import Measurement
+    from tracer.lessons.notes.evaluate import ClaimCard, Lines, Measurements, StatementResult
+    from tracer.lessons.notes.measurement import Provider
+    from tracer.record import Symbol
+
+
+# A note on screen: each of its statements with what ran, the measured number, and a verdict.
+#
+# Each section is read once for all visitors. Until it is, its statements are on screen without verdicts.
+
+READING = "Checking the note against its runs"
+INSTEAD = "its own runs"
+LIBRARY = "torchvision"
+"""Beginning of the names of runs of a library's model."""
+ALL_STATEMENTS, DIFFERING_STATEMENTS = "all", "differing"
+SIGNS = {
+    "holds": ":green-badge[:material/check: holds]",
+    "sense": ":orange-badge[:material/info: holds with a caveat]",
+    "not": ":red-badge[:material/close: does not hold]",
+    "elsewhere": ":gray-badge[:material/arrow_forward: on another page]",
+}
+MARK = ":blue-badge[:material/arrow_downward: the statement that you chose]"
+PENDING = "pending"
+PENDING_SIGN = ":gray-badge[:material/hourglass_empty: not checked yet]"
+PLURAL_VERDICTS = {
+    "holds": "hold",
+    "sense": "hold with a caveat",
+    "not": "do not hold",
+    "elsewhere": "on another page",
+    PENDING: "not checked yet",
+}
+LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registry.find_pages()}
+
+
+class StatementCard(NamedTuple):
+    """One statement, in markdown."""
+
+    section: str
+    verdict: str
+    text: str
+    number: int = 0
+
+
+class NoteResults(NamedTuple):
+    """Results of a part of a note: its statements; the run in which all were looked up, where it is not a sample's; and
+    the kinds of operations of a block beside the note's counts, where it has some."""
+
+    cards: tuple[StatementCard, ...]
+    about: str
+    kinds: Mapping[str, Counter[str]]
+
+
+def show_statements(note: str) -> Mapping[str, Counter[str]]:
+    """Show the note: the number of statements that hold as a picture, then each statement. Return the operations that
+    it counts, by kind, where it counts some."""
+    visitor().instead = INSTEAD
+    names, summary = sections(note), st.empty()
+    known = (ALL_STATEMENTS, DIFFERING_STATEMENTS, *range(1, len(names) + 1))
+    labels = {ALL_STATEMENTS: "All sections", DIFFERING_STATEMENTS: "Only where the note and the run differ"}
+
+    def label(choice: str | int) -> str:
+        return labels[choice] if choice in labels else names[int(choice) - 1]
+
+    chosen = st.selectbox(
+        "Section", known, format_func=label, **url_state.widget("section", known, ALL_STATEMENTS, statement=None)
+    )
+    above = st.empty()
+    with st.container(key="statements"):
+        on_screen = [at for at in range(len(names)) if not isinstance(chosen, int) or at == chosen - 1]
+        places = {names[at]: (at, st.empty()) for at in on_screen}
+    parts = _parts(note)
+    results = {part: read for part in parts if (read := run_cache.known_too("noted", (note, part))) is not None}
+
+    sizes: dict[str, int] = {}
+
+    def draw(part: str | None) -> None:
+        """Draw the picture of all statements, and the sections of a part."""
+        cards = [card for name in parts for card in (results[name].cards if name in results else _pending(note, name))]
+        with summary:
+            _summary(cards)
+        for name, (at, place) in places.items():
+            if part in (None, name):
+                kinds = ("sense", "not") if chosen == DIFFERING_STATEMENTS else PLURAL_VERDICTS
+                own = [card for card in cards if card.section == name and card.verdict in kinds]
+                sizes[name] = len(own)
+                _section(place, note, at, own, results[name].about if name in results else "")
+
+    draw(None)
+    if len(results) < len(parts):
+        progress = above.container(key="checking")
+    for part in sorted(parts, key=lambda part: part not in places):  # first what is on screen
+        if part not in results:
+            try:
+                with progress:
+                    read = partial(_read, note, part)  # its text is on screen: the runs of others go first
+                    results[part] = run_cache.of_sample_too("noted", (note, part), read, READING, rank=BACKGROUND)
+            except ValueError as error:  # a library that it is about is not installed
+                for place in (summary, *(place for _, place in places.values())):
+                    place.empty()
+                above.info(texts.escape(f"This note can’t be checked here: {error}."))
+                return {}
+            draw(part)
+    components.fold_on_phones(f"{note} {chosen}", sum(map(bool, sizes.values())))
+    above.empty()
+    if None not in results:
+        return {}
+    if results[None].about:
+        above.caption(results[None].about)
+    return results[None].kinds
+
+
+def _parts(note: str) -> tuple[str | None, ...]:
+    """Return the parts of a note that are read one at a time: its sections, or all at once, None, where it is about a
+    library's model, whose run is not kept."""
+    return (None,) if any(row.run.startswith(LIBRARY) for row in rows(note)) else sections(note)
+
+
+def _rows(note: str, part: str | None) -> tuple[StatementRow, ...]:
+    return tuple(row for row in rows(note) if part in (None, row.section))
+
+
+def _pending(note: str, part: str | None) -> list[StatementCard]:
+    """Return the statements of a part without verdicts."""
+    return [
+        StatementCard(row.section, PENDING, f"> {PENDING_SIGN} **{row.number}** {row.text}", row.number)
+        for row in _rows(note, part)
+    ]
+
+
+def _section(place: DeltaGenerator, note: str, at: int, cards: list[StatementCard], about: str) -> None:
+    """Draw a section in its place with these statements, and nothing where there are none."""
+    if not cards:
+        place.empty()
+        return
+    marked = marked_statement()
+    with place.container():
+        st.header(cards[0].section, anchor=f"section-{at + 1}")
+        if about:
+            st.caption(about)
+        with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
+            st.markdown("\n\n".join(mark(card.text, (note, card.number) == marked) for card in cards))
+
+
+def ahead(note: str) -> None:
+    """Read a note in the background, before any visitor asks for it. One that needs a library's model is skipped: its
+    run takes 12 s of processor time and 300 MB."""
+    for part in filter(None, _parts(note)):
+        background_checks.beside(partial(_read_ahead, note, part))
+
+
+def _read_ahead(note: str, part: str) -> None:
+    read = partial(_read, note, part)
+    run_cache.of_sample_too("noted", (note, part), read, READING, known=read())
+
+
+def provider() -> Provider:
+    """Return the provider of the notes' runs; those of samples are shared by all visitors."""
+    from tracer.lessons.notes import measurement  # loads torch
+
+    def make(name: str) -> measurement.ModelRun:
+        run = measurement.RUNS[name]
+        if not run.shipped:
+            return measurement.small(name)
+        model, trace = run_cache.in_line(run.model, run.options)
+        return model, background_checks.check_now((run.model, run.options), trace)
+
+    return measurement.provider(make)
+
+
+def _read(note: str, part: str | None) -> NoteResults:
+    """Read a part of a note, in the queue for the cores."""
+    from tracer.lessons.notes import evaluate, torchvision_block_counts  # loads torch
+
+    run, wanted = provider(), _rows(note, part)
+    results = evaluate.results(wanted, run)
+    about = {name: _about(name, run) for name in dict.fromkeys(row.run for row in wanted)}
+    beside = about if len(set(about.values())) > 1 else {}
+    cards = tuple(
+        StatementCard(
+            result.row.section, result.verdict, _text(result, beside.get(result.row.run, "")), result.row.number
+        )
+        for result in results
+    )
+    kinds = torchvision_block_counts.kinds(run) if part is None else {}
+    return NoteResults(cards, "" if beside else next(iter(about.values())), kinds)
+
+
+def place(row: StatementRow) -> dict[str, str]:
+    """Return the position on the page that shows a statement: its claim on the run of the statement, else its
+    section."""
+    claim = next((where.removeprefix("claim ") for where in row.where if where.startswith("claim ")), "")
+    if claim:
+        shown = {"note": "claims", "claim": claim, "of": row.run}
+    else:
+        shown = {"note": row.note, "section": str(sections(row.note).index(row.section) + 1)}
+    return shown | {"statement": f"{row.note}.{row.number}"}
+
+
+def marked_statement() -> tuple[str, int] | None:
+    """Return the note and the number of the statement that the address names, or None."""
+    if "statement" not in st.query_params:
+        return None
+    known = {f"{note}.{row.number}": (note, row.number) for note in note_titles.TITLES for row in rows(note)}
+    return known.get(url_state.choice("statement", list(known), ""))
+
+
+def mark(quote: str, is_marked: bool) -> str:
+    """Return a statement in markdown, with a mark above it where it is the one that the address names."""
+    return f"> {MARK}\n>\n{quote}" if is_marked else quote
+
+
+def _text(result: StatementResult, beside: str) -> str:
+    """Return a statement in markdown, as a block of its own; `beside` is the run in which it was looked up."""
+    lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
+    lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
+    once: dict[tuple[str, str], Finding] = {}
+    for finding in result.findings:
+        once.setdefault((finding.what, finding.measured), finding)
+    for finding_link in once.values():
+        if finding_link.latex:
+            lines.append(f"$$\n{finding_link.latex}\n$$")
+        start = "" if finding_link.what == "measured" else f"{finding_link.what}: "
+        lines.append(f"{start}{texts.prose(finding_link.measured)}{statement_link(finding_link, result.row.note)}")
+    if beside:
+        lines.append(f":small[:gray[{beside}]]")
+    return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
+
+
+def _about(name: str, provider: Provider) -> str:
+    """Return a sentence on the run in which statements were looked up, where no trained weights have its sizes and
+    options."""
+    from tracer.lessons.notes.measurement import RUNS, STANDARD  # loads torch
+
+    name = "torchvision" if name == STANDARD else name
+    run = RUNS[name]
+    chosen = run.options if run.shipped else tuple(run.sizes.items())
+    if not chosen or not texts.has_random_weights(provider(name)[1]):
+        return ""
+    sizes_text = ", ".join(f"{size} = {value}" for size, value in chosen)
+    return f"A run of {run.model} with {sizes_text}, whose weights are random.{_lengths(name, provider)}"
+
+
+def _lengths(name: str, provider: Provider) -> str:
+    """Explain why a run's length differs from that of the same model with trained weights: each reads the caption that
+    it wrote itself. Empty where the lengths agree, or are chosen."""
+    from tracer.lessons.notes.measurement import RUNS  # loads torch
+
+    model = RUNS[name].model
+    if model not in RUNS:
+        return ""
+    own, trained = ({size.name: size for size in provider(which)[1].symbols} for which in (name, model))
+    if "T" not in own or own["T"].value == trained["T"].value:
+        return ""
+    lengths = [f"T = {sizes['T'].value}{_sequence(sizes)}" for sizes in (own, trained)]
+    return (
+        f" Its text is the caption that it wrote for the sample, with {lengths[0]}. With the trained weights, the "
+        f"caption has {lengths[1]}."
+    )
+
+
+def _sequence(sizes: Mapping[str, Symbol]) -> str:
+    """Return the length of the sequence of patches and text, with a word in front; empty without patches."""
+    return f" and S = N + T = {sizes['N'].value + sizes['T'].value}" if "N" in sizes else ""
+
+
+def _here(slip: str) -> str:
+    """Return an erratum of a note in the wording for that note's own page."""
+    return re.sub(r"\b([Nn])ote \d{3}\b", lambda match: f"{'The' if match[1] == 'N' else 'the'} note", slip)
+
+
+def statement_link(finding: Finding, note: str = "") -> str:
+    """Return a link to the place that shows it, if that page and model are available; empty for the note's own page."""
+    page = "" if finding.page == "overview" else finding.page
+    place = dict(finding.place)
+    if (not finding.page or page not in LABELS) or not _is_offered(place.get("model", "")):
+        return ""
+    if page == "notes" and place.get("note") == note:
+        return ""
+    query, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
+    if "claim" in place:
+        return f" [→\u00a0This claim, measured on {place['of']}](notes?{query})"
+    control = f", “{finding.control}”" if finding.control else ""
+    return f" [→\u00a0{LABELS[page]}{of}{control}]({page or './'}{'?' if query else ''}{query})"
+
+
+def _is_offered(model: str) -> bool:
+    offered = limits().models(models.names())
+    return not model or offered is None or model in offered
+
+
+def _summary(cards: Iterable[StatementCard]) -> None:
+    """Draw a square for each statement, coloured by its verdict, section by section."""
+    cards = list(cards)
+    counts = Counter(card.verdict for card in cards)
+    legend = "".join(
+        f'<li class="{verdict}"><b>{counts[verdict]}</b> {label}</li>'
+        for verdict, label in PLURAL_VERDICTS.items()
+        if counts[verdict]
+    )
+    grouped: dict[str, str] = {}
+    for card in cards:
+        grouped[card.section] = grouped.get(card.section, "") + f"<i class={card.verdict}></i>"
+    squares = "".join(
+        f'<a href="#section-{at}" title="{escape(section)}">{group}</a>'
+        for at, (section, group) in enumerate(grouped.items(), 1)
+    )
+    st.html(
+        f'<div class="verdicts"><p><b>{len(cards)}</b> statements</p><ul>{legend}</ul><div role="group" '
+        f'aria-label="A mark for each statement, in order, by its verdict">{squares}</div></div>'
+    )
+
+
+def claims() -> tuple[str, ...]:
+    """Return the names of the claims that statements of the notes make."""
+    places = (place for note in note_titles.TITLES for row in rows(note) for place in row.where)
+    return tuple(dict.fromkeys(place.removeprefix("claim ") for place in places if place.startswith("claim ")))
+
+
+def titles() -> dict[str, str]:
+    """Return the titles of the notes by number."""
+    return {note: f"{title} ({len(rows(note))} statements)" for note, title in note_titles.TITLES.items()}
+
+
+# Claims of the notes as cards, measured on any model: numbers, verdicts, and things to try.
+
+MEASURE_MESSAGE = "Measuring the claims"
+MAX_WORD_LETTERS = 40
+"""Letters of a word that is looked up."""
+WIDTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+COUNT = 1024
+"""Pairs of random vectors whose products are spread."""
+SLIDER = "d_k of the spread"
+INAPPLICABLE_BADGE = ":gray-badge[:material/remove: does not apply to this model]"
+
+
+def show_card(claims: Sequence[str]) -> None:
+    """Show the one of `claims` that the URL names, on the note's own run; else a choice of model and the cards."""
+    if "claim" in st.query_params and (name := url_state.choice("claim", claims, "")):
+        show_claim(name)
+        return
+    trace, model, _ = run()
+    from tracer.lessons.notes import evaluate  # loads torch
+
+    cards = of(trace, "cards", lambda: _measure(model, trace))
+    with st.container(key="cards"):
+        for card in evaluate.CARDS:
+            st.header(card.title)
+            st.markdown(_card_text(card, cards["claims"], trace.model))
+            for name, lines in cards["drawn"].items():
+                if name in card.claims:
+                    chart(trace, ("claim", name), partial(_picture, name, lines), alt=_alt(name, lines))
+            if "soft_lookup" in card.claims:
+                _lookup()
+            if "spread" in card.claims:
+                _spread()
+
+
+def run() -> tuple[Trace, Any, dict[str, Any]]:
+    """Return the measured run, its model and its inputs: the run on screen where it is of the chosen model, else that
+    of its sample."""
+    known = list(models.names())
+    own = session.user_input().kind != "trace" and model_name() not in known
+    known += [model_name()] if own else []
+    chosen = st.selectbox(
+        "Model", known, **url_state.widget("of", known, model_name() if model_name() in known else known[0])
+    )
+    if chosen == model_name() and session.user_input().kind != "trace":
+        model = session.model()
+        return session.trace(), model, session.inputs(model, session.user_input(), session.options())
+    visitor().instead = INSTEAD
+    pictures = samples(models.samples(chosen))
+    name = next(iter(pictures), run_cache.OWN_SAMPLE)
+    options = {"image": pictures[name]()} if pictures else {}
+    return run_cache.of_sample(chosen, (), name), run_cache.load(chosen), options
+
+
+def _measure(model, trace: Trace) -> dict:
+    from tracer.lessons.notes import evaluate  # loads torch
+
+    cards = single_flight.in_turn(partial(evaluate.measure_cards, model, trace), MEASURE_MESSAGE)
+    return {"claims": dict(cards.claims), "drawn": dict(cards.curves)}
+
+
+def show_claim(name: str) -> None:
+    """Show one claim on the runs of the notes that make it: its statements, the numbers, and links to the places that
+    show it."""
+    from tracer.lessons.notes.claims import statements  # loads torch
+    from tracer.lessons.notes.measurement import RUNS  # loads torch
+
+    visitor().instead = INSTEAD
+    known = list(dict.fromkeys(row.run for row in statements(name)))
+    chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0], statement=None))
+    run_of_claim = run_cache.of_sample_too(
+        "noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURE_MESSAGE
+    )
+    with st.container(key="cards"):
+        st.header("One claim, measured")
+        quotes = quote_statements(name, chosen, marked_statement())
+        run = RUNS[chosen]
+        st.markdown("\n>\n".join([*quotes, _line(run_of_claim.claims[name], run.model, run.options)]))
+        for lines in run_of_claim.curves.values():
+            picture = _picture(name, lines)
+            st.plotly_chart(picture, config=PLAIN_CONFIG, alt=_alt(name, lines))
+    address_of_all = urlencode({"note": "claims", "of": run.model})
+    st.markdown(f"[→\u00a0All claims on {run.model}](notes?{address_of_all})")
+
+
+def quote_statements(name: str, run: str, target: tuple[str, int] | None) -> list[str]:
+    """Return the statements that make a claim on a run, in markdown, with a mark on the one that the address names."""
+    from tracer.lessons.notes.claims import statements  # loads torch
+
+    return [
+        mark(f"> *Note {row.note}, statement {row.number}.* {row.text}", (row.note, row.number) == target)
+        for row in statements(name)
+        if row.run == run
+    ]
+
+
+def _of_run(name: str, chosen: str) -> Measurements:
+    from tracer.lessons.notes import evaluate  # loads torch
+
+    return evaluate.measure_cards(*provider()(chosen), [name])
+
+
+def _line(measured: Measurement | str, model: str, options: run_cache.Options = ()) -> str:
+    """Return the measurement of a claim with a link to where it happens, or why it does not apply to the model."""
+    from tracer.lessons.notes.lookup import scene  # loads torch
+
+    if isinstance(measured, str):
+        return f"> {INAPPLICABLE_BADGE} {texts.escape(measured)}"
+    link = statement_link(scene(model, options, measured))
+    return f"> {SIGNS[measured.verdict]} {texts.prose(measured.text)}{link}"
+
+
+def _card_text(card: ClaimCard, cards: Mapping[str, Measurement | str], model: str) -> str:
+    lines = [f"> *Claim.* {texts.plain(note_titles.with_titles(card.says))}"]
+    return "\n>\n".join([*lines, *(_line(cards[name], model) for name in card.claims)])
+
+
+AXES = {"far": "mean distance", "correction": "added over stream", "highway": "gradient that arrives"}
+"""What is drawn of a claim."""
+
+
+def _picture(name: str, lines: Lines):
+    """Draw a claim block by block."""
+    return attention_charts.by_block(lines, AXES[name], name == "correction")
+
+
+def _alt(name: str, lines: Lines) -> str:
+    numbers = "; ".join(f"{line} {', '.join(f'{value:.2g}' for value in values)}" for line, values in lines.items())
+    return f"{AXES[name].capitalize()}, by block: {numbers}"
+
+
+def _lookup() -> None:
+    """Show a dictionary in which a misspelt word still retrieves the right entry (soft lookup)."""
+    from tracer.attention.textbook_claims import lookup  # loads torch
+    from tracer.lessons.notes.claims.attention import BOOK  # loads torch
+
+    word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=MAX_WORD_LETTERS)
+    shares, value = lookup(BOOK, word)
+    best = max(shares, key=lambda key: shares[key])
+    shares_text = ", ".join(f"{key} {percent(share)}" for key, share in shares.items())
+    st.plotly_chart(attention_charts.shares(shares), key="shares", config=PLAIN_CONFIG, alt=f"Weights: {shares_text}")
+    st.caption(f"{percent(shares[best])} of the weight goes to “{best}”; the mixture of the values is {value:.3f}.")
+
+
+def _spread() -> None:
+    """Draw the standard deviation of dot products over the dimension, with a slider."""
+    st.session_state.setdefault(SLIDER, 64)
+    width = st.select_slider("$d_k$", WIDTHS, key=SLIDER)
+    plain, scaled = run_cache.of_sample_too("noted", "spread", _spreads, MEASURE_MESSAGE)
+    at = WIDTHS.index(width)
+    alt = (
+        f"Standard deviation of products over d_k, from {WIDTHS[0]} to {WIDTHS[-1]}: plain {plain[0]:.2f} to "
+        f"{plain[-1]:.2f}, divided by the root {scaled[0]:.2f} to {scaled[-1]:.2f}"
+    )
+    st.plotly_chart(attention_charts.spreads(WIDTHS, plain, scaled, width), key="spreads", config=PLAIN_CONFIG, alt=alt)
+    st.caption(
+        f"At $d_k$ = {width}: products of {COUNT:,} pairs of random vectors have a standard deviation "
+        f"of {plain[at]:.2f}, "
+        f"and $\\sqrt{{d_k}}$ = {width**0.5:.2f}; divided by it {scaled[at]:.2f}."
+    )
+
+
+def _spreads() -> tuple[list[float], list[float]]:
+    from tracer.attention.textbook_claims import spread  # loads torch
+
+    spreads = [[spread(width, scaled=scaled, count=COUNT) for width in WIDTHS] for scaled in (False, True)]
+    return spreads[0], spreads[1]
+
+
+# Contrasts of the notes, run side by side: attention and convolution, layer norm and batch norm.
+
+CONV_MESSAGE = "Running convolutions and norms beside the model"
+COLUMNS = 5
+
+
+def show_conv() -> None:
+    """Draw a convolution's field beside a row of attention, and batch norm beside layer norm."""
+    visitor().instead = INSTEAD
+    known = [name for name in models.names() if models.samples(name)]
+    name = st.selectbox("Model", known, **url_state.widget("of", known, known[0]))
+    trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
+    try:
+        contrasts = of(
+            trace,
+            "contrasts",
+            lambda: single_flight.in_turn(partial(_measure_conv, run_cache.load(name), trace), CONV_MESSAGE),
+        )
+    except ValueError as error:
+        st.info(texts.escape(f"{error}."))
+        return
+    with st.container(key="cards"):
+        st.header("What a convolution sees, layer by layer, and what attention sees")
+        maps = {f"{at} layer{'s' * (at > 1)}": cells for at, cells in enumerate(contrasts["convolution"], 1)}
+        maps |= {"attention": contrasts["attention"]}
+        chart(
+            trace, "fields", lambda: attention_charts.grids(maps, min(COLUMNS, len(maps)), ("row of patches", "column"))
+        )
+        st.markdown(_conv_text(contrasts["receptive"]))
+        st.header("What a second picture in the batch changes")
+        chart(trace, "norms", lambda: attention_charts.grids(contrasts["norms"], 2, ("token", "feature")))
+        st.markdown(_conv_text(contrasts["batch_norm"]))
+
+
+def _measure_conv(model, trace) -> dict:
+    from tracer.lessons.notes.claims import CLAIMS, vision  # loads torch
+
+    fields, beside = vision.fields(trace), vision.beside(model, trace)
+    layer, batch = ((b - a).abs() for a, b in zip(beside.alone, beside.together, strict=True))
+    shown = {"layer norm": layer, "batch norm": batch}
+    claims = {name: CLAIMS[name](model, trace) for name in ("receptive", "batch_norm")}
+    return {
+        "convolution": fields.convolution.tolist(),
+        "attention": fields.attention.tolist(),
+        "norms": {name: claim[:64, :64].tolist() for name, claim in shown.items()},
+        **{name: (claim.verdict, claim.text) for name, claim in claims.items()},
+    }
+
+
+def _conv_text(contrast: tuple[str, str]) -> str:
+    verdict, sentence = contrast
+    return f"> {SIGNS[verdict]} {sentence}"

@@ -1,1 +1,0 @@
-"""Search over everything that the app can show of a run."""

@@ -1,1 +1,0 @@
-"""Sections of the Trace page."""

@@ -1,1 +1,0 @@
-"""Web server around the pages: middleware, sockets, uploads and logs."""

@@ -1,1 +1,0 @@
-"""Visitor's choices, and their parameters in the address of a page."""

@@ -1,0 +1,68 @@
+"""Widgets that several pages have."""
+
+from collections.abc import Iterable
+
+import streamlit as st
+
+from pages.state import url_state
+from pages.ui.texts import plain, prose
+from tracer.attention import parts
+from tracer.export import rows
+from tracer.export.math_labels import scientific
+from tracer.record import Step, Trace
+from tracer.symbols import notation
+
+# Box of a proof: green for proven, red for disproven, else neutral.
+
+_BOXES = {
+    "proven": (st.success, "verified"),
+    "disproven": (st.error, "dangerous"),
+    "pending": (st.info, "hourglass_empty"),
+}
+
+
+def box(verdict: str, text: str) -> None:
+    """Draw a proof's sentence in the colour of its verdict (`tracer.record.verdict`)."""
+    show, icon = _BOXES.get(verdict, (st.info, "info"))
+    show(text, icon=f":material/{icon}:")
+
+
+# Steps as lines of a textbook: title, equation, the tensor's shape in symbols and numbers, and its proof.
+
+SIGNS = {"proven": ":green[:material/check_circle:]", "disproven": ":red[:material/cancel:]"}
+
+
+def show(steps: Iterable[Step]) -> None:
+    """Show the lines of these steps, one below the other, in one message."""
+    st.markdown("\n\n".join(map(line, steps)))
+
+
+def line(step: Step) -> str:
+    """Return one step in markdown."""
+    shape = f" \\in {notation.shape_latex(step.symbolic)}" if step.shape else "\\text{ is a number}"
+    why = f"  \n{prose(step.why)}" if step.why else ""
+    note = f"\n\n:small[{prose(step.note)}]" if step.note else ""
+    numbers = f" = {rows.numbers(step.shape)}" if step.shape else ""
+    return (
+        f"**{plain(step.title)}** {SIGNS.get(step.verdict, '')} {_verdict_text(step)}{why}\n\n"
+        f"$$\n{step.latex}\n$$\n\n${step.symbol}{shape}${numbers}{note}"
+    )
+
+
+def _verdict_text(step: Step) -> str:
+    """Return the verdict in words, with the error where there is one, or the failures on other runs."""
+    if step.refuted:
+        return f"{step.verdict}: {prose(step.replayed)}"
+    return step.verdict if step.error is None else f"{step.verdict}, largest difference {scientific(step.error)}"
+
+
+# Choice of a sequence of tokens, in models of several towers.
+
+
+def tower(trace: Trace) -> str:
+    """Return the tower whose attention is displayed: a choice in models of several, in which each has a sequence of its
+    own."""
+    towers = parts(trace)
+    if len(towers) < 2:
+        return towers[0]
+    return st.segmented_control("Tower", towers, required=True, **url_state.widget("tower", towers, towers[0]))

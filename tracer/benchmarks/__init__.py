@@ -1,1 +1,0 @@
-"""Benchmarks: the cost of tracing, and the time that a visitor waits."""

@@ -1,1 +1,0 @@
-"""Attention in the stream of ops: its queries, keys, mask and weights."""

@@ -1,0 +1,328 @@
+"""Sizes and numbers that the code of a model reads: of tensors, and from Python."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tracer.capture.calls import Call, CallRunner, OpKind, kind, tensors
+from tracer.capture.tensors import CONSTANT
+from tracer.ops import NO_LABEL, ops_with
+
+# Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.
+#
+# A recording of all calls holds arguments, references and values; to solve numbers, none but the numbers are wanted.
+
+MAX_NUMEL = 1 << 20
+"""Largest number of elements of a tensor that is compared between runs."""
+
+NUMERIC = frozenset((int, float))
+FLAGS = frozenset((bool, str, complex, type(None), torch.dtype))
+"""Arguments that are not numbers and say what a call computes."""
+SHAPE_CALLS = ops_with("shape-arguments")
+"""Calls whose numbers are sizes and axes, which the shapes of what they give say already."""
+
+
+class Scalars(NamedTuple):
+    """Numbers in one call's arguments, by name: an int, a float, or a tuple of these; of a probe also calls of
+    several ops without any. The ops that it ran are `first` to `last - 1`, and `flags` are its other arguments, but
+    tensors."""
+
+    name: str
+    first: int
+    last: int
+    values: Mapping[str, Any]
+    flags: Mapping[str, Any] = {}
+
+
+def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
+    """Yield the numbers of recorded calls, also of those inside of others."""
+    for call in calls:
+        yield from scalars_of(call.inner)
+        values: dict[str, Any] = {}
+        flags: dict[str, Any] = {}
+        for name, value in call.arguments.items() if call.func is not None and call.name not in SHAPE_CALLS else ():
+            _put(values, flags, name, value)
+        if values or flags:
+            yield Scalars(call.name, call.first, call.last, values, flags)
+
+
+class ScalarRecorder(CallRunner):
+    """Recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
+
+    def __init__(self, recording):
+        self.scalars: list[Scalars] = recording.scalars
+        self._ops = recording.ops
+        self._within = False
+
+    def observer(self, observe: Callable) -> Callable:
+        """Return `observe`, which records each op, with the numbers of the calls around it."""
+
+        def both(mode, func, types, args=(), kwargs=None):
+            facts = kind(func)
+            if facts.higher:
+                return self._inside(observe, mode, func, types, args, kwargs)
+            if self._within:
+                return self._op(facts, observe, mode, func, types, args, kwargs)
+            if facts.whole and not torch.is_grad_enabled():
+                self._within = self._alone = True
+                try:
+                    return self._op(facts, observe, mode, func, types, args, kwargs)
+                finally:
+                    self._within = self._alone = False
+            return self._call(facts, mode, func, args, kwargs or {})
+
+        return both
+
+    def _inside(self, observe, *call):
+        """Run an op that takes functions: the ops that it runs are calls of their own, and not above others."""
+        within, self._within = self._within, True
+        try:
+            return observe(*call)
+        finally:
+            self._within = within
+
+    def _call(self, facts: OpKind, mode, func, args, kwargs):
+        first, self._within = len(self._ops), True
+        try:
+            return self.run_call(mode, func, args, kwargs)
+        finally:
+            self._within = False
+            self._note(facts, first, args, kwargs)
+
+    def _op(self, facts: OpKind, observe, mode, func, types, args, kwargs):
+        first = len(self._ops)
+        result = observe(mode, func, types, args, kwargs)
+        self._note(facts, first, args, kwargs)
+        return result
+
+    def _note(self, facts: OpKind, first: int, args, kwargs) -> None:
+        if facts.name in SHAPE_CALLS:
+            return
+        values: dict[str, Any] = {}
+        flags: dict[str, Any] = {}
+        arguments = dict(zip(facts.arguments, args, strict=False)) | (kwargs or {})
+        for name, value in {**facts.optional, **arguments}.items():
+            _put(values, flags, name, value)
+        if values or flags or len(self._ops) - first > 1:
+            self.scalars.append(Scalars(facts.name, first, len(self._ops), values, flags))
+
+
+def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> None:
+    """Put an argument among the numbers if it is one, else among the flags."""
+    if (type(value) is int or type(value) is float) and value != NO_LABEL:
+        values[name] = value
+    elif type(value) in FLAGS:
+        flags[name] = value
+    elif isinstance(value, (list, tuple)) and value and {*map(type, value)} <= NUMERIC:
+        values[name] = tuple(value)
+
+
+def digesting(observe: Callable, recording) -> Callable:
+    """Return `observe`, with a digest of each tensor that an op reads and no op of the run produced: inputs from
+    computations outside PyTorch differ with the input, and no op shows it."""
+    ops, constants = recording.ops, recording.constants
+    known: dict[int, tuple[Tensor, bytes]] = {}
+
+    def look(mode, func, types, args=(), kwargs=None):
+        index = len(ops)
+        result = observe(mode, func, types, args, kwargs)
+        if len(ops) == index + 1:
+            for place, (_, _, maker) in enumerate(ops[index].inputs):
+                if maker == CONSTANT:
+                    tensor = tensors((*args, *(kwargs or {}).values()))[place]
+                    if id(tensor) not in known:
+                        known[id(tensor)] = tensor, _digest(tensor)
+                    constants[index, place] = known[id(tensor)][1]
+        return result
+
+    return look
+
+
+def _digest(tensor: Tensor) -> bytes:
+    """Return a digest of a tensor's numbers; empty for a tensor that has none to read, or too many."""
+    if (
+        tensor.is_meta
+        or tensor.layout is not torch.strided
+        or type(tensor) not in (Tensor, torch.nn.Parameter)
+        or not 0 < tensor.numel() <= MAX_NUMEL
+    ):
+        return b""
+    numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return blake2b(numbers.numpy().tobytes(), digest_size=16).digest()
+
+
+# Sizes that log their comparisons: in a run, the numbers that code reads from the shapes of tensors are integers that
+# note each comparison of them, or of what is computed from them, such as `T // 2 > 8`.
+
+READS = frozenset({torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement})  # type: ignore[attr-defined]
+"""Functions by which code reads sizes."""
+DEEPEST = 12
+"""Largest number of operations from a size to a number that is still followed."""
+MAX_COMPARISONS = 1000
+"""Largest number of different comparisons that are logged in a run."""
+
+DIVISIONS = frozenset({operator.__floordiv__, operator.__mod__})
+ROUNDINGS = frozenset({round, math.ceil, math.floor, int})
+Term = Any
+"""A number that follows from sizes: a number of the code, a `Read`, or a tuple of a function and its terms."""
+
+
+class Read(NamedTuple):
+    """A size that code reads: its number in a run, or its formula."""
+
+    size: int | str
+
+
+class Comparison(NamedTuple):
+    """A comparison of two terms, as a function of their values."""
+
+    compare: Callable[[float, float], bool]
+    left: Term
+    right: Term
+
+
+class SizeLog(TorchFunctionMode):
+    """A mode in which sizes that code reads from tensors log their `comparisons`, in order, each once."""
+
+    def __init__(self):
+        super().__init__()
+        self.comparisons: dict[Comparison, None] = {}
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if func in READS:
+            if isinstance(result, torch.Size):
+                return torch.Size([self._read(size) for size in result])
+            return self._read(result)
+        return result
+
+    def _read(self, size: Any) -> Any:
+        return LoggedInt.of(size, Read(size), self) if type(size) is int else size
+
+    def note(self, compare: Callable, left: Term, right: Term) -> None:
+        """Note a comparison."""
+        if len(self.comparisons) < MAX_COMPARISONS:
+            self.comparisons[Comparison(compare, left, right)] = None
+
+
+class LoggedNumber:
+    """Base of numbers that follow from sizes: they log comparisons, and so do their results."""
+
+    term: Term
+    depth: int
+    log: SizeLog
+
+    @classmethod
+    def of(cls, number: Any, term: Term, log: SizeLog, depth: int = 0) -> Any:
+        """Return a number as one that logs comparisons; the number itself if it is of another type."""
+        kind = KINDS.get(type(number))
+        if kind is None or depth > DEEPEST:
+            return number
+        logged = kind(number)
+        logged.term, logged.log, logged.depth = term, log, depth
+        return logged
+
+    def __reduce_ex__(self, protocol):
+        return type(_plain(self)), (_plain(self),)
+
+    def apply(self, function: Callable, *operands: Any) -> Any:
+        """Return the result of a function of numbers, of which this is one. Rounding to 0, and the remainder of a
+        number below its divisor, are noted as comparisons, too: at larger sizes they give other numbers."""
+        if function in DIVISIONS and abs(_plain(operands[0])) < abs(_plain(operands[1])):
+            self.log.note(operator.lt, (abs, _term(operands[0])), (abs, _term(operands[1])))
+        elif function in ROUNDINGS and abs(_plain(self)) < 1:
+            self.log.note(operator.lt, (abs, self.term), 1)
+        depth = 1 + max(operand.depth for operand in operands if isinstance(operand, LoggedNumber))
+        return self.of(function(*map(_plain, operands)), (function, *map(_term, operands)), self.log, depth)
+
+    def __bool__(self):
+        self.log.note(operator.ne, self.term, 0)
+        return bool(_plain(self))
+
+    def __round__(self, digits=None):
+        return self.apply(round, self, *([] if digits is None else [digits]))
+
+    def __int__(self):
+        return int(_plain(self.apply(int, self)))
+
+    __trunc__ = __int__
+
+    def __divmod__(self, other):
+        return self // other, self % other
+
+    def __rdivmod__(self, other):
+        return other // self, other % self
+
+
+def _plain(number: Any) -> Any:
+    return PLAIN_TYPES[type(number)](number) if isinstance(number, LoggedNumber) else number
+
+
+def _term(number: Any) -> Term:
+    return number.term if isinstance(number, LoggedNumber) else number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _arithmetic(function: Callable, reflected: bool) -> Callable:
+    def method(self, other, *modulus):
+        if not _is_number(other) or modulus:
+            return NotImplemented
+        return self.apply(function, other, self) if reflected else self.apply(function, self, other)
+
+    return method
+
+
+def _comparison(function: Callable) -> Callable:
+    def method(self, other):
+        if not _is_number(other):
+            return NotImplemented
+        self.log.note(function, self.term, _term(other))
+        return function(_plain(self), _plain(other))
+
+    return method
+
+
+def _unary(function: Callable) -> Callable:
+    return lambda self: self.apply(function, self)
+
+
+class LoggedInt(LoggedNumber, int):
+    """A whole number that follows from sizes."""
+
+    __hash__ = int.__hash__
+
+    def bit_length(self) -> Any:
+        """Return the number of bits, as of any whole number."""
+        return self.apply(int.bit_length, self)
+
+
+class LoggedFloat(LoggedNumber, float):
+    """A float that follows from sizes."""
+
+    __hash__ = float.__hash__
+
+
+KINDS: dict[type, Any] = {int: LoggedInt, float: LoggedFloat}
+PLAIN_TYPES: dict[type, Any] = {LoggedInt: int.__int__, LoggedFloat: float.__float__}
+INTEGER_OPERATORS = ("and", "or", "xor", "lshift", "rshift")
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", *INTEGER_OPERATORS):
+    for _kind in (LoggedInt,) if _name in INTEGER_OPERATORS else (LoggedInt, LoggedFloat):
+        _function = getattr(operator, f"__{_name}__")
+        setattr(_kind, f"__{_name}__", _arithmetic(_function, False))
+        setattr(_kind, f"__r{_name}__", _arithmetic(_function, True))
+for _kind in (LoggedInt, LoggedFloat):
+    for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(_kind, f"__{_name}__", _comparison(getattr(operator, _name)))
+    for _name, _function in (("neg", operator.neg), ("abs", abs), ("ceil", math.ceil), ("floor", math.floor)):
+        setattr(_kind, f"__{_name}__", _unary(_function))

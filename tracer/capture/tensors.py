@@ -1,0 +1,540 @@
+"""The tensors of a run: which op made each, which version of its numbers was read, and which are kept."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+import sys
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import cached_property, lru_cache
+from operator import is_
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import Module
+
+from tracer.utils import devices
+from tracer.utils.torch_internals import count_storage_owners, storage_id
+from tracer.utils.torch_state import identical
+
+# Tensors within the inputs and outputs of a forward: in lists, tuples, dictionaries, and dataclasses, at which
+# PyTorch's own walk ends.
+
+
+def named_tensors(name: str, value) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors in a value, each by its path: `batch.x`, `batch.0`. Items of `**kwargs` have names of their
+    own."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from named_tensors(str(key) if name == "kwargs" else f"{name}.{key}", item)
+    elif isinstance(value, (list, tuple)):
+        for position, item in enumerate(value):
+            yield from named_tensors(f"{name}.{position}", item)
+    elif holds_fields(value):
+        for field in fields(value):
+            yield from named_tensors(f"{name}.{field.name}", getattr(value, field.name, None))
+
+
+def output_tensors(value) -> list[tuple[str, Tensor]]:
+    """Return all tensors in a forward's output, with the path of each as Python spells it: `logits`, `[1]`,
+    `past_key_values.layers[0].keys`, "" for the value itself; also those in the attributes of plain objects, such as
+    caches."""
+    leaves = _leaves("", value, set())
+    return [(re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name).lstrip("."), tensor) for name, tensor in leaves]
+
+
+def same_outputs(first, second) -> bool:
+    """Return whether two outputs of a forward have the same tensors, bit by bit."""
+    first, second = output_tensors(first), output_tensors(second)
+    return len(first) == len(second) and all(identical(a, b) for (_, a), (_, b) in zip(first, second, strict=True))
+
+
+def _leaves(name: str, value, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors below a value; an object that refers to itself is walked once."""
+    if isinstance(value, Tensor):
+        yield name, value
+        return
+    if isinstance(value, (type, Module)) or id(value) in visited:
+        return
+    if isinstance(value, Mapping):
+        items = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        items = [(str(position), item) for position, item in enumerate(value)]
+    elif holds_fields(value):
+        items = [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    else:
+        items = [(key, item) for key, item in getattr(value, "__dict__", {}).items() if not key.startswith("_")]
+    visited.add(id(value))
+    for key, item in items:
+        yield from _leaves(f"{name}.{key}", item, visited)
+
+
+def copy_tensors(value) -> Any:
+    """Return a forward's output with copies of its tensors, on the CPU."""
+    if isinstance(value, Tensor):
+        return devices.copy_to_cpu(value)
+    if isinstance(value, dict):
+        return {key: copy_tensors(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(copy_tensors, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(copy_tensors, value))
+    if holds_fields(value):
+        duplicate = copy.copy(value)
+        for field in fields(value):
+            if hasattr(value, field.name):
+                object.__setattr__(duplicate, field.name, copy_tensors(getattr(value, field.name)))
+        return duplicate
+    return value
+
+
+def holds_fields(value) -> bool:
+    """Return whether a value is an instance of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+# Tensors kept from a run: aliases while it runs, cloned before an in-place op rewrites them; after it, copies on the
+# CPU.
+
+
+@lru_cache(maxsize=1)
+def expect_large_tensors() -> None:
+    """Allocate 32 MB once and free them. C's allocator on Linux decides by the size of what is freed how much free
+    memory it retains (`mallopt`, dynamic mmap threshold); a trace releases tens of MB at once, and would otherwise
+    fault them in again, page by page, in the next run."""
+    torch.empty(2**25 - 2**16, dtype=torch.uint8, device="cpu")
+
+
+def address(tensor: torch.Tensor) -> int | None:
+    """Return the address of a tensor's storage, None for one that has none: a sparse tensor, or one inside of
+    `torch.func`."""
+    try:
+        return storage_id(tensor.untyped_storage())
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def parts(key: str) -> list[str]:
+    """Return the keys of the tensors of a key: one, or the iterations of a loop with bars between them."""
+    return key.partition("|:")[0].split("|")
+
+
+class TensorStore:
+    """Tensors by key, up to `cap` bytes of storage; those that are `needed` are held regardless of the cap."""
+
+    def __init__(self, cap: int):
+        expect_large_tensors()
+        self.cap, self.bytes, self.full = cap, 0, False
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._storages: dict[int, list[str]] = {}
+
+    def offer(self, key: str, tensor: torch.Tensor, *, needed: bool = False) -> None:
+        if key in self._tensors:
+            return
+        if address(tensor) is None:
+            if tensor.layout is not torch.strided:  # of one inside of `torch.func`, the ops have the tensor itself
+                self._tensors[key] = tensor.detach().clone()
+            return
+        storage = tensor.untyped_storage()
+        keys = self._storages.get(storage_id(storage))
+        if keys is None:
+            if not needed:
+                if self.bytes + storage.nbytes() > self.cap:
+                    self.full = True
+                    return
+                self.bytes += storage.nbytes()
+            keys = self._storages[storage_id(storage)] = []
+        keys.append(key)
+        self._tensors[key] = tensor.detach()
+
+    def protect(self, tensor: torch.Tensor) -> None:
+        """Copy what is kept of the storage of `tensor`; call it before an op writes into `tensor`."""
+        for key in self._storages.pop(address(tensor) or 0, ()):
+            self._tensors[key] = self._tensors[key].clone()
+            self._storages.setdefault(storage_id(self._tensors[key].untyped_storage()), []).append(key)
+
+    def __contains__(self, key: str) -> bool:
+        return all(part in self._tensors for part in parts(key))
+
+    def get(self, key: str) -> torch.Tensor | None:
+        """Return the tensor of a key, on the CPU; of several with bars between them, the iterations of a loop, all in
+        one: stacked, or joined along the axis behind `|:`."""
+        if "|" not in key:
+            tensor = self._tensors.get(key)
+            return None if tensor is None else devices.to_cpu(tensor)
+        key, _, axis = key.partition("|:")
+        tensor = [self._tensors.get(part) for part in key.split("|")]
+        if any(part is None for part in tensor):
+            return None
+        turns = [devices.to_cpu(part) for part in tensor]
+        return torch.cat(turns, int(axis)) if axis else torch.stack(turns)
+
+    def take(self, keys) -> dict[str, torch.Tensor]:
+        """Return the kept tensors of `keys`, once the run is over, as tensors that nothing else holds or rewrites.
+
+        A storage that the run left to nobody else, and that they fill, is taken over; of any other they are copies.
+        """
+        places: dict[int, dict[tuple, torch.Tensor]] = {}
+        where = {}
+        loose = {}
+        for key in keys:
+            tensor = self._tensors.get(key)
+            if tensor is not None and address(tensor) is None:
+                loose[key] = tensor
+            elif tensor is not None:
+                storage, place = (
+                    storage_id(tensor.untyped_storage()),
+                    (tensor.storage_offset(), tensor.shape, tensor.stride()),
+                )
+                places.setdefault(storage, {}).setdefault(place, tensor)
+                where[key] = storage, place
+        for storage, tensors in places.items():
+            if not self._alone(storage, tensors.values()):
+                for place, tensor in tensors.items():
+                    tensors[place] = devices.to_cpu(tensor).clone(memory_format=torch.contiguous_format)
+        loops = {key: joined for key in keys if "|" in key and (joined := self.get(key)) is not None}
+        return {key: places[storage][place] for key, (storage, place) in where.items()} | loops | loose
+
+    def _alone(self, storage: int, tensors) -> bool:
+        whole = next(iter(tensors)).untyped_storage()
+        references = len(self._storages.get(storage, ())) + 1  # and `whole` itself
+        return (
+            whole.device.type in devices.LOCAL_DEVICES
+            and count_storage_owners(storage) == references
+            and whole.resizable()  # memory of NumPy's is not
+            and whole.nbytes() == sum(tensor.nbytes for tensor in tensors)
+        )
+
+
+class InputGuard:
+    """Caller's tensors, put back as they were after a forward that writes into them; the kept tensors stay as they
+    were in the run."""
+
+    def __init__(self, tensors: list[torch.Tensor], store: TensorStore):
+        self._tensors, self._store = tensors, store
+        self._before: dict[int, torch.UntypedStorage] = {}
+
+    @cached_property
+    def _by_address(self) -> dict[int, torch.Tensor]:
+        addresses = {address(tensor): tensor for tensor in self._tensors if not tensor.is_meta}
+        return {place: tensor for place, tensor in addresses.items() if place is not None}
+
+    def protect(self, tensor: torch.Tensor) -> None:
+        key = address(tensor)
+        if key is not None and key in self._by_address and key not in self._before:
+            self._before[key] = self._by_address[key].untyped_storage().clone()
+
+    def restore(self) -> None:
+        for key, before in self._before.items():
+            self._store.protect(self._by_address[key])
+            self._by_address[key].untyped_storage().copy_(before)
+
+
+# Identity of tensors and their producers, also after in-place writes through views.
+
+CONSTANT = "constant"
+NESTED_PROBLEM = (
+    "a nested tensor can't be traced: its rows differ in length, so it has no shape; pad them and mask the padding"
+)
+
+
+class ProducerIndex:
+    """Descriptions of tensors as (shape, dtype, maker): the maker is an op's index, or the name of a parameter, buffer
+    or input. A description is made once for each tensor and handed out again.
+
+    `named` are the tensors that nothing of the run made; one that has several names goes by the last.
+    """
+
+    def __init__(self, named: dict[str, Tensor]):
+        self._named = named  # held, so that no other tensor takes an id
+        self._names = {id(tensor): name for name, tensor in named.items()}
+        self._producers: dict[int, tuple[ref, tuple]] = {}
+        self._listed: dict[int, tuple[ref, int]] = {}
+        self._written: dict[int, int] = {}
+        self._storages: list[StorageWeakRef] = []  # no other storage gets the address of one of these
+
+    def record(self, tensor: Tensor, maker: int | str) -> tuple:
+        """Record the producer of this tensor; call it again when an op has written into it."""
+        if tensor.is_nested:
+            raise ValueError(NESTED_PROBLEM)
+        described = (tuple(tensor.shape), tensor.dtype, maker)
+        self._producers[id(tensor)] = (ref(tensor), described)
+        return described
+
+    def record_listed(self, tensors: Sequence[Tensor]) -> None:
+        """Record the positions of the tensors of a list that one op returned."""
+        self._listed |= {id(tensor): (ref(tensor), position) for position, tensor in enumerate(tensors)}
+
+    def position(self, tensor: Tensor) -> int | None:
+        """Return the position of a tensor in the list that an op returned; None for any other."""
+        entry = self._listed.get(id(tensor)) if self._listed else None
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def wrote(self, tensor: Tensor, op: int) -> None:
+        """Record that op `op` wrote into this tensor's storage: all views of it come from that op now."""
+        if (storage := address(tensor)) is not None:
+            if storage not in self._written:
+                self._storages.append(StorageWeakRef(tensor.untyped_storage()))
+            self._written[storage] = op
+
+    def of(self, tensor: Tensor) -> tuple:
+        """Return the tensor's (shape, dtype, maker)."""
+        entry = self._producers.get(id(tensor))
+        if entry is not None and entry[0]() is tensor:
+            described = entry[1]
+        else:
+            described = self.record(tensor, self._names.get(id(tensor), CONSTANT))
+        if self._written:
+            writer, maker = self._written.get(address(tensor) or 0), described[2]
+            if writer is not None and (not isinstance(maker, int) or writer > maker):
+                return self.record(tensor, writer)
+        return described
+
+
+# Values of a run by their keys: a tensor's present value, also after a write into its memory.
+
+
+class Ref(NamedTuple):
+    """A tensor of the run by the key of its value: `"12.0"` is the first output of op 12; `"input x"`, `"parameter w"`,
+    `"constant 0"` are tensors that no op of the run produced, and `"12.0w3"` another tensor's value after a write."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Layout(NamedTuple):
+    """Layout of a tensor in its storage: shape, strides and offset."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+class ValueVersions:
+    """Key of every tensor that the run computed or received, also of those that were written into."""
+
+    def __init__(self, named: dict[str, Tensor], store: TensorStore, on_overwrite):
+        if any(tensor.is_nested for tensor in named.values()):
+            raise ValueError(NESTED_PROBLEM)
+        self._store, self._overwritten = store, on_overwrite
+        self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
+        self._refs: dict[int, tuple[ref, Ref]] = {}
+        self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
+        self._written: list[StorageWeakRef] = []  # no other storage gets the address of one of these
+        self._write_counts: dict[int, int] = {}
+        self._constants = self._versions = 0
+
+    @cached_property
+    def _places(self) -> dict[tuple, str]:
+        """Storage ranges of named tensors, to recognise aliases."""
+        return {_place(tensor): key for tensor, key in self._names.values()}
+
+    def record(self, tensor: Tensor, key: str) -> Ref:
+        """Record that this tensor is the value of a key from now on."""
+        value_ref = Ref(key, tuple(tensor.shape), tensor.dtype)
+        self._refs[id(tensor)] = ref(tensor), value_ref
+        if self._writes:  # else there was none to be seen
+            self._write_counts[id(tensor)] = len(self._writes.get(address(tensor) or 0, ()))
+        return value_ref
+
+    def wrote(self, tensor: Tensor, key: str) -> Ref:
+        """Record that an op wrote into this tensor, whose value has that key from now on."""
+        new = self.record(tensor, key)
+        if address(tensor) is None:
+            return new
+        storage = tensor.untyped_storage()
+        if (writes := self._writes.get(storage_id(storage))) is None:
+            writes = self._writes[storage_id(storage)] = []
+            self._written.append(StorageWeakRef(storage))
+        writes.append((new, _layout(tensor), id(tensor)))
+        self._write_counts[id(tensor)] = len(writes)
+        return new
+
+    def of(self, tensor: Tensor) -> Ref:
+        """Return the tensor's present value."""
+        entry = self._refs.get(id(tensor))
+        current = entry[1] if entry is not None and entry[0]() is tensor else self._first(tensor)
+        if not self._writes:
+            return current
+        writes = self._writes.get(address(tensor) or 0, ())
+        for new, part, writer in writes[self._write_counts.get(id(tensor), 0) :]:
+            if writer != id(tensor) and _meet(part, into := _layout(tensor)):
+                self._versions += 1
+                old, current = current, self.record(tensor, f"{new.key}w{self._versions}")
+                self._overwritten(old, new, into, part, current)
+                self._store.offer(current.key, tensor)
+        return current
+
+    def _first(self, tensor: Tensor) -> Ref:
+        """Return the key of a tensor that no op of the run produced."""
+        name = self._names.get(id(tensor))
+        key = name[1] if name is not None else self._places.get(_place(tensor))
+        if key is None:
+            key = f"constant {self._constants}"
+            self._constants += 1
+            self._store.offer(key, tensor)
+        value_ref = self.record(tensor, key)
+        self._write_counts[id(tensor)] = 0
+        return value_ref
+
+
+def _place(tensor: Tensor) -> tuple:
+    if tensor.is_nested:
+        raise ValueError(NESTED_PROBLEM)
+    if (storage := address(tensor)) is None:
+        return (id(tensor),)
+    return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+
+def _layout(tensor: Tensor) -> Layout:
+    return Layout(tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+
+
+def _meet(a: Layout, b: Layout) -> bool:
+    """Return whether two tensors of one storage may share numbers."""
+
+    def ends(layout: Layout) -> tuple[int, int]:
+        reach = sum((n - 1) * step for n, step in zip(layout.shape, layout.stride, strict=True))
+        return layout.offset, layout.offset + reach
+
+    (first, last), (begin, end) = ends(a), ends(b)
+    return 0 not in (*a.shape, *b.shape) and first <= end and begin <= last
+
+
+# Snapshot and restoration of module state around a forward: attributes, caches, counters.
+#
+# Objects are compared by identity, containers item by item, so that looking costs little and what is as it was is not
+# touched.
+
+MAX_OBJECTS = 20_000
+"""Objects that are looked at: what a module holds beyond that, such as a vocabulary, is not a state of a forward."""
+_ATOMS = frozenset(
+    (str, bytes, int, float, complex, bool, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device)
+)
+_CONTAINERS = frozenset((dict, OrderedDict, list, set, deque))
+_STANDARD = sys.stdlib_module_names | {"torch", "numpy"}
+"""Packages whose objects are not looked into: locks, loggers, generators, arrays."""
+
+_lock = threading.Lock()
+_running: dict[int, list] = {}
+"""By the id of a module whose traces run now: how many, and its state before the first."""
+
+
+class StateSnapshot:
+    """A snapshot of some objects and everything that they hold; `tensors` are those among them."""
+
+    def __init__(self, *roots):
+        self.tensors: list[Tensor] = []
+        self._snapshots: list[tuple[Any, Any]] = []
+        self._empty: list = []
+        known, left = set(), list(roots)
+        while left and len(known) < MAX_OBJECTS:
+            value = left.pop()
+            if id(value) not in known:
+                known.add(id(value))
+                for item in self._look(value):
+                    kind = type(item)
+                    if kind in _CONTAINERS and not item:  # most of what a module has: dictionaries of hooks
+                        self._empty.append(item)
+                    elif kind not in _ATOMS:
+                        left.append(item)
+
+    def _look(self, value) -> Iterable:
+        """Note the contents of one object, and return them."""
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            return []
+        if isinstance(value, tuple):
+            return value
+        if isinstance(value, MethodType):
+            return [value.__self__]
+        if isinstance(value, (dict, list, set, deque)):
+            if not value:
+                self._empty.append(value)
+                return []
+            before = dict(value) if isinstance(value, dict) else list(value)
+            self._snapshots.append((value, before))
+            return before.values() if isinstance(before, dict) else before
+        attributes = getattr(value, "__dict__", None)
+        package = type(value).__module__.partition(".")[0]
+        if type(attributes) is not dict or (package in _STANDARD and not isinstance(value, nn.Module)):
+            return []
+        self._snapshots.append((attributes, before := attributes.copy()))
+        return before.values()
+
+    def restore(self) -> None:
+        """Restore everything."""
+        for value in self._empty:
+            if value:
+                value.clear()
+        for value, before in self._snapshots:
+            if isinstance(value, dict):
+                if not (_same(value, before) and _same(value.values(), before.values())):
+                    _replace(value, before)
+            elif isinstance(value, set):
+                if len(value) != len(before) or not value.issuperset(before):
+                    value.clear()
+                    value.update(before)
+            elif not _same(value, before):
+                value.clear()
+                value.extend(before)
+
+
+def _same(current: Collection, before: Collection) -> bool:
+    """Return whether both hold the very same objects, in the same order."""
+    return len(current) == len(before) and all(map(is_, current, before))
+
+
+def _replace(current: dict, before: dict) -> None:
+    """Replace the items of a dictionary, in their order; items that stay are never missing in between, since others may
+    read it."""
+    for key in current.keys() - before.keys():
+        del current[key]
+    current.update(before)
+    if list(current) != list(before):
+        for key, value in before.items():
+            del current[key]
+            current[key] = value
+
+
+@contextmanager
+def restoring(module: nn.Module, *values) -> Iterator[list[Tensor]]:
+    """Restore the module, its inputs and the random numbers when the block ends; yield the tensors among them, whose
+    values the caller restores.
+
+    While several threads trace one module, the last of them does: no thread has a cache taken away that it is reading.
+    """
+    draws = torch.get_rng_state(), random.getstate()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    with _lock:
+        entry = _running.setdefault(id(module), [0, None])
+        if entry[0] == 0:
+            entry[1] = StateSnapshot(module)
+        entry[0] += 1
+    inputs = StateSnapshot(values)
+    try:
+        yield entry[1].tensors + inputs.tensors
+    finally:
+        inputs.restore()
+        with _lock:
+            entry[0] -= 1
+            if entry[0] == 0:
+                del _running[id(module)]
+                entry[1].restore()
+        torch.set_rng_state(draws[0])
+        if random.getstate() != draws[1]:
+            random.setstate(draws[1])
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)

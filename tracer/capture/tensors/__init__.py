@@ -1,1 +1,0 @@
-"""Tensors of a run: which are kept, which op produced each, and what a module held before."""

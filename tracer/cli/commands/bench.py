@@ -1,0 +1,37 @@
+"""Measure ratios, side by side in one run: tracing beside the plain forward, threads, memory; --app: the pages."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --app, --json."""
+    parser.add_argument(
+        "--app", action="store_true", help="measure what a visitor of the app waits for, in a real browser"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure and print; a missed target is reported, and is not a failure."""
+    from tracer import benchmarks
+
+    rows = _measure_pages() if options.app else benchmarks.bench()
+    print(json.dumps(rows, indent=1) if options.json else benchmarks.text(rows))
+    return 0
+
+
+def _measure_pages() -> list[dict]:
+    """Return the waiting times of a visitor, as the tests of a checkout measure them."""
+    if not (CHECKOUT / "tests" / "benchmarks").is_dir():
+        raise ValueError("--app needs the tests of a checkout of the project, which an installed package lacks")
+    sys.path.insert(0, str(CHECKOUT))
+    from tests.benchmarks import page_latency  # below the folder that was added above
+
+    return page_latency.bench()

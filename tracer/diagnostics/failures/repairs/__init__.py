@@ -1,1 +1,0 @@
-"""Candidate repairs of all kinds; `trials` finds those that work."""

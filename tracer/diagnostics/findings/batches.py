@@ -1,0 +1,414 @@
+"""Rules on what a batch mixes, and on positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tracer.capture import Recording
+from tracer.capture.calls import Call, Ref
+from tracer.capture.tensors import output_tensors
+from tracer.diagnostics.findings.attention import is_causal
+from tracer.diagnostics.findings.run_view import Finding, Rule
+from tracer.graph.dataflow import Graph
+from tracer.ops import NORMS, SOFTMAXES, base
+from tracer.record import Op, TensorRecord, dtype_name, tolerance
+from tracer.shapes.variation import other_values
+from tracer.symbols.notation import parse
+from tracer.utils.errors import reason
+
+if TYPE_CHECKING:
+    from tracer.diagnostics.findings.run_view import RunView
+
+
+# Samples of a batch that depend on each other, or on their position in it: proven by second runs.
+
+BATCH = "B"
+"""The symbol of the axis along which samples lie."""
+BATCH_FIRST = (
+    "Check which axis is the batch: `nn.MultiheadAttention`, `nn.Transformer…` and recurrent layers read `[T, B, D]`"
+    " unless they are built with `batch_first=True`."
+)
+ALONG_BATCH = (
+    "Add what depends on the position along the axis of tokens, not along that of the batch: a table for `[T, B, D]`"
+    " does not fit `[B, T, D]`."
+)
+STATISTICS = frozenset(("mean", "var", "std", "var_mean", "std_mean", "sum", "amax", "linalg_vector_norm"))
+RECURRENT = ("rnn", "lstm", "gru")
+OUTPUT_TOLERANCE = 1e-4
+"""Largest difference of a sample's output, as a share of the largest value, that rounding explains."""
+
+
+class BatchPair(NamedTuple):
+    """Two runs of `samples` samples: the first sample is the same in both, or they have the samples in `reverse`."""
+
+    first: Recording
+    second: Recording
+    samples: int
+    reverse: bool
+
+
+class Difference(NamedTuple):
+    """Deviation of a sample's output, as a share of the largest value, and the first op whose result deviates, None
+    where the two runs have different ops."""
+
+    share: float
+    op: Op | None
+
+
+def find_mixed(run: RunView) -> Iterator[Finding]:
+    """Yield the op from which on one sample's numbers change when only the other samples change."""
+    pair = _two_batches(run)
+    if pair is None:
+        return
+    difference = _compare(run, pair)
+    if difference is None or (run.trains and difference.op and "batch_norm" in difference.op.op):
+        return
+    yield Finding(
+        "samples mixed",
+        run.step(difference.op.index) if difference.op else "",
+        (difference.op.index,) if difference.op else (),
+        f"The output of the first sample moves by {difference.share:.2g} of its largest value when only the other"
+        f" {'samples change' if pair.samples > 2 else 'sample changes'}: a second run had the same first sample, and"
+        f" others beside it.{_first_place(difference.op)}",
+        _fix(run, difference.op),
+    )
+
+
+def find_unequal(run: RunView) -> Iterator[Finding]:
+    """Yield the op from which on a sample's numbers depend on its position in the batch."""
+    if run.draws or run.trains:
+        return
+    pair = _two_batches(run, reverse=True)
+    if pair is None:
+        return
+    if next(find_mixed(run), None) is not None:
+        return
+    difference = _compare(run, pair)
+    if difference is None:
+        return
+    yield Finding(
+        "samples told apart",
+        run.step(difference.op.index) if difference.op else "",
+        (difference.op.index,) if difference.op else (),
+        f"A second run had the same samples in the reverse order, and its outputs are not those of the first in the"
+        f" reverse order: they differ by {difference.share:.2g} of the largest value.{_first_place(difference.op)}",
+        BATCH_FIRST if difference.op and any(name in difference.op.op for name in RECURRENT) else ALONG_BATCH,
+    )
+
+
+def _first_place(op: Op | None) -> str:
+    return f" It begins with the operation {op.op} in {op.module or 'the model itself'}." if op else ""
+
+
+def _fix(run: RunView, op: Op | None) -> str:
+    """Return the repair that fits the first op whose result changes, and the ops that computed its operands."""
+    makers = [run.trace.ops[t.maker] for t in op.inputs if isinstance(t.maker, int)] if op else []
+    names = {base(near.op) for near in (*makers, *([op] if op else []))}
+    if any("batch_norm" in name for name in names):
+        return (
+            "Use `nn.LayerNorm`, which norms each token alone, or call `.eval()`, so that running statistics are used."
+        )
+    if base(op.op if op else "") in SOFTMAXES:
+        return "Take the softmax over the keys: `dim=-1`."
+    if names & (NORMS | STATISTICS):
+        return "Norm and average over the axes of one sample alone, such as `dim=-1`."
+    return BATCH_FIRST
+
+
+def _two_batches(run: RunView, reverse: bool = False) -> BatchPair | None:
+    """Return two runs of at least two samples that differ in all but the first.
+
+    In `reverse`, both have the same samples, the second from last to first. None where there are no samples.
+    """
+    axes = _batch_axes(run)
+    if not axes:
+        return None
+    count = max(2, *(run.inputs[name].shape[axis] for name, axis in axes.items()))
+    batches: list[dict[int, torch.Tensor]] = [{}, {}]
+    differ = False
+    for name, axis in axes.items():
+        tensor = run.inputs[name].detach()
+        sample = tensor.narrow(axis, 0, 1)
+        others = [_other(tensor, axis, count, seed) for seed in (1, 2)]
+        if reverse:
+            both = [torch.cat([sample, others[0]], dim=axis)] * 2
+            both[1] = both[1].flip(axis)
+        else:
+            both = [torch.cat([sample, rest], dim=axis) for rest in others]
+        differ = differ or not torch.equal(*both)
+        for batch, values in zip(batches, both, strict=True):
+            batch[id(run.inputs[name])] = values
+    if not differ:
+        return None
+    try:
+        first, second = (run.run(batch) for batch in batches)
+    except Exception as error:  # of a stranger's model, on other numbers or another batch
+        run.problems.append(f"It could not be run on another batch ({reason(error)}).")
+        return None
+    return BatchPair(first, second, count, reverse)
+
+
+def _other(tensor: torch.Tensor, axis: int, count: int, seed: int) -> torch.Tensor:
+    """Return the other samples of a batch, with other values in the range of all."""
+    size = tensor.shape[axis]
+    rest = tensor.index_select(axis, torch.arange(1, count, device=tensor.device) % size)
+    return other_values(rest.contiguous(), torch.Generator().manual_seed(seed))
+
+
+def _batch_axes(run: RunView) -> dict[str, int]:
+    """Return the axis of the batch of each input that has one."""
+    axes: dict[str, int] = {}
+    for op in run.trace.ops:
+        for tensor in op.inputs:
+            name = str(tensor.maker).removeprefix("input ")
+            whole = name in run.inputs and tensor.shape == tuple(run.inputs[name].shape)
+            if whole and name not in axes and tensor.symbolic and BATCH in tensor.symbolic:
+                axes[name] = tensor.symbolic.index(BATCH)
+    return axes
+
+
+def _batch_axis(tensor: TensorRecord) -> int | None:
+    """Return the axis of a tensor along which samples lie: B, or the first if it is a multiple of B; None for none, and
+    for a tensor that compares all samples with all others, as contrastive models do."""
+    if tensor.symbolic is None or tensor.symbolic.count(BATCH) > 1:
+        return None
+    if BATCH in tensor.symbolic:
+        return tensor.symbolic.index(BATCH)
+    if (
+        tensor.symbolic
+        and tensor.symbolic[0] != "?"
+        and BATCH in map(str, parse(tensor.symbolic[0]).as_ordered_factors())
+    ):
+        return 0
+    return None
+
+
+def _compare(run: RunView, pair: BatchPair) -> Difference | None:
+    """Return how far the outputs of two runs deviate from the prediction; None if they do not, or their batch is not
+    known."""
+    assert run.graph is not None
+    ops, share = run.trace.ops, 0.0
+    for first, second, ref in zip(_outputs(pair.first), _outputs(pair.second), run.graph.outputs, strict=False):
+        op, _, place = ref.key.partition(".")
+        if op.isdecimal() and place.isdecimal() and int(place) < len(ops[int(op)].outputs):
+            axis = _batch_axis(ops[int(op)].outputs[int(place)])
+            if axis is not None and first.dim() == len(ref.shape):
+                share = max(share, _difference(first, second, axis, pair))
+    if share <= OUTPUT_TOLERANCE:
+        return None
+    names = [[op.name for op in recording.ops] for recording in pair[:2]]
+    if names[0] != names[1] or names[0] != [op.op for op in ops]:
+        return Difference(share, None)
+    for op in ops:
+        for position, record in enumerate(op.outputs):
+            first, second = (recording.store.get(f"{op.index}.{position}") for recording in pair[:2])
+            axis = _batch_axis(record)
+            if axis is None or first is None or second is None or first.dim() != len(record.shape):
+                continue
+            if _difference(first, second, axis, pair) > OUTPUT_TOLERANCE:
+                return Difference(share, op)
+    return Difference(share, None)
+
+
+def _outputs(recording: Recording) -> list[torch.Tensor]:
+    return [tensor for _, tensor in output_tensors(recording.output)]
+
+
+def _difference(first: torch.Tensor, second: torch.Tensor, axis: int, pair: BatchPair) -> float:
+    """Return how far two tensors differ where they should not, as a share of the largest value.
+
+    Of an axis of samples and more, such as B·T, it is not known which of the two comes first: the smaller difference
+    counts.
+    """
+    if first.shape != second.shape or axis >= first.dim() or not first.numel() or first.is_complex():
+        return 0.0
+    size = first.shape[axis]
+    if size == pair.samples:
+        arranged = [(first, second)]
+    elif size % pair.samples:
+        return 0.0
+    else:
+        parts = [tensor.unflatten(axis, (pair.samples, -1)) for tensor in (first, second)]
+        swapped_parts = [
+            tensor.unflatten(axis, (-1, pair.samples)).transpose(axis, axis + 1) for tensor in (first, second)
+        ]
+        arranged = [(parts[0], parts[1]), (swapped_parts[0], swapped_parts[1])]
+    return min(_share(first, second, axis, pair.reverse) for first, second in arranged)
+
+
+def _share(first: torch.Tensor, second: torch.Tensor, axis: int, reverse: bool) -> float:
+    first, second = (tensor.detach().cpu() for tensor in (first, second))
+    first, second = (first, second.flip(axis)) if reverse else (first.select(axis, 0), second.select(axis, 0))
+    if not first.is_floating_point():
+        return float(not torch.equal(first, second))
+    room = OUTPUT_TOLERANCE / max(OUTPUT_TOLERANCE, 10 * tolerance(dtype_name(first.dtype)))
+    off = (first.double() - second.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
+    high = torch.nan_to_num(first.double(), 0.0, 0.0, 0.0).abs().max()
+    return float(off / high * room) if high > 0 else 0.0
+
+
+SAMPLE_RULES = (
+    Rule("samples mixed", find_mixed, runs_again=True),
+    Rule("samples told apart", find_unequal, runs_again=True),
+)
+
+
+# Positions of tokens: rows of a table that two tokens share, and a class token that is read at another position.
+
+LOOKUPS = {"embedding": ("weight", "indices"), "index_select": ("self", "index"), "index": ("self", "indices")}
+MIN_TOKENS = 3
+"""Tokens from which on positions can be told from chance."""
+
+
+def find_shared(run: RunView) -> Iterator[Finding]:
+    """Yield position tables from which several tokens read the same row, since positions were clamped or restart."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        names = LOOKUPS.get(base(call.name))
+        if names is None or not graph.is_live(index):
+            continue
+        table, places = (call.arguments.get(name) for name in names)
+        places = places[0] if isinstance(places, tuple) and len(places) == 1 else places
+        if not isinstance(table, Ref) or not isinstance(places, Ref) or graph.depends[places.key] != "c":
+            continue
+        if not _added_to_tokens(graph, call.outputs[0]):
+            continue
+        numbers = run.value(places.key)
+        if numbers is None or numbers.is_floating_point() or numbers.dtype == torch.bool:
+            continue
+        rows = numbers.reshape(-1, numbers.shape[-1])[0].tolist() if numbers.dim() else []
+        if len(rows) < MIN_TOKENS or rows[1] - rows[0] != 1 or len(set(rows)) == len(rows):
+            continue
+        shared = max(set(rows), key=rows.count)
+        count, size = rows.count(shared), table.shape[0]
+        first = next(place for place, row in enumerate(rows) if row in rows[:place])
+        yield Finding(
+            "position shared",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"{len(rows)} tokens read rows of a table of {size} positions, and from token {first} on they read rows"
+            f" that others have, too: row {shared} is read {count} times. The table is too short for this text, and the"
+            " code hides it.",
+            "Refuse longer texts, or make the table as long as the longest: positions that two tokens share can't be"
+            " told apart.",
+        )
+
+
+def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
+    """Return whether rows of a table are added to a stream of as many tokens."""
+    waiting, visited = [rows.key], {rows.key}
+    while waiting and len(visited) < 8:
+        key = waiting.pop()
+        for index in graph.live_users[key]:
+            call = graph.calls[index]
+            if base(call.name) == "add":
+                others = [ref for ref in graph.inputs[index] if ref.key != key and graph.depends[ref.key] == "x"]
+                if any(len(ref.shape) > 2 and ref.shape[-2:] == rows.shape[-2:] for ref in others):
+                    return True
+            elif graph.kind[index] in ("layout", "same") and call.outputs and call.outputs[0].key not in visited:
+                visited.add(call.outputs[0].key)
+                waiting.append(call.outputs[0].key)
+    return False
+
+
+def find_class_token(run: RunView) -> Iterator[Finding]:
+    """Yield answers that are read from a single token other than the learned one that was inserted into the
+    sequence."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        placed = _learned_tokens(graph, index)
+        if placed is None:
+            continue
+        axis, places, length = placed
+        after = _descendants(graph, call.outputs[0].key)
+        reads = [
+            (position, read)
+            for number, read in enumerate(graph.calls)
+            if number > index and (position := _single_read(graph, number, axis, length, after)) is not None
+        ]
+        if not reads or any(position in places for position, _ in reads) or is_causal(run):
+            continue
+        position, read = reads[-1]
+        if not _leads_out(graph, read.outputs[0].key):
+            continue
+        yield Finding(
+            "class token",
+            run.step(read.last - 1),
+            (*range(call.first, call.last), *range(read.first, read.last)),
+            f"A learned token is put at place {min(places)} of {length} tokens, and one token is read at place"
+            f" {position}, where a token of the input lies. No answer is read at place {min(places)}.",
+            f"Read the token where it was put: `[:, {min(places) if min(places) == 0 else -1}]`.",
+        )
+
+
+def _learned_tokens(graph: Graph, index: int) -> tuple[int, set[int], int] | None:
+    """Return the axis, the positions and the length of a sequence that a call concatenates from single learned tokens
+    and those of the input; None for any other call."""
+    call = graph.calls[index]
+    if base(call.name) not in ("cat", "concat", "concatenate") or not graph.is_live(index):
+        return None
+    operands, axis = call.arguments.get("tensors"), call.arguments.get("dim", 0)
+    if not isinstance(operands, tuple) or not isinstance(axis, int) or len(call.outputs[0].shape) != 3:
+        return None
+    axis %= 3
+    if axis == 2 or not any(graph.depends[ref.key] == "x" and ref.shape[axis] > 1 for ref in operands):
+        return None
+    places, start = set(), 0
+    for ref in operands:
+        if graph.depends[ref.key] == "p":
+            if ref.shape[axis] != 1:
+                return None
+            places.add(start)
+        start += ref.shape[axis]
+    return (axis, places, start) if places else None
+
+
+def _descendants(graph: Graph, key: str) -> set[str]:
+    keys, waiting = {key}, [key]
+    while waiting:
+        for index in graph.users.get(waiting.pop(), ()):
+            for ref in graph.calls[index].outputs:
+                if ref.key not in keys:
+                    keys.add(ref.key)
+                    waiting.append(ref.key)
+    return keys
+
+
+def _single_read(graph: Graph, number: int, axis: int, length: int, after: set[str]) -> int | None:
+    """Return the position from which a call takes one token out of a sequence; None for any other call."""
+    call: Call = graph.calls[number]
+    name, source = base(call.name), call.arguments.get("self")
+    if not isinstance(source, Ref) or source.key not in after or len(source.shape) != 3:
+        return None
+    if source.shape[axis] != length or not graph.is_live(number):
+        return None
+    dim = call.arguments.get("dim", 0)
+    if not isinstance(dim, int) or dim % 3 != axis:
+        return None
+    if name == "select":
+        place = call.arguments.get("index")
+        return place % length if isinstance(place, int) else None
+    if name in ("slice", "narrow") and call.outputs[0].shape[axis] == 1 and length > 1:
+        place = call.arguments.get("start") or 0
+        return place % length if isinstance(place, int) else None
+    return None
+
+
+def _leads_out(graph: Graph, key: str) -> bool:
+    """Return whether an output depends on a value."""
+    return bool(_descendants(graph, key) & graph.returned)
+
+
+POSITION_RULES = (
+    Rule("position shared", find_shared, "positions", runs_again=True),
+    Rule("class token", find_class_token),
+)
+
+RULES = (*SAMPLE_RULES, *POSITION_RULES)

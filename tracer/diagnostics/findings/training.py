@@ -1,0 +1,502 @@
+"""Rules on training: the loss, the state of modules, and residual sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from tracer.capture.calls import Call, Ref
+from tracer.capture.modes import Function
+from tracer.capture.tensors import output_tensors, same_outputs
+from tracer.diagnostics.findings.attention import is_causal
+from tracer.diagnostics.findings.run_view import Finding, Rule
+from tracer.graph.attention_sites import find_attention_sites
+from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import IndexMap, IndexMapCache
+from tracer.ops import ATTENTION, IDENTITIES, NORMS, SOFTMAXES, base
+from tracer.shapes.variation import other_weights
+from tracer.utils.errors import reason
+
+if TYPE_CHECKING:
+    from tracer.diagnostics.findings.run_view import RunView
+
+
+# Losses: labels that are shifted twice or not at all, and probabilities where logits are expected.
+
+LOSSES = frozenset(("cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d"))
+SHIFTS = (-1, 0, 1, 2)
+HOW = {
+    -1: "the token of `{}` before it: labels are shifted the wrong way",
+    0: "their own token of `{}`: labels are not shifted, and to predict them is to copy the input",
+    2: "the token of `{}` after the next: labels are shifted twice",
+}
+SUM_TOLERANCE = 0.01
+"""How far the probabilities of a row may be from 1 in all."""
+MIN_LABELS = 4
+"""Labels from which on a shift can be told from chance."""
+
+
+def find_strangers(run: RunView) -> Iterator[Finding]:
+    """Yield losses in which logits of one sample are compared with a label of another, since their axes are in another
+    order."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        logits, target = call.arguments.get("self"), call.arguments.get("target")
+        if base(call.name) not in LOSSES or not graph.is_live(index):
+            continue
+        if not isinstance(logits, Ref) or not isinstance(target, Ref):
+            continue
+        rows, labels = _places(graph, logits), _label_places(graph, target)
+        if rows is None or labels is None or rows.shape != labels.shape:
+            continue
+        strangers = int((rows[:, 0] != labels[:, 0]).sum())
+        if not strangers:
+            continue
+        yield Finding(
+            "labels of another sample",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"In {strangers} of {len(rows)} rows, the logits of one sample are compared with a label of another: the"
+            " axes of samples and tokens lie in one order in the logits, and in another in the labels.",
+            "Lay both out alike before they are flattened: `[B, T, V]` and `[B, T]`, or `[T, B, V]` and `[T, B]`.",
+        )
+
+
+def find_shifts(run: RunView) -> Iterator[Finding]:
+    """Yield losses of causal models in which a position is not compared with the token that follows it.
+
+    Which label meets which position is read from the run: logits are followed back to the axis of tokens, and labels
+    are compared with the ids that the model was given.
+    """
+    graph = run.graph
+    if graph is None or not any(base(call.name) in LOSSES for call in graph.calls) or not is_causal(run):
+        return
+    for index, call in enumerate(graph.calls):
+        if base(call.name) not in LOSSES or not graph.is_live(index):
+            continue
+        pairs = _pairs(run, call)
+        if pairs is None:
+            continue
+        shift, count, of, ids = pairs
+        if shift == 1:
+            continue
+        yield Finding(
+            "labels shifted",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"The logits at each position are compared with {HOW[shift].format(ids)}. So it is with {count} of {of}"
+            " labels of this run.",
+            "Compare each position with the next token, once: `cross_entropy(logits[:, :-1].flatten(0, 1),"
+            " ids[:, 1:].flatten())`. Models of transformers shift `labels` themselves.",
+        )
+
+
+def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
+    """Return by how many positions labels are ahead of the logits that they are compared with, how many of them fit, of
+    how many, and the name of the ids; None where no shift fits alone."""
+    graph = run.graph
+    assert graph is not None
+    logits, target = call.arguments.get("self"), call.arguments.get("target")
+    if not isinstance(logits, Ref) or not isinstance(target, Ref):
+        return None
+    places, labels = _places(graph, logits), run.value(target.key)
+    if places is None or labels is None or labels.is_floating_point():
+        return None
+    labels = labels.reshape(-1).cpu()
+    ignored = call.arguments.get("ignore_index", -100)
+    for name, ids in run.inputs.items():
+        if f"input {name}" not in _ids(graph) or ids.dim() != 2 or len(places) != len(labels):
+            continue
+        ids = ids.cpu()
+        samples, positions = (torch.from_numpy(axis) for axis in places.T)
+        if int(samples.max()) >= ids.shape[0] or int(positions.max()) >= ids.shape[1]:
+            continue
+        fits = {}
+        for shift in SHIFTS:
+            inside = (positions + shift >= 0) & (positions + shift < ids.shape[1]) & (labels != ignored) & (labels >= 0)
+            there = ids[samples[inside], positions[inside] + shift]
+            fits[shift] = int((there == labels[inside]).sum()), int(inside.sum())
+        whole = [shift for shift, (same, of) in fits.items() if of >= MIN_LABELS and same == of]
+        if len(whole) == 1:
+            return whole[0], *fits[whole[0]], name
+    return None
+
+
+def _ids(graph: Graph) -> set[str]:
+    """Return the keys of the inputs that index tables of embeddings."""
+    return {graph.root(call.arguments["indices"].key) for call in graph.calls if base(call.name) == "embedding"}
+
+
+def _places(graph: Graph, logits: Ref) -> np.ndarray | None:
+    """Return the sample and the position of each row of logits, `[rows, 2]`; None where these are not a reshaped tensor
+    `[B, T, V]`."""
+    key, chain = logits.key, []
+    while True:
+        shape = graph.shape(key)
+        index = graph.producer.get(key)
+        if index is None or graph.kind[index] not in ("layout", "same"):
+            name = base(graph.calls[index].name) if index is not None else ""
+            if name in ("log_softmax", "_log_softmax"):
+                before = next(iter(graph.calls[index].arguments.values()))  # type: ignore[index]
+                key = before.key
+                continue
+            break
+        if graph.kind[index] == "layout":
+            chain.append((graph.calls[index], 0))
+        key = graph.layout_source(key)
+    if len(shape) != 3 or not prod(shape):
+        return None
+    places = IndexMapCache().of(shape, chain[::-1]) if chain else IndexMap(shape)
+    cells = places.table()
+    rows = np.moveaxis(cells, 1, -1).reshape(-1, cells.shape[1])[:, 0]
+    samples, positions, letters = np.unravel_index(rows, shape)
+    return np.stack([samples, positions], axis=1) if bool((letters == 0).all()) else None
+
+
+def _label_places(graph: Graph, target: Ref) -> np.ndarray | None:
+    """Return the sample and the position of each label, `[rows, 2]`; None where labels are not a reshaped input `[B,
+    T]`."""
+    root = graph.root(target.key)
+    shape = graph.shape(root)
+    if not root.startswith("input ") or len(shape) != 2 or not prod(shape):
+        return None
+    calls = [graph.calls[graph.producer[key]] for key in graph.chain(target.key, root)]
+    chain = [(call, 0) for call in calls if base(call.name) not in IDENTITIES]
+    places = IndexMapCache().of(shape, chain) if chain else IndexMap(shape)
+    return np.stack(np.unravel_index(places.table().reshape(-1), shape), axis=1)
+
+
+def find_raw_likelihoods(run: RunView) -> Iterator[Finding]:
+    """Yield losses that expect log-probabilities, but receive numbers whose exponentials do not add up to 1."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        logits = call.arguments.get("self")
+        if base(call.name) not in LOSSES - {"cross_entropy_loss"} or not graph.is_live(index):
+            continue
+        values = run.value(logits.key) if isinstance(logits, Ref) else None
+        if values is None or values.dim() < 1 or not values.is_floating_point():
+            continue
+        sums = values.double().exp().sum(dim=1 if values.dim() > 1 else 0)
+        if bool(((sums - 1).abs() <= SUM_TOLERANCE).all()):
+            continue
+        yield Finding(
+            "log-softmax missing",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            "The negative log-likelihood takes log-probabilities. The exponentials of what it is given add up to"
+            f" between {sums.min():.3g} and {sums.max():.3g} instead of 1.",
+            "Take `F.log_softmax(logits, dim=1)` first, or `F.cross_entropy` of the logits.",
+        )
+
+
+def find_probabilities(run: RunView) -> Iterator[Finding]:
+    """Yield losses that expect logits, but receive probabilities, so that a softmax is taken twice."""
+    graph = run.graph
+    if graph is None:
+        return
+    for index, call in enumerate(graph.calls):
+        if base(call.name) != "cross_entropy_loss" or not graph.is_live(index):
+            continue
+        logits = call.arguments.get("self")
+        before = graph.producing_call(graph.root(logits.key)) if isinstance(logits, Ref) else None
+        if before is None or base(before.name) not in SOFTMAXES:
+            continue
+        values = run.value(logits.key) if run.repeatable else None  # type: ignore[union-attr]
+        measured = (
+            ""
+            if values is None
+            else f" In this run, what it is given lies between {values.min():.3g} and {values.max():.3g}."
+        )
+        yield Finding(
+            "softmax twice",
+            run.step(call.last - 1),
+            (*range(before.first, before.last), *range(call.first, call.last)),
+            f"Cross-entropy takes logits and applies a softmax itself, and is given the result of a softmax.{measured}",
+            "Give it the logits: leave the softmax out of forward, or take `nll_loss` of a `log_softmax`.",
+        )
+
+
+LOSS_RULES = (
+    Rule("labels shifted", find_shifts, "loss", runs_again=True),
+    Rule("labels of another sample", find_strangers, "loss"),
+    Rule("log-softmax missing", find_raw_likelihoods, "loss", runs_again=True),
+    Rule("softmax twice", find_probabilities, "loss"),
+)
+
+
+# Findings on a module's state: dropout that is still on, and parameters that nothing depends on.
+
+DROPOUTS = frozenset(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"))
+
+
+def find_dropout(run: RunView) -> Iterator[Finding]:
+    """Yield dropout that is active although the module is in evaluation mode, and changes its output from run to
+    run."""
+    if run.graph is None or run.trains or run.replay is None:
+        return
+    active = []
+    for call in run.graph.calls:
+        name = base(call.name)
+        if (name in DROPOUTS and call.arguments.get("p") and call.arguments.get("train")) or (
+            call.name == ATTENTION and call.arguments.get("dropout_p")
+        ):
+            active.append(call)
+    if not active:
+        return
+    share = _spread(run)
+    modes = {path: module.training for path, module in run.replay.module.named_modules(remove_duplicate=False)}
+    for call in active:
+        probability = call.arguments.get("p") or call.arguments.get("dropout_p")
+        fix = (
+            "Pass `dropout_p=self.dropout if self.training else 0.0`."
+            if call.name == ATTENTION
+            else "Pass `training=self.training` to `F.dropout`, and hold modules in `nn.ModuleList`, where `.eval()`"
+            " reaches them."
+        )
+        where = call.module if modes.get(call.module) else ""
+        yield Finding(
+            "dropout in eval",
+            run.step(call.last - 1),
+            tuple(range(call.first, call.last)),
+            f"Dropout of {probability:g} is active although the model is in evaluation mode"
+            + (f", since `{where}` is still in training mode" if where else "")
+            + f": two runs of this input differ by {share:.2g} of the largest value.",
+            fix,
+        )
+
+
+def _spread(run: RunView) -> float:
+    """Return how far the outputs of two runs with other random numbers differ, as a share of the largest value."""
+    outputs = [[tensor for _, tensor in output_tensors(run.run(seed=seed).output)] for seed in (1, 2)]
+    share = 0.0
+    for first, second in zip(*outputs, strict=False):
+        if first.is_floating_point() and first.shape == second.shape and first.numel():
+            high = first.double().abs().max()
+            share = max(share, float((first.double() - second.double()).abs().max() / high) if high > 0 else 0.0)
+    return share
+
+
+def find_idle(run: RunView) -> Iterator[Finding]:
+    """Yield parameters that no output depends on: with other values in them, a second run gives the same output."""
+    graph, replay = run.graph, run.replay
+    if graph is None or replay is None or (isinstance(replay.module, Function) and not replay.module.owned):
+        return
+    live = _ancestors(run)
+    tensors = dict(replay.module.named_parameters())
+    idle = [name for name in tensors if f"parameter {name}" not in live]
+    if not idle or not graph.outputs:
+        return
+    draw = torch.Generator().manual_seed(1)
+    others = {
+        id(tensors[name]): torch.nn.Parameter(other_weights(tensors[name], draw, False), requires_grad=False)
+        for name in idle
+    }
+    try:
+        again = run.run(others, whole=True)
+    except Exception as error:  # of a stranger's model, with other numbers
+        run.problems.append(f"It could not be run with other parameters ({reason(error)}).")
+        return
+    if not same_outputs(again.output, run.values.output):
+        return
+    for group in _groups(idle, list(tensors)):
+        names = [name for name in idle if name == group or name.startswith(f"{group}.")]
+        count = sum(tensors[name].numel() for name in names)
+        readers = sorted({op.index for op in run.trace.ops if not set(names).isdisjoint(op.parameters)})
+        how = "is read, but what was computed from it reaches no output" if readers else "is read by no operation"
+        message = (
+            f"No output depends on `{group}` ({count:,} numbers): it {how}, and with other values in it, a second run"
+            " gives the same output, bit by bit."
+        )
+        step = run.step(readers[0]) if readers else ""
+        intent = run.intent_at("parameter unused", step, group)
+        fix = f"Use `{group}` in forward, or remove it: it gets no gradient."
+        yield Finding("parameter unused", step, tuple(readers), message, fix, intent)
+
+
+def _ancestors(run: RunView) -> set[str]:
+    """Return the keys of all values that an output was computed from."""
+    graph = run.graph
+    assert graph is not None
+    waiting, live = [ref.key for ref in graph.outputs], set()
+    while waiting:
+        key = waiting.pop()
+        if key not in live:
+            live.add(key)
+            if key in graph.producer:
+                waiting += [ref.key for ref in graph.inputs[graph.producer[key]]]
+    return live
+
+
+def _groups(idle: list[str], every: list[str]) -> list[str]:
+    """Return the outermost modules all of whose parameters are idle, and the parameters in none of these."""
+    groups: list[str] = []
+    for name in idle:
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            group = ".".join(parts[:depth])
+            inside = [other for other in every if other == group or other.startswith(f"{group}.")]
+            if set(inside) <= set(idle):
+                if group not in groups:
+                    groups.append(group)
+                break
+    return groups
+
+
+STATE_RULES = (
+    Rule("dropout in eval", find_dropout, runs_again=True),
+    Rule("parameter unused", find_idle, runs_again=True),
+)
+
+
+# Residual sums that add another stream than the one that the branch read.
+
+FARTHEST = 120
+"""Calls that a branch of a block may have."""
+
+
+class Residual(NamedTuple):
+    """A sum of a stream and the result of a branch that read it: the call, the key of the stream that is added, that of
+    the stream that the branch reads, and whether each is the result of a norm."""
+
+    call: int
+    skip: str
+    read: str
+    normed: bool
+    """Whether the branch begins with a norm of the stream that it reads."""
+    attends: bool
+    """Whether the branch contains an attention."""
+
+
+def find_skips(run: RunView) -> Iterator[Finding]:
+    """Yield residual sums that skip a residual sum, and those that add the result of a norm where others of the same
+    model add the stream itself.
+
+    Source: He et al. 2016, equation 1; Xiong et al. 2020, figure 1.
+    """
+    graph = run.graph
+    if graph is None:
+        return
+    sums = residuals(graph)
+    results = {graph.calls[residual.call].outputs[0].key: residual for residual in sums}
+    for residual in sums:
+        earlier = results.get(residual.read)
+        if earlier is None or residual.skip == residual.read:
+            continue
+        lost = not [user for user in graph.live_users[residual.read] if not _inside(graph, user, residual)]
+        if earlier.attends and residual.skip == earlier.skip and lost:
+            yield _finding(
+                run,
+                residual,
+                "The branch reads the sum of the line before, and what is added to it is the stream from before that"
+                " sum, which no other call reads: what attention added is in no residual sum.",
+                "Add the stream that the branch reads: `x = x + attention(norm1(x))`, then `x = x + mlp(norm2(x))`.",
+            )
+    plain = [residual for residual in sums if residual.normed and residual.skip == residual.read]
+    for residual in sums:
+        norm = graph.producing_call(graph.root(residual.skip))
+        if norm is None or base(norm.name) not in NORMS or residual.skip != residual.read or residual.normed:
+            continue
+        before = graph.root(next(iter(norm.arguments.values())).key)
+        earlier = results.get(before)
+        if earlier is None or earlier not in plain or len(graph.live_users[before]) > 1:
+            continue
+        yield _finding(
+            run,
+            residual,
+            "This sum adds the result of a norm, and the sum before it adds the stream itself: from here on, the stream"
+            " goes on without what was there before the norm.",
+            "Norm inside of the branch alone: `x = x + mlp(norm2(x))`.",
+        )
+
+
+def residuals(graph: Graph) -> list[Residual]:
+    """Return the sums of a run in which one operand was computed from the other, or from the same stream."""
+    attentions = {site.result for site in find_attention_sites(graph)}
+    sums = []
+    for index in graph.computing_calls():
+        call = graph.calls[index]
+        operands = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
+        if base(call.name) != "add" or len(operands) != 2 or operands[0].shape != operands[1].shape:
+            continue
+        if len(operands[0].shape) < 3 or call.outputs[0].shape != operands[0].shape:
+            continue
+        first, second = (_origin(graph, ref.key) for ref in operands)
+        for skip, branch in ((first, second), (second, first)):
+            reading = _reads(graph, branch, skip, attentions)
+            if reading is not None:
+                sums.append(Residual(index, skip, *reading))
+                break
+    return sums
+
+
+def _origin(graph: Graph, key: str) -> str:
+    """Return a value without the layouts and identities, such as dropout, that led to it."""
+    return graph.root(key)
+
+
+def _reads(graph: Graph, branch: str, skip: str, attentions: set[str]) -> tuple[str, bool, bool] | None:
+    """Return the stream that a branch reads, whether it begins with its norm, and whether it attends; None if the
+    branch was not computed from the stream that is added."""
+    shape, waiting, visited, attends = graph.shape(skip), [branch], {branch}, False
+    read, normed = None, False
+    while waiting and len(visited) < FARTHEST:
+        key = waiting.pop(0)
+        attends = attends or key in attentions
+        index = graph.producer.get(key)
+        if index is None:
+            continue
+        name = base(graph.calls[index].name)
+        if key != branch and (key == skip or (name == "add" and _is_sum(graph, index, shape))):
+            read = read or key
+            continue
+        if name in NORMS and key != branch and read is None:
+            before = graph.root(next(iter(graph.calls[index].arguments.values())).key)
+            if key == skip:
+                read = key
+                continue
+            if graph.shape(before) == shape:
+                read, normed = before, True
+                continue
+        for ref in graph.inputs[index]:
+            root = graph.root(ref.key)
+            if root not in visited and graph.depends[root] == "x":
+                visited.add(root)
+                waiting.append(root)
+    if read is None:
+        return (skip, False, attends) if skip in visited else None
+    return (read, normed, attends) if read == skip or _comes_from(graph, read, skip) else None
+
+
+def _is_sum(graph: Graph, index: int, shape: tuple[int, ...]) -> bool:
+    operands = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
+    return len(operands) == 2 and all(ref.shape == shape for ref in operands)
+
+
+def _comes_from(graph: Graph, key: str, operand: str) -> bool:
+    """Return whether a sum has another stream as an operand."""
+    index = graph.producer.get(key)
+    return index is not None and operand in {graph.root(ref.key) for ref in graph.inputs[index]}
+
+
+def _inside(graph: Graph, user: int, residual: Residual) -> bool:
+    """Return whether a call belongs to the branch of a residual sum."""
+    return user < residual.call
+
+
+def _finding(run: RunView, residual: Residual, message: str, fix: str) -> Finding:
+    assert run.graph is not None
+    call = run.graph.calls[residual.call]
+    return Finding("residual skip", run.step(call.last - 1), tuple(range(call.first, call.last)), message, fix)
+
+
+RESIDUAL_RULES = (Rule("residual skip", find_skips),)
+
+RULES = (*LOSS_RULES, *STATE_RULES, *RESIDUAL_RULES)

@@ -1,1 +1,0 @@
-"""Nodes that move numbers and compute none: views, permutations, gathers, windows."""

@@ -1,1 +1,0 @@
-"""Nodes of arithmetic, functions, reductions and comparisons."""

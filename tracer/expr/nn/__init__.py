@@ -1,1 +1,0 @@
-"""Nodes of neural networks: norms, convolutions, embeddings, positions, recurrences."""

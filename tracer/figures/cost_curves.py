@@ -1,0 +1,115 @@
+"""Shares of a model's arithmetic over one of its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log10
+
+import plotly.graph_objects as go
+
+from tracer.export.math_labels import amount, size_html
+from tracer.figures.drawing import (
+    OTHER_COLOR,
+    TRANSPARENT_BACKGROUND,
+    legend,
+    stage_colour,
+    title,
+)
+from tracer.record.costs import ENDS, MLP, PROJECTIONS, SCORES, WEIGHTED_SUM
+from tracer.symbols.notation import MEANINGS
+
+# Shares of a model's arithmetic over one of its sizes.
+
+COLOURS = {
+    PROJECTIONS: stage_colour("embedding"),
+    SCORES: stage_colour("attention"),
+    WEIGHTED_SUM: stage_colour("position"),
+    MLP: stage_colour("mlp"),
+    ENDS: OTHER_COLOR,
+}
+MARK = 7
+"""Points of a curve for each factor of 4."""
+
+
+def places(now: int, most: int, step: int = 1) -> list[int]:
+    """Return sizes from small to large, evenly on a logarithmic axis, multiples of `step`, with `now` among them."""
+    ticks, at = {now}, float(max(step, 4))
+    while at <= most:
+        ticks.add(max(step, round(at / step) * step))
+        at *= 4 ** (1 / MARK)
+    return sorted(ticks)
+
+
+def draw_shares(
+    name: str, values: Sequence[int], flops: Mapping[str, Sequence[int]], now: int, meets: float | None
+) -> go.Figure:
+    """Draw the share of each part in all FLOPs over one size, stacked, on a logarithmic axis.
+
+    The size `now` is marked, and the one at which attention `meets` the MLP, if that is known.
+    """
+    totals = [sum(column) or 1 for column in zip(*flops.values(), strict=True)]
+    curves = [
+        go.Scatter(
+            x=list(values),
+            y=[100 * value / total for value, total in zip(column, totals, strict=True)],
+            name=part,
+            stackgroup="one",
+            mode="lines",
+            line={"width": 0.5, "color": COLOURS[part]},
+            fillcolor=COLOURS[part],
+            customdata=[amount(value, "FLOP") for value in column],
+            hovertemplate="%{y:.1f} %, %{customdata}",
+        )
+        for part, column in flops.items()
+    ]
+    marks, labels = [_line(now, "solid")], [_label(now, "now", values)]
+    if meets is not None and values[0] <= meets <= values[-1]:
+        marks.append(_line(meets, "dash"))
+        labels.append(_label(meets, f"attention = MLP at {meets:,.0f}", values, low=True))
+    across = {
+        "title": title(f"{size_html(name)}, {MEANINGS[name].partition(':')[0]}"),
+        "type": "log",
+        "tickfont": {"size": 14},
+        "dtick": 1,
+        "showgrid": False,
+    }
+    up = {"title": title("share of all FLOPs"), "range": [0, 100], "ticksuffix": " %", "tickfont": {"size": 14}}
+    layout = {
+        "xaxis": across,
+        "yaxis": up,
+        "height": 300,
+        "font": {"size": 14},
+        "margin": {"l": 8, "r": 8, "t": 44, "b": 8},
+        "hovermode": "x unified",
+        "showlegend": False,
+        "shapes": marks,
+        "annotations": labels,
+        **TRANSPARENT_BACKGROUND,
+    }
+    return go.Figure(curves, layout)
+
+
+def _line(at: float, dash: str) -> dict:
+    line = {"color": "#ffffff", "width": 2, "dash": dash}
+    return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper", "line": line}
+
+
+def _label(at: float, text: str, values: Sequence[int], low: bool = False) -> dict:
+    """Return the label above a marked size; at the edges it leans inwards."""
+    share = log10(at / values[0]) / (log10(values[-1] / values[0]) or 1)
+    anchor = "left" if share < 0.2 else "right" if share > 0.8 else "center"
+    place = {"x": log10(at), "xanchor": anchor, "y": 1.09 if low else 1.0, "yref": "paper", "yanchor": "bottom"}
+    return {"text": text, "showarrow": False, "font": {"size": 13}, **place}
+
+
+def parts(flops: Mapping[str, Sequence[int]]) -> str:
+    """Return the legend of `draw_shares`, in HTML."""
+    return legend((COLOURS[part], part) for part in flops)
+
+
+def describe_curves(name: str, flops: Mapping[str, Sequence[int]], values: Sequence[int], now: int) -> str:
+    """Return the text alternative: the share of each part now."""
+    at = values.index(now)
+    total = sum(column[at] for column in flops.values()) or 1
+    shares = ", ".join(f"{part} {100 * column[at] / total:.0f} %" for part, column in flops.items())
+    return f"Share of all FLOPs over {name}, at {name} = {now:,}: {shares}"

@@ -1,1 +1,0 @@
-"""Pictures of the data flow between the steps of a run."""

@@ -1,1 +1,0 @@
-"""Figures of inputs with a time or a third axis, and of the tokens that they are cut into."""

@@ -1,0 +1,476 @@
+"""Ops, calls and costs as tables and curves."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from tracer.export.math_labels import amount, scientific, shape_numbers, symbol_text
+from tracer.figures.drawing import (
+    Bar,
+    BarPart,
+    bars,
+    round_ticks,
+    stage_colour,
+)
+from tracer.ops import COMPUTING, ORDER, category
+from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace
+from tracer.symbols import notation
+
+# Bars of the operations of a run by category, and of its arithmetic by module.
+
+TOP = "the model itself"
+"""The label of ops that ran in no module but the model itself."""
+MAX_BARS = 40
+"""Bars that fit on a screen; the modules with the least arithmetic are summed up beyond."""
+LAYOUT = "#9aa3ad"
+
+
+def counts(names: Sequence[str]) -> dict[str, int]:
+    """Return the number of operations of each category, in the order of `tracer.ops`."""
+    by_category = Counter(map(category, names))
+    return {name: by_category[name] for name in ORDER if by_category[name]}
+
+
+def categories(by_category: Mapping[str, int]) -> str:
+    """Return the counts as horizontal bars in HTML; those of ops that move data are grey."""
+    rows = [
+        Bar(name, [BarPart(count, _colour(name), f"{name}: {count:,}")], f"{count:,}")
+        for name, count in by_category.items()
+    ]
+    ticks = {at: f"{at:,.0f}" for at in round_ticks(max(by_category.values(), default=1)) if at == int(at)}
+    keys = [(stage_colour("patches"), "compute"), (LAYOUT, "move or create data")]
+    caption = describe(by_category, "By category")
+    return bars(rows, ticks, ("category", "operations"), caption, "Kinds of operations", keys)
+
+
+def _colour(category: str) -> str:
+    return stage_colour("patches") if category in COMPUTING else LAYOUT
+
+
+def modules(ops: Sequence[Op]) -> dict[str, list[Op]]:
+    """Return the ops by the module that they are drawn under.
+
+    That is the shallowest depth of module paths with at least four modules with arithmetic; the deepest there is if
+    none has.
+    """
+    depths = max((op.module.count(".") + 1 for op in ops if op.module), default=1)
+    for depth in range(1, depths + 1):
+        groups: dict[str, list[Op]] = {}
+        for op in ops:
+            groups.setdefault(".".join(op.module.split(".")[:depth]) or TOP, []).append(op)
+        if sum(any(op.flops for op in group) for group in groups.values()) >= 4:
+            break
+    return groups
+
+
+def arithmetic(trace: Trace) -> dict[str, dict[str, int]]:
+    """Return FLOPs by module and, within each, by the stage of the step; modules without any are left out."""
+    stages: dict[str | None, str] = {step.id: step.stage for step in trace.steps}
+    table: dict[str, dict[str, int]] = {}
+    groups = modules(trace.ops)
+    names = _short(groups)
+    for module, ops in groups.items():
+        for op in ops:
+            if op.flops:
+                row = table.setdefault(names[module], {})
+                stage = stages.get(op.step, "no step")
+                row[stage] = row.get(stage, 0) + op.flops
+    return _limit_rows(table)
+
+
+def _short(modules: Collection[str]) -> dict[str, str]:
+    """Return modules without the path before the last dot, if the rest is unique."""
+    ends = Counter(module.rsplit(".", 1)[-1] for module in modules)
+    return {
+        module: end if ends[end := module.rsplit(".", 1)[-1]] == 1 and not end.isdecimal() else module
+        for module in modules
+    }
+
+
+def _limit_rows(table: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    ranked = sorted(table, key=lambda module: -sum(table[module].values()))
+    rest = set(ranked[MAX_BARS:])
+    if not rest:
+        return table
+    rows = {module: row for module, row in table.items() if module not in rest}
+    return rows | {f"{len(rest)} others": _sum([table[module] for module in rest])}
+
+
+def _sum(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter = Counter()
+    for row in rows:
+        total.update(row)
+    return dict(total)
+
+
+def flops(table: Mapping[str, Mapping[str, int]]) -> str:
+    """Return FLOPs by module as stacked horizontal bars in HTML, one colour for each stage of the forward pass."""
+    stages = dict.fromkeys(stage for row in table.values() for stage in row)
+    sums = {module: sum(row.values()) for module, row in table.items()}
+    rows = [
+        Bar(
+            module,
+            [
+                BarPart(row[stage], stage_colour(stage), _tooltip(module, stage, row[stage]))
+                for stage in stages
+                if stage in row
+            ],
+            amount(sums[module]),
+        )
+        for module, row in table.items()
+    ]
+    ticks = {at: re.sub(r"\.0+(?=\D)", "", amount(round(at))) for at in round_ticks(max(sums.values(), default=1))}
+    keys = [(stage_colour(stage), stage) for stage in stages]
+    return bars(rows, ticks, ("module", "FLOP"), describe(sums, "FLOP by module"), "Where the FLOPs are", keys)
+
+
+def _tooltip(module: str, stage: str, flops: int) -> str:
+    return f"{module}, {stage}: {amount(flops, 'FLOP')}"
+
+
+def describe(by_category: Mapping[str, int], what: str) -> str:
+    """Return the text alternative of bars: the largest five."""
+    ranked = sorted(by_category.items(), key=lambda item: -item[1])[:5]
+    return f"{what}: " + ", ".join(f"{name} {amount(value)}" for name, value in ranked)
+
+
+# Rows of the Operations table for modules, as the forward hooks saw them, and for composite ops.
+
+MAX_OPEN_ROWS = 4
+"""Rows that are too few to open on."""
+PASSES = "hands on what it is given"
+
+
+def label(trace: Trace, number: int) -> str:
+    """Return the path of a module within the module around it, with the number of its call if there are several."""
+    module = trace.modules[number]
+    around = trace.modules[module.around].path if module.around is not None else ""
+    inside = f"{around}." if around else ""
+    name = module.path.removeprefix(inside) if module.path else module.kind
+    return name + (f" (call {module.call + 1})" if module.call else "")
+
+
+def path(trace: Trace, number: int) -> list[str]:
+    """Return the labels of the modules around a module, the outermost first."""
+    ancestors, around = [], trace.modules[number].around
+    while around is not None:
+        ancestors.append(label(trace, around))
+        around = trace.modules[around].around
+    return ancestors[::-1]
+
+
+def open_modules(trace: Trace) -> list[str]:
+    """Return the tree positions of the modules that are unfolded at first: the outermost levels, until one branches."""
+    if not trace.modules:
+        return []
+    depth, number = [], 0
+    while True:
+        depth.append("/".join(["", *path(trace, number), label(trace, number)]))
+        inner = [i for i, module in enumerate(trace.modules) if module.around == number]
+        largest = max(inner, key=lambda i: trace.modules[i].last - trace.modules[i].first, default=None)
+        if len(inner) >= MAX_OPEN_ROWS or largest is None:
+            return depth
+        number = largest
+
+
+def call_modules(trace: Trace) -> list[dict]:
+    """Return one row for each call of a module; `holds` marks calls with modules in them. None shows its number."""
+    holding = {module.around for module in trace.modules}
+    rows = []
+    for number, module in enumerate(trace.modules):
+        cells = [
+            label(trace, number),
+            module.kind,
+            [call_shapes(module.inputs, symbols), call_shapes(module.inputs, numbers)],
+            [call_shapes(module.outputs, symbols), call_shapes(module.outputs, numbers)],
+            module.params,
+            call_flops(trace.ops[module.first : module.last]),
+            module.last - module.first,
+            module.verdict,
+        ]
+        rows.append({"id": f"module {number}", "path": path(trace, number), "number": number, "cells": cells})
+        rows[-1] |= {"holds": number in holding, "mark": ""}
+    return rows
+
+
+def calls(trace: Trace) -> list[dict]:
+    """Return one row for each composite op, with its arguments under the names of the op's schema."""
+    rows = []
+    for number, call in enumerate(trace.calls):
+        beneath = trace.ops[call.first : call.last]
+        cells = [
+            call.name,
+            arguments(call),
+            [call_shapes(call.outputs, symbols), call_shapes(call.outputs, numbers)],
+            call_flops(beneath),
+            " ".join(op.op for op in beneath) or PASSES,
+            " ".join(dict.fromkeys(op.step for op in beneath if op.step)),
+        ]
+        way = call.module.split(".") if call.module else []
+        rows.append({"id": f"call {number}", "path": way, "number": number, "cells": cells})
+    return rows
+
+
+def arguments(call: CallRecord) -> str:
+    """Return the arguments that differ from their defaults: `input, weight, bias, dim=-1`."""
+    return call.text.removeprefix(f"{call.name}(").removesuffix(")")
+
+
+def call_flops(ops: Sequence[Op]) -> int | list:
+    """Return the FLOPs of several ops; if some are not counted, a number to sort by and the text to display."""
+    sum_of = sum(op.flops or 0 for op in ops)
+    if all(op.flops is not None for op in ops):
+        return sum_of
+    return [sum_of, f"{sum_of:,}, some not counted" if sum_of else "not counted"]
+
+
+def call_shapes(tensors: Sequence[TensorRecord], known_shapes) -> str:
+    """Return the shapes of tensors, each in the format of `known_shapes`, with equal ones counted: `2 × [B, T, D]`."""
+    columns: dict[str, int] = {}
+    for tensor in tensors:
+        columns[known_shapes(tensor)] = columns.get(known_shapes(tensor), 0) + 1
+    return ", ".join(f"{count} × {shape}" if count > 1 else shape for shape, count in columns.items())
+
+
+def symbols(tensor: TensorRecord) -> str:
+    """Return a shape in symbols if they are known, else in numbers."""
+    return numbers(tensor) if tensor.symbolic is None else notation.shape_text(tensor.symbolic)
+
+
+def numbers(tensor: TensorRecord) -> str:
+    """Return a shape in numbers."""
+    return shape_numbers(tensor.shape)
+
+
+def of_op(records: Sequence[ModuleRecord | CallRecord], index: int) -> int | None:
+    """Return the innermost of these calls that an op ran in, or None."""
+    return next((i for i in reversed(range(len(records))) if records[i].first <= index < records[i].last), None)
+
+
+# Rows of the table of operations at each zoom level, for drawing in the browser.
+#
+# Every row has a path of modules under which it folds, and cells that are text, numbers, or a shape in symbols and in
+# numbers. The browser computes a module's sums from the rows under it, except for modules that are rows.
+
+LEVELS = ("modules", "steps", "calls", "ops", "primitives")
+
+
+def levels(trace: Trace) -> list[str]:
+    """Return the levels that a run has."""
+    empty = {"steps": not trace.steps, "modules": not trace.modules, "calls": not trace.calls}
+    return [level for level in LEVELS if not empty.get(level)]
+
+
+def table(
+    trace: Trace,
+    level: str,
+    opened: Sequence[Decomposition] = (),
+    chosen: str = "",
+    note_of: Callable[[str], str] | None = None,
+) -> dict:
+    """Return everything that the browser needs: the columns, their kinds, and the rows of a level.
+
+    `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
+    modules that are unfolded at first. `note_of` returns the number of a step in the note that the model is of.
+    """
+    contents = {"level": level, "chosen": chosen, "open": []}
+    if level == "modules":
+        whole = {"parameters": trace.params, "FLOP": trace.flops}
+        columns = [{**column, "whole": whole.get(column["name"], 0)} for column in MODULES]
+        return contents | {
+            "columns": columns,
+            "rows": call_modules(trace),
+            "open": open_modules(trace),
+        }
+    if level == "calls":
+        return contents | {"columns": CALLS, "rows": calls(trace)}
+    columns, rows = {"steps": _steps, "ops": _ops}[level](trace) if level != "primitives" else _parts(trace, opened)
+    if level == "steps" and note_of:
+        columns = [*columns[:2], NOTE_COLUMN, *columns[2:]]
+        for step, row in zip(trace.steps, rows, strict=True):
+            row["cells"].insert(2, note_of(step.id))
+    if level == "primitives" and len(opened) < len(trace.ops):
+        contents["noun"] = "ops and primitives"
+    return contents | {"columns": columns, "rows": rows}
+
+
+def folds(table: dict) -> int:
+    """Return the number of modules of a table that fold, as an address numbers them.
+
+    A module whose only content is another module is one with it.
+    """
+    rows, own, modules = Counter(), set(), set()
+    for row in table["rows"]:
+        path = tuple(row["path"])
+        if row.get("holds"):
+            path = (*path, row["cells"][0])
+            own.add(path)
+        else:
+            rows[path] += 1
+        modules |= {path[:length] for length in range(1, len(path) + 1)}
+    inside = Counter(path[:-1] for path in modules)
+    return sum(path in own or rows[path] > 0 or inside[path] != 1 for path in modules)
+
+
+def _column(name: str, kind: str = "text", total: bool = False) -> dict:
+    """Return a column of a `kind`: text, code, number, shape, or error; `total` shows a module's sum of its rows."""
+    return {"name": name, "kind": kind, "total": total}
+
+
+MODULES = [
+    _column("name"),
+    _column("class"),
+    _column("in", "shape"),
+    _column("out", "shape"),
+    _column("parameters", "number"),
+    _column("FLOP", "number"),
+    _column("ops", "number"),
+    _column("hooks and ops"),
+]
+CALLS = [
+    _column("name"),
+    _column("arguments", "code"),
+    _column("gives", "shape"),
+    _column("FLOP", "number", True),
+    _column("ops beneath", "code"),
+    _column("step"),
+]
+OPS = [
+    _column("name"),
+    _column("category"),
+    _column("inputs"),
+    _column("outputs"),
+    _column("parameters", "number", True),
+    _column("FLOP", "number", True),
+    _column("step"),
+    _column("source"),
+]
+STEPS = [
+    _column("name"),
+    _column("stage"),
+    _column("symbol"),
+    _column("shape"),
+    _column("parameters", "number", True),
+    _column("FLOP", "number", True),
+    _column("ops", "number", True),
+    _column("error", "error"),
+]
+NOTE_COLUMN = _column("in the note")
+PARTS = [
+    _column("name"),
+    _column("category"),
+    _column("inputs"),
+    _column("outputs"),
+    _column("opened from"),
+    _column("error of the op", "error"),
+]
+
+
+def _ops(trace: Trace) -> tuple[list[dict], list[dict]]:
+    return OPS, [
+        {
+            "id": f"op {op.index}",
+            "path": _path(op.module),
+            "number": op.index,
+            "cells": [
+                op.op,
+                category(op.op),
+                shapes(op.inputs),
+                shapes(op.outputs),
+                op.params,
+                call_flops([op]),
+                op.step or "",
+                place(op),
+            ],
+        }
+        for op in trace.ops
+    ]
+
+
+def _steps(trace: Trace) -> tuple[list[dict], list[dict]]:
+    from tracer.record.costs import cost_of_step  # counting FLOPs imports torch, which pages start without
+
+    ops = {op.index: op for op in trace.ops}
+    costs = {step.id: cost_of_step(trace, step) for step in trace.steps}
+    return STEPS, [
+        {
+            "id": f"step {step.id}",
+            "path": [f"Block {step.layer + 1}"] if step.layer is not None else [],
+            "number": number,
+            "cells": [
+                step.title,
+                step.stage,
+                symbol_text(step.symbol),
+                f"{notation.shape_text(step.symbolic)} = {shape_numbers(step.shape)}",
+                sum(ops[index].params for index in step.ops if index in ops),
+                costs[step.id].flops
+                if costs[step.id].counted
+                else call_flops([ops[index] for index in step.ops if index in ops]),
+                len(step.ops),
+                _proof(step),
+            ],
+        }
+        for number, step in enumerate(trace.steps, 1)
+    ]
+
+
+def _proof(step: Step) -> list:
+    """Return a number to sort by and the text to display."""
+    if step.verdict in ("recomputed", "pending", "recorded"):
+        return ["", step.verdict]
+    number, error_text = error(step.error)
+    if step.refuted:
+        return [number, "disproven on another run"]
+    return [number, f"{error_text}: {step.verdict}" if step.verdict == "disproven" else error_text]
+
+
+def error(value: float | None) -> list:
+    """Return a number to sort by and the text to display, for an error that may not have been measured."""
+    return ["", "–"] if value is None else [value, scientific(value)]
+
+
+def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], list[dict]]:
+    rows, known = [], {decomposition.op: decomposition for decomposition in opened}
+    for op in trace.ops:
+        decomposition = known.get(op.index)
+        if decomposition is None:
+            cells = [op.op, category(op.op), shapes(op.inputs), shapes(op.outputs), "not opened", ["", ""]]
+            rows.append({"id": f"op {op.index}", "path": _path(op.module), "number": op.index, "cells": cells})
+            continue
+        for number, part in enumerate(decomposition.primitives):
+            rows.append(
+                {
+                    "id": f"op {op.index}",
+                    "path": [*_path(op.module), f"{op.index} {op.op}"],
+                    "number": op.index,
+                    "mark": f"{op.index}.{number}",
+                    "cells": [
+                        part.name,
+                        category(part.name),
+                        shapes(part.inputs),
+                        shapes(part.outputs),
+                        part.within.replace("/", " → "),
+                        error(decomposition.error) if number == 0 else ["", ""],
+                    ],
+                }
+            )
+    return PARTS, rows
+
+
+def _path(module: str) -> list[str]:
+    return module.split(".") if module else []
+
+
+def shapes(tensors: Sequence[TensorRecord]) -> str:
+    """Return shapes in symbols if they are known, else in numbers."""
+    return ", ".join(shape(tensor) for tensor in tensors)
+
+
+def shape(tensor: TensorRecord) -> str:
+    """Return one tensor's shape in symbols if they are known, else in numbers."""
+    return shape_numbers(tensor.shape) if tensor.symbolic is None else notation.shape_text(tensor.symbolic)
+
+
+def place(op: Op) -> str:
+    """Return file and line of an op's source, without the folders."""
+    return f"{op.source.file.rsplit('/', 1)[-1]}:{op.source.line}" if op.source else ""

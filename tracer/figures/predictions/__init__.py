@@ -1,1 +1,0 @@
-"""Pictures of a model's answer and of its loss."""

@@ -1,1 +1,0 @@
-"""Rows of the tables of operations, calls and costs."""

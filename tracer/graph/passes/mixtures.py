@@ -1,0 +1,702 @@
+"""Mixtures of experts, recognised in their loops and gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tracer.capture.calls import Call, Ref
+from tracer.graph.dataflow import Graph, ListParameter, SyntheticOp, list_parameter
+from tracer.graph.index_maps import factor_index_map, index_map
+from tracer.ops import (
+    FACTORIES,
+    IDENTITIES,
+    JOINS,
+    LAYOUTS,
+    LINEAR,
+    MATMULS,
+    POINTWISE,
+    RESHAPES,
+    SQUEEZES,
+    TRANSPOSES,
+    base,
+    takes_shape,
+)
+
+# Expression tree of one expert: products with its own weights, and the ops between them.
+
+
+@dataclass(frozen=True)
+class ExpertInput:
+    """Token that is an expert's input."""
+
+
+@dataclass(frozen=True)
+class ExpertWeight:
+    """An expert's slice of weight `number`, with its last two axes transposed if `transposed`."""
+
+    number: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class ColumnSlice:
+    """A slice of the last axis of `of`: `start`, `stop`, `step`."""
+
+    of: object
+    start: int
+    stop: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """A pointwise call, with nodes of this tree among its arguments."""
+
+    call: Call
+    arguments: dict[str, object]
+
+
+@dataclass(frozen=True)
+class MatMul:
+    """A node of this tree times a weight, with an optional bias."""
+
+    left: object
+    weight: ExpertWeight
+    bias: ExpertWeight | None = None
+
+
+def find_transposed(what) -> dict[int, bool]:
+    """Return for each weight of an expert whether its last two axes are transposed."""
+    match what:
+        case MatMul(left, weight, bias):
+            return find_transposed(left) | {weight.number: weight.transposed} | (find_transposed(bias) if bias else {})
+        case ColumnSlice(inner):
+            return find_transposed(inner)
+        case Pointwise(_, arguments):
+            return {
+                number: transposed
+                for argument in arguments.values()
+                for number, transposed in find_transposed(argument).items()
+            }
+    return {}
+
+
+def same_structure(a, b) -> bool:
+    """Return whether two experts have the same structure, each with its own tensors."""
+    match a, b:
+        case (Pointwise(call, arguments), Pointwise(name_of, others)):
+            same = call.name == name_of.name and arguments.keys() == others.keys()
+            return same and all(same_structure(arguments[name], others[name]) for name in arguments)
+        case (MatMul(left, weight, bias), MatMul(other_left, other_weight, other_bias)):
+            return (weight, bias) == (other_weight, other_bias) and same_structure(left, other_left)
+        case (ColumnSlice(), ColumnSlice()):
+            ranges = [(columns.start, columns.stop, columns.step) for columns in (a, b)]
+            return ranges[0] == ranges[1] and same_structure(a.of, b.of)
+    return a == b
+
+
+# Matching of the MLP of one expert in the graph: its products, and the ops between them.
+
+MULTIPLIES = MATMULS | LINEAR | {"_grouped_mm"}
+FLAT = RESHAPES | IDENTITIES
+"""Calls that keep the rows, if the last axis stays."""
+MOVES = FLAT | SQUEEZES | TRANSPOSES | {"index", "select", "index_select", "repeat_interleave", "expand"}
+"""Calls that select, or change the layout."""
+
+
+class NoMatch(Exception):
+    """Raised if calls match no known mixture of experts."""
+
+
+def _has_tensor(value) -> bool:
+    """Return whether an argument is a tensor, or contains one."""
+    return isinstance(value, Ref) or (isinstance(value, tuple) and any(map(_has_tensor, value)))
+
+
+class ExpertMatcher:
+    """Matcher for the MLPs of `count` experts over `rows` tokens.
+
+    `token` is the value whose rows the experts get. `ups` are the values from the operand of the first product up to
+    it.
+    """
+
+    def __init__(self, graph: Graph, count: int, rows: int):
+        self.graph, self.count, self.rows = graph, count, rows
+        self.token = ""
+        self.ups: list[str] = []
+        self.weights: list[Ref] = []
+        self.transposed: dict[str, bool] = {}
+        self.members: dict[str, str] = {}
+        self.stacked: set[str] = set()
+
+    @staticmethod
+    def _is_auxiliary(call: Call) -> bool:
+        """Return whether a call only changes the layout, or has no tensor as input."""
+        name = base(call.name)
+        return (
+            name in FLAT | SQUEEZES | TRANSPOSES
+            or takes_shape(name)
+            or not any(map(_has_tensor, call.arguments.values()))
+        )
+
+    def _trace_up(self, key: str) -> list[str]:
+        """Return the values from a selected row or slice up to the tensor that it was selected from."""
+        path = [key]
+        while (call := self.graph.producing_call(path[-1])) is not None and len(path) < 40:
+            name = base(call.name)
+            moves = name in MOVES and (name != "index" or self._indexes_by_integers(call))
+            if not moves:
+                break
+            first = next((ref for ref in self.graph.inputs[self.graph.producer[path[-1]]]), None)
+            if first is None:
+                break
+            path.append(first.key)
+        return path
+
+    @staticmethod
+    def _indexes_by_integers(call: Call) -> bool:
+        indices = (index for index in call.arguments.get("indices", ()) if isinstance(index, Ref))
+        return not any(index.dtype.is_floating_point for index in indices)
+
+    def _find_token(self, product: int, whole: set[int]) -> str:
+        """Return the value whose rows the experts get."""
+        for ref in self.graph.inputs[product]:
+            self.ups = self._trace_up(ref.key)
+            top = self.ups[-1]
+            maker = self.graph.producer.get(top)
+            outside = maker is None or maker not in whole
+            if outside and not top.startswith("parameter ") and ref.dtype.is_floating_point:
+                return top
+        raise NoMatch
+
+    def _find_tokens(self, result: Ref) -> Ref:
+        """Return the tokens in the shape of the mixture's result, except the last axis; or one row for each token."""
+        for key in self.ups:
+            shape = self.graph.shapes[key]
+            if shape[:-1] == result.shape[:-1] and prod(shape[:-1]) == self.rows:
+                return self.graph.ref[key]
+        raise NoMatch
+
+    def _match(self, key: str, depth: int = 0):
+        """Return the expression tree from the token to a value. Raise NoMatch for unknown ops."""
+        if depth > 40:
+            raise NoMatch
+        graph, call = self.graph, self.graph.producing_call(key)
+        tops = self._trace_up(key)
+        if self.token in tops:
+            return ExpertInput()
+        if call is None:
+            raise NoMatch
+        name, operands = base(call.name), graph.inputs[graph.producer[key]]
+        if name in MULTIPLIES:
+            return self._match_product(call, operands, depth)
+        if name == "select" and prod(call.outputs[0].shape) == prod(operands[0].shape):
+            return self._match(operands[0].key, depth + 1)
+        if name in ("chunk", "split", "split_with_sizes", "slice", "narrow", "unbind", "select"):
+            return self._match_columns(call, key, depth)
+        if name in FLAT | SQUEEZES:
+            return self._match(operands[0].key, depth + 1)
+        if name == "add" and len(operands) == 2 and (bias := self._match_bias(operands[1])) is not None:
+            inner = self._match(operands[0].key, depth + 1)
+            if isinstance(inner, MatMul) and inner.bias is None:
+                return MatMul(inner.left, inner.weight, bias)
+        if name not in POINTWISE:
+            raise NoMatch
+        arguments = {
+            argument: self._match(value.key, depth + 1) if isinstance(value, Ref) else value
+            for argument, value in call.arguments.items()
+        }
+        return Pointwise(call, arguments)
+
+    def _match_bias(self, ref: Ref) -> ExpertWeight | None:
+        top = self._trace_up(ref.key)[-1]
+        shape = self.graph.shapes[top]
+        if not top.startswith("parameter "):
+            return None
+        if len(shape) == 2 and shape[0] == self.count:
+            self.stacked.add(top)
+        return self._slice_of(top) if top in self.stacked or (len(shape) == 1 and self._list_parameter(top)) else None
+
+    def _list_parameter(self, key: str) -> ListParameter | None:
+        """Return the stack of parameters that a matrix or vector belongs to, if experts are modules in a list."""
+        shape = self.graph.shapes[key]
+        return list_parameter(self.graph, key, self.count) if len(shape) < 3 and key not in self.stacked else None
+
+    def _find_weight(self, operands: list[Ref]) -> Ref | None:
+        """Return the operand of a product that is a parameter."""
+        return next((ref for ref in operands if self._trace_up(ref.key)[-1].startswith("parameter ")), None)
+
+    def _slice_of(self, key: str, transposed: bool = False) -> ExpertWeight:
+        shape, dtype = self.graph.shapes[key], self.graph.ref[key].dtype
+        if (parameter := self._list_parameter(key)) is not None:
+            self.members.setdefault(parameter.key, key)
+            key, shape = parameter.key, (self.count, *shape)
+        if key not in self.transposed:
+            self.transposed[key] = transposed
+            self.weights.append(Ref(key, shape, dtype))
+        if self.transposed[key] != transposed:
+            raise NoMatch
+        return ExpertWeight([ref.key for ref in self.weights].index(key), transposed)
+
+    def _match_product(self, call: Call, operand_refs, depth: int) -> MatMul:
+        operands = [ref for ref in operand_refs if ref.dtype.is_floating_point]
+        weight = self._find_weight(operands)
+        left = next((ref for ref in operands if ref is not weight), None)
+        if weight is None or left is None or base(call.name) in ("baddbmm", "addmm"):
+            raise NoMatch
+        ups = self._trace_up(weight.key)
+        shape = self.graph.shapes[ups[-1]]
+        single = len(shape) == 2 and self._list_parameter(ups[-1])
+        if not single and (len(shape) != 3 or shape[0] != self.count):
+            raise NoMatch
+        if base(call.name) == "einsum":
+            transposed = self._is_transposed(call, weight)
+        else:
+            transposed = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
+        turns = sum(
+            base(producer.name) in TRANSPOSES
+            for key in ups[:-1]
+            if (producer := self.graph.producing_call(key)) is not None
+        )
+        inner = self._match(left.key, depth + 1)  # weights are numbered in the order in which they are taken
+        part = self._slice_of(ups[-1], transposed != bool(turns % 2))
+        bias = None
+        if base(call.name) == "linear" and isinstance(call.arguments.get("bias"), Ref):
+            bias = self._match_bias(call.arguments["bias"])
+            if bias is None:
+                raise NoMatch
+        return MatMul(inner, part, bias)
+
+    def _is_transposed(self, call: Call, weight: Ref) -> bool:
+        """Return whether an einsum takes its weight with the last two axes transposed. Raise NoMatch if it selects
+        experts."""
+        raise NoMatch
+
+    def _match_columns(self, call: Call, key: str, depth: int):
+        """Return the slice of the last axis that a call takes."""
+        position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
+        operand = next(iter(call.arguments.values()))
+        pattern = factor_index_map(index_map(operand.shape, [(call, position)]), operand.shape)
+        if pattern is None or any(pattern.slices[:-1]) or len(call.outputs[position].shape) != len(operand.shape):
+            raise NoMatch
+        inner = self._match(operand.key, depth + 1)
+        return ColumnSlice(inner, *pattern.slices[-1]) if pattern.slices[-1] else inner
+
+    def _with_reshapes(self, result: Ref, whole: set[int]) -> tuple[Ref, set[int]]:
+        """Return the result after a chain of reshapes, and the calls with these reshapes added."""
+        while True:
+            takers = self.graph.users.get(result.key, [])
+            if len(takers) != 1 or result.key in self.graph.returned or self.graph.name(takers[0]) not in FLAT:
+                return result, whole
+            call = self.graph.calls[takers[0]]
+            if call.outputs[0].shape[-1] != result.shape[-1]:
+                return result, whole
+            result, whole = call.outputs[0], whole | {takers[0]}
+
+
+# Fuse dense mixtures of experts: every expert runs, and the results are summed by gate (Jacobs et al. 1991).
+#
+# The gates have a column for each expert. They multiply the results one after the other, as in a loop over modules, or
+# at once, if the results are stacked or computed by one batched product.
+
+MIN_EXPERTS, MAX_EXPERTS = 2, 64
+"""Smallest and largest number of experts."""
+MAX_CALLS = 2000
+"""Largest number of calls in such a mixture."""
+SUMS = frozenset(("add", "sum", "einsum", "matmul", "bmm", "mm", "select", *FLAT, *SQUEEZES))
+"""Calls that can compute the weighted sum of the experts' results, or reshape it."""
+EXPERT_CALLS = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
+"""Calls that an expert can consist of."""
+
+
+def find_dense_moe(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
+    """Yield the calls of each such mixture, with the result and the arguments of the call that replaces them."""
+    counts = _expert_counts(graph)
+    for index in reversed(range(len(graph.calls)) if counts else ()):
+        call = graph.calls[index]
+        gates = call.outputs[0] if call.outputs else None
+        if gates is None or len(gates.shape) < 2 or gates.shape[-1] not in counts or not gates.dtype.is_floating_point:
+            continue
+        if graph.producer.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
+            try:
+                yield _DenseMoE(graph, gates).match()
+            except NoMatch:
+                continue
+
+
+def _expert_counts(graph: Graph) -> set[int]:
+    """Return possible numbers of experts: lengths of module lists and of the first axis of parameters."""
+    lists: dict[str, int] = {}
+    counts = set()
+    for key, shape in graph.shapes.items():
+        if key.startswith("parameter "):
+            counts |= {shape[0]} if len(shape) == 3 else set()
+            parts = key.split(".")
+            for place, part in enumerate(parts):
+                if part.isdecimal():
+                    around = ".".join(parts[:place])
+                    lists[around] = max(lists.get(around, 0), int(part) + 1)
+    return {count for count in counts | set(lists.values()) if MIN_EXPERTS <= count <= MAX_EXPERTS}
+
+
+class _DenseMoE(ExpertMatcher):
+    """Matcher for the mixture with the gates `gates`, `[…, E]`."""
+
+    def __init__(self, graph: Graph, gates: Ref):
+        super().__init__(graph, gates.shape[-1], prod(gates.shape[:-1]))
+        self.gates = gates
+
+    def match(self) -> tuple[set[int], tuple[Ref, dict]]:
+        """Return the calls of the mixture, its result, and the arguments of the call that replaces it."""
+        result, outputs = self._find_result()
+        self.token = self._common_input(outputs) if len(outputs) > 1 else ""
+        self.ups = self._trace_first_operand(outputs[0])
+        self.token = self.token or self.ups[-1]
+        body = self._match(outputs[0])
+        if not self.weights or not all(same_structure(body, self._match(output)) for output in outputs[1:]):
+            raise NoMatch
+        x, whole = self._find_tokens(result), self._collect_calls(result)
+        result, whole = self._with_reshapes(result, whole)
+        members = tuple(self.members.get(output.key, output.key) for output in self.weights)
+        arguments = {"x": x, "gates": self.gates, "chosen": None, "weights": tuple(self.weights), "body": body}
+        return whole, (result, arguments | {"members": members})
+
+    def _find_result(self) -> tuple[Ref, list[str]]:
+        """Return the first value that all gates contribute to, and the result of each expert, or of all together."""
+        known, start = {self.gates.key}, self.graph.producer[self.gates.key] + 1
+        for index in range(start, min(len(self.graph.calls), start + MAX_CALLS)):
+            call = self.graph.calls[index]
+            if not call.outputs or not any(ref.key in known for ref in self.graph.inputs[index]):
+                continue
+            known |= {ref.key for ref in call.outputs}
+            result = call.outputs[0]
+            if self.graph.name(index) not in SUMS or result.shape[:-1] != self.gates.shape[:-1]:
+                continue
+            try:
+                experts = self._match_sum(result.key)
+            except NoMatch:
+                continue
+            if experts.keys() in ({None}, set(range(self.count))):
+                return result, [experts[number] for number in sorted(experts, key=str)]
+        raise NoMatch
+
+    def _match_sum(self, key: str, depth: int = 0) -> dict[int | None, str]:
+        """Return the terms of a sum by the expert's index; under None, the term of all experts together."""
+        call = self.graph.producing_call(key)
+        if call is None or depth > MAX_EXPERTS + 40:
+            raise NoMatch
+        name, operands = base(call.name), self.graph.inputs[self.graph.producer[key]]
+        if name in FACTORIES or (takes_shape(name) and "zeros" in name):
+            return {}
+        if name in FLAT | SQUEEZES or (name == "select" and prod(operands[0].shape) == prod(call.outputs[0].shape)):
+            return self._match_sum(operands[0].key, depth + 1)
+        if name == "add" and call.arguments.get("alpha", 1) == 1:
+            rest = [
+                argument
+                for argument in call.arguments.values()
+                if not isinstance(argument, Ref) and argument not in (0, 1)
+            ]
+            parts = [self._match_sum(ref.key, depth + 1) for ref in operands]
+            merged = {number: value for part in parts for number, value in part.items()}
+            if rest or len(merged) < sum(map(len, parts)):
+                raise NoMatch
+            return merged
+        if name == "mul" and len(operands) == 2:
+            return self._match_gated(operands)
+        if name == "sum" and len(dims := tuple(call.arguments.get("dim") or ())) == 1:
+            product = self.graph.producing_call(operands[0].key)
+            if product is not None and base(product.name) == "mul" and not call.arguments.get("keepdim"):
+                places, values = self._split_gates(self.graph.inputs[self.graph.producer[operands[0].key]])
+                axis = dims[0] % len(operands[0].shape)
+                if self._expert_axis(places) == axis and len(values.shape) == places.ndim:
+                    return self._match_stack(values, axis)
+        if name in ("matmul", "bmm") and len(operands) == 2:
+            places, values = self._split_gates(operands)
+            row, column = (-2, -1) if values.key == operands[1].key else (-1, -2)
+            if places.ndim == len(values.shape) == self._expert_axis(places) - column and places.shape[row] == 1:
+                return self._match_stack(values, places.ndim + row)
+        if name == "einsum" and len(operands) == 2:
+            return self._match_einsum(call)
+        raise NoMatch
+
+    def _split_gates(self, operands: tuple[Ref, ...]) -> tuple[np.ndarray, Ref]:
+        """Return the index map of the operand that is a layout of the gates, and the other operand."""
+        for gates, values in (operands, operands[::-1]):
+            if (places := self._gate_indices(gates.key)) is not None:
+                return places, values
+        raise NoMatch
+
+    def _gate_indices(self, key: str) -> np.ndarray | None:
+        """Return the index in the gates of each element of a value; None if it is not a layout of them."""
+        chain: list[tuple[Call, int]] = []
+        return (
+            index_map(self.gates.shape, chain[::-1]).table()
+            if self._collect_layouts(key, self.gates.key, chain)
+            else None
+        )
+
+    def _collect_layouts(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
+        """Return whether a value is a layout of another; append the layouts to `chain`, the last one first."""
+        while key != top:
+            call = self.graph.producing_call(key)
+            if call is None or base(call.name) not in LAYOUTS | IDENTITIES or len(chain) > 40:
+                return False
+            chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
+            key = self.graph.inputs[self.graph.producer[key]][0].key
+        return True
+
+    def _match_gated(self, operands: tuple[Ref, ...]) -> dict[int | None, str]:
+        """Return the result of one expert, multiplied by its column of the gates."""
+        places, values = self._split_gates(operands)
+        number = int(places.flat[0]) % self.count
+        column = np.arange(self.rows) * self.count + number
+        if places.shape != (*self.gates.shape[:-1], 1) or (places.reshape(-1) != column).any():
+            raise NoMatch
+        return {number: values.key}
+
+    def _expert_axis(self, places: np.ndarray) -> int:
+        """Return the axis of the experts in a layout of all gates that keeps the order of tokens."""
+        for axis, size in enumerate(places.shape):
+            fits = size == self.count and places.size == self.rows * self.count
+            if fits and (np.moveaxis(places, axis, -1).reshape(-1) == np.arange(places.size)).all():
+                return axis
+        raise NoMatch
+
+    def _match_stack(self, stacked: Ref, axis: int) -> dict[int | None, str]:
+        """Return the results of the experts that are stacked along an axis."""
+        if stacked.shape[axis] != self.count:
+            raise NoMatch
+        chain: list[tuple[Call, int]] = []
+        key: str = stacked.key
+        while (call := self.graph.producing_call(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
+            self._collect_layouts(key, self.graph.inputs[self.graph.producer[key]][0].key, chain)
+            key = self.graph.inputs[self.graph.producer[key]][0].key
+        joined = call is not None and (base(call.name) == "stack" or base(call.name) in JOINS)
+        if call is None or not joined:
+            return {None: stacked.key}
+        parts, shape = call.arguments["tensors"], self.graph.shapes[key]
+        along = call.arguments.get("dim", 0) % len(shape)
+        places = index_map(shape, chain[::-1]).table()
+        numbers = np.moveaxis(places // prod(shape[along + 1 :]) % shape[along], axis, -1)
+        indices = np.moveaxis(places, axis, -1)[..., 0].reshape(-1)
+        in_order = (numbers == np.arange(self.count)).all() and (np.diff(indices) > 0).all()
+        if len(parts) != self.count or shape[along] != self.count or not in_order:
+            raise NoMatch
+        return {number: part.key for number, part in enumerate(parts)}
+
+    def _match_einsum(self, call: Call) -> dict[int | None, str]:
+        """Return the results of the experts from an einsum such as `bte,bted->btd`."""
+        left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
+        names, operands = left.split(","), call.arguments["tensors"]
+        for (operand, its), (beside, others) in (
+            ((operands[0], names[0]), (operands[1], names[1])),
+            ((operands[1], names[1]), (operands[0], names[0])),
+        ):
+            places = self._gate_indices(operand.key)
+            if places is None or places.shape != self.gates.shape or (np.diff(places.reshape(-1)) != 1).any():
+                continue
+            letter = its[-1]
+            if letter not in after and after[:-1] == its[:-1] and others.replace(letter, "") == after:
+                axis = others.index(letter) - len(others) + len(beside.shape)
+                return self._match_stack(beside, axis)
+        raise NoMatch
+
+    def _is_transposed(self, call: Call, weight: Ref) -> bool:
+        """Return whether an einsum takes its weight with the last two axes transposed."""
+        left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
+        names, operands = left.split(","), call.arguments["tensors"]
+        if len(operands) != 2 or not weight.key.startswith("parameter "):
+            raise NoMatch
+        number = next(number for number, ref in enumerate(operands) if ref.key == weight.key)
+        its, others = names[number], names[1 - number]
+        for transposed, (within, out) in enumerate((its[1:], its[:0:-1])):
+            if within == others[-1] and within not in after and after[-1] == out and its[0] in after:
+                return bool(transposed)
+        raise NoMatch
+
+    def _common_input(self, outputs: list[str]) -> str:
+        """Return the common input of all experts: the latest value that each result was computed from."""
+        above = [self._ancestors(output) for output in outputs]
+        shared = set.intersection(*map(set, above)) - {self.gates.key}
+        if not shared:
+            raise NoMatch
+        return max(shared, key=lambda key: self.graph.producer.get(key, -1))
+
+    def _ancestors(self, key: str) -> dict[str, None]:
+        """Return the values that one was computed from, by calls that an expert can contain."""
+        ancestors: dict[str, None] = {}
+        waiting = [key]
+        while waiting and len(ancestors) < MAX_CALLS:
+            at = waiting.pop()
+            if at in ancestors or at.startswith("parameter "):
+                continue
+            ancestors[at] = None
+            index = self.graph.producer.get(at)
+            if index is not None and self.graph.name(index) in EXPERT_CALLS:
+                waiting += [ref.key for ref in self.graph.inputs[index]]
+        return ancestors
+
+    def _trace_first_operand(self, output: str) -> list[str]:
+        """Return the values from the operand of an expert's first product up to the token."""
+        for key in self._ancestors(output):
+            index = self.graph.producer.get(key)
+            if index is None or self.graph.name(index) not in MULTIPLIES:
+                continue
+            operands = [ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point]
+            weight = self._find_weight(operands)
+            left = next((ref for ref in operands if ref is not weight), None)
+            if weight is None or left is None:
+                continue
+            ups = self._trace_up(left.key)
+            if self.token in ups if self.token else prod(left.shape[:-1]) == self.rows:
+                return ups
+        raise NoMatch
+
+    def _collect_calls(self, result: Ref) -> set[int]:
+        """Return the calls from the token and the gates to the result. Raise NoMatch if anything else uses their
+        values."""
+        indices: set[int] = set()
+        waiting = [result.key]
+        while waiting:
+            key = waiting.pop()
+            index = self.graph.producer.get(key)
+            if index is None or index in indices or key in (self.gates.key, self.token, *self.ups):
+                continue
+            indices.add(index)
+            waiting += [ref.key for ref in self.graph.inputs[index]]
+        for index in indices:
+            for ref in self.graph.calls[index].outputs:
+                others = set(self.graph.users.get(ref.key, ())) - indices
+                if ref.key != result.key and (others or ref.key in self.graph.returned):
+                    raise NoMatch
+        return indices
+
+
+# Fuse top-k mixtures of experts into one call (Shazeer et al. 2017; Jiang et al. 2024).
+#
+# Experts can run on groups of sorted tokens, on a batch of selected weights, or in a loop. A `topk` selects the
+# experts. The mixture is all that depends on its indices, up to the one value that the rest of the run uses. The expert
+# is matched from its products and the ops between them; the proof covers the whole sum.
+
+SELECTION_CALLS = frozenset(("topk",))
+FEWEST = 2
+"""Smallest number of products in an expert."""
+FUNC = SyntheticOp("experts", ("x", "gates", "chosen", "weights", "body", "members"))
+MAX_TOPK_CALLS = 4000
+"""Largest number of calls in a mixture."""
+
+
+def fuse_moe(graph: Graph) -> Graph:
+    """Return the graph with each mixture of experts as one call."""
+    groups: list[tuple[set[int], list[Call]]] = []
+    taken: set[int] = set()
+    for index in reversed(range(len(graph.calls))):
+        if graph.name(index) in SELECTION_CALLS and len(graph.calls[index].outputs) == 2 and index not in taken:
+            try:
+                group, call = _TopKMoE(graph, index).match()
+            except NoMatch:
+                continue
+            if not group & taken:
+                groups.append((group, [call]))
+                taken |= group
+    for group, (result, arguments) in find_dense_moe(graph):
+        if not group & taken:
+            groups.append((group, [_experts_call(graph, group, max(group), result, arguments)]))
+            taken |= group
+    return graph.replace(groups)
+
+
+def _experts_call(graph: Graph, group: set[int], last: int, result: Ref, arguments: dict) -> Call:
+    """Return the call that replaces a group of calls."""
+    call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
+    return Call(FUNC, "experts", arguments, (result,), call.module, call.call, call.first, call.last, ops)
+
+
+class _TopKMoE(ExpertMatcher):
+    """Matcher for the mixture whose experts a `topk` selects."""
+
+    def __init__(self, graph: Graph, index: int):
+        self.topk, self.chosen = index, graph.calls[index].outputs[1]
+        if len(self.chosen.shape) != 2:
+            raise NoMatch
+        super().__init__(graph, next(ref for ref in graph.inputs[index]).shape[-1], self.chosen.shape[0])
+
+    def match(self) -> tuple[set[int], Call]:
+        """Return the calls of the mixture, and their replacement."""
+        region, result = self._find_region()
+        products = [index for index in sorted(region) if self.graph.name(index) in MULTIPLIES]
+        whole = self.graph.with_exclusive_producers(region, self._is_auxiliary)
+        if len(products) < FEWEST:
+            raise NoMatch
+        self.token = self._find_token(products[0], whole)
+        lasts = self._expert_results(products)
+        body = self._match(lasts[0])
+        if not all(same_structure(body, self._match(last)) for last in lasts[1:]):
+            raise NoMatch
+        gates = self._find_gates(whole)
+        result, whole = self._with_reshapes(result, whole)
+        if not isinstance(body, MatMul) or len(self.weights) < FEWEST:
+            raise NoMatch
+        x = self._find_tokens(result)
+        arguments = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
+        arguments["members"] = tuple(self.members.get(weight.key, weight.key) for weight in self.weights)
+        return whole, _experts_call(self.graph, whole, max(region), result, arguments)
+
+    def _find_region(self) -> tuple[set[int], Ref]:
+        """Return the calls that depend on the experts' indices, up to the one value that leaves them."""
+        graph, region = self.graph, set()
+        last_use = {key: takers[-1] for key, takers in graph.users.items()}
+        open_values = {self.chosen.key}
+        for index in range(self.topk + 1, min(len(graph.calls), self.topk + MAX_TOPK_CALLS)):
+            call = graph.calls[index]
+            if not any(ref.key in open_values for ref in graph.inputs[index]):
+                continue
+            if self._computes_gates(call):
+                continue
+            region.add(index)
+            open_values |= {ref.key for ref in call.outputs}
+            still = {
+                key
+                for key in open_values
+                if key != self.chosen.key and (last_use.get(key, -1) > index or key in graph.returned)
+            }
+            products = sum(graph.name(call_index) in MULTIPLIES for call_index in region)
+            if products >= FEWEST and len(still) == 1 and still <= {ref.key for ref in call.outputs}:
+                result = graph.ref[still.pop()]
+                whole = prod(result.shape[:-1]) == self.chosen.shape[0] and result.dtype.is_floating_point
+                if whole and last_use.get(self.chosen.key, -1) <= index:
+                    return region, result
+        raise NoMatch
+
+    def _computes_gates(self, call: Call) -> bool:
+        """Return whether a call computes gates of the selected experts, which come before the mixture."""
+        return bool(call.outputs) and all(
+            ref.shape == self.chosen.shape and ref.dtype.is_floating_point for ref in call.outputs
+        )
+
+    def _expert_results(self, products: list[int]) -> list[str]:
+        """Return the results of the experts: of the last product, or of each expert in a module list."""
+        last = {}
+        for index in products:
+            call = self.graph.calls[index]
+            weight = self._find_weight([ref for ref in self.graph.inputs[index] if ref.dtype.is_floating_point])
+            parameter = weight and self._list_parameter(self._trace_up(weight.key)[-1])
+            last[parameter and parameter.number] = call.outputs[0].key
+        return list(last.values())
+
+    def _find_gates(self, whole: set[int]) -> Ref:
+        """Return the gates of the selected experts: the input of the mixture that has their shape."""
+        gates = {}
+        for index in sorted(whole):
+            for ref in self.graph.inputs[index]:
+                maker = self.graph.producer.get(ref.key)
+                inside = maker is not None and maker in whole
+                if ref.dtype.is_floating_point and not inside and ref.shape == self.chosen.shape:
+                    gates[ref.key] = ref
+        if len(gates) != 1:
+            raise NoMatch
+        return next(iter(gates.values()))

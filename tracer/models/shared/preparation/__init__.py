@@ -1,1 +1,0 @@
-"""Preparation of a model's input tensors from a photo or a text."""

@@ -1,1 +1,0 @@
-"""Formulas of sizes: their normal form where they round, and sums and quotients with the values of the runs."""

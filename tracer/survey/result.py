@@ -1,0 +1,214 @@
+"""A survey as arrays: photos × blocks × heads, with what is known of each photo. Torch-free."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from tracer.utils.errors import quote
+
+# A survey as arrays: photos × blocks × heads, with what is known of each photo. Torch-free.
+
+TABLES = ("change", "output_change", "loss_change", "entropy", "distance", "special")
+"""Columns of numbers of each head, as in `tracer.survey.schema`."""
+HIDING_COLUMNS = ("attended", "random", "random_std", "centre", "hidden")
+"""Columns of numbers of the hiding test of each photo."""
+KINDS = ("photo", "hiding", "head", "unreadable")
+"""Kinds of rows."""
+TEXTS = ("label", "answer")
+PHOTO = ("probability", "loss")
+LETTERS = 500
+"""The most letters of a name, a label, an answer or a problem."""
+HEADS, BLOCKS, CELLS = 1024, 1024, 4096
+"""The most heads of a block, blocks, and heads of all blocks: a page has a button for each."""
+
+
+@dataclass(frozen=True, eq=False)
+class SurveyResult:
+    """Numbers of a survey, of photos that could be read.
+
+    `tables` are `[photos, blocks, heads]` by the names of `TABLES`, `hiding` and `facts` arrays `[photos]` by those of
+    `HIDING_COLUMNS` and `PHOTO`; NaN where a number is not known. `flips` is True where another answer becomes the most
+    probable. `layers` count from 0. `pictures` are files of the photos, empty where there is none; `problems` are pairs
+    of a photo that could not be read and the reason.
+    """
+
+    model: str
+    weights: str
+    names: tuple[str, ...]
+    labels: tuple[str | None, ...]
+    answers: tuple[str | None, ...]
+    facts: Mapping[str, np.ndarray]
+    layers: tuple[int, ...]
+    tables: Mapping[str, np.ndarray]
+    flips: np.ndarray
+    hiding: Mapping[str, np.ndarray]
+    pictures: tuple[bytes, ...]
+    problems: tuple[tuple[str, str], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def mean(self, table: str) -> np.ndarray:
+        """Return the mean over photos, `[blocks, heads]`, of those where it is known."""
+        return _over_photos(np.nanmean, self.tables[table])
+
+    def spread(self, table: str) -> np.ndarray:
+        """Return the standard deviation over photos, `[blocks, heads]`."""
+        return _over_photos(np.nanstd, self.tables[table])
+
+    def has_numbers(self, table: str) -> bool:
+        """Return whether a table has a number."""
+        return bool(np.isfinite(self.tables[table]).any())
+
+    def pack(self) -> bytes:
+        """Pack the result into bytes, for `unpack`."""
+        arrays = {f"table {name}": table for name, table in self.tables.items()}
+        arrays |= {f"hiding {name}": values for name, values in self.hiding.items()}
+        arrays |= {f"fact {name}": values for name, values in self.facts.items()}
+        arrays |= {"flips": self.flips, "pictures": np.frombuffer(b"".join(self.pictures), np.uint8)}
+        plain: dict[str, Any] = {
+            "model": self.model,
+            "weights": self.weights,
+            "names": self.names,
+            "labels": self.labels,
+        }
+        plain |= {"answers": self.answers, "layers": self.layers, "problems": self.problems}
+        plain["sizes"] = list(map(len, self.pictures))
+        return save(
+            {name: np.ascontiguousarray(array) for name, array in arrays.items()}, {"survey": json.dumps(plain)}
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> SurveyResult:
+        """Return the result that `pack` wrote."""
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        plain, arrays = json.loads(header["__metadata__"]["survey"]), load(data)
+
+        def group(kind: str) -> dict[str, np.ndarray]:
+            return {name.partition(" ")[2]: array for name, array in arrays.items() if name.startswith(f"{kind} ")}
+
+        ends = np.cumsum([0, *plain["sizes"]]).tolist()
+        files = arrays["pictures"].tobytes()
+        return cls(
+            plain["model"],
+            plain["weights"],
+            tuple(plain["names"]),
+            tuple(plain["labels"]),
+            tuple(plain["answers"]),
+            group("fact"),
+            tuple(plain["layers"]),
+            group("table"),
+            arrays["flips"],
+            group("hiding"),
+            tuple(files[start:stop] for start, stop in pairwise(ends)),
+            tuple((name, problem) for name, problem in plain["problems"]),
+        )
+
+
+def collect(model: str, weights: str, rows: Sequence[Mapping[str, Any]]) -> SurveyResult:
+    """Return the result of rows as `tracer.survey.rows` computes them."""
+    names = list(dict.fromkeys(str(row["photo"]) for row in rows))
+    numbers = {name: at for at, name in enumerate(names)}
+    columns: dict[str, Any] = {
+        name: np.array([np.nan if row.get(name) is None else row[name] for row in rows], dtype=np.float64)
+        for name in (*TABLES, *HIDING_COLUMNS, *PHOTO, "layer", "head", "flips")
+    }
+    columns |= {name: [row.get(name) for row in rows] for name in ("row", *TEXTS, "picture", "problem")}
+    return arrange(model, weights, names, np.array([numbers[str(row["photo"])] for row in rows], dtype=int), columns)
+
+
+def arrange(
+    model: str,
+    weights: str,
+    names: Sequence[str],
+    photo: np.ndarray,
+    columns: Mapping[str, Any],
+    most: float = float("inf"),
+) -> SurveyResult:
+    """Return the result of columns: `photo` has the index of each row's name, numbers are arrays of floats with NaN for
+    none, and texts and files are lists with None.
+
+    ValueError in one sentence for columns that are no survey, or that take more than `most` bytes as arrays.
+    """
+    photos, hiding, heads, unreadable = (
+        np.fromiter((each == kind for each in columns["row"]), bool, len(columns["row"])) for kind in KINDS
+    )
+    if not photos.any() or not heads.any():
+        raise ValueError("it has no rows of photos and heads")
+    layer, head = (columns[name][heads] for name in ("layer", "head"))
+    for name, values, bound in (("layer", layer, BLOCKS), ("head", head, HEADS)):
+        if not (np.isfinite(values).all() and (values >= 0).all() and (values < bound).all()):
+            raise ValueError(f"it has a row with no {name}, expected numbers from 0 to {bound - 1:,}")
+    layers, block = np.unique(layer.astype(int), return_inverse=True)
+    order = np.flatnonzero(photos)
+    places = order.tolist()
+    of_photo = np.full(len(names), -1)
+    of_photo[photo[order]] = np.arange(len(order))
+    if len(np.unique(photo[order])) < len(order):
+        raise ValueError("it has a photo twice")
+    if (of_photo[photo[heads]] < 0).any():
+        raise ValueError("it has a head of a photo that it lacks")
+    shape = len(order), len(layers), int(head.max()) + 1
+    if shape[1] * shape[2] > CELLS:
+        raise ValueError(f"it has {shape[1]:,} blocks of {shape[2]:,} heads, expected at most {CELLS:,} heads in all")
+    cells = int(np.prod(shape, dtype=float))
+    size = cells * (4 * len(TABLES) + 1) + sum(len(file or b"") for file in columns["picture"])
+    if size > most:
+        raise ValueError(f"it takes {size / 2**20:,.0f} MB as arrays, expected at most {most / 2**20:,.0f} MB")
+    cell = (of_photo[photo[heads]] * shape[1] + block) * shape[2] + head.astype(int)
+    if len(np.unique(cell)) < len(cell):
+        raise ValueError("it has a head of a photo twice")
+
+    def table(values: np.ndarray) -> np.ndarray:
+        full = np.full(cells, np.nan, np.float32)
+        full[cell] = values[heads]
+        return np.where(np.isfinite(full), full, np.float32(np.nan)).reshape(shape)
+
+    def text(name: str, at: int) -> str | None:
+        return _check_length(columns[name][at], name)
+
+    tests = {name: np.full(len(order), np.nan, np.float32) for name in HIDING_COLUMNS}
+    tested = of_photo[photo[hiding]]
+    for name, values in tests.items():
+        values[tested[tested >= 0]] = columns[name][hiding][tested >= 0]
+    return SurveyResult(
+        str(_check_length(model, "model")),
+        str(_check_length(weights, "text of the weights")),
+        tuple(str(_check_length(names[photo[at]], "name of a photo")) for at in order),
+        tuple(text("label", at) for at in places),
+        tuple(text("answer", at) for at in places),
+        {name: columns[name][order].astype(np.float32) for name in PHOTO},
+        tuple(map(int, layers)),
+        {name: table(columns[name]) for name in TABLES},
+        np.nan_to_num(table(columns["flips"])).astype(bool),
+        tests,
+        tuple(columns["picture"][at] or b"" for at in order),
+        tuple(
+            (
+                str(_check_length(names[photo[at]], "name of a photo")),
+                str(_check_length(columns["problem"][at], "problem")),
+            )
+            for at in np.flatnonzero(unreadable)
+        ),
+    )
+
+
+def _over_photos(statistic: Any, table: np.ndarray) -> np.ndarray:
+    """Return a statistic of each head that has a number, NaN for others."""
+    means = np.full(table.shape[1:], np.nan)
+    known = np.isfinite(table).any(0)
+    means[known] = statistic(table[:, known].astype(np.float64), axis=0)
+    return means
+
+
+def _check_length(text: str | None, name: str) -> str | None:
+    if text is not None and len(text) > LETTERS:
+        raise ValueError(f"it has a {name} of {len(text):,} letters, {quote(text)}, expected at most {LETTERS}")
+    return text

@@ -1,0 +1,594 @@
+"""Counterfactual: each printed line has to predict the tensors of runs that it was not derived from.
+
+A twin of the traced module, with its own options and buffers, is run with other weights and inputs, in float64, and at
+other sizes where the symbols allow. The very LaTeX is then read by the independent reader and evaluated on the tensors
+of that run. Nothing of the equations that were executed takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tracer.capture import OpEvent, Recording, record
+from tracer.capture.calls import Call, CallLog
+from tracer.capture.modes import Function, blocks
+from tracer.expr import tensors
+from tracer.latex_reader.evaluator import MissingOperand, Operands, deviation, evaluate, names, zero_empty_rows
+from tracer.latex_reader.parser import Line, UnreadableLatex, read
+from tracer.record import ModuleRecord, Step, Trace, dtype_name, tolerance
+from tracer.shapes import Solution, value_of
+from tracer.shapes.solver import UNKNOWN
+from tracer.shapes.variation import Variation, vary
+from tracer.symbols import notation
+from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep
+from tracer.textbook.names import Hint
+from tracer.tracing.proofs import DeferredProofs, ProbeValues, unseen, unseen_in_run, weight, weights
+from tracer.utils.errors import quote, reason
+from tracer.utils.job_queue import tell
+from tracer.utils.torch_state import seeded_draws
+
+RUNS = 3
+"""On how many other runs a line is checked."""
+LARGE_BYTES = 500 * 2**20
+"""Bytes of weights above which one block of each kind is run."""
+SMALL_BYTES = 50 * 2**20
+"""The same of a model that is to be run in a short time."""
+KEPT_BYTES = 2**30
+"""Cap in bytes on the tensors that another run keeps."""
+
+BLOCKS_NOTE = "At its own sizes, one block of each kind is run again, since the model is large."
+NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
+OTHER_WEIGHTS, OTHER_SIZES = "With other weights", "At other sizes"
+NOT_RUN = "{}, no line was checked: the model does not run there ({})."
+"""Of a line that was checked on fewer runs."""
+ABSENT = "It was not checked on other runs: they do not make this step's tensor, or did not keep it."
+PRECISION_NOTE = "With {}, the model was run in its own precision: in float64 it does not run ({})."
+"""Of a run whose numbers are less precise than those of others."""
+
+
+class Outcome(NamedTuple):
+    """Outcome of one other run for a line: it holds, it does not (`wrong` says how), or the reason why it was not
+    tried."""
+
+    holds: bool = False
+    wrong: str = ""
+    reason: str = ""
+
+
+class Run(NamedTuple):
+    """Another run: its label, its sizes, the tensors by the keys of equations, the key of each step by its id, or none
+    without a counterpart, and the lowest precision of its line, "" if none of its ops ran."""
+
+    label: str
+    sizes: dict[str, int]
+    tensor: Callable[[str], torch.Tensor | None]
+    places: dict[str, str | None]
+    precision: dict[str, str]
+    same_sizes: bool
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive` applies
+    the lines to a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened` runs one
+    block of each kind, as for any model of more than `LARGE_BYTES` bytes.
+
+    A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
+    """
+
+    module: torch.nn.Module
+    args: tuple
+    kwargs: dict[str, Any]
+    calls: CallLog
+    derived_steps: Sequence[DerivedStep]
+    sizes: dict[str, int]
+    solution: Solution | None
+    derive: Callable[[Recording, dict[str, int]], Sequence[DerivedStep]]
+    depths: tuple[str, ...] = ()
+    hints: tuple[Hint, ...] = ()
+    grad: bool = field(default_factory=torch.is_grad_enabled)
+    shortened: bool = False
+    missing: list[str] = field(default_factory=list)
+    """Which runs were not made, and why."""
+    narrow: list[str] = field(default_factory=list)
+    """Which runs were made in another precision, and why."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on the checks, besides those of single lines."""
+        return [*self.missing, *self.narrow]
+
+    def shorten(self, shortened: bool) -> Replay:
+        """Return the recipe that runs one block of each kind, or the whole module."""
+        return replace(self, shortened=shortened)
+
+    def check(
+        self, steps: Sequence[Step], later: DeferredProofs | None = None, ids: Collection[str] | None = None
+    ) -> tuple[Step, ...]:
+        """Return the steps with the number of other runs on which each line holds, and the first that contradicts.
+
+        Of the operands that the proof does not see in the traced run, which `later` has, those that no other run shows
+        either are `Step.unseen`. With `ids`, only these steps are checked.
+        """
+        chosen = [step for step in steps if ids is None or step.id in ids]
+        if not chosen:
+            return tuple(steps)
+        derived = {step.line.id: step for step in self.derived_steps}
+        run_again = self._run_again()
+        open = unseen_in_run(later, [step for step in chosen if run_again(derived[step.id])]) if later else {}
+        open = {id: keys for id, keys in open.items() if keys}
+        fused = {step.line.id: step.line.equation for step in self.derived_steps if step.line.place is None}
+        known = self._names(steps)
+        asked = {step.id for step in chosen}
+        lines = {step.id: _read(step, known) for step in steps if step.id in asked or step.recomputed}
+        outcomes: dict[str, list[Outcome]] = {id: [] for id in lines}
+        failed = BLOCKS_NOTE if self._left_out() else ""
+        self.missing.clear()
+        self.narrow.clear()
+        runs = self.runs()
+        completed = 0
+        for number in range(RUNS):
+            try:
+                if (run := next(runs, None)) is None:
+                    break
+                for id, outcome in predict(steps, lines, run):
+                    outcomes[id].append(outcome)
+                values = ProbeValues(run.tensor, run.places, fused, run.sizes)
+                for id, keys in open.items():
+                    rounded = values.in_precision(id, run.precision.get(id) or "float64")
+                    still = unseen(derived[id], rounded, run.sizes, keys)
+                    open[id] = {key: keys[key] and unchanged for key, unchanged in still.items()}
+                open = {id: keys for id, keys in open.items() if keys}
+                completed += 1
+            except Exception as error:  # the model's own, with other numbers
+                failed = f"It was not checked on other runs: the model does not run there ({reason(error)})."
+                if not number:
+                    break
+                self.missing.append(NOT_RUN.format(OTHER_WEIGHTS, reason(error)))
+        if completed == RUNS:  # what is alike in all runs, and no training changes, is a part of the code
+            open = {
+                id: {key: uniform for key, uniform in keys.items() if not uniform or key.startswith("parameter ")}
+                for id, keys in open.items()
+            }
+        names = {id: {tensor.key: tensor.name for tensor in tensors(derived[id].line.equation)} for id in open}
+        checked = {
+            step.id: replace(
+                _apply_outcomes(step, outcomes[step.id], failed, self.missing),
+                unseen=tuple(names[step.id][key] for key in open.get(step.id, ())),
+            )
+            for step in chosen
+        }
+        return tuple(checked.get(step.id, step) for step in steps)
+
+    def _names(self, steps: Sequence[Step]) -> frozenset[str]:
+        return frozenset(names(steps)) | {notation.latex(name) for name in self.sizes}
+
+    def runs(self) -> Iterator[Run]:
+        """Yield other runs: other inputs, then other weights too, then other sizes if the model can be run at
+        others."""
+        outside = isinstance(self.module, Function) and not self.module.owned
+        if any(tensor.is_meta for tensor in weights(self.module).values()):
+            raise ValueError("its weights have no values")
+        wide = not outside
+        yield self._run("other inputs", Variation(False, True, wide, 1))
+        variation = "other inputs" if outside else "other weights and inputs"
+        yield self._run(variation, Variation(True, True, wide, 2))
+        if (elsewhere := self._elsewhere()) is not None:
+            yield elsewhere
+        else:
+            yield self._run(variation, Variation(True, True, wide, 3))
+
+    def _run(self, label: str, how: Variation) -> Run:
+        """Return a run at the sizes of the traced one; with its ids and precision if it fails with others."""
+        shared = self._left_out()
+        try:
+            return self._at(label, self.module, self.args, self.kwargs, how, self.sizes, shared)
+        except Exception as error:
+            if not how.wide:
+                raise
+            narrow = how._replace(wide=False)
+            run = self._at(label, self.module, self.args, self.kwargs, narrow, self.sizes, shared)
+            self.narrow.append(PRECISION_NOTE.format(label, reason(error)))
+            return run
+
+    def _elsewhere(self) -> Run | None:
+        """Return a run at sizes of a probe, or None if the model can't be run at any."""
+        if self.solution is None or self.solution.way is None:
+            return None
+        vocabulary, probes = self.solution.way
+        if vocabulary.mode is not None:  # its tensors have no values
+            return None
+        at = probes[0] | {name: self.sizes[name] for name in self.depths if name in probes[0]}
+        try:
+            with seeded_draws(0):
+                module, args, *more = vocabulary.build(at)
+            kwargs = more[0] if more else {}
+            how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
+            left = self._left_out(module)
+            return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), left)
+        except Exception as error:  # a size that it does not take; the runs at its own sizes stand
+            self.missing.append(NOT_RUN.format(OTHER_SIZES, reason(error)))
+            return None
+
+    def _left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
+        """Return the blocks that are not run again, of a model that is too large for a second set of weights, or of one
+        that was `built` at other sizes."""
+        whole, most = built or self.module, LARGE_BYTES
+        if self.shortened:
+            most = SMALL_BYTES if built else 0
+        if sum(tensor.nbytes for tensor in whole.parameters()) <= most:
+            return ()
+        kinds, left = set(), []
+        known = blocks(list(whole.named_modules(remove_duplicate=False)))
+        for module in whole.modules():
+            if id(module) in known:
+                kind = type(module), tuple((name, tuple(p.shape)) for name, p in module.named_parameters())
+                (left.append(module) if kind in kinds else kinds.add(kind))
+        return tuple(left)
+
+    def _run_again(self) -> Callable[[DerivedStep], bool]:
+        """Return a predicate of the steps whose module is run again."""
+        left = set(map(id, self._left_out()))
+        paths = {path for path, module in self.module.named_modules(remove_duplicate=False) if id(module) in left}
+        inside = tuple(f"{path}." for path in paths)
+
+        def run_again(step: DerivedStep) -> bool:
+            place = step.line.place
+            return place is None or not f"{place.module}.".startswith(inside)
+
+        return run_again
+
+    def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
+        """Return a run of a twin, aligned with the traced one."""
+        varied, args, kwargs = vary(module, args, kwargs, how, left_out)
+        if left_out:
+            inner = dict(zip(map(id, module.modules()), varied.modules(), strict=True))
+            for part in left_out:
+                inner[id(part)].forward = _first_tensor
+        with torch.set_grad_enabled(self.grad):
+            recording = record(varied, args, kwargs, cap=KEPT_BYTES, attention=False, calls=True)
+        recording.output = None
+        places, precision = self._align(recording, sizes, sizes == self.sizes)
+        state = weights(varied)
+
+        def tensor(key: str) -> torch.Tensor | None:
+            if key.startswith("parameter "):
+                return weight(state, key.removeprefix("parameter "))
+            return (
+                recording.inputs.get(key.removeprefix("input "))
+                if key.startswith("input ")
+                else recording.store.get(key)
+            )
+
+        return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
+
+    def _align(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
+        """Return the key of each step's tensor in another run, and the precision of its line there.
+
+        Runs are aligned by their calls: which ops one takes differs with the batch. At other sizes, lines of loops that
+        take other turns are laid over the run anew.
+        """
+        theirs = recording.calls or CallLog()
+        pairs = _match_calls(self.calls.entries, theirs.entries)
+        keys, ops = {}, {}
+        for ran, again in sorted(pairs, key=lambda pair: pair[0].first):
+            for ref, same in zip(ran.outputs, again.outputs, strict=True):
+                keys.setdefault(ref.key, same.key)  # what gives back its operand, such as a cast, makes no new value
+            ops |= dict.fromkeys(range(ran.first, ran.last), range(again.first, again.last))
+        blocks = {(module.path, module.call): module for module in theirs.modules}
+        for module in self.calls.modules:  # those that are left out give back what they take
+            if (passed := blocks.get((module.path, module.call))) and passed.first == passed.last:
+                keys |= {ref.key: same.key for ref, same in zip(module.outputs, passed.outputs, strict=False)}
+        owned = {j for step in self.derived_steps for i in step.ops for j in ops.get(i, ())}
+        places: dict[str, str | None] = {}
+        precision: dict[str, str] = {}
+        for step in self.derived_steps:
+            places[step.line.id] = _map_key(step.value, keys)
+            precision[step.line.id] = _precision(recording.ops, {j for i in step.ops for j in ops.get(i, ())}, owned)
+            if step.line.idiom and precision[step.line.id] == "float64":
+                precision[step.line.id] = "float32"
+        loops = {step.line.id for step in self.derived_steps if "|" in step.value and places[step.line.id] is None}
+        for step in self.derive(recording, sizes) if loops and not same else ():
+            if step.line.id in loops:
+                places[step.line.id] = step.value
+                precision[step.line.id] = _precision(recording.ops, step.ops, owned)
+        return places, precision
+
+
+def _match_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, Call]]:
+    """Return the calls of one run with the same ones of another, nested calls included."""
+
+    def outline(call: Call) -> tuple:
+        return call.name, call.module, call.call, len(call.outputs)
+
+    left, right = (list(map(outline, calls)) for calls in (ours, theirs))
+    stretches = [(0, 0, len(left))]
+    if left != right:
+        stretches = SequenceMatcher(a=left, b=right, autojunk=False).get_matching_blocks()
+    pairs = [(ours[a + i], theirs[b + i]) for a, b, length in stretches for i in range(length)]
+    within = (
+        pair for first, second in pairs for pair in (_match_calls(first.inner, second.inner) if first.inner else ())
+    )
+    return [*within, *pairs]
+
+
+def _first_tensor(*args, **kwargs):
+    """Return the output of a block that is left out: its first tensor."""
+    return next(value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+
+
+def _map_key(key: str, keys: dict[str, str]) -> str | None:
+    """Return the key of the same value in another run; None if a part of it has none."""
+    turns, bar, axis = key.partition("|:")
+    moved = [keys.get(turn) for turn in turns.split("|")]
+    return None if None in moved else "|".join(filter(None, moved)) + bar + axis
+
+
+def _precision(ops: list[OpEvent], covered: Iterable[int], owned: set) -> str:
+    """Return the lowest precision of a line's numbers, casts between it and the lines before included."""
+    lowest, visited = "float64", set(covered)
+    if not visited:
+        return ""
+    waiting = list(visited)
+    while waiting:
+        op = ops[waiting.pop()]
+        for _, dtype, *_ in (*op.inputs, *op.outputs):
+            name = {"complex64": "float32", "complex128": "float64"}.get(dtype_name(dtype), dtype_name(dtype))
+            if tolerance(name) > tolerance(lowest):
+                lowest = name
+        for _, _, maker in op.inputs:
+            if isinstance(maker, int) and maker not in owned and maker not in visited:
+                visited.add(maker)
+                waiting.append(maker)
+    return lowest
+
+
+def _read(step: Step, known: frozenset[str]) -> Line | str:
+    """Parse the line of a step; return the line, or the reason why it can't be parsed."""
+    if KERNEL in step.note:
+        return NO_WORDS
+    try:
+        line = read(step.latex, known)
+        if line.name != step.symbol:
+            raise UnreadableLatex(f"it says what {quote(line.name)} is")
+        return line
+    except UnreadableLatex as error:
+        return f"It is not checked on other runs: its equation could not be read ({error})."
+
+
+def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> Iterator[tuple[str, Outcome]]:
+    """Evaluate lines, by the ids of their steps, on the tensors of another run, and compare; (id, outcome) in
+    order."""
+    table = {name: things[0] for name, things in names(steps).items()}
+    sizes = {notation.latex(name): value for name, value in run.sizes.items()}
+    values: dict[str, np.ndarray | None] = {}
+
+    def array(key: str) -> np.ndarray | None:
+        if key not in values:
+            values[key] = _array(run.tensor(run.places.get(key[5:]) or "" if key.startswith("step ") else key))
+        return values[key]
+
+    operands = Operands(table, sizes, array)
+    for number, step in enumerate(steps):
+        tell(number, len(steps), "step")
+        if (line := lines.get(step.id)) is None:
+            continue
+        if isinstance(line, str):
+            yield step.id, Outcome(reason=line)
+        elif step.of_input:
+            yield step.id, Outcome(reason="It is not checked on other runs: it has a number of this input.")
+        elif THIS_RUN_NOTE in step.note and not run.same_sizes:
+            yield step.id, Outcome(reason="")
+        else:
+            yield step.id, _predict_line(step, line, run, operands, array)
+
+
+def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -> Outcome:
+    ran = None if step.recomputed else array(f"step {step.id}")
+    if not step.recomputed and (ran is None or not run.precision.get(step.id)):
+        return Outcome()
+    shape = _shape(step, run)
+    if ran is not None and shape is not None and ran.shape != shape:
+        return Outcome(reason=f"With {run.label}, its shape is another one: it depends on values.")
+    try:
+        shape = ran.shape if ran is not None else shape
+        if shape is None:
+            return Outcome(reason=f"With {run.label}, its shape is not known.")
+        computed = evaluate(line, operands, shape)
+    except MissingOperand:
+        return Outcome()
+    except UnreadableLatex as error:
+        return Outcome(reason=f"With {run.label}, its equation has no value: {error}.")
+    if ran is None:
+        operands.computed[step.symbol] = computed
+        return Outcome(holds=True)
+    computed = zero_empty_rows(computed, ran, line, operands)
+    off = deviation(computed, ran, lowest=True)
+    wrong = np.argwhere(~(off <= tolerance(run.precision[step.id])))
+    if not len(wrong):
+        return Outcome(holds=True)
+    at = tuple(int(i) for i in wrong[0])
+    difference = (
+        f"cell {list(at)} is {_number(ran[at])}, and the equation gives {_number(computed[at])}" if at else "it is off"
+    )
+    return Outcome(wrong=f"It does not hold on another run, with {run.label}: {difference}.")
+
+
+def _shape(step: Step, run: Run) -> tuple[int, ...] | None:
+    """Return the shape of a step at the sizes of a run; None if it is not solved."""
+    if UNKNOWN in step.symbolic or len(step.symbolic) != len(step.shape):
+        return step.shape if run.same_sizes else None
+    return tuple(int(value_of(size, run.sizes)) for size in step.symbolic)
+
+
+def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
+    """Return a tensor as an array, in double precision unless it holds whole numbers."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach().cpu().resolve_conj()
+    if tensor.is_complex():
+        return tensor.to(torch.complex128).numpy()
+    return (tensor.double() if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor).numpy()
+
+
+def _number(value) -> str:
+    return f"{value:.4g}"
+
+
+def _apply_outcomes(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequence[str]) -> Step:
+    """Return a step with the outcomes of other runs."""
+    holds = 0 if step.recomputed else sum(outcome.holds for outcome in outcomes)
+    wrong = next((outcome.wrong for outcome in outcomes if outcome.wrong), "")
+    why = next((outcome.reason for outcome in outcomes if outcome.reason), "")
+    if 0 < holds < RUNS:
+        why = why or " ".join(notes) or failed
+    elif not holds:
+        why = why or failed or ABSENT
+    return replace(step, checked=holds, refuted=bool(wrong), replayed=wrong or why)
+
+
+# Checks on other runs for small or shared machines: bounded, and valid for any run of the same lines.
+
+MOST_BYTES = 512 * 2**20
+"""Bytes that another run may take: its weights and the tensors of its steps, in float64."""
+MOST_FLOPS = 10**10
+"""Arithmetic of another run, 2 FLOP for each multiply-add of its products."""
+OF_PLAIN_RUNS = "Those are runs without the changes, which leave this line as it is."
+"""Note on a line of a changed run whose outcome is that of the plain model."""
+ELSEWHERE = "It was not checked on other runs: in the run whose lines were, this line reads otherwise."
+
+
+class Check(NamedTuple):
+    """Outcome of other runs for a line: its symbol, its equation, the names of the ops that compute it, and the fields
+    of `Step` that `Trace.check` sets."""
+
+    symbol: str
+    latex: str
+    ops: tuple[str, ...]
+    checked: int = 0
+    refuted: bool = False
+    replayed: str = ""
+    unseen: tuple[str, ...] = ()
+
+
+def too_large(trace: Trace) -> str:
+    """Return in one sentence why a model is too large to be run again unasked; "" if it is not, or if a model with one
+    of its blocks of each kind is not."""
+    size, flops = _cost(trace, ())
+    if _fits(size, flops) or _fits(*_cost(trace, _repeated_blocks(trace))):
+        return ""
+    return (
+        f"It was not checked on other runs: each would take {size / 2**20:,.0f} MB of memory and "
+        f"{flops / 1e9:,.1f} GFLOP, more than is done unasked. In Python, `trace.check()` does it."
+    )
+
+
+def _fits(size: int, flops: int) -> bool:
+    return size <= MOST_BYTES and flops <= MOST_FLOPS
+
+
+def _cost(trace: Trace, left_out: Sequence[ModuleRecord]) -> tuple[int, int]:
+    """Estimate the bytes and FLOPs of a run in float64, without some calls of modules."""
+    ops = {op for module in left_out for op in range(module.first, module.last)}
+    cells = sum(prod(step.shape) for step in trace.steps if not (step.ops and step.ops[-1] in ops))
+    params = trace.params - sum(module.params for module in left_out)
+    return 8 * (params + cells), trace.flops - sum(module.flops for module in left_out)
+
+
+def _repeated_blocks(trace: Trace) -> list[ModuleRecord]:
+    """Return the calls of all blocks but the first of each kind: siblings of one class and as many parameters, with
+    submodules, whose names differ only in a number, and that are in no other block."""
+    paths = {module.path for module in trace.modules}
+    parents = {path.rpartition(".")[0] for path in paths}
+    first: dict[tuple, str] = {}
+    repeated: list[ModuleRecord] = []
+    blocks: set[str] = set()
+    for module in trace.modules:
+        around, _, name = module.path.rpartition(".")
+        stem = name.rstrip("0123456789")
+        if stem == name or module.path not in parents or _within(module.path, blocks):
+            continue
+        blocks.add(module.path)
+        if first.setdefault((around, stem, module.kind, module.params), module.path) != module.path:
+            repeated.append(module)
+    return repeated
+
+
+def _within(path: str, blocks: set[str]) -> bool:
+    """Return whether a module is inside one of these."""
+    parts = path.split(".")
+    return any(".".join(parts[:n]) in blocks for n in range(1, len(parts)))
+
+
+def check(trace: Trace, plain: Mapping[str, Check] | None = None) -> Trace:
+    """Return a trace with its lines checked on other runs if that is affordable, else with the reason at each.
+
+    Of a model that is too large as a whole, one block of each kind is run. `plain` are the outcomes for the lines of
+    the same model without the changes of the run: a line that reads the same here, and is computed by the same ops,
+    takes its outcome from there, and only the others are checked.
+    """
+    if not trace.steps or trace.replay is None:
+        return trace
+    if not (problem := too_large(trace)):
+        shortened = trace.replay.shorten(not _fits(*_cost(trace, ())))
+        known = {step.id: plain[step.id] for step in trace.steps if plain and _holds(plain.get(step.id), trace, step)}
+        try:
+            checked = replace(trace, replay=shortened).check(step.id for step in trace.steps if step.id not in known)
+            steps = tuple(
+                replace(_apply(known[step.id], step), replayed=OF_PLAIN_RUNS) if step.id in known else step
+                for step in checked.steps
+            )
+            return replace(checked, steps=steps, replay=trace.replay)
+        except Exception as error:  # of a stranger's model, with other numbers: the run itself stands
+            problem = f"It was not checked on other runs ({reason(error)})."
+    return without_checks(trace, problem)
+
+
+def without_checks(trace: Trace, problem: str) -> Trace:
+    """Return a trace each line of which states why it was not checked on other runs."""
+    return replace(trace, steps=tuple(replace(step, replayed=problem) for step in trace.steps))
+
+
+def results(trace: Trace) -> dict[str, Check]:
+    """Return the outcomes of other runs for the lines of a checked trace, by the ids of its steps."""
+    return {
+        step.id: Check(
+            step.symbol, step.latex, _ops(trace, step), step.checked, step.refuted, step.replayed, step.unseen
+        )
+        for step in trace.steps
+    }
+
+
+def apply(checks: Mapping[str, Check], trace: Trace) -> Trace:
+    """Return a trace with the outcomes of other runs for its lines, which were checked for another run of the same
+    model.
+
+    A line that does not read the same there was not checked.
+    """
+    return replace(trace, steps=tuple(_apply(checks.get(step.id), step) for step in trace.steps))
+
+
+def _ops(trace: Trace, step: Step) -> tuple[str, ...]:
+    return tuple(trace.ops[index].op for index in step.ops)
+
+
+def _holds(result: Check | None, trace: Trace, step: Step) -> bool:
+    """Return whether a line of the plain model reads like this step of a changed run, is computed by the same ops, and
+    holds on all other runs."""
+    if result is None or (result.symbol, result.latex, result.ops) != (step.symbol, step.latex, _ops(trace, step)):
+        return False
+    return not result.refuted and result.checked == RUNS
+
+
+def _apply(result: Check | None, step: Step) -> Step:
+    if result is None or (result.symbol, result.latex) != (step.symbol, step.latex):
+        return replace(step, replayed=ELSEWHERE)
+    fields = {name: getattr(result, name) for name in ("checked", "refuted", "replayed", "unseen")}
+    return replace(step, **fields)

@@ -1,1 +1,0 @@
-"""Checks of attention weights, masks and ablations."""

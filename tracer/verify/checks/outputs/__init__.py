@@ -1,1 +1,0 @@
-"""Checks of predictions and returned tensors."""

@@ -1,1 +1,0 @@
-"""Checks of printed equations, symbols and sentences."""

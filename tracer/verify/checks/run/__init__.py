@@ -1,1 +1,0 @@
-"""Checks of the ops, shapes, costs and modules of a run."""

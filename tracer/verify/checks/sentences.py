@@ -1,0 +1,1026 @@
+"""What explanations say, measured on the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import permutations, product
+from math import erf, pi, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracer.figures import pipeline
+from tracer.latex_reader.evaluator import Operands, evaluate, names
+from tracer.latex_reader.parser import read
+from tracer.record import AttentionRecord, Step
+from tracer.symbols import notation
+from tracer.verify.checks import check
+from tracer.verify.checks.printed import RunTensors
+from tracer.verify.checks.reference_run import PlainRun, array
+
+# Measures of the facts in sentences: on the tensors of steps, on parameters, on the recorder's records.
+
+TOLERANCE = 1e-4
+"""How far numbers may be from one another, as a share of the largest."""
+PARAMETER = "parameter "
+
+
+class StepIndex:
+    """Steps of a run: operands, users, and numbers."""
+
+    def __init__(self, run: PlainRun):
+        self.run, self.trace = run, run.trace
+        self.sources = {
+            id: [source for source in of if not source.startswith(pipeline.INPUT)] for id, of in self._all.items()
+        }
+        self.parameters = dict(run.model.net.named_parameters(remove_duplicate=False))
+        self.buffers = dict(run.model.net.named_buffers())
+        self._values: dict[str, np.ndarray | None] = {}
+
+    @cached_property
+    def _all(self) -> dict[str, tuple[str, ...]]:
+        return pipeline.sources(self.trace)
+
+    def inputs(self, id: str) -> frozenset[str]:
+        """Return the inputs of the run that a step depends on, through all others."""
+        return self._inputs[id]
+
+    @cached_property
+    def _inputs(self) -> dict[str, frozenset[str]]:
+        inputs: dict[str, frozenset[str]] = {}
+        for id, own in self._all.items():  # in the order in which they ran
+            direct = frozenset(source for source in own if source.startswith(pipeline.INPUT))
+            inputs[id] = direct.union(*(inputs.get(source, frozenset()) for source in own))
+        return inputs
+
+    def value(self, id: str) -> np.ndarray | None:
+        if id not in self._values:
+            value = self.trace.value(id)
+            self._values[id] = None if value is None else array(value)
+        return self._values[id]
+
+    @cached_property
+    def operands(self) -> Operands:
+        """Values of the run's printed names."""
+        table = {name: things[0] for name, things in names(self.trace.steps).items()}
+        sizes = {notation.latex(size.name): size.value for size in self.trace.symbols}
+        return Operands(table, sizes, RunTensors(self.trace, self.run.model.net, self.run.inputs))
+
+
+class MeasuredLine(NamedTuple):
+    """A step of a run, with its measures."""
+
+    book: StepIndex
+    step: Step
+
+    @property
+    def value(self) -> Any:
+        """Tensor of the step; None if a fused op never held it."""
+        return self.book.value(self.step.id)
+
+    @property
+    def sources(self) -> list[Step]:
+        return [self.book.trace.step(id) for id in self.book.sources[self.step.id]]
+
+    @property
+    def users(self) -> list[Step]:
+        return [step for step in self.book.trace.steps if self.step.id in self.book.sources[step.id]]
+
+    @property
+    def operand_values(self) -> list[tuple[Step, np.ndarray]]:
+        """Operands of the step with their tensors, where they were held."""
+        return [(source, value) for source in self.sources if (value := self.book.value(source.id)) is not None]
+
+    @property
+    def operands(self) -> list[np.ndarray]:
+        """Tensors of those operands."""
+        return [value for _, value in self.operand_values]
+
+    @property
+    def parameters(self) -> list[str]:
+        """Paths of the parameters and buffers that its equation names."""
+        return [name.of.removeprefix(PARAMETER) for name in self.step.names if name.of.startswith(PARAMETER)]
+
+    def weights(self, step: Step | None = None) -> list[str]:
+        """Return the parameters that it depends on, through steps without inputs; whole numbers aside."""
+        step = step or self.step
+        paths = [path for path in MeasuredLine(self.book, step).parameters if self._floats(path)]
+        for source in MeasuredLine(self.book, step).sources:
+            paths += self.weights(source) if not self.book.inputs(source.id) else []
+        return paths
+
+    def _floats(self, path: str) -> bool:
+        tensor = self.book.parameters.get(path, self.book.buffers.get(path))
+        return tensor is None or tensor.is_floating_point()
+
+    def trainable(self, path: str) -> bool:
+        front, star, back = path.partition("*")
+        known = self.book.parameters
+        parameters = [
+            known[name] for name in known if name == path or (star and name.startswith(front) and name.endswith(back))
+        ]
+        return bool(parameters) and all(parameter.requires_grad for parameter in parameters)
+
+    @property
+    def part(self) -> list[AttentionRecord]:
+        """Attentions of its tower."""
+        known = [record for record in self.book.trace.attentions if not record.problem]
+        return [record for record in known if record.part and self.step.id.startswith(f"{record.part}.")] or known
+
+    @property
+    def records(self) -> list[AttentionRecord]:
+        """Attentions that the step may belong to: those of its block."""
+        inside = [record for record in self.part if record.op in self.step.ops or record.op == self.step.inside]
+        return inside or [record for record in self.part if record.layer == self.step.layer] or self.part
+
+    @property
+    def heads(self) -> set[int]:
+        return {record.heads for record in self.records}
+
+
+def proportional(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    """Return whether two tensors have the same numbers in any order and layout, up to a common factor."""
+    if a is None or b is None:
+        return False
+    small, large = sorted((array.ravel() for array in (a, b)), key=len)
+    if not len(small) or len(large) % len(small):
+        return False
+    ends = [np.array([array.min(), array.max()]) for array in (small, large)]
+    first, second = (np.abs(end).max() for end in ends)
+    if not first or not second or not np.allclose(ends[0] / first, ends[1] / second, atol=TOLERANCE):
+        return False  # without sorting large tensors, which takes long
+    repeated = np.repeat(np.sort(small) / first, len(large) // len(small))
+    return bool(np.allclose(repeated, np.sort(large) / second, atol=TOLERANCE))
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and bool(np.allclose(a, b, atol=TOLERANCE * max(1e-9, np.abs(b).max(initial=0))))
+
+
+def _is_recorded(line: MeasuredLine, what: str) -> bool:
+    """Return whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or their input
+    before a norm or a rotation by position, of all features of a head or some."""
+    recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
+    lines = [
+        line,
+        *(MeasuredLine(line.book, user) for user in line.users if not _has_matrix(MeasuredLine(line.book, user))),
+    ]
+    users = [line.book.value(user.id) for near_line in lines for user in near_line.users]
+    return any(
+        any(proportional(value, tensor) for value in (line.value, *users))
+        or any(_rotated_in_part(line.value, value, tensor) for value in users)
+        for tensor in recorded
+    )
+
+
+def _has_matrix(line: MeasuredLine) -> bool:
+    """Return whether the line's equation names a trained matrix, and not only vectors."""
+    known = line.book.parameters
+    return any("*" in path or path not in known or known[path].dim() > 1 for path in line.parameters)
+
+
+def _rotated_in_part(whole: np.ndarray | None, rotated: np.ndarray | None, recorded: np.ndarray) -> bool:
+    """Return whether the first or the last features of each head in `recorded` are those of `rotated`, and the others
+    those of `whole`, unchanged."""
+    features = recorded.shape[-1]
+    if whole is None or rotated is None or whole.size % features or not 0 < rotated.shape[-1] < features:
+        return False
+    heads, width = whole.reshape(-1, features), rotated.shape[-1]
+    return any(
+        proportional(rotated, recorded[..., part]) and proportional(heads[:, rest], recorded[..., rest])
+        for part, rest in (
+            (slice(width), slice(width, None)),
+            (slice(features - width, None), slice(features - width)),
+        )
+    )
+
+
+def part_of_recorded(what: str) -> Callable[..., bool]:
+    """Return a predicate: its numbers are the first or the last features of the recorded queries "q" or keys "k"."""
+
+    def holds(line: MeasuredLine, *_) -> bool:
+        width = line.value.shape[-1]
+        recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
+        narrower = [tensor for tensor in recorded if width < tensor.shape[-1]]
+        return any(
+            proportional(line.value, part) for array in narrower for part in (array[..., :width], array[..., -width:])
+        )
+
+    return holds
+
+
+def queries(line: MeasuredLine, *_) -> bool:
+    return _is_recorded(line, "q")
+
+
+def keys(line: MeasuredLine, *_) -> bool:
+    return _is_recorded(line, "k")
+
+
+def _mixtures(line: MeasuredLine, value: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the mixtures of values `[…, S_k, d]` by the weights of the attentions of its block."""
+    for record in line.records:
+        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        if value.ndim == 3:
+            value = value[:, None]
+        if value.ndim == 4 and value.shape[-2] == record.keys and len(value) in (1, len(weights)):
+            grouped = np.repeat(value, max(1, record.heads // value.shape[1]), axis=1)
+            yield weights @ grouped if grouped.shape[1] == record.heads else np.zeros(0)
+
+
+def values(line: MeasuredLine, *_) -> bool:
+    """Return whether the mixture of its numbers by the weights is a context of its block."""
+    own = line.value
+    if own is None or own.ndim not in (3, 4):
+        return True
+    steps = [step for step in line.book.trace.steps if step.layer == line.step.layer]
+    weighted = re.compile(rf"\\mathbf{{A}}[^\\]*(\\mathrm{{[^}}]*}}[^\\]*)?\\,{re.escape(line.step.symbol)}")
+    return any(
+        proportional(mixture, line.book.value(step.id)) for mixture in _mixtures(line, own) for step in steps
+    ) or any(weighted.search(step.latex) for step in steps)
+
+
+def mixture(line: MeasuredLine, *_) -> bool:
+    """Return whether it is a mixture of a tensor of its block by the weights."""
+    steps = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.id != line.step.id]
+    tensors = [value for step in steps if (value := line.book.value(step.id)) is not None and value.ndim in (3, 4)]
+    return any(proportional(mixture_value, line.value) for value in tensors for mixture_value in _mixtures(line, value))
+
+
+def tokenwise(line: MeasuredLine, *_) -> bool:
+    """Return whether replacing the first token changes nothing but the first row: the printed equation, parsed and
+    evaluated again."""
+    tensors, moved = line.book.operands, []
+    before = evaluate(read(line.step.latex, tensors.names), tensors, line.step.shape)
+    for source, value in line.operand_values:
+        if value.ndim < 2 or value.shape[-2] != before.shape[-2]:
+            continue
+        changed = value.copy()
+        changed[..., 0, :] += 1 + np.arange(changed.shape[-1]) % 3
+        after = _evaluate_with(line, line.step, source, changed)
+        moved.append(bool(np.allclose(before[..., 1:, :], after[..., 1:, :], rtol=0, atol=1e-9)))
+    return all(moved)
+
+
+def standard(line: MeasuredLine, mean: str, variance: str) -> bool:
+    """Return whether each row, without γ and β, has that mean and variance."""
+    rows = _without_gamma_beta(line)
+    if rows is None:
+        return False
+    own = [value.var(axis=-1) for value in line.operands if value.shape == rows.shape]
+    spread = rows.var(axis=-1)
+    tiny = own[0] < 2e-3 if own else np.zeros(spread.shape, bool)
+    return bool(np.abs(rows.mean(axis=-1) - float(mean)).max() < 1e-2) and bool(
+        (tiny | (np.abs(spread - float(variance)) < 1e-2)).all()
+    )
+
+
+def _without_gamma_beta(line: MeasuredLine) -> np.ndarray | None:
+    """Return its value without the γ and β of its names."""
+    vectors = {name.symbol: line.book.parameters.get(name.of.removeprefix(PARAMETER)) for name in line.step.names}
+    value = line.value
+    for symbol, parameter in vectors.items():
+        if parameter is not None and "beta" in symbol and value is not None:
+            value = value - array(parameter)
+    for symbol, parameter in vectors.items():
+        if parameter is not None and "gamma" in symbol and value is not None:
+            factor = array(parameter) + (f"{symbol} + 1" in line.step.latex)
+            value = value / np.where(factor == 0, np.nan, factor)
+    return (
+        value
+        if value is None or np.isfinite(value).all()
+        else value[..., np.isfinite(value).all((*range(value.ndim - 1),))]
+    )
+
+
+def root_mean_square(line: MeasuredLine, *_) -> bool:
+    """Return whether it is its operand over the root of its mean square, each feature times one number for all
+    tokens."""
+    own = [value for value in line.operands if value.shape == line.value.shape]
+    if not own:
+        return False
+    unit = own[0] / np.sqrt((own[0] ** 2).mean(-1, keepdims=True) + 1e-12)
+    loud = (own[0] ** 2).mean(-1) > 2e-3  # ε counts beside smaller numbers
+    factor = (line.value[loud] * unit[loud]).sum(0) / np.maximum((unit[loud] ** 2).sum(0), 1e-30)
+    return bool(np.abs(unit[loud] * factor - line.value[loud]).max(initial=0) < 1e-2 * np.abs(line.value).max())
+
+
+def sums_of_two(line: MeasuredLine, stage: str, same_as: str | None = None) -> bool:
+    """Return whether the line is the sum of two operands, one of them of that stage and times a factor that the
+    equation shows; a third, of two parallel branches, is added unchanged. The first operand is the step `same_as`, if
+    that is named."""
+    operands = [(operand, value) for operand, value in line.operand_values if value.shape == line.value.shape]
+    return len(operands) in (2, 3) and any(
+        b.stage == stage
+        and same_as in (None, a.id)
+        and _is_scaled(line, line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
+        for (a, x), (b, y), *rest in permutations(operands)
+    )
+
+
+SCRIPT = re.compile(r"[\^_]\{(?:[^{}]|\{[^{}]*\})*\}")
+"""An index or exponent in LaTeX."""
+FACTOR = re.compile(r"(\d+(?:\.\d+)?)\\,")
+"""A number that multiplies what follows it in LaTeX."""
+
+
+def _is_scaled(line: MeasuredLine, a: np.ndarray, b: np.ndarray, beside: float) -> bool:
+    """Return whether `a` is `b` times a factor that the line's equation shows, up to the rounding of numbers so large
+    `beside` it."""
+    near = max(1e-3 * np.abs(a).max(), 1e-6 * beside)
+    return any(np.abs(b * factor - a).max() <= near for factor in _factors(line, a.shape[-1]))
+
+
+def _factors(line: MeasuredLine, features: int) -> list[np.ndarray]:
+    """Return the factors in its equation: numbers, and parameters of one number or of one for each feature; 1 if there
+    are none."""
+    tensors = [line.book.parameters.get(path, line.book.buffers.get(path)) for path in line.parameters]
+    shown = [array(tensor).reshape(-1) for tensor in tensors if tensor is not None and tensor.numel() in (1, features)]
+    shown += [np.array(float(number)) for number in FACTOR.findall(SCRIPT.sub("", line.step.latex))]
+    return shown or [np.ones(1)]
+
+
+def _adds(stage: str) -> Callable[..., bool]:
+    return lambda line, *_: sums_of_two(line, stage)
+
+
+def straight(line: MeasuredLine, *_) -> bool:
+    """Return whether a later sum reads the line unchanged, or the line is such a sum itself and ends its block."""
+    stages = ("attention", "mlp")
+    return any(
+        sums_of_two(MeasuredLine(line.book, user), stage, line.step.id) for user in line.users for stage in stages
+    ) or (in_block(line) and any(sums_of_two(line, stage) for stage in stages))
+
+
+def rows_sum_to(line: MeasuredLine, total: str) -> bool:
+    weights = [array(line.book.trace.attention(record.layer, part=record.part or None)) for record in line.records]
+    return all(abs(rows.sum(axis=-1) - int(total)).max() < 1e-5 for rows in weights)
+
+
+def spread(line: MeasuredLine, grows: str) -> bool:
+    """Return whether the standard deviation of a random sum of d products grows as √d, and its scores are divided by
+    it."""
+    draws = np.random.default_rng(0).standard_normal((2, 4000, 64))
+    few, many = ((draws[0] * draws[1])[:, :d].sum(axis=-1).std() for d in (16, 64))
+    exponent = np.log(many / few) / np.log(4)
+    d_k = {array(line.book.trace.values[record.q]).shape[-1] for record in line.records}
+    divides = all(r"\sqrt{d_" in line.step.latex or _has_root(line.step.latex, d) for d in d_k)
+    return abs(exponent - {"√d_k": 0.5, "d_k": 1.0}[grows]) < 0.1 and divides
+
+
+def _has_root(latex: str, d: int) -> bool:
+    """Return whether √d is in an equation, also with a square factored out of it, as √12 is 2√3."""
+    squares = (n for n in range(2, d) if d % n**2 == 0 and d > n**2)
+    return rf"\sqrt{{{d}}}" in latex or any(rf"{n} \sqrt{{{d // n**2}}}" in latex for n in squares)
+
+
+def hides(line: MeasuredLine, opened: str, closed: str) -> bool:
+    """Return whether open cells have one number and closed ones another in the mask, and exactly 0 in the weights."""
+    for record in line.records if line.step.layer is not None else line.part:
+        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        ahead = np.triu(np.ones(weights.shape[-2:], bool), 1)
+        if record.mask != "causal" or weights[..., ahead].any():
+            return False
+        fills = [link[1][0] for link in record.chain if link[0] == "causal"]
+        if len(fills) != 1 or np.isinf(fills[0]) != (closed == "-∞"):
+            return False
+    return opened == "0"
+
+
+ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "GELU": lambda x: x * (1 + np.vectorize(erf, [float])(x / sqrt(2))) / 2,
+    "This GELU, which is approximated with tanh,": lambda x: (
+        x * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2
+    ),
+    "SiLU": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+def bends(line: MeasuredLine, name: str, bound: str) -> bool:
+    """Return whether the line's values are those of the function, and whether the minimum of that is the bound, which
+    has two decimals."""
+    least = ACTIVATIONS[name](np.linspace(-8, 0, 8001)).min() - float(bound)
+    return 0 <= least < 0.01 and any(close(line.value, ACTIVATIONS[name](x)) for x in _operands_of_function(line))
+
+
+def _ends(value: np.ndarray, width: int) -> list[np.ndarray]:
+    """Yield a tensor, or the first and the last features of a wider one: both halves of a gated MLP in one product."""
+    return [value[..., :width], value[..., -width:]] if value.ndim and value.shape[-1] > width else [value]
+
+
+def _operands_of_function(line: MeasuredLine) -> Iterator[np.ndarray]:
+    """Return the operand that a pointwise function is applied to, or its first or last features."""
+    return (part for part in _ends(line.operands[0], line.value.shape[-1]) if part.shape == line.value.shape)
+
+
+def is_rectified(line: MeasuredLine, *_) -> bool:
+    return any(close(line.value, np.maximum(x, 0)) for x in _operands_of_function(line))
+
+
+def weighs(line: MeasuredLine, mlp_matrices: str, mlp: str, attention_matrices: str, attention: str) -> bool:
+    """Return whether the MLP and the attention of the block have that many matrices, by the modules that own them."""
+    number = {"one matrix": 1, "two matrices": 2, "three matrices": 3, "four matrices": 4}
+    own = line.parameters[0].rpartition(".")[0].rpartition(".")[0]
+    counts: dict[str, dict[str, int]] = {"mlp": {}, "attention": {}}
+    for step in line.book.trace.steps:
+        if step.layer != line.step.layer or step.stage not in counts:
+            continue
+        for path in MeasuredLine(line.book, step).parameters:
+            tensor = line.book.parameters.get(path)
+            if tensor is not None and tensor.dim() == 2 and _together(path, own):
+                counts[step.stage][path] = tensor.numel()
+    by_kind = {"mlp": (mlp_matrices, mlp), "attention": (attention_matrices, attention)}
+    return all(
+        len(counts[kind]) == number[many] and sum(counts[kind].values()) == int(total.replace(",", ""))
+        for kind, (many, total) in by_kind.items()
+    )
+
+
+def _together(path: str, own: str) -> bool:
+    """Return whether two paths are of one block: they are the same up to the first number."""
+    parts = own.split(".")
+    end = next((place for place, part in enumerate(parts, 1) if any(map(str.isdigit, part))), 0)
+    return path.split(".")[:end] == parts[:end]
+
+
+def by_last_axis(line: MeasuredLine, wider: bool) -> bool:
+    before = [value.shape[-1] for value in line.operands if value.ndim > 1]
+    return bool(before) and (line.value.shape[-1] > before[-1] if wider else True)
+
+
+def is_trained(line: MeasuredLine, *_) -> bool:
+    return bool(line.weights()) and all(map(line.trainable, line.weights()))
+
+
+def is_fixed(line: MeasuredLine, *_) -> bool:
+    return not any(map(line.trainable, line.weights()))
+
+
+def causal(line: MeasuredLine, *_) -> bool:
+    return bool(line.part) and all(
+        record.mask == "causal" or record.queries == record.keys == 1 for record in line.part
+    )
+
+
+def open_(line: MeasuredLine, *_) -> bool:
+    """Return whether in some head the first token reads another one."""
+    for record in line.part:
+        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        if not (weights[..., 0, 1:] > 0).any() or not (weights[..., 1:, 0] > 0).any():
+            return False
+    return bool(line.part)
+
+
+def first_row(line: MeasuredLine, *_) -> bool:
+    return any(
+        operand.ndim == line.value.ndim + 1 and close(operand[..., 0, :], line.value) for operand in line.operands
+    )
+
+
+def is_rearranged(line: MeasuredLine, *_) -> bool:
+    inputs = [array(tensor) for tensor in line.book.run.inputs if tensor.is_floating_point()]
+    own = np.sort(line.value, axis=None)
+    return any(
+        len(own) == tensor.size and np.array_equal(np.sort(tensor, axis=None), own)
+        for tensor in (*line.operands, *inputs)
+    )
+
+
+def patches(order: str) -> Callable[..., bool]:
+    """Return a predicate: its rows are the squares of the picture, row by row, with their numbers in that order."""
+
+    def holds(line: MeasuredLine, *_) -> bool:
+        (image,) = (array(tensor) for tensor in line.book.run.inputs if tensor.dim() == 4)
+        side = next(size.value for size in line.book.trace.symbols if size.name == "P")
+        B, C, H, W = image.shape
+        cut = image.reshape(B, C, H // side, side, W // side, side)
+        axes = {"hwc": (0, 2, 4, 3, 5, 1), "chw": (0, 2, 4, 1, 3, 5)}[order]
+        return close(line.value, cut.transpose(axes).reshape(B, -1, side * side * C))
+
+    return holds
+
+
+def is_rotated(line: MeasuredLine, *_) -> bool:
+    """Return whether each pair of numbers keeps its length, and some pair has changed. The row of its head may be
+    beside those of keys and values, and may continue to features that stay unchanged."""
+    alone = all(record.queries == 1 for record in line.records)  # the first position is turned by an angle of 0
+    return any(
+        _keeps_pairs(rows, line.value) and (alone or not close(rows, line.value))
+        for rows in _rows(line)
+        if rows.shape == line.value.shape
+    )
+
+
+def _keeps_pairs(before: np.ndarray, after: np.ndarray) -> bool:
+    """Return whether the numbers i and i + d/2 of each row keep their joint length, or all neighbours do."""
+    if before.shape[-1] % 2:
+        return False
+    half = before.shape[-1] // 2
+    return any(
+        close((after.reshape(split) ** 2).sum(axis), (before.reshape(split) ** 2).sum(axis))
+        for split, axis in (((*before.shape[:-1], 2, half), -2), ((*before.shape[:-1], half, 2), -1))
+    )
+
+
+def _rows(line: MeasuredLine) -> Iterator[np.ndarray]:
+    """Yield the line's operands, and as many first or last features of the heads in them as the line has, in both
+    orders of heads and tokens."""
+    width = line.value.shape[-1]
+    tensors = [line.book.trace.values[key] for record in line.records for key in (record.q, record.k)]
+    counts = {(tensor.shape[1], tensor.shape[-1]) for tensor in tensors}
+    for operand in line.operands:
+        yield operand
+        for count, features in counts:
+            for heads in _heads(operand, count, features):
+                for part in (slice(width), slice(features - width, None)):
+                    yield heads[..., part]
+                    yield heads[..., part].swapaxes(1, 2)
+
+
+def _heads(value: np.ndarray, count: int, features: int) -> Iterator[np.ndarray]:
+    """Yield that many heads of that many features in a tensor: neighbours, or one part of each head in a packed
+    product."""
+    if value.ndim not in (3, 4) or value.shape[-1] % features:
+        return
+    if value.ndim == 4:
+        yield from (value[..., start : start + features] for start in range(0, value.shape[-1], features))
+    if value.ndim == 3 or value.shape[-1] == features:
+        heads = value.reshape(*value.shape[:2], -1, features)
+        for start in range(heads.shape[2] - count + 1):
+            yield heads[:, :, start : start + count]
+        if heads.shape[2] % count == 0:
+            parts = heads.reshape(*heads.shape[:2], count, -1, features)
+            yield from (parts[:, :, :, place] for place in range(parts.shape[3]))
+
+
+def in_block(line: MeasuredLine, *_) -> bool:
+    """Return whether no later step is in its block."""
+    at = line.book.trace.steps.index(line.step)
+    after = [step for step in line.book.trace.steps[at + 1 :] if step.layer == line.step.layer]
+    return not any(_together(step.id, line.step.id) for step in after)
+
+
+def next_block(line: MeasuredLine, *_) -> bool:
+    return any(user.layer not in (None, line.step.layer) for user in line.users)
+
+
+def size(name: str) -> Callable[..., bool]:
+    """Return a predicate: its last axis has that size."""
+    return lambda line, *_: (
+        line.step.shape[-1] == {symbol.name: symbol.value for symbol in line.book.trace.symbols}[name]
+    )
+
+
+def one_user_kind(*stages: str) -> Callable[..., bool]:
+    return lambda line, *_: bool(line.users) and {user.stage for user in line.users} <= {*stages}
+
+
+def every(*measures: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda line, *arguments: all(measure(line, *arguments) for measure in measures)
+
+
+def some_heads(line: MeasuredLine, *_) -> bool:
+    return min(line.heads, default=0) > 1
+
+
+def single_head(line: MeasuredLine, *_) -> bool:
+    return line.heads == {1}
+
+
+def table_rows(line: MeasuredLine, *_) -> bool:
+    """Return whether each of its rows is one of a parameter."""
+    rows = line.value.reshape(-1, line.value.shape[-1])
+    tables = [array(line.book.parameters[path]) for path in line.parameters if path in line.book.parameters]
+    return any((rows[:, None] == table).all(-1).any(-1).all() for table in tables if table.shape[-1] == rows.shape[-1])
+
+
+def shares_parameters(line: MeasuredLine, *_) -> bool:
+    others = [step for step in line.book.trace.steps if step.id != line.step.id]
+    return any({*line.parameters} & {*MeasuredLine(line.book, step).parameters} for step in others)
+
+
+def unit_rows(line: MeasuredLine, *_) -> bool:
+    return close((line.value**2).sum(-1), np.ones(line.value.shape[:-1]))
+
+
+def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
+    """Return a predicate: a function of the line's operands has its value; of one that is wider, of its first or last
+    features, those that no other operand reads. A single operand stands for several by both."""
+    count = function.__code__.co_argcount
+
+    def holds(line: MeasuredLine, *_) -> bool:
+        parts = [_unread(line, source, value) for source, value in line.operand_values]
+        parts = [[part] for part in parts[0]] if len(parts) == 1 < count else parts
+        tries = (function(*chosen) for order in permutations(parts, count) for chosen in product(*order))
+        return any(attempt.shape == line.value.shape and close(attempt, line.value) for attempt in tries)
+
+    return holds
+
+
+def either(*measures: Callable[..., bool]) -> Callable[..., bool]:
+    """Return a predicate: one of these holds."""
+    return lambda line, *_: any(holds(line) for holds in measures)
+
+
+def oscillates(start: int) -> Callable[..., bool]:
+    """Return a predicate: from position to position each feature is a cosine (`start` 1) or a sine (0) of equal steps,
+    since x(t + 1) + x(t - 1) = 2 cos(ω) x(t)."""
+
+    def holds(line: MeasuredLine, *_) -> bool:
+        rows = line.value.reshape(-1, line.value.shape[-1])
+        if len(rows) < 3 or not close(rows[0], np.full(rows[0].shape, float(start))):
+            return False
+        twice = 2 * rows[1] if start else rows[2] / rows[1]
+        return close(rows[2:] + rows[:-2], twice * rows[1:-1])
+
+    return holds
+
+
+def _unread(line: MeasuredLine, source: Step, value: np.ndarray) -> list[np.ndarray]:
+    """Return an operand, or the first and the last features of a wider one, without those that another operand reads:
+    the printed equation has another value once they are changed."""
+    width, readers = (
+        line.value.shape[-1],
+        [step for step in line.sources if source in MeasuredLine(line.book, step).sources],
+    )
+    if not value.ndim or value.shape[-1] <= width or not readers:
+        return _ends(value, width)
+    tensors, unread = line.book.operands, []
+    for start in (0, value.shape[-1] - width):
+        changed = value.copy()
+        changed[..., start : start + width] += 1
+        pairs = [
+            (
+                evaluate(read(step.latex, tensors.names), tensors, step.shape),
+                _evaluate_with(line, step, source, changed),
+            )
+            for step in readers
+        ]
+        if all(np.array_equal(before, after) for before, after in pairs):
+            unread.append(value[..., start : start + width])
+    return unread
+
+
+def _evaluate_with(line: MeasuredLine, step: Step, source: Step, value: np.ndarray) -> np.ndarray:
+    """Return the value of the printed equation of a step for another value of a source."""
+    tensors = line.book.operands
+    tensors.computed[source.symbol] = value
+    try:
+        return evaluate(read(step.latex, tensors.names), tensors, step.shape)
+    finally:
+        del tensors.computed[source.symbol]
+
+
+def alibi_free(line: MeasuredLine, *_) -> bool:
+    """Return whether no step of its tower adds positions to tokens, and some rotates them."""
+    titles = [step.title for step in line.book.trace.steps]
+    return not any(title.startswith("Add positions") for title in titles) and "Rotate keys (RoPE)" in titles
+
+
+def waves(line: MeasuredLine, *_) -> bool:
+    """Return whether the angle of a position grows less from pair to pair of numbers."""
+    half = line.value[..., 1, : line.value.shape[-1] // 2].reshape(-1)
+    return bool((np.diff(half) < 0).all()) and {user.title for user in line.users} <= {"Cosine", "Sine"}
+
+
+def rotates(line: MeasuredLine, *_) -> bool:
+    """Return whether one matrix leads from every position to the next: least squares leave no residual."""
+    rows = line.value.reshape(-1, line.value.shape[-1])
+    solution, *_ = np.linalg.lstsq(rows[:-1], rows[1:], rcond=None)
+    return not line.weights() and close(rows[:-1] @ solution, rows[1:])
+
+
+def from_nothing(line: MeasuredLine, *_) -> bool:
+    return not line.book.inputs(line.step.id)
+
+
+def cosines(line: MeasuredLine, *word: str) -> bool:
+    """Return whether its operands are between -1 and 1, or it is the product of vectors of length 1."""
+    least, most = word or ("-1", "1")
+    return any(
+        value.min() >= float(least) - TOLERANCE and value.max() <= float(most) + TOLERANCE for value in line.operands
+    )
+
+
+def unit_products(line: MeasuredLine, *_) -> bool:
+    lengths = [np.sqrt((value**2).sum(-1)) for value in line.operands]
+    return len(lengths) == 2 and all(close(length, np.ones(length.shape)) for length in lengths)
+
+
+def one_end(line: MeasuredLine, *_) -> bool:
+    """Return whether the line is, for each text, the first position of the id that pads its end."""
+    ids = next(array(tensor) for tensor in line.book.run.inputs if not tensor.is_floating_point())
+    return close(line.value.reshape(-1), (ids == ids[:, -1:]).argmax(-1).astype(float))
+
+
+def some_rows(line: MeasuredLine, *_) -> bool:
+    """Return whether each of its rows is one of its operand's."""
+    rows = line.value.reshape(-1, line.value.shape[-1])
+    tables = [
+        operand.reshape(-1, operand.shape[-1]) for operand in line.operands if operand.shape[-1] == rows.shape[-1]
+    ]
+    return any((np.abs(rows[:, None] - table).max(-1) < TOLERANCE).any(-1).all() for table in tables)
+
+
+def prefix(line: MeasuredLine, *_) -> bool:
+    """Return whether a token may look ahead among the first, and never among the last."""
+    for record in line.part:
+        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        if not weights[..., 0, 1].all() or weights[..., -2, -1].any():
+            return False
+    return bool(line.part)
+
+
+def distances(line: MeasuredLine, *_) -> bool:
+    """Return whether each number is the distance from its row to its column, clipped and shifted."""
+    reach = next(symbol.value for symbol in line.book.trace.symbols if symbol.name == "R")
+    i, j = np.indices(line.value.shape[-2:])
+    return close(line.value, np.clip(j - i, -reach, reach).astype(float) + reach)
+
+
+def shares_by_distance(line: MeasuredLine, *_) -> bool:
+    return bool(np.allclose(line.value.sum(-1), 1, atol=TOLERANCE))
+
+
+def distinct(line: MeasuredLine, *_) -> bool:
+    """Return whether no other tensor of its attention has the same numbers, so that it has a projection of its own."""
+    own = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.stage == "attention"]
+    mine = line.value
+    return not any(
+        proportional(mine, value)
+        for step in own
+        if step.id != line.step.id
+        and step.title in ("Queries", "Keys", "Values")
+        and (value := line.book.value(step.id)) is not None
+    )
+
+
+def heads_are_joined(line: MeasuredLine, *_) -> bool:
+    """Return whether the mixtures of the heads are concatenated along its last axis."""
+    for step in line.book.trace.steps:
+        value = line.book.value(step.id)
+        if step.layer != line.step.layer or value is None or value.ndim not in (3, 4):
+            continue
+        for joined in _mixtures(line, value):
+            if joined.ndim == 4 and close(
+                joined.swapaxes(1, 2).reshape(*line.value.shape[:0], joined.shape[0], joined.shape[2], -1), line.value
+            ):
+                return True
+    return False
+
+
+# Facts in sentences beside steps, each measured on the tensors of the run or recomputed.
+#
+# The predicates that decide which sentences are shown (`tracer.textbook.claims`) look at the graph; what is here looks
+# at numbers, and knows nothing of roles or nodes. A sentence that states a fact and that nobody measures is a problem,
+# too.
+
+
+@check
+def check_explanation_numbers(run: PlainRun) -> Iterator[str]:
+    """Check that each explanation is the one that was evaluated, that its claims hold, and that known false claims do
+    not."""
+    lines = (
+        {derived_step.line.id: derived_step.line for derived_step in run.trace.later.derived_steps}
+        if run.trace.later
+        else {}
+    )
+    book = StepIndex(run)
+    for step in run.trace.steps:
+        line = lines.get(step.id)
+        if line is None:
+            continue
+        if line.why != step.why:
+            yield f"step {step.id!r} shows “{step.why}”, but what was evaluated is “{line.why}”"
+        for claim in line.refuted:
+            yield f"step {step.id!r} is said to be what it is not: “{claim}”"
+        for sentence in line.facts:
+            measured = [(match, holds) for pattern, holds in MEASURES.items() if (match := re.match(pattern, sentence))]
+            if not measured:
+                yield f"“{sentence}” states a fact that nobody measures"
+            for match, holds in measured:
+                if not holds(MeasuredLine(book, step), *match.groups()):
+                    yield f"“{sentence}” does not hold of step {step.id!r}"
+
+
+NUMBER = r"(-?[\d.]*\d)"
+STANDARD = r"is shifted to mean (\S+) and scaled to variance (\S+?)\. A small ε"
+MEASURES: dict[str, Callable[..., bool]] = {
+    # norms
+    rf"[^.]*[Ee]ach token {STANDARD}": standard,
+    r"A trainable γ( and β)? then rescales?( and shift)? it": lambda line, *_: all(
+        map(line.trainable, line.parameters)
+    ),
+    r"Each token is normalised by itself": tokenwise,
+    r"It has its own γ and β": lambda line, *_: not shares_parameters(line),
+    r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
+        one_user_kind("mlp")(line) and all(len(MeasuredLine(line.book, source).users) > 1 for source in line.sources)
+    ),
+    r"This brings all tokens to one scale": lambda line, *_: root_mean_square(line) or standard(line, "0", "1"),
+    r"Each token is divided by the root of its mean square": root_mean_square,
+    r"Nothing is subtracted, which is less work": root_mean_square,
+    r"Every block has added to the residual stream, and nothing has normalised": lambda line, *_: any(
+        sums_of_two(MeasuredLine(line.book, source), stage) for source in line.sources for stage in ("mlp", "norm")
+    ),
+    # queries, keys, values
+    r"This is what each (?:token|channel) is looking for, once per head": every(queries, some_heads),
+    r"This is what each (?:token|channel) is looking for\.": every(queries, single_head),
+    r"One matrix product computes all heads; its columns are then split": every(some_heads, size("d_k")),
+    r"The product brings it from D numbers down to d_k": lambda line, *_: single_head(line) and size("d_k")(line),
+    r"These queries come from parameters alone": every(queries, from_nothing),
+    r"These are the numbers of each query that change with its position": part_of_recorded("q"),
+    r"These are the numbers of each key that change with its position": part_of_recorded("k"),
+    r"This is what each (?:token|channel) can be found by": keys,
+    r"Queries are compared with keys, never with the tokens": distinct,
+    r"This is what each (?:token|channel) passes on if it is attended to": values,
+    r"It is separate from the key": distinct,
+    r"One matrix product computes (two of )?queries, keys and values at once": lambda line, two: any(
+        line.value.size == values[key.q].numel() + values[key.k].numel() * (1 if two else 2)
+        for key in line.records
+        for values in [line.book.trace.values]
+    ),
+    # scores, weights, context
+    r"Every query meets every key: one number per pair of (?:tokens|channels), in every head": every(
+        some_heads,
+        lambda line, *_: (
+            line.step.shape[-3:] in [(record.heads, record.queries, record.keys) for record in line.records]
+        ),
+    ),
+    r"Every query meets every key: one number per pair of (?:tokens|channels)\.": lambda line, *_: (
+        line.step.shape[-2:] in [(record.queries, record.keys) for record in line.records]
+    ),
+    r"The standard deviation of a sum of d_k independent products grows as (\S+), so the scores are divided by "
+    r"": spread,
+    r"The mask adds (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": hides,
+    r"The mask has (\S+) where a token may attend and (-∞|the lowest number there is|a low number) where it may not: "
+    "a token attends "
+    r"to": hides,
+    r"This matrix has (\S+) where a token may attend, to itself and to earlier tokens, and (-∞) where it may "
+    r"not": hides,
+    r"The matrix of (0) and (-∞) is added to the scores of every block": hides,
+    r"(?:It is computed once,? and (?:all blocks add it|added to the scores)|All blocks have|A model that "
+    r"predicts)": causal,
+    r"The fused kernel is told that the mask is causal|One kernel computes all of attention here": lambda line, *_: all(
+        record.fused for record in line.records
+    ),
+    r"Each row of scores becomes weights that sum to (\d+): how much this token takes": rows_sum_to,
+    r"Each row of scores becomes weights\.": lambda line, *_: True,
+    r"This is each (?:token|channel)'s mixture of the values": mixture,
+    r"The heads, which worked independently, are concatenated again": every(some_heads, heads_are_joined),
+    r"With one head there is nothing to concatenate: the mixture is d_k wide": every(single_head, size("d_k")),
+    r"With one head there is nothing to concatenate\.": single_head,
+    r"Several heads of queries share one head of keys and values": lambda line, *_: any(
+        array.shape[1] < record.heads or len({row.tobytes() for row in array[0]}) < record.heads
+        for record in line.records
+        for array in [line.book.trace.values[record.k].numpy()]
+    ),
+    r"So far the heads have worked independently\. This product mixes what they found": every(
+        some_heads, is_trained, size("D")
+    ),
+    r"The result of attention is d_k wide, but a token is D wide": lambda line, *_: (
+        single_head(line) and size("D")(line) and line.operands[0].shape[-1] != line.value.shape[-1]
+    ),
+    r"One more product(?:, with a trainable matrix,)? transforms what attention found": tokenwise,
+    # sums
+    r"Attention adds what it found to the token instead of replacing it": _adds("attention"),
+    r"The MLP adds what it computed to the token|The MLP's result is added": _adds("mlp"),
+    r"The sum also gives gradients a direct way back": straight,
+    r"The norm comes after this sum|One more norm follows|The sum is normalised in the next step": one_user_kind(
+        "norm"
+    ),
+    r"This is the block's output": in_block,
+    r"The next block reads it": next_block,
+    # the MLP
+    r"Each token alone is widened from D to d_ff numbers": lambda line, *_: (
+        tokenwise(line) and by_last_axis(line, True)
+    ),
+    r"This product works on each token alone": tokenwise,
+    r"Each token alone goes from D to d_ff numbers": tokenwise,
+    r"Attention moves information between tokens; the MLP works on each token alone": tokenwise,
+    rf"(GELU|This GELU, which is approximated with tanh,|SiLU) keeps large numbers almost as they are, and maps every "
+    rf"negative one to between {NUMBER} and 0": bends,
+    r"ReLU keeps what is positive and sets the rest to 0": is_rectified,
+    r"Without this nonlinearity, the two matrices around it would collapse into one": lambda line, *_: (
+        len(line.users) == len(line.sources) == 1 and {line.users[0].stage, line.sources[0].stage} == {"mlp"}
+    ),
+    r"This product goes back from d_ff to D numbers, so that": size("D"),
+    r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": weighs,
+    r"This is the first of two products that widen each token from D to d_ff": lambda line, *_: (
+        tokenwise(line) and by_last_axis(line, True)
+    ),
+    r"This is the first of two products that bring each token": tokenwise,
+    r"This one decides how much of the other passes": lambda line, *_: len(line.users) == 1,
+    r"It is the activation of the gate": lambda line, *_: len(line.users) == 1,
+    r"The gate is multiplied with the expanded token": of_operands(lambda a, b: a * b),
+    # positions
+    r"[^.]*trainable vector(?: for each position is added|, the same for all tokens of a kind| says "
+    r"which)": is_trained,
+    r"A fixed vector for each position, which training does not change": is_fixed,
+    r"A vector (?:for each position is added|says which of the sentences)": lambda line, *_: True,
+    r"The positions are numbered from 0": lambda line, *_: (
+        from_nothing(line) and (line.value.reshape(-1, line.value.shape[-1]) == range(line.value.shape[-1])).all()
+    ),
+    r"Some programs put several short texts into one row": lambda line, *_: bool((line.value == 1).all()),
+    r"Each token gets the number of its sentence": from_nothing,
+    r"Every position gets an angle for each pair of numbers, which grows fast for the first pairs and slow": waves,
+    r"These are the cosines of the angles": either(of_operands(lambda angle: np.cos(angle)), oscillates(1)),
+    r"These are the sines of the angles": either(of_operands(lambda angle: np.sin(angle)), oscillates(0)),
+    r"Pairs of numbers are rotated by": lambda line, *_: (
+        not any(close(operand, line.value) for operand in line.operands)
+    ),
+    r"Each pair of numbers is rotated by the angle of its position": is_rotated,
+    r"Every position gets its own pattern: waves": rotates,
+    r"Nothing here is trained\. One fixed rotation turns the pattern of a position": rotates,
+    r"No position is added here: positions enter when queries and keys are rotated": alibi_free,
+    r"Because it is a sum, every score splits into four terms": lambda line, *_: " + " in line.step.latex,
+    r"This is the distance from the query to each key, clipped to between -R and R and shifted by R": distances,
+    r"Each query also meets a trainable vector for each distance": lambda line, *_: is_trained(line),
+    r"The weights of each row are added up by distance": shares_by_distance,
+    # the beginning
+    r"It is cut into squares of P × P pixels, read row by row, each flattened pixel by pixel \(hwc": patches("hwc"),
+    r"The unfold operator 𝒰 cuts it into squares of P × P pixels[^(]*\(chw": patches("chw"),
+    r"This step only rearranges|The scores of each patch are put where": is_rearranged,
+    r"(?:A|One) trainable matrix(?:, the same for every (?:patch|place),)? (?:turns|prepares|maps)": every(
+        is_trained, tokenwise
+    ),
+    r"A convolution whose stride is its kernel's side reads each patch once": lambda line, *_: any(
+        "convolution" in line.book.trace.ops[index].op for index in line.step.ops
+    ),
+    r"Each patch becomes a token of D numbers": size("D"),
+    r"One more token is put in front: a vector of parameters": lambda line, *_: any(
+        close(line.value[:, 0], np.broadcast_to(array(operand).reshape(-1), line.value[:, 0].shape))
+        for path, operand in line.book.parameters.items()
+        if path in line.parameters and operand.numel() == line.value.shape[-1]
+    ),
+    r"Tokens are put in front whose numbers are parameters": lambda line, *_: any(
+        close(line.value[:, :count], np.broadcast_to(front, line.value[:, :count].shape))
+        for path in line.parameters
+        if path in line.book.parameters
+        for front in [array(line.book.parameters[path]).reshape(1, -1, line.value.shape[-1])]
+        for count in [front.shape[1]]
+    ),
+    r"Each token is a number, and this number selects a row of the table\.": table_rows,
+    r"Each token is a number that selects a row of the table, and": lambda line, *_: any(
+        map(line.trainable, line.parameters)
+    ),
+    r"The positions are numbered, and the numbers are the same": from_nothing,
+    r"The rows are trainable": is_trained,
+    r"The number selects a row of E, D trainable numbers": every(is_trained, table_rows),
+    r"Patches first, then words, in one sequence": lambda line, *_: (
+        line.step.shape[1] == sum(segment.stop - segment.start for segment in line.book.trace.segments)
+    ),
+    r"Every patch is embedded here": lambda line, *_: (
+        line.step.shape[1] == line.book.trace.picture.rows * line.book.trace.picture.columns
+    ),
+    r"Only the patches on the list π go on": lambda line, *_: (
+        some_rows(line) and line.step.shape[1] < line.sources[0].shape[1]
+    ),
+    r"One trainable vector stands for every patch that is hidden": every(is_trained, from_nothing),
+    r"Each visible token goes back to its own place": lambda line, *_: some_rows(line) or len(line.operands) > 1,
+    r"Words see the whole picture and the words before them": causal,
+    r"Words see the picture and the words before them, and the patches see each other": prefix,
+    r"The model predicts words only, so it reads only the tokens of words": some_rows,
+    r"Places of the text that stand for patches get the patches' tokens": lambda line, *_: len(line.operands) > 1,
+    r"The order of random numbers says which patches are hidden": lambda line, *_: line.value.ndim == 2,
+    # the end
+    r"(?:Of all tokens, the head reads only the first|This takes the first token|The first token stands "
+    r"for)": first_row,
+    r"(?:It has collected information from the others through attention|Through attention it can see all "
+    r"others)": open_,
+    r"(?:It is dropped here, but it was useful|Each was computed with information from the whole photo)": open_,
+    r"Each class has a score": size("K"),
+    r"One last matrix product gives a score for each class": every(is_trained, size("K")),
+    r"At every position, each token of the vocabulary gets a score: how likely it is to come next": every(
+        causal, size("V")
+    ),
+    r"At every position, each token of the vocabulary gets a score: how well it fits": size("V"),
+    r"Every token of the vocabulary gets a score|The model uses the same table at|The score of each entry of "
+    r"the": shares_parameters,
+    r"A separate matrix turns each token into a score": lambda line, *_: not shares_parameters(line),
+    r"The softmax of a row is the probability of each next token": causal,
+    r"(?:Before the words are scored|One more matrix product turns the first token)": is_trained,
+    rf"Each number is squashed to between {NUMBER} and {NUMBER}": lambda line, least, most: (
+        float(least) <= line.value.min() and line.value.max() <= float(most) and line.value.min() < 0 < line.value.max()
+    ),
+    r"The tokens are in the order in which the patches were cut": is_rearranged,
+    r"The softmax makes each row of scores probabilities that sum to (\d+)": lambda line, total: (
+        abs(line.value.sum(-1) - int(total)).max() < 1e-5
+    ),
+    # photos and sentences
+    r"This says where the first end token of each stands": one_end,
+    r"From each sentence, the model reads one token: the one where it ends": lambda line, *_: (
+        line.step.shape[-2:] != line.sources[0].shape[-2:]
+    ),
+    r"The causal mask lets it see every word before it|The text tower is causal": causal,
+    r"The other tower has its own matrix": lambda line, *_: not shares_parameters(line),
+    r"One matrix maps the output of the tower into the space": is_trained,
+    r"Only the direction matters|This vector is divided by its own|The product of two such vectors": unit_rows,
+    r"Every photo is compared with every sentence: 1 where": unit_products,
+    rf"Cosines lie between {NUMBER} and {NUMBER}, too close": cosines,
+    r"A trainable factor spreads them|Every sentence is compared with every photo: these are cosines, times a "
+    "trainable": is_trained,
+    r"Each token becomes the pixels of its patch": tokenwise,
+}
+"""What a sentence begins with, and what measures it."""

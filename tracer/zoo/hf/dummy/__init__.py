@@ -1,1 +1,0 @@
-"""Small configurations of transformers' models, and inputs that their forward accepts."""

@@ -1,1 +1,0 @@
-"""Models of torchvision and timm."""
