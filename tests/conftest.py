@@ -45,6 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew instead of comparing")
 
 
+@pytest.fixture(autouse=True)
+def keep_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what a test adds to the folders of modules: a file of its own, such as `copy.py`, would hide Python's."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+
+
 def pytest_sessionfinish() -> None:
     """End what pages left running: a thread that Python ends in the middle of a run takes the process down with it."""
     if checks := sys.modules.get("pages.jobs.background_checks"):
