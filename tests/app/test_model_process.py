@@ -242,7 +242,7 @@ def test_the_next_process_starts_once_the_first_serves_and_takes_what_that_has_n
 
 def test_threads_keep_pythons_lock_longer_where_the_process_has_the_runs():
     end_all()
-    own = sys.getswitchinterval()
+    own = model_process._PYTHONS_TURN
     with serving():
         until = time.monotonic() + 10
         while sys.getswitchinterval() != own and time.monotonic() < until:  # set just after it is ready
