@@ -39,7 +39,7 @@ attacks: $(TESTS_READY)  ## attack a hosted server as a stranger would, and look
 faults: ready  ## break the app on purpose, in each way that is known, and look what is lost
 	@$(BIN)/python -m tests.faults
 
-mutate: $(TESTS_READY)  ## put small mistakes into copies of the program, one at a time: which proofs find them?
+mutate: $(TESTS_READY)  ## put small mistakes into copies of the program, one at a time: which checks find them?
 	@$(BIN)/python -m tracer verify --mutate
 
 lint: $(TESTS_READY)  ## style and types

@@ -23,13 +23,13 @@ HEAD = """# Gallery
 Small models of all kinds, with random weights. Each textbook was derived from one run and executed on its tensors.
 `python -m tracer verify --zoo --json | python -m docs.gallery` wrote this page.
 
-- **steps**: the lines of the textbook, all blocks counted; **proven**: those whose equation gave the tensors that ran.
+- **steps**: the lines of the textbook, all blocks counted; **verified**: those whose equation gave what ran.
 - **kernels**: steps that have no formula and run PyTorch's own kernel again.
 - **ops**: operations that compute something, and the share of them that a step covers.
 - **sizes**: dimensions that change with the input, and the share of them that has a formula.
 - **error**: the largest max|equation − traced| / max|traced| of a step.
 """
-COLUMNS = f"| model | steps | proven | kernels | ops | covered | sizes | solved | error |\n|---{'|--:' * 8}|"
+COLUMNS = f"| model | steps | verified | kernels | ops | covered | sizes | solved | error |\n|---{'|--:' * 8}|"
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def row(report: Mapping) -> str:
     if reason:
         return f"| `{name}` | did not run: {reason.replace('|', ' ')} | | | | | | | |"
     covered, solved = (share(*map(report.get, pair)) for pair in (("covered", "computing"), ("solved", "sizes")))
-    counts = " | ".join(str(report[key]) for key in ("steps", "proven", "kernels", "computing"))
+    counts = " | ".join(str(report[key]) for key in ("steps", "verified", "kernels", "computing"))
     return f"| `{name}` | {counts} | {covered} | {report['sizes']} | {solved} | {report['error']:.0e} |"
 
 
@@ -65,8 +65,8 @@ def block(name: str) -> str:
 def page(rows: Mapping[str, str], blocks: Mapping[str, str]) -> str:
     """Return the whole page."""
     counts = [[int(cell) for cell in re.findall(r"(?<=\| )\d+(?= \|)", each)[:2]] for each in rows.values()]
-    steps, proven = (sum(count[i] for count in counts if count) for i in range(2))
-    parts = [HEAD, f"All together: {len(rows)} models, {steps} steps, {proven} of them proven.\n"]
+    steps, verified = (sum(count[i] for count in counts if count) for i in range(2))
+    parts = [HEAD, f"All together: {len(rows)} models, {steps} steps, {verified} of them verified.\n"]
     for field, names in FIELDS.items():
         table = "\n".join(rows[name] for name in names.split() if name in rows)
         parts.append(f"## {field.capitalize()}\n\n{COLUMNS}\n{table}\n" if table else "")

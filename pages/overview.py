@@ -14,6 +14,7 @@ from pages.state import session, url_state
 from pages.state.visitor import View, model_name
 from pages.ui import page_frame, sidebar, texts
 from tracer import models
+from tracer.export import verdicts
 from tracer.export.math_labels import amount, scientific
 from tracer.figures import tensors
 from tracer.record import Trace
@@ -72,28 +73,29 @@ def look(trace: Trace, view: View | None) -> None:
         st.code(answer.result_text(trace), language=None, wrap_lines=True)
 
 
-def prove(trace: Trace) -> None:
-    """Show the size of the run and how far its equations agree with it; folded unless a proof failed."""
-    proven, wrong = ([step for step in trace.steps if step.verdict == verdict] for verdict in ("proven", "disproven"))
+def show_numbers(trace: Trace) -> None:
+    """Show the size of the run and how far its equations agree with it; folded unless one is refuted."""
+    verified, wrong = ([step for step in trace.steps if step.verdict == verdict] for verdict in ("verified", "refuted"))
     inside = sum(step.recomputed for step in trace.steps)
-    count = f"{len(proven)} of {len(trace.steps) - inside}"
-    label = f"What this run proves{f': {count} equations' if trace.steps else ''}"
+    count = f"{len(verified)} of {len(trace.steps) - inside}"
+    label = f"The run in numbers{f': {count} equations verified' if trace.steps else ''}"
     with st.expander(label, icon=":material/verified:", expanded=bool(wrong)):
         facts = {"parameters": amount(trace.params), "matrix products": amount(trace.flops, "FLOP")}
-        facts |= {"operations": str(len(trace.ops))} | ({"equations proven": count} if trace.steps else {})
+        facts |= {"operations": str(len(trace.ops))} | ({"equations verified": count} if trace.steps else {})
+        helps = {"matrix products": texts.FLOPS_NOTE, "equations verified": verdicts.MEANING}
         with st.container(key="facts"):
             for name, fact in facts.items():
-                st.metric(name, fact, help=texts.FLOPS_NOTE if name == "matrix products" else None)
+                st.metric(name, fact, help=helps.get(name))
         if trace.uncounted_ops:
             st.caption(texts.plain(texts.uncounted_text(trace)))
         if inside:
             st.caption(
                 f"The run has {len(trace.steps)} steps. The other {inside} lie inside fused operations, which never "
-                "store their tensors. These steps are recomputed, and proven with the step that follows."
+                "store their tensors. These steps are recomputed, and verified with the step that follows."
             )
         if waiting := sum(step.verdict == "pending" for step in trace.steps):
             st.caption(
-                f"{waiting} of the proofs {'is' if waiting == 1 else 'are'} still pending: not every equation has been "
+                f"{waiting} of the equations {'is' if waiting == 1 else 'are'} still pending: not every one has been "
                 "executed on this run yet."
             )
         if session.is_check_pending():
@@ -106,10 +108,10 @@ def prove(trace: Trace) -> None:
                 f"computed, on this run or on another one: {names}{more}.",
                 icon=":material/dangerous:",
             )
-        if proven:
-            worst = scientific(max(step.error for step in proven if step.error is not None))
+        if verified:
+            worst = scientific(max(step.error for step in verified if step.error is not None))
             st.markdown(
-                "Each proven equation was executed on the tensors of this run. The largest difference between an "
+                "Each verified equation was executed on the tensors of this run. The largest difference between an "
                 f"equation and the model is **{worst}** of the largest value.{texts.elsewhere(trace.steps)}"
             )
         for note in trace.notes[:NOTES]:
@@ -182,6 +184,6 @@ else:
     whole = st.container()
 with whole:
     way(trace)
-prove(trace)
+show_numbers(trace)
 if not texts.has_random_weights(trace):
     say(trace)

@@ -1,4 +1,4 @@
-"""Every step of the forward pass: equation, shape, proof, picture."""
+"""Every step of the forward pass: equation, shape, verdict, picture."""
 
 import streamlit as st
 

@@ -1,4 +1,4 @@
-"""Tensor tracer: every shape, equation and attention map of a transformer's forward pass, proven by the run.
+"""Tensor tracer: every shape, equation and attention map of a transformer's forward pass, checked against the run.
 
 Examples:
     >>> import tracer

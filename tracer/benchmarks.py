@@ -186,7 +186,7 @@ def _memory() -> Iterator[dict]:
 
 
 def measure_proof_memory(blocks: int) -> int:
-    """Return the bytes by which a proven trace that keeps nothing raises this process' peak memory."""
+    """Return the bytes by which a verified trace that keeps nothing raises this process' peak memory."""
     from tracer.models.vit import ViT  # loads torch
 
     with torch.no_grad():

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 """Seconds between two looks at whether the work is still wanted."""
-MESSAGE = "Running the model and proving every step"
+MESSAGE = "Running the model and verifying every step"
 COMMON_PARTS = 256
 """Parts that runs have in common, such as the equations of a model, that are known here at once."""
 PROCESSES = 2
@@ -198,7 +198,7 @@ def _of_model(name: str) -> Process | None:
 
 
 def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
-    """Return a run of a model with every step proven, from a process of runs; where that fails, computed here with
+    """Return a run of a model with every step verified, from a process of runs; where that fails, computed here with
     `model`, the same model of this process, to which the run refers."""
     from tracer.spec.preparation import remember_captions  # torch, which pages start without
     from tracer.tracing.transfer import unpack

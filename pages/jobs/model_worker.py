@@ -127,7 +127,7 @@ def load(names: tuple[str, ...]) -> None:
 
 
 def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path) -> Run | None:
-    """Return a run of a model with these changes, every step proven, and write its tensors to a file; None where it
+    """Return a run of a model with these changes, every step verified, and write its tensors to a file; None where it
     fails. The server then runs it, to learn the error: the error itself may hold the model."""
     from tracer.tracing.transfer import pack
 

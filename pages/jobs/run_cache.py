@@ -306,7 +306,7 @@ def _run_content(where: JobQueue | None, name: str, options: Options, content: C
 
 
 def prove(model, image=None, **user_input) -> Trace:
-    """Return a run of a loaded model with every step proven, queued."""
+    """Return a run of a loaded model with every step verified, queued."""
     return single_flight.in_turn(lambda: _prove(model, image, **user_input), PROOF_MESSAGE)
 
 
@@ -345,7 +345,7 @@ def measure(
 
 
 def _prove_in(where: JobQueue | None, name: str, options: Options, user_input: dict[str, Any]) -> Trace:
-    """Return a run with every step proven, in the process whose queue this is, else here."""
+    """Return a run with every step verified, in the process whose queue this is, else here."""
     if where is None:
         return _prove(load(name, options), **user_input)
     settings = tuple(split_options(name, options)[0].items())
@@ -353,8 +353,8 @@ def _prove_in(where: JobQueue | None, name: str, options: Options, user_input: d
 
 
 def _prove(model, image=None, **user_input) -> Trace:
-    """Return a run of a loaded model with every step proven. Models of libraries are too large to keep the tensors of
-    all steps: they are held while the steps are proven, one model at a time, and then only the first are kept."""
+    """Return a run of a loaded model with every step verified. Models of libraries are too large to keep the tensors of
+    all steps: they are held while the steps are verified, one model at a time, and then only the first are kept."""
     user_input |= {} if image is None else {"image": image}
     if not zoo.is_foreign(model.name):
         return model.trace(**user_input)

@@ -19,6 +19,7 @@ from pages.state import session, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts
 from tracer.attention import layers, places, segments
+from tracer.export import verdicts
 from tracer.export.math_labels import scientific
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures.attention_maps import Measure
@@ -214,13 +215,13 @@ def _describe_packed(matrix: attention_maps.ProjectionMatrix) -> str:
 
 
 def _proof(matrices: Sequence[attention_maps.ProjectionMatrix]) -> str:
-    verdicts = {matrix.step.verdict for matrix in matrices}
-    if len(verdicts) > 1:
+    if len({matrix.step.verdict for matrix in matrices}) > 1:
         return ""
+    weakest = min((matrix.step for matrix in matrices), key=lambda step: step.checked)
     worst = [matrix.step.error for matrix in matrices if matrix.step.error is not None]
     lead = "The equation of this product is" if matrices[0].is_packed else "The equations of these products are"
     near = f": the largest difference is {scientific(max(worst))}." if worst else "."
-    return f"{lead} {verdicts.pop()} on this run{near}"
+    return f"{lead} {verdicts.words(weakest)}{near}"
 
 
 # All heads at a glance: the effect of switching each one off on the answer, and what each attends to.

@@ -219,9 +219,9 @@ def ahead(model: str, sample: str, photo) -> None:
 def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], part: str) -> None:
     """Change one token of the visitor's input, run again, and compare the positions that changed with the mask's
     prediction."""
-    st.header("A second proof that does not read the mask")
+    st.header("A second check that does not read the mask")
     if session.user_input().kind == "trace":
-        st.info("This proof runs the model again, so it needs the model, which a saved run does not contain.")
+        st.info("This check runs the model again, so it needs the model, which a saved run does not contain.")
         return
     tokens = changeable(named)
     if not tokens:
@@ -231,7 +231,7 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
     token = st.select_slider("Change this token", tokens, format_func=lambda token: labels[token], **at)
     changed = _find_moved(MaskRequest.now().with_text_of(trace), trace, token, part)
     if isinstance(changed, str):  # a model of a library, whose blocks or patches are not laid out like this
-        st.info(texts.plain(f"This proof can’t run here: {changed}."))
+        st.info(texts.plain(f"This check can’t run here: {changed}."))
         return
     entering, moved = changed
     tower = f" of the {part} tower" if part else ""
@@ -303,7 +303,7 @@ def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
             "tokens: they may open the mask of another block, or mix positions."
         )
     else:
-        st.error(f"The mask predicts {_tokens(expected)}: the two proofs disagree.", icon=":material/error:")
+        st.error(f"The mask predicts {_tokens(expected)}: the two checks disagree.", icon=":material/error:")
 
 
 def _why(trace: Trace, still: Sequence[int], moved: ChangedPositions, part: str) -> str:

@@ -441,7 +441,7 @@ DOING_ANY_MODEL = "Running the model without values"
 
 
 class RunFormulas(NamedTuple):
-    """Formulas of a run without values, and the note on where its equations were proven."""
+    """Formulas of a run without values, and the note on where its equations were verified."""
 
     scaling: Scaling
     note: str
@@ -589,7 +589,7 @@ def _shapes(run: PublishedRun, now: dict[str, int]) -> None:
     st.caption(
         f"The code of transformers ran at {ran} and the published sizes on tensors without values, so no equation was "
         f"executed at this size.{depth} Shapes in symbols were solved from runs at other sizes; numbers follow from "
-        f"them. {texts.escape(run.proven)}"
+        f"them. {texts.escape(run.verified)}"
     )
     head = "| tensor | what it is | shape |\n|---|---|---|"
     with st.container(key="shapes"):

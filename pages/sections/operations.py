@@ -11,6 +11,7 @@ from pages.jobs.single_flight import of
 from pages.state import session, url_state
 from pages.state.visitor import Key, visitor
 from pages.ui import texts, widgets
+from tracer.export import verdicts
 from tracer.export.math_labels import amount, scientific, shape_numbers
 from tracer.figures import op_tables
 from tracer.figures import op_tables as bars
@@ -112,7 +113,7 @@ def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
 
 
 def module(trace: Trace, op: int) -> None:
-    """Show one call of a module, and the proof that hooks and operations recorded the same."""
+    """Show one call of a module, and whether hooks and operations recorded the same."""
     number = _number(trace, "module", op, say=True)
     record = trace.modules[number]
     times = sum(child.path == record.path for child in trace.modules)
@@ -135,9 +136,9 @@ def module(trace: Trace, op: int) -> None:
 
 
 def _proof_text(trace: Trace, record: ModuleRecord) -> str:
-    """Return the proof as a sentence."""
+    """Return the verdict as a sentence."""
     if record.problem:
-        return f"**Disproven.** The forward hooks and the operations do not agree: {texts.escape(record.problem)}."
+        return f"**Refuted.** The forward hooks and the operations do not agree: {texts.escape(record.problem)}."
     if record.first == record.last:
         return "No operation ran in it: it returns its input tensor, and the operations around it agree."
     makers = [
@@ -411,7 +412,7 @@ def step(trace: Trace) -> None:
     st.header(texts.plain(chosen.title))
     with st.container(key="equation"):
         st.latex(chosen.latex)
-    st.markdown(texts.proof(chosen) + texts.unseen(chosen))
+    st.markdown(texts.proof(chosen) + texts.unseen(chosen), help=verdicts.MEANING)
     with st.container(horizontal=True):
         if st.button("Open it on the page Trace", icon=":material/function:"):
             url_state.open_step(chosen.id)

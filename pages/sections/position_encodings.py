@@ -51,16 +51,16 @@ def lesson(kind: PositionKind, sizes: PositionSizes, head: int) -> None:
 
 
 def _lines(placement: PositionedModel) -> None:
-    """Show the lines of the run that positions change, folded below their number and how many of them are proven."""
+    """Show the lines of the run that positions change, folded below their number and how many of them are verified."""
     st.header("The lines that the positions change")
-    proven = sum(step.verdict == "proven" for step in placement.lines)
+    verified = sum(step.verdict == "verified" for step in placement.lines)
     st.markdown(
-        f"**{len(placement.lines)}** lines, of which **{proven}** are proven. All other lines are identical to those "
-        "of the same model without positions."
+        f"**{len(placement.lines)}** lines, of which **{verified}** are verified. All other lines are identical to "
+        "those of the same model without positions."
     )
     for note in dict.fromkeys(step.note for step in placement.lines if step.note):
         st.caption(prose(note))
-    with st.expander("Their equations, shapes and proofs"):
+    with st.expander("Their equations, shapes and verdicts"):
         st.caption("T is the number of tokens.")
         widgets.show(placement.lines)
 

@@ -19,6 +19,7 @@ from pages.state import browser_position, session, url_state
 from pages.state.visitor import Key, visitor
 from pages.ui import texts
 from pages.ui.texts import pieces
+from tracer.export import verdicts
 from tracer.export.math_labels import shape_numbers, symbol_text
 from tracer.export.rows import flops, repeat_of
 from tracer.figures import attention_charts as pictures
@@ -423,14 +424,14 @@ def browse(trace: Trace, step: Step) -> None:
     if waiting and wanted.get("prove"):
         part = next(steps for steps in parts(shown).values() if wanted["step"] in {candidate.id for candidate in steps})
         shown = single_flight.in_turn(
-            partial(shown.prove, [candidate.id for candidate in part]), "Proving the steps of this part"
+            partial(shown.prove, [candidate.id for candidate in part]), "Verifying the steps of this part"
         )
         now.remember("proofs", trace, shown)
     start = wanted.get("step") or (trace.steps[0] if fits(trace) else step).id
     index = wanted.get("index", ())
     packed = of(shown, ("steps", start, *index), lambda: pack(shown, start, index))
     facts = {"run": run, "step": now.at, "turn": now.turn} | browser_position.facts(now)
-    facts |= {"prove": waiting, "checking": session.is_check_pending()}
+    facts |= {"meaning": verdicts.MEANING, "prove": waiting, "checking": session.is_check_pending()}
     components.stepper(facts, packed)
 
 

@@ -95,7 +95,7 @@ def _compute_step(name: str, options: run_cache.Options, chosen, trace) -> StepR
 
 def _four_parts(run: NextTokenRun, step: TrainingStep, descent: Descent) -> None:
     """Show forward, loss, gradients and update side by side, each with its equation and its number."""
-    proven = sum(len(line.paths) for line in step.lines if line.verdict == "proven")
+    verified = sum(len(line.paths) for line in step.lines if line.verdict == "verified")
     total = sum(len(line.paths) for line in step.lines)
     forward, loss, gradients, update = st.columns(4, border=True)
     with forward:
@@ -107,7 +107,7 @@ def _four_parts(run: NextTokenRun, step: TrainingStep, descent: Descent) -> None
     with gradients:
         _part("3. Gradients", r"\nabla\mathcal{L} = \partial\mathcal{L} / \partial\boldsymbol{\theta}")
         st.metric("norm ‖∇L‖", _number(step.squared_norm**0.5))
-        st.caption(f"equations: {proven} of {total} proven")
+        st.caption(f"equations: {verified} of {total} verified")
     with update:
         _part("4. Update", r"\boldsymbol{\theta} \leftarrow \boldsymbol{\theta} - \eta\,\nabla\mathcal{L}")
         st.metric(
@@ -136,7 +136,7 @@ def _agreement(step: TrainingStep, descent: Descent) -> None:
 
 
 def _gradients(step: TrainingStep) -> None:
-    """Show the gradient of each parameter as an equation, with its norm and its proof."""
+    """Show the gradient of each parameter as an equation, with its norm and its verdict."""
     st.subheader("The gradient of each parameter")
     st.markdown(
         "The backward pass begins at the logits and goes through the calls in reverse order. There, the gradient of "
@@ -233,7 +233,7 @@ def lesson() -> None:
     st.caption(
         f"PyTorch’s own `cross_entropy`, on the same logits and targets, differs from these steps by at most "
         f"{scientific(losses.loss.error)} nats in any token or in the mean: "
-        + ("the same, up to rounding." if losses.loss.proven else "**not the same**.")
+        + ("the same, up to rounding." if losses.loss.verified else "**not the same**.")
     )
     _gradient(trace, losses.highway)
     show(run)

@@ -206,7 +206,7 @@ def take_file(data: bytes, name: str) -> None:
             import tracer
 
             recorded = tracer.open(data, name=name, prove="later")
-            chosen = UserInput("trace", name, trace=single_flight.in_turn(recorded.prove, "Proving its lines again"))
+            chosen = UserInput("trace", name, trace=single_flight.in_turn(recorded.prove, "Verifying its lines again"))
         else:
             if "image" not in models.takes(model_name()):
                 raise ValueError(f"{model_name()} takes no photo, expected text or a saved run (.safetensors)")

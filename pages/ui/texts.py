@@ -8,7 +8,7 @@ import streamlit as st
 from pages.state.visitor import UserInput, View
 from tracer import models
 from tracer.attention import windows
-from tracer.export import rows
+from tracer.export import rows, verdicts
 from tracer.export.math_labels import scientific
 from tracer.figures.drawing import percent
 from tracer.record import MOVED_TOKENS, AttentionRecord, Name, Step, Trace
@@ -244,7 +244,7 @@ def about(trace: Trace) -> str:
     if has_random_weights(trace):
         sentences.append(
             f"**It has learned nothing.** Its weights are {trace.weights}, so its answer means nothing. Its shapes "
-            "and equations come from its code, and the proofs ran on these weights."
+            "and equations come from its code, and are checked on these weights."
         )
     elif trace.weights:
         sentences.append(f"Its weights: {trace.weights}.")
@@ -275,8 +275,8 @@ def _figure(value: float) -> str:
 
 
 def unseen(step: Step) -> str:
-    """Return the operands that a proof can't test, with a space in front; empty where it tests all of them."""
-    if step.verdict != "proven" or not step.unseen:
+    """Return the operands that the check can't test, with a space in front; empty where it tests all of them."""
+    if step.verdict != "verified" or not step.unseen:
         return ""
     names = " or ".join(f"${name}$" for name in step.unseen)
     return (
@@ -288,44 +288,37 @@ def unseen(step: Step) -> str:
 def proof(step: Step) -> str:
     """Describe the comparison for a step, its agreement, and the tolerance."""
     if step.verdict == "pending":
-        return "Not proven yet: the equation of this step has not been executed on the traced tensors."
+        return "Not verified yet: the equation of this step has not been executed on the traced tensors."
     if step.recorded:
         return f"{prose(step.replayed)}"
     if step.refuted:
-        return f"**Disproven.** {prose(step.replayed)}"
+        return f"**Refuted.** {prose(step.replayed)}"
     if step.error is None:
         reason = f" {prose(step.note)}" if step.note else ""
         return f"Not executed for this step.{reason}"
-    if step.verdict == "disproven":
+    if step.verdict == "refuted":
         where = f" The first wrong cell is {list(step.wrong)}." if step.wrong is not None else ""
         return (
-            "**Disproven.** The equation, executed on the traced tensors, does not give what the model computed: the "
+            "**Refuted.** The equation, executed on the traced tensors, does not give what the model computed: the "
             f"largest difference is {scientific(step.error)} of the largest value, more than rounding in "
             f"{step.dtype} explains.{where}"
         )
-    further = "".join(f" {sentence}" for sentence in (checks_text(step), prose(step.replayed)) if sentence)
+    words = f"**{verdicts.words(step).capitalize()}.**"
+    further = f" {prose(step.replayed)}" if step.replayed else ""
     if step.error == 0:
-        return f"The equation, executed on the traced tensors, gives exactly the model’s values.{further}"
+        return f"{words} The equation, executed on the traced tensors, gives exactly the model’s values.{further}"
     return (
-        "The equation, executed on the traced tensors, differs from the model’s values by at most "
+        f"{words} The equation, executed on the traced tensors, differs from the model’s values by at most "
         f"{scientific(step.error)} of the largest value, and in each cell by no more than rounding in {step.dtype} "
         f"explains.{further}"
     )
 
 
 def elsewhere(steps: Sequence[Step]) -> str:
-    """Return how many of the printed equations also hold on other runs, with a space in front; empty where none was
-    tried."""
-    known = sum(step.verdict == "proven" and step.checked > 0 for step in steps)
-    return f" As printed, {known} of them also hold on other runs." if known else ""
-
-
-def checks_text(step: Step) -> str:
-    """Return on how many other runs the printed equation holds; empty where it was checked on none."""
-    if not step.checked:
-        return ""
-    runs = "1 other run" if step.checked == 1 else f"{step.checked} other runs"
-    return f"As printed, it also holds on {runs}."
+    """Return how many of the printed equations are verified on other runs, too, with a space in front; empty where none
+    was tried."""
+    known = sum(step.verdict == "verified" and step.checked > 0 for step in steps)
+    return f" As printed, {known} of them are verified on other runs, too." if known else ""
 
 
 # Tables of a page: a short one prints and is read out row by row.

@@ -7,34 +7,34 @@ import streamlit as st
 from pages.state import url_state
 from pages.ui.texts import plain, prose
 from tracer.attention import parts
-from tracer.export import rows
+from tracer.export import rows, verdicts
 from tracer.export.math_labels import scientific
 from tracer.record import Step, Trace
 from tracer.symbols import notation
 
-# Box of a proof: green for proven, red for disproven, else neutral.
+# Box of a verdict: green for verified, red for refuted, else neutral.
 
 _BOXES = {
-    "proven": (st.success, "verified"),
-    "disproven": (st.error, "dangerous"),
+    "verified": (st.success, "verified"),
+    "refuted": (st.error, "dangerous"),
     "pending": (st.info, "hourglass_empty"),
 }
 
 
 def box(verdict: str, text: str) -> None:
-    """Draw a proof's sentence in the colour of its verdict (`tracer.record.verdict`)."""
+    """Draw a sentence in the colour of its verdict (`tracer.record.verdict`)."""
     show, icon = _BOXES.get(verdict, (st.info, "info"))
     show(text, icon=f":material/{icon}:")
 
 
-# Steps as lines of a textbook: title, equation, the tensor's shape in symbols and numbers, and its proof.
+# Steps as lines of a textbook: title, equation, the tensor's shape in symbols and numbers, and its verdict.
 
-SIGNS = {"proven": ":green[:material/check_circle:]", "disproven": ":red[:material/cancel:]"}
+SIGNS = {"verified": ":green[:material/check_circle:]", "refuted": ":red[:material/cancel:]"}
 
 
-def show(steps: Iterable[Step]) -> None:
-    """Show the lines of these steps, one below the other, in one message."""
-    st.markdown("\n\n".join(map(line, steps)))
+def show(steps: Iterable[Step], explain: bool = True) -> None:
+    """Show the lines of these steps, one below the other, in one message; `explain` says what a verdict means."""
+    st.markdown("\n\n".join(map(line, steps)), help=verdicts.MEANING if explain else None)
 
 
 def line(step: Step) -> str:
@@ -51,9 +51,10 @@ def line(step: Step) -> str:
 
 def _verdict_text(step: Step) -> str:
     """Return the verdict in words, with the error where there is one, or the failures on other runs."""
+    words = verdicts.words(step)
     if step.refuted:
-        return f"{step.verdict}: {prose(step.replayed)}"
-    return step.verdict if step.error is None else f"{step.verdict}, largest difference {scientific(step.error)}"
+        return f"{words}: {prose(step.replayed)}"
+    return words if step.error is None else f"{words}, largest difference {scientific(step.error)}"
 
 
 # Choice of a sequence of tokens, in models of several towers.

@@ -86,7 +86,7 @@ def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
         "path": background_checks.PATH,
         "token": facts["token"],
     }
-    assert "other runs" not in proof_text(at)
+    assert proof_text(at).startswith("Verified on this run. ")
     assert (response_status(facts["token"]), response_status("guessed"), response_status("x" * 200)) == (202, 404, 413)
     nothing_known.set()
     background_checks.wait(("vit", ()))
@@ -95,7 +95,7 @@ def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
     facts, header, _ = page_payload(at)
     assert not facts["checking"] and not component(at, "checked") and response_status(facts["token"]) == 204
     proofs = ["".join(text for _, text in detail["proof"]) for detail in header["details"].values()]
-    assert len(proofs) == 91 and all("As printed, it also holds on 3 other runs" in proof for proof in proofs)
+    assert len(proofs) == 91 and all(proof.startswith("Verified on this run and 3 others. ") for proof in proofs)
 
 
 def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_known):
@@ -105,7 +105,7 @@ def test_one_check_is_for_all_visitors_and_holds_none_of_their_runs(nothing_know
     for number, at in enumerate(pages):
         upload(at, picture("PNG", (40, 30), number), f"{number}.png")
         at.run()
-    assert all("holds on 3 other runs" in proof_text(at) for at in pages)
+    assert all("on this run and 3 others" in proof_text(at) for at in pages)
     assert len(background_checks._results) == 1 and len(background_checks._displayed_runs) == 3, (
         "the sample's and two photos'"
     )
@@ -143,8 +143,8 @@ def test_a_line_that_other_runs_contradict_turns_red(monkeypatch):
     monkeypatch.setattr(background_checks, "find", lambda key: found)
     at = open_page("pages/trace.py")
     details = page_payload(at)[1]["details"]
-    assert Counter(detail["verdict"] for detail in details.values()) == {"proven": 90, "disproven": 1}
-    assert proof_text(at).startswith("Disproven. It does not hold on another run")
+    assert Counter(detail["verdict"] for detail in details.values()) == {"verified": 90, "refuted": 1}
+    assert proof_text(at).startswith("Refuted. It does not hold on another run")
     assert "This check does not test" in proof_text(at, "cls")
     assert proof_text(at, "logits").endswith(bounded.ELSEWHERE)
 
@@ -163,22 +163,22 @@ def contradict_models(monkeypatch):
     return found, len(wrong & results.keys())
 
 
-def test_every_page_counts_a_line_that_other_runs_contradict_as_disproven(contradict_models):
+def test_every_page_counts_a_line_that_other_runs_contradict_as_refuted(contradict_models):
     found, count = contradict_models
     at = open_page("pages/overview.py")
-    (label,) = [part.label for part in at.expander if part.label.startswith("What this run proves")]
-    assert label.endswith(f"{len(found.steps) - count} of {len(found.steps)} equations")
+    (label,) = [part.label for part in at.expander if part.label.startswith("The run in numbers")]
+    assert label.endswith(f"{len(found.steps) - count} of {len(found.steps)} equations verified")
     assert f"{count} of the equations do not give what the model computed" in at.error[0].value
-    assert "✕ disproven on another run" in component(at, "film")
+    assert "✕ refuted on another run" in component(at, "film")
     for page in ("attention", "mask"):
         name = {"attention": "attention_map", "mask": "mask"}[page]
-        assert r"\u2715 disproven" in component(open_page(f"pages/{page}.py"), name), page
+        assert r"\u2715 refuted" in component(open_page(f"pages/{page}.py"), name), page
     at = open_page("pages/operations.py")
     at.segmented_control[0].set_value("steps").run()
-    assert component(at, "operations").count("disproven on another run") == count
+    assert component(at, "operations").count("refuted on another run") == count
     run = background_checks.apply(("vit", ()), at.session_state["visitor"].run())
-    assert handout.render(run).count('class="disproven"') == handout.render(run).count("hold on another run.") > 0
-    assert render(run, format="table").count("DISPROVEN on another run") > 0
+    assert handout.render(run).count('class="refuted"') == handout.render(run).count("hold on another run.") > 0
+    assert render(run, format="table").count("REFUTED on another run") > 0
 
 
 def test_a_note_does_not_hold_where_other_runs_contradict_its_line():
@@ -189,7 +189,7 @@ def test_a_note_does_not_hold_where_other_runs_contradict_its_line():
     steps = (replace(step, **wrong) if step.id == SCORES else step for step in run.steps)
     changed = replace(run, steps=tuple(steps))
     found = evaluate.result(row, lambda name: (None, changed))
-    assert found.verdict == "not" and "disproven: It does not hold" in found.findings[0].measured
+    assert found.verdict == "not" and "refuted: It does not hold" in found.findings[0].measured
 
 
 def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch, nothing_known):
@@ -202,7 +202,7 @@ def test_a_model_that_cannot_be_checked_says_why_and_its_page_stays(monkeypatch,
     background_checks.wait(("vit", ()))
     at.run()
     assert proof_text(at).endswith("It was not checked on other runs (no such sample).")
-    assert {detail["verdict"] for detail in page_payload(at)[1]["details"].values()} == {"proven"}
+    assert {detail["verdict"] for detail in page_payload(at)[1]["details"].values()} == {"verified"}
 
 
 def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
@@ -290,16 +290,16 @@ def test_a_lightened_run_holds_no_model():
     assert run.later is None and run.replay is None and "input image" in run.values
 
 
-def test_a_saved_run_of_a_library_is_proven_again_from_its_own_parameters():
+def test_a_saved_run_of_a_library_is_verified_again_from_its_own_parameters():
     model = tracer.load("vit", **SIZES)
     run = lighten(model.trace(), 2**20)
     without, opened = (tracer.open(serialization.to_bytes(run, net)) for net in (None, model.net))
     assert without.step("logits").verdict == "recorded"
-    assert {step.verdict for step in opened.steps} == {"proven"}
+    assert {step.verdict for step in opened.steps} == {"verified"}
     wrong = copy.deepcopy(model.net)
     with torch.no_grad():
         wrong.head.weight.mul_(2)
-    assert tracer.open(serialization.to_bytes(run, wrong)).step("logits").verdict == "disproven"
+    assert tracer.open(serialization.to_bytes(run, wrong)).step("logits").verdict == "refuted"
 
 
 def test_the_command_line_says_on_how_many_other_runs_lines_hold(capsys, monkeypatch):

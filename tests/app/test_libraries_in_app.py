@@ -232,7 +232,7 @@ def test_a_saved_run_of_anybodys_module_is_sensible_on_every_page(tmp_path):
         assert not at.exception and not at.error, page
         assert at.title, page
     at.switch_page("pages/overview.py").run()
-    assert [one.value for one in at.metric if one.label == "equations proven"] == ["3 of 3"]
+    assert [one.value for one in at.metric if one.label == "equations verified"] == ["3 of 3"]
 
 
 def test_the_size_of_a_download_is_known_before(monkeypatch, tmp_path):

@@ -385,7 +385,7 @@ def test_a_run_that_another_waits_for_goes_on_without_the_one_who_cancels():
     ("told", "words"),
     [
         (Progress("Downloading x", 1_500_000, 23_000_000, "B"), "Downloading x: 1.50 MB of 23.0 MB"),
-        (Progress("Proving its equations", 40, 152, "step"), "Proving its equations: step 40 of 152"),
+        (Progress("Verifying its equations", 40, 152, "step"), "Verifying its equations: step 40 of 152"),
         (Progress("Running the model", 0, 12, "block"), "Running the model"),
         (Progress(), "Running"),
     ],
@@ -400,5 +400,5 @@ def test_a_run_tells_its_blocks_and_its_steps():
         models.load("vit").trace()
     blocks = [one.done for one in told if one.doing == "Running the model" and one.unit == "block"]
     assert sorted(blocks) == blocks and set(blocks) == set(range(7)) and told[1].whole == 6
-    steps = [one for one in told if one.doing == "Proving its equations" and one.unit == "step"]
+    steps = [one for one in told if one.doing == "Verifying its equations" and one.unit == "step"]
     assert [one.done for one in steps] == list(range(1, steps[0].whole + 1))

@@ -1,4 +1,4 @@
-"""Every mask that a model supports: everything is proven under it, and both proofs of its visibility agree."""
+"""Every mask that a model supports: everything is verified under it, and both proofs of its visibility agree."""
 
 import pytest
 import torch

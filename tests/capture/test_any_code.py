@@ -38,9 +38,9 @@ def trace_function(function, *inputs: torch.Tensor, symbols=None, **modules):
 
 
 def assert_complete(trace) -> None:
-    """Assert that everything that computes is in a step, and every step is proven."""
+    """Assert that everything that computes is in a step, and every step is verified."""
     assert trace.coverage >= 0.97
-    assert {step.verdict for step in trace.steps} == {"proven"}, [(step.id, step.note) for step in trace.steps]
+    assert {step.verdict for step in trace.steps} == {"verified"}, [(step.id, step.note) for step in trace.steps]
 
 
 LOSSES = {
@@ -188,7 +188,7 @@ def test_transforms_inside_forward_are_covered(name):
     trace = trace_function(TRANSFORMS[name], random_tensor(6, 8), linear=nn.Linear(8, 5))
     assert trace.coverage >= 0.97
     verdicts = [step.verdict for step in trace.steps]
-    assert "disproven" not in verdicts and verdicts.count("proven") >= len(verdicts) - 1
+    assert "refuted" not in verdicts and verdicts.count("verified") >= len(verdicts) - 1
 
 
 def forwards(self, x):
@@ -218,7 +218,7 @@ COMPLEX = {
 
 
 @pytest.mark.parametrize("name", COMPLEX)
-def test_complex_numbers_are_proven(name):
+def test_complex_numbers_are_verified(name):
     assert_complete(trace_function(COMPLEX[name], random_tensor(6, 8), linear=nn.Linear(8, 5)))
 
 
@@ -234,13 +234,13 @@ SPARSE = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SPARSE)
-def test_sparse_and_quantized_tensors_are_proven(name):
+def test_sparse_and_quantized_tensors_are_verified(name):
     assert_complete(trace_function(SPARSE[name], random_tensor(6, 8), linear=nn.Linear(8, 5)))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
-def test_a_sparse_buffer_is_proven(layout):
+def test_a_sparse_buffer_is_verified(layout):
     class Graph(nn.Module):
         def __init__(self):
             super().__init__()
@@ -255,7 +255,7 @@ def test_a_sparse_buffer_is_proven(layout):
 
 @pytest.mark.parametrize("score", [None, lambda s, b, h, i, j: s + (j - i) * 0.5], ids=["plain", "alibi"])
 @pytest.mark.parametrize("masked", [False, True])
-def test_flex_attention_is_proven(score, masked):
+def test_flex_attention_is_verified(score, masked):
     mask = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, 6, 6, device="cpu") if masked else None
 
     def attend(self, x):
@@ -281,7 +281,7 @@ GRAPHS = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", GRAPHS)
-def test_graphs_are_proven_and_have_symbols_where_they_run_at_other_sizes(name):
+def test_graphs_are_verified_and_have_symbols_where_they_run_at_other_sizes(name):
     class Attends(nn.Module):
         def __init__(self):
             super().__init__()
@@ -299,7 +299,7 @@ def test_graphs_are_proven_and_have_symbols_where_they_run_at_other_sizes(name):
         assert trace.ops[-1].outputs[0].symbolic == ("B", "T", "8")
 
 
-def test_a_model_without_values_is_covered_and_says_why_nothing_is_proven():
+def test_a_model_without_values_is_covered_and_says_why_nothing_is_verified():
     trace = tracer.trace(nn.Sequential(nn.Linear(8, 5), nn.GELU()).to("meta"), torch.empty(6, 8, device="meta"))
     assert trace.coverage == 1
     assert all("on the device 'meta' tensors have no values" in step.note for step in trace.steps)

@@ -72,7 +72,7 @@ def test_the_seed_gives_the_same_weights_on_each_device(meta):
     assert all(torch.equal(tensor, drawn[0][name]) for name, tensor in one.net.state_dict().items())
 
 
-def test_what_is_on_a_device_is_brought_to_the_cpu_to_be_kept_and_proven():
+def test_what_is_on_a_device_is_brought_to_the_cpu_to_be_kept_and_verified():
     Far.came = 0
     far = torch.ones(3).as_subclass(Far)
     assert type(devices.to_cpu(far)) is torch.Tensor and type(devices.copy_to_cpu(far)) is torch.Tensor
@@ -87,7 +87,9 @@ def test_half_precision_is_allowed_its_own_rounding():
         trace = tracer.trace(block, torch.randn(2, 5, 16).bfloat16())
     computed = [step for step in trace.steps if step.error is not None and step.dtype == "bfloat16"]
     assert (
-        computed and all(step.verdict == "proven" for step in computed) and max(step.error for step in computed) > 1e-5
+        computed
+        and all(step.verdict == "verified" for step in computed)
+        and max(step.error for step in computed) > 1e-5
     )
 
 

@@ -275,7 +275,7 @@ def test_a_trace_that_is_dropped_frees_its_tensors_at_once(name, left_to_the_col
     assert left_to_the_collector(lambda: tracer.trace(net, x, primitives=True)) == []
 
 
-def test_a_proven_trace_that_is_dropped_frees_its_tensors_at_once(left_to_the_collector):
+def test_a_verified_trace_that_is_dropped_frees_its_tensors_at_once(left_to_the_collector):
     model = tracer.load("vit")
     assert left_to_the_collector(model.trace) == []
 

@@ -1,4 +1,4 @@
-"""A run with values of lines replaced: equal to edited weights or hooks of plain PyTorch, derived and proven anew."""
+"""A run with values of lines replaced: equal to edited weights or hooks of plain PyTorch, derived and verified anew."""
 
 import copy
 import pickle
@@ -63,7 +63,7 @@ def test_one_head_off_is_the_same_as_zeroed_columns_of_the_output_projection(vit
 def test_a_change_is_the_same_as_a_hook(vit, line, change, path, hook):
     trace = vit.trace(change={line: change})
     torch.testing.assert_close(trace.output, run_with_hook(vit, path, hook), rtol=1e-5, atol=1e-5)
-    assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
+    assert {step.verdict for step in trace.steps} == {"verified"} and trace.coverage == 1
 
 
 def test_the_change_is_a_line_and_all_others_stay(vit, plain):
@@ -78,7 +78,7 @@ def test_the_change_is_a_line_and_all_others_stay(vit, plain):
 
 def test_changed_lines_hold_on_other_runs(vit):
     trace = vit.trace(change={WEIGHTS: "drop_heads(1)", "block2.mlp.output": "scale(2)"}).check()
-    assert {step.verdict for step in trace.steps} == {"proven"} and {step.checked for step in trace.steps} == {3}
+    assert {step.verdict for step in trace.steps} == {"verified"} and {step.checked for step in trace.steps} == {3}
 
 
 def test_the_attention_of_a_changed_run_is_what_values_were_multiplied_by(vit, plain):
@@ -138,8 +138,8 @@ def test_fused_attention_is_opened_where_a_line_inside_is_changed(name):
     layer = next(step.id for step in plain.steps if step.id.endswith("attention.weights")).removesuffix(".weights")
     assert plain.step(f"{layer}.weights").recomputed
     trace = model.trace(change={f"{layer}.weights": "drop_heads(1)"})
-    assert not trace.step(f"{layer}.weights").recomputed and trace.step(f"{layer}.weights").verdict == "proven"
-    assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
+    assert not trace.step(f"{layer}.weights").recomputed and trace.step(f"{layer}.weights").verdict == "verified"
+    assert {step.verdict for step in trace.steps} <= {"verified", "recomputed"}
     other = model.trace(change={f"{layer}.value": "scale(1)"}, prove=False)
     logits = next(iter(trace.result.values())) if isinstance(trace.output, dict) else trace.output
     assert logits is not None and other.changes
@@ -201,7 +201,7 @@ def test_a_module_of_ones_own_and_a_function_can_be_changed():
         torch.testing.assert_close(trace.output, layer(x), rtol=1e-5, atol=1e-5)
         hook.remove()
     changed = tracer.trace(lambda y: torch.relu(y @ y.T), torch.eye(3), change={"matmul": lambda y: y - 1})
-    assert not changed.output.any() and changed.step("matmul.changed").verdict == "proven"
+    assert not changed.output.any() and changed.step("matmul.changed").verdict == "verified"
 
 
 def test_written_tensors_keep_their_memory():
@@ -272,7 +272,7 @@ def test_a_changed_run_is_saved_and_opened(vit, tmp_path):
     trace.save(tmp_path / "changed.safetensors")
     opened = tracer.open(tmp_path / "changed.safetensors")
     assert opened.changes == trace.changes and torch.equal(opened.attention(2), trace.attention(2))
-    assert opened.prove().step(f"{WEIGHTS}.changed").verdict == "proven"
+    assert opened.prove().step(f"{WEIGHTS}.changed").verdict == "verified"
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_parts_of_the_structure_are_switched_off(vit, line, change, equation):
     trace = vit.trace(change={line: change}).check()
     changed = [step for step in trace.steps if step.id.endswith(".changed")]
     assert changed[0].latex == equation and len(changed) == (3 if "*" in line else 1)
-    assert {step.verdict for step in trace.steps} == {"proven"} and {step.checked for step in changed} == {3}
+    assert {step.verdict for step in trace.steps} == {"verified"} and {step.checked for step in changed} == {3}
 
 
 def test_masks_close_keys(vit):
@@ -350,7 +350,7 @@ def test_patches_of_the_photo_are_hidden(vit, fill):
     assert moved.nonzero().tolist() == [[0, 0], [1, 1]]
     assert plain.photo.shape == hidden.photo.shape and (plain.photo != hidden.photo).any()
     trace = vit.trace(change={"image": changes.hide([0, 9], fill)})
-    assert trace.changes == (f"image=hide(0,9,{fill})",) and {step.verdict for step in trace.steps} == {"proven"}
+    assert trace.changes == (f"image=hide(0,9,{fill})",) and {step.verdict for step in trace.steps} == {"verified"}
     assert torch.equal(trace.output, vit.net(hidden[0]).detach())
 
 
@@ -364,7 +364,7 @@ def test_removed_patches_leave_the_sequence(vit, tmp_path):
     torch.testing.assert_close(trace.output, expected, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(trace.output, whole, atol=1e-3)
     assert trace.step("kept").symbolic == ("B", "N_v + 1", "D") and trace.attention(0).shape[-1] == 63
-    assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
+    assert {step.verdict for step in trace.steps} == {"verified"} and trace.coverage == 1
     assert tracer.attention.unseen(trace)[1] == (0, 9)
     trace.save(tmp_path / "run.safetensors")
     opened = tracer.open(tmp_path / "run.safetensors")
@@ -411,7 +411,7 @@ def test_patches_are_not_removed_where_the_model_can_not_leave_any_out():
 def test_permuted_weights_leave_the_model_alone(vit, plain):
     before = {name: parameter.clone() for name, parameter in vit.net.named_parameters()}
     trace = vit.trace(change={"weights": changes.permute(0)})
-    assert not torch.equal(trace.output, plain.output) and {step.verdict for step in trace.steps} == {"proven"}
+    assert not torch.equal(trace.output, plain.output) and {step.verdict for step in trace.steps} == {"verified"}
     assert all(torch.equal(before[name], parameter) for name, parameter in vit.net.named_parameters())
 
 
@@ -483,7 +483,7 @@ def test_masks_are_read_from_changed_scores_and_saved_with_them(scores, tmp_path
 )
 def test_single_numbers_places_and_complex_numbers_can_be_changed(forward, x, change):
     trace = tracer.trace(forward, x, change=change)
-    assert {step.verdict for step in trace.steps} == {"proven"}, [(step.id, step.latex) for step in trace.steps]
+    assert {step.verdict for step in trace.steps} == {"verified"}, [(step.id, step.latex) for step in trace.steps]
     assert {step.id for step in trace.steps if step.id.endswith(".changed")} == {f"{line}.changed" for line in change}
 
 
@@ -507,7 +507,7 @@ def test_a_recurrent_line_reads_its_own_value_of_the_step_before():
     with torch.no_grad():
         trace = tracer.trace(model, x, change={"state": "scale(3)"})
         assert torch.equal(trace.output, 3 * model(x))
-    assert [step.verdict for step in trace.steps] == ["proven", "proven"]
+    assert [step.verdict for step in trace.steps] == ["verified", "verified"]
     assert r"\mathbf{h}_{t-1}" in trace.step("state").latex and "check" not in trace.step("state").latex
 
 
@@ -585,7 +585,7 @@ def test_weights_of_cross_attention_inside_of_a_kernel_are_changed():
         trace = tracer.trace(net, target, memory, change={"attention.weights2": "drop_heads(0)"})
         net.multihead_attn.out_proj.weight[:, :4] = 0
         torch.testing.assert_close(trace.output, net(target, memory))
-    assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
+    assert {step.verdict for step in trace.steps} <= {"verified", "recomputed"}
     assert not trace.attention(1)[:, 0].any()
 
 
@@ -598,7 +598,7 @@ def test_a_mean_of_the_lowest_numbers_goes_beyond_the_range_and_says_so():
 
     trace = tracer.trace(attend, torch.randn(1, 4, 3), change={"attention.scores": "mean"})
     changed = trace.step("attention.scores.changed")
-    assert changed.verdict == "proven" and "8 of 16 cells go beyond the range" in changed.note
+    assert changed.verdict == "verified" and "8 of 16 cells go beyond the range" in changed.note
 
 
 def test_a_changed_module_is_pickled_and_copied_with_its_changes(vit):
@@ -653,7 +653,7 @@ def test_modules_of_any_style_are_changed(style, line):
             net.first.bias += 1
             expected = net(x)
     torch.testing.assert_close(trace.output, expected)
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
 
 
 def test_a_compiled_submodule_is_refused_in_a_sentence():
@@ -670,6 +670,6 @@ def test_changes_hold_at_sizes_that_build_makes_and_on_the_device_meta():
     changes_of_lines = {"parameter 0.weight": "scale(2)", "1.gelu": "noise(0.1)"}
     trace = tracer.trace(net, x, symbols={"B": 0, "D": ("0.weight", 0)}, build=build, change=changes_of_lines)
     assert trace.step("parameters.0.weight.changed").symbolic == ("D", "D")
-    assert trace.step("1.gelu.changed").symbolic == ("B", "D") and {s.verdict for s in trace.steps} == {"proven"}
+    assert trace.step("1.gelu.changed").symbolic == ("B", "D") and {s.verdict for s in trace.steps} == {"verified"}
     bare = tracer.trace(net.to("meta"), x.to("meta"), prove=False, change=changes_of_lines)
     assert [step.id for step in bare.steps] == [step.id for step in trace.steps] and bare.output.is_meta

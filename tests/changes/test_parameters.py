@@ -34,7 +34,7 @@ def test_a_changed_parameter_is_the_same_as_an_edited_one(vit, plain, path, chan
     before = {name: parameter.clone() for name, parameter in vit.net.named_parameters()}
     trace = vit.trace(change={f"parameter {path}": change})
     assert torch.equal(trace.output, run_edited(vit, {path: edit})) and not torch.equal(trace.output, plain.output)
-    assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
+    assert {step.verdict for step in trace.steps} == {"verified"} and trace.coverage == 1
     assert [step.id for step in trace.steps if step.id.endswith(".changed")] == [f"parameters.{path}.changed"]
     assert all(torch.equal(before[name], parameter) for name, parameter in vit.net.named_parameters())
     assert torch.equal(vit.trace(prove=False).output, plain.output)
@@ -49,7 +49,7 @@ def test_the_textbook_shows_the_parameter_before_the_line_that_reads_it(vit, pla
         r"\check{\mathbf{W}}_{O}^{(3)} = {\mathbf{W}_{O}^{(2)}}^{\top}"  # equations have matrices as [in, out]
     )
     assert r"\check{\mathbf{W}}_{O}^{(3)}" in trace.steps[place].latex
-    assert {step.verdict for step in trace.steps} == {"proven"} and {step.checked for step in trace.steps} == {3}
+    assert {step.verdict for step in trace.steps} == {"verified"} and {step.checked for step in trace.steps} == {3}
     assert [id for id in ids if not id.endswith(".changed")] == [step.id for step in plain.steps]
     assert trace.changes == (f"parameter {MATRIX}=take(parameter block2.attention.output.weight)",)
     assert changes.write(changes.parse_all(trace.changes)) == trace.changes
@@ -66,7 +66,7 @@ def test_patterns_of_parameters_match_no_lines_and_patterns_of_lines_no_paramete
         "parameters.position.changed",
         "position.changed",
     }
-    assert {step.verdict for step in both.steps} == {"proven"}
+    assert {step.verdict for step in both.steps} == {"verified"}
 
 
 def test_a_parameter_of_two_names_changes_wherever_it_is_read():
@@ -91,7 +91,7 @@ def test_an_alias_of_a_parameter_is_changed_and_a_buffer_is_written_nowhere():
     module, x = Aliased(), torch.ones(2, 3)
     trace = tracer.trace(module, x, change={"parameter weight": "scale(5)", "parameter count": lambda c: c + 10})
     assert torch.equal(trace.output, torch.full((2, 3), 16.0)) and not module.count.any()
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
 
 
 @pytest.mark.parametrize(

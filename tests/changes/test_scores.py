@@ -73,7 +73,7 @@ def test_the_scale_is_taken_away_wherever_it_stands(style):
     trace, scores, _ = run(style, "unscale")
     expected = scores.masked_fill(~CAUSAL, -torch.inf).softmax(-1)
     torch.testing.assert_close(trace.attention(0), expected, rtol=1e-4, atol=1e-5)
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -82,7 +82,7 @@ def test_a_closed_mask_is_opened_wherever_it_is_added(style):
     factor = 0.3 if style in ("scale", "query", "line", "both") else 0.5
     expected = ((scores - net.bias) * factor + net.bias if style == "bias" else scores * factor).softmax(-1)
     torch.testing.assert_close(trace.attention(0), expected, rtol=1e-4, atol=1e-5)
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
 
 
 MASKED_MODELS = "nanogpt", "vit-text", "hf:gpt2", "hf:llama", "hf:bloom", "hf:falcon", "hf:mpt", "hf:codegen"
@@ -95,7 +95,7 @@ QUICK_PAIRS = [("hf:gpt2", change) for change in OPENING_CHANGES]
 def test_masks_of_models_are_opened(name, change):
     model = load(name)
     trace = model.trace(change={"*.attention.scores": change})
-    assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
+    assert {step.verdict for step in trace.steps} <= {"verified", "recomputed"}
     size = trace.attentions[0].queries
     row, column = torch.arange(size)[:, None], torch.arange(size)
     causal = column <= row
@@ -111,7 +111,7 @@ def test_masks_of_models_are_opened(name, change):
 
 def test_sizes_that_no_operand_has_alone_are_read_from_the_lines_before():
     trace = tracer.load("hf:codegen").trace(change={"*.attention.scores": "unscale"})
-    assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}
+    assert {step.verdict for step in trace.steps} <= {"verified", "recomputed"}
 
 
 def test_a_size_follows_from_a_length_that_has_it_in_a_linear_formula():

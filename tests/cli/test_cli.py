@@ -240,7 +240,7 @@ def test_verify_fails_with_status_1(capsys, monkeypatch):
         "dims",
         "solved",
         "equations",
-        "proven",
+        "verified",
         "max_error",
         "coverage",
         "identical",

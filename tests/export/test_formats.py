@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.handmade import sample
 from tracer import export
-from tracer.export import rows, to_latex, to_markdown, to_table
+from tracer.export import rows, to_latex, to_markdown, to_table, verdicts
 from tracer.record import Argument, Trace
 
 HOSTILE = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>\x1b[2J \\input{/etc/passwd} $x$ | `a`"
@@ -84,7 +84,7 @@ def test_modules_in_the_terminal():
     cells = [re.split("  +", line.strip()) for line in lines]
     assert cells[0] == ["module", "class", "shape", "here", "params", "flops", "ops", "verdict"]
     assert [line.index(line.strip()[0]) for line in lines[1:]] == [0, 2, 4, 2]
-    assert cells[2][-1] == "disproven: it <i>fails</i> | $x$" and cells[4][-4:] == ["28", "48", "1", "proven"]
+    assert cells[2][-1] == "refuted: it <i>fails</i> | $x$" and cells[4][-4:] == ["28", "48", "1", "verified"]
     assert cells[3][:2] == ["block1.drop (call 2)", "Dropout"]
 
 
@@ -191,7 +191,7 @@ def test_json_keeps_the_contract():
         "shape": [1, 2, 5, 5],
         "error": 1.5e-07,
         "margin": 0.125,
-        "verdict": "proven",
+        "verdict": "verified",
         "checked": 0,
         "replayed": "",
         "wrong": None,
@@ -307,3 +307,22 @@ def test_a_trace_says_itself_in_one_line():
     assert said.startswith("<Trace of") and ": 2 ops, 2 steps; B=1, " in said
     assert "\n" not in said and len(said) < 200
     assert "\n" not in repr(replace(sample(), model="a\nb"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said", "cell"),
+    [
+        ({"checked": 0}, "✓ verified on this run", "2.5e-01"),
+        ({"checked": 1}, "✓ verified on this run and 1 other", "2.5e-01, verified on this run and 1 other"),
+        ({"checked": 3}, "✓ verified on this run and 3 others", "2.5e-01, verified on this run and 3 others"),
+        ({"margin": 2.0}, "✕ refuted on this run", "2.5e-01 REFUTED on this run"),
+        ({"checked": 2, "refuted": True}, "✕ refuted on another run", "REFUTED on another run"),
+        ({"pending": True}, "pending", "pending"),
+        ({"recorded": True}, "recorded", "recorded"),
+        ({"recomputed": True}, "recomputed", "recomputed"),
+        ({"margin": None, "error": None}, "not executed", "–"),
+    ],
+)
+def test_a_verdict_is_said_with_the_runs_that_it_was_found_on(facts, said, cell):
+    step = replace(sample().steps[0], **({"margin": 0.5, "error": 0.25, "recomputed": False, "pending": False} | facts))
+    assert (verdicts.sentence(step), rows.proof(step)) == (said, cell)

@@ -73,8 +73,8 @@ def test_no_mask_hides_the_scores(dtype, lowest):
     torch.manual_seed(0)
     x = torch.randn(1, 5, 16).to(dtype)
     trace = trace_function(attention(lowest), x, q=nn.Linear(16, 16), k=nn.Linear(16, 16))
-    assert {step.verdict for step in trace.steps} == {"proven"}
-    assert changed_verdicts(trace, drop_root) == {"disproven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
+    assert changed_verdicts(trace, drop_root) == {"refuted"}
 
 
 @pytest.mark.parametrize("dtype", FLOATS[1:])
@@ -84,11 +84,11 @@ def test_another_activation_is_told_in_every_dtype(dtype, activation):
     x = torch.randn(1, 50, 16).to(dtype)
     x[0, 0, 0] = 8
     trace = trace_function(lambda module, x: nn.functional.gelu(x) * 1.0, x)
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
     change = {GELU: lambda node: activation(*node.args)}
     assert changed_verdicts(
         trace, lambda line: line.equation.replace(lambda node: type(node) in change, change[GELU])
-    ) == {"disproven"}
+    ) == {"refuted"}
 
 
 RIGHT = {
@@ -113,8 +113,8 @@ def test_no_right_line_is_red(name, dtype):
     torch.manual_seed(0)
     forward, modules = RIGHT[name]
     trace = trace_function(forward, torch.randn(2, 7, 16).to(dtype), **modules)
-    assert {step.verdict for step in trace.steps} <= {"proven", "recomputed"}, [
-        (step.latex, step.margin, step.note) for step in trace.steps if step.verdict == "disproven"
+    assert {step.verdict for step in trace.steps} <= {"verified", "recomputed"}, [
+        (step.latex, step.margin, step.note) for step in trace.steps if step.verdict == "refuted"
     ]
 
 
@@ -141,7 +141,7 @@ def test_a_number_rounds_to_the_dtype_of_the_run(name, dtype):
     """0.4 is not a number of float32: what a tensor holds of it is another one, and no line is wrong for that."""
     torch.manual_seed(0)
     trace = trace_function(lambda module, x: CONSTANTS[name](x), torch.randn(2, 7, 16).to(dtype))
-    assert {step.verdict for step in trace.steps} == {"proven"}, [(step.latex, step.note) for step in trace.steps]
+    assert {step.verdict for step in trace.steps} == {"verified"}, [(step.latex, step.note) for step in trace.steps]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -154,8 +154,8 @@ def test_another_number_is_told(dtype):
     def change(line):
         return line.equation.replace(lambda node: isinstance(node, Scalar), lambda node: Scalar(near))
 
-    assert {step.verdict for step in trace.steps} == {"proven"}
-    assert changed_verdicts(trace, change) == {"disproven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
+    assert changed_verdicts(trace, change) == {"refuted"}
 
 
 class Cast(nn.Module):
@@ -193,26 +193,26 @@ class Autocast(nn.Module):
 def test_a_cast_that_rounds_is_part_of_the_line(module, x, text):
     with torch.no_grad():
         trace = tracer.trace(module, x, symbols={"B": 0, "T": 1})
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
     assert any(text in step.latex for step in trace.steps), [step.latex for step in trace.steps]
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_complex_numbers_are_proven(dtype):
+def test_complex_numbers_are_verified(dtype):
     torch.manual_seed(0)
     x = torch.randn(3, 5, dtype=dtype)
     trace = trace_function(lambda module, x: (x * x.conj() + 2 * x) @ x.transpose(0, 1), x)
-    assert {step.verdict for step in trace.steps} == {"proven"}
-    assert changed_verdicts(trace, lambda line: line.equation + line.equation) == {"disproven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
+    assert changed_verdicts(trace, lambda line: line.equation + line.equation) == {"refuted"}
 
 
 def test_numbers_at_the_ends_of_the_range():
     torch.manual_seed(0)
     x = torch.randn(1, 5, 16)
     small = trace_function(lambda module, x: module.lin(x * 1e-42) * 1e3, x, lin=nn.Linear(16, 16, bias=False))
-    assert {step.verdict for step in small.steps} == {"proven"}
+    assert {step.verdict for step in small.steps} == {"verified"}
     large = trace_function(lambda module, x: module.norm(x * 1e20), x, norm=nn.LayerNorm(16))
-    assert [step.verdict for step in large.steps] == ["proven", "not executed"]
+    assert [step.verdict for step in large.steps] == ["verified", "not executed"]
     assert "beyond the range" in large.steps[1].note
 
 
@@ -252,7 +252,7 @@ def test_one_wrong_cell_among_large_ones_is_found():
     value = trace.later.values().tensor(step.id)
     value[2, 3] *= 1.0001
     again = trace.later([replace(step)])[step.id]
-    assert again.verdict == "disproven" and again.wrong == (2, 3) and again.error < 1e-8
+    assert again.verdict == "refuted" and again.wrong == (2, 3) and again.error < 1e-8
 
 
 def looking_at_nothing(way, fused=True):
@@ -276,16 +276,16 @@ def test_the_zeros_of_a_query_that_may_look_at_nothing_are_no_mistake(way):
     trace = trace_function(looking_at_nothing(way), x)
     assert not trace.output[0, 2].any()
     step = next(step for step in trace.steps if "look at nothing" in step.note)
-    assert step.verdict == "proven" and "8 of 40 cells" in step.note
+    assert step.verdict == "verified" and "8 of 40 cells" in step.note
     checked, opened = trace.check().step(step.id), tracer.open(serialization.to_bytes(trace)).step(step.id)
-    assert (checked.verdict, checked.checked) == ("proven", 3) and opened.verdict == "proven"
+    assert (checked.verdict, checked.checked) == ("verified", 3) and opened.verdict == "verified"
     value = trace.later.values().tensor(step.id)
     value.view(-1, 8)[2, 1] = 0.5
-    assert trace.later([step])[step.id].verdict == "disproven", "a kernel that gives no 0 there"
+    assert trace.later([step])[step.id].verdict == "refuted", "a kernel that gives no 0 there"
 
 
 def test_a_softmax_of_nothing_by_hand_is_nan_and_not_compared():
     torch.manual_seed(0)
     trace = trace_function(looking_at_nothing(None, fused=False), torch.randn(1, 5, 8))
     last = trace.steps[-1]
-    assert last.verdict == "proven" and "8 of 40 cells are NaN, in the equation and in the run alike" in last.note
+    assert last.verdict == "verified" and "8 of 40 cells are NaN, in the equation and in the run alike" in last.note

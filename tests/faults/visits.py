@@ -22,7 +22,7 @@ MAX_MILLISECONDS = 120_000
 """Milliseconds that a page may take on a machine that is busy."""
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ARGUMENTS += ["--disable-component-update", "--disable-sync"]
-DONE_TEXT = "What this run proves"
+DONE_TEXT = "The run in numbers"
 WRITING = "/?model=nanogpt&text=To+be%2C+or+not"
 LONG_ADDRESS = "/?model=nanogpt&text=" + "To+be%2C+or+not+" * 15
 """A text whose run takes long enough to be broken off."""

@@ -55,7 +55,7 @@ def test_every_step_of_every_block_is_a_beat_with_its_equation_and_its_proof(boa
         assert [each["id"] for each in header["beats"]] == list(beat.steps)
         for each in header["beats"]:
             step = steps[each["id"]]
-            assert each["title"] == step.title and each["verdict"] == step.verdict == "proven"
+            assert each["title"] == step.title and each["verdict"] == step.verdict == "verified"
             assert each["sentence"].startswith(f"{np.prod(step.shape):,} number")
             assert header["pictures"][each["drawn"][-1]]["full"] == [*(1, 1, *step.shape)[-2:]] or each["product"]
 

@@ -14,6 +14,7 @@ from torch import nn
 import tracer
 from tests.support.handmade import sample
 from tracer.cli import main
+from tracer.export import verdicts
 from tracer.figures.film import block_film, film, message, sentences
 from tracer.figures.film.chapters import between, chapters
 from tracer.figures.film.sentences import HalfNumbers
@@ -253,12 +254,29 @@ def test_what_is_read_is_found_in_the_tensors(boards):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_no_tick_stands_beside_an_answer(boards, name):
+    """An equation is verified; whether the answer is right, nobody knows. That it was refuted is said there, too."""
+    *before, answer = boards[name].beats
+    assert answer.kind == "answer" and answer.shown.verdict == "verified"
+    told = message.line_facts(answer)
+    assert (told["proof"], told["verdict"]) == ("", "") and told["equation"]
+    assert any(message.line_facts(each)["proof"].startswith("✓ verified on this run") for each in before)
+    told = message.line_facts(replace(answer, shown=replace(answer.shown, margin=9.0)))
+    assert told["proof"].startswith("✕ refuted on this run") and told["verdict"] == "refuted"
+
+
+def test_the_player_says_what_verified_means_where_it_stands(boards):
+    page = film(boards["vit"].trace).html
+    assert f'<span class="proof" title="{verdicts.MEANING}">' in page and page.count(verdicts.MEANING) == 1
+
+
 def test_the_proof_of_two_equations_is_that_of_the_weaker(boards):
     block = beat(boards["vit"], "block", 1)
     scores, weights = replace(block.also, checked=2, error=3e-7), replace(block.shown, checked=3, error=1e-7)
-    assert message.proof(weights, scores) == "✓ both proven on this and 2 other runs, error 3.0 × 10⁻⁷"
-    assert message.proof(weights, replace(scores, margin=9.0)) == "✕ disproven on this run, error 3.0 × 10⁻⁷"
-    assert message.proof(weights) == "✓ proven on this and 3 other runs, error 1.0 × 10⁻⁷"
+    assert message.proof(weights, scores) == "✓ both verified on this run and 2 others, error 3.0 × 10⁻⁷"
+    assert message.proof(weights, replace(scores, margin=9.0)) == "✕ refuted on this run, error 3.0 × 10⁻⁷"
+    assert message.proof(weights) == "✓ verified on this run and 3 others, error 1.0 × 10⁻⁷"
 
 
 def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(boards, monkeypatch):
@@ -829,7 +847,7 @@ def test_twelve_frames_print_with_model_photo_and_address_on_each_sheet(boards, 
     for each, number in zip(frames, numbers, strict=True):
         own = board.beats[number - 1]
         assert each["title"] == f"{number}. {own.caption.title}"
-        assert each["texts"] == [own.caption.sentence, message.proof(own.shown, own.also)]
+        assert each["texts"] == [own.caption.sentence, message.verdict_text(own)]
         assert each["shape"].endswith(str(list(own.shape))) and each["equations"] >= 1
         assert each["painted"] > 5_000 and each["wide"]
     for sheet in sheets:

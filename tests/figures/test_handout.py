@@ -1,4 +1,4 @@
-"""A run as a handout: all of it in one file, proven, and nothing that runs or loads."""
+"""A run as a handout: all of it in one file, verified, and nothing that runs or loads."""
 
 import html
 import re
@@ -18,9 +18,9 @@ def test_a_handout_has_photo_answer_maps_equations_shapes_and_verdicts(name):
     page = handout.render(trace)
     assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
     assert not re.search(r"<script|<link|(?:src|href)=\"(?!data:)|url\(", page)
-    assert ("What went in" in page) and "What came out" in page and "How it is proven" in page
+    assert ("What went in" in page) and "What came out" in page and "How it is verified" in page
     assert page.count("<figure>") >= len(trace.attentions)
-    assert f"{sum(step.verdict == 'proven' for step in trace.steps)} proven" in page
+    assert f"{sum(step.verdict == 'verified' for step in trace.steps)} verified" in page
     said = html.unescape(page)
     for step in trace.steps:
         assert step.title in said and str(list(step.shape)) in said, step.id

@@ -1,6 +1,7 @@
 """Line of equations beside a picture."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -37,7 +38,10 @@ def test_a_line_has_the_equation_the_shape_twice_and_the_verdict(clip):
     step = clip.step("image.block1.attention.weights")
     line = equations.lines([step])
     assert "<math" in line and "softmax" in line and "= [1, 2, 5, 5]" in line
-    assert "Attention weights: ✓ proven</button>" in line
+    assert "Attention weights: ✓ verified on this run</button>" in line
+    assert "Attention weights: ✓ verified on this run and 1 other</button>" in equations.lines(
+        [replace(step, checked=1)]
+    )
 
 
 def test_an_attention_of_many_towers_in_one_has_its_own_weights():

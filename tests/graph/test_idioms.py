@@ -281,16 +281,16 @@ def trace_function(function, length=6):
         return tracer.trace(Of(function).eval(), torch.randn(2, length, D), symbols={"B": 0, "T": 1})
 
 
-def has_proven_line(function, said: str) -> bool:
-    """Return whether a line of a run contains a text, and all lines are proven, also on other runs in their printed
+def has_verified_line(function, said: str) -> bool:
+    """Return whether a line of a run contains a text, and all lines are verified, also on other runs in their printed
     form."""
     steps = trace_function(function).check().steps
-    proven = all(step.verdict == "proven" and step.checked and not step.refuted for step in steps)
-    return any(said in step.latex for step in steps) and proven
+    verified = all(step.verdict == "verified" and step.checked and not step.refuted for step in steps)
+    return any(said in step.latex for step in steps) and verified
 
 
 def test_usual_spellings_read_as_the_textbook_has_them():
-    missing = [said for said, function in CASES if not has_proven_line(function, said)]
+    missing = [said for said, function in CASES if not has_verified_line(function, said)]
     assert (len(CASES), missing) == (33, [])
 
 
@@ -306,7 +306,7 @@ def test_large_runs_read_the_same(function):
 @pytest.mark.parametrize("case", FURTHER_SPELLINGS)
 def test_further_spellings_do(case):
     function, said = FURTHER_SPELLINGS[case]
-    assert has_proven_line(function, said), [step.latex for step in trace_function(function).steps]
+    assert has_verified_line(function, said), [step.latex for step in trace_function(function).steps]
 
 
 @pytest.mark.parametrize("case", NEARLY)
@@ -314,7 +314,7 @@ def test_what_is_nearly_one_has_no_name(case):
     function, unsaid = NEARLY[case]
     steps = trace_function(function).steps
     assert steps and not any(unsaid in step.latex for step in steps), [step.latex for step in steps]
-    assert {step.verdict for step in steps} == {"proven"}
+    assert {step.verdict for step in steps} == {"verified"}
 
 
 NUMBERS = {
@@ -394,7 +394,7 @@ def test_attention_is_found_however_it_is_spelled(function):
     }
     inner = {"memory", "normaliser"} if function in (linear, linear_by_einsum) else {"scores", "weights"}
     assert {f"attention.{one}" for one in {"query", "key", "value", "context"} | inner} <= steps.keys()
-    assert {step.verdict for step in steps.values()} == {"proven"}
+    assert {step.verdict for step in steps.values()} == {"verified"}
 
 
 class Recurrent(nn.Module):
@@ -426,7 +426,7 @@ def test_states_of_an_lstm_have_letters_of_their_own(exponents, letters):
     steps = tracer.trace(Recurrent(exponents), torch.randn(2, 5, D), symbols={"B": 0, "T": 1}).steps
     gates, *states = [step.symbol for step in steps]
     assert gates == r"\mathbf{a}" and states == [rf"\mathbf{{{letter}}}" for letter in letters]
-    assert {step.verdict for step in steps} == {"proven"}
+    assert {step.verdict for step in steps} == {"verified"}
 
 
 def test_parameters_that_are_letters_are_printed_so():

@@ -97,7 +97,7 @@ def test_a_mixture_is_one_step(how):
     surveys.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"B": 0, "T": 1})
-    assert {step.verdict for step in run.steps} == {"proven"}
+    assert {step.verdict for step in run.steps} == {"verified"}
     assert all(op.step for op in run.ops if not is_layout(op.op))
     (mixture,) = [step for step in run.steps if step.title == "Mixture of experts"]
     assert mixture.latex.startswith(
@@ -120,7 +120,7 @@ def test_experts_in_a_list_are_one_sum_over_those_chosen(tokens):
         run = tracer.trace(net, x, symbols={"T": 1})
         chosen = set(net.router(x).topk(2).indices.flatten().tolist())
     assert (len(chosen) < 5) == (tokens == 3)  # also where some experts did not run at all
-    assert {step.verdict for step in run.steps} == {"proven"} and run.coverage == 1
+    assert {step.verdict for step in run.steps} == {"verified"} and run.coverage == 1
     assert not [step.note for step in run.steps if step.note]
     (mixture,) = [step for step in run.steps if step.title == "Mixture of experts"]
     assert mixture.symbolic == ("1", "T", "8")
@@ -151,7 +151,7 @@ def test_an_expert_may_hold_numbers():
     with torch.no_grad():
         run = tracer.trace(Mixture(Scaled()).eval(), torch.randn(2, 6, 8), symbols={"B": 0, "T": 1})
     (mixture,) = [step for step in run.steps if step.title == "Mixture of experts"]
-    assert "1.702" in mixture.latex and mixture.verdict == "proven"
+    assert "1.702" in mixture.latex and mixture.verdict == "verified"
 
 
 def test_experts_that_differ_are_no_sum():
@@ -160,7 +160,7 @@ def test_experts_that_differ_are_no_sum():
     with torch.no_grad():
         run = tracer.trace(net, torch.randn(1, 14, 8))
     assert "Mixture of experts" not in {step.title for step in run.steps}
-    assert "disproven" not in {step.verdict for step in run.steps}
+    assert "refuted" not in {step.verdict for step in run.steps}
 
 
 class Weighted(nn.Module):
@@ -215,7 +215,7 @@ def test_a_mixture_of_which_all_experts_run_is_a_sum_over_all(how):
     surveys.perturb_parameters(net)
     with torch.no_grad():
         run = tracer.trace(net, x, symbols={"B": 0, "T": 1})
-    assert {step.verdict for step in run.steps} == {"proven"} and run.coverage == 1
+    assert {step.verdict for step in run.steps} == {"verified"} and run.coverage == 1
     assert [step.title for step in run.steps] == ["Scores of the experts", "Gates", "Mixture of experts", "Output"]
     mixture = run.steps[2]
     assert mixture.symbolic == ("B", "T", "8") and not mixture.note
@@ -232,7 +232,7 @@ def test_shares_that_do_not_fit_their_experts_make_no_sum():
         with torch.no_grad():
             run = tracer.trace(net.eval(), torch.randn(2, 6, 8))
         assert "Mixture of experts" not in {step.title for step in run.steps}
-        assert "disproven" not in {step.verdict for step in run.steps} and run.coverage == 1
+        assert "refuted" not in {step.verdict for step in run.steps} and run.coverage == 1
 
 
 def test_the_proof_of_a_mixture_notices_its_gates(monkeypatch):
@@ -243,4 +243,4 @@ def test_the_proof_of_a_mixture_notices_its_gates(monkeypatch):
     torch.manual_seed(0)
     with torch.no_grad():
         run = tracer.trace(Mixture(Grouped()).eval(), torch.randn(2, 6, 8))
-    assert [step.title for step in run.steps if step.verdict == "disproven"] == ["Mixture of experts"]
+    assert [step.title for step in run.steps if step.verdict == "refuted"] == ["Mixture of experts"]

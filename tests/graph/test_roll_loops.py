@@ -1,4 +1,4 @@
-"""Loops over time are one line each, proven step by step, in symbols for any length."""
+"""Loops over time are one line each, verified step by step, in symbols for any length."""
 
 import pytest
 import torch
@@ -180,11 +180,11 @@ def run(net, x):
 
 
 @pytest.mark.parametrize("net", [Elman, Selective, Gated, Written, *OTHER_WAYS])
-def test_a_loop_is_a_line_that_is_proven_and_read(net):
+def test_a_loop_is_a_line_that_is_verified_and_read(net):
     torch.manual_seed(0)
     net, x = net().eval(), torch.randn(2, 9, 5)
     found = run(net, x)
-    assert {step.verdict for step in found.steps} == {"proven"}
+    assert {step.verdict for step in found.steps} == {"verified"}
     loops = [step for step in found.steps if r"\text{for }t < T" in step.latex]
     assert 1 <= len(loops) <= 3 and len(found.steps) < 9
     assert all(size != "?" for op in found.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic)
@@ -209,7 +209,7 @@ def test_the_proof_notices_a_wrong_turn(monkeypatch):
     part = Scan._part
     monkeypatch.setattr(Scan, "_part", lambda self, t, number, tensors: part(self, min(t, 7), number, tensors))
     torch.manual_seed(0)
-    assert "disproven" in {step.verdict for step in run(Elman().eval(), torch.randn(2, 9, 5)).steps}
+    assert "refuted" in {step.verdict for step in run(Elman().eval(), torch.randn(2, 9, 5)).steps}
 
 
 def test_layers_with_one_set_of_weights_are_no_loop_over_time():
@@ -245,7 +245,7 @@ class Gates(nn.Module):
 
 def test_what_all_gates_are_parts_of_is_a_line_of_its_own():
     found = run(Gates().eval(), torch.randn(2, 7, 5))
-    assert {step.verdict for step in found.steps} == {"proven"} and found.coverage == 1
+    assert {step.verdict for step in found.steps} == {"verified"} and found.coverage == 1
     packed, cell, state = found.steps
     assert [step.latex.count(r"\mathbf{W}_{\text{stay}}") for step in found.steps] == [1, 0, 0]
     assert (packed.id, packed.title) == ("gates", "Pre-activations of the gates")

@@ -25,10 +25,10 @@ def run():
         return made, tokens, made.net(tokens)
 
 
-def test_the_steps_of_the_loss_are_proven_and_are_cross_entropy(run):
+def test_the_steps_of_the_loss_are_verified_and_are_cross_entropy(run):
     _, tokens, logits = run
     found = loss(logits, tokens)
-    assert [step.verdict for step in found.steps] == ["proven"] * 5 and found.proven and 0 <= found.error < 1e-5
+    assert [step.verdict for step in found.steps] == ["verified"] * 5 and found.verified and 0 <= found.error < 1e-5
     shapes = [("B", "T", "V"), ("B", "T - 1"), ("B", "T - 1"), ("B", "T - 1"), ()]
     assert [step.symbolic for step in found.steps] == shapes
     assert not [step.latex for step in found.steps if r"\to" in step.latex]  # no layout beside what is computed
@@ -126,7 +126,11 @@ def test_the_largest_loss_has_the_deepest_colour():
 def test_the_page_shows_the_text_on_screen_or_says_whose_it_is():
     own = visit("loss", model="nanogpt", text="To be")
     said = text(own)
-    assert not own.info and said.count("proven, largest difference") == 5 and "the same, up to rounding" in said
+    assert (
+        not own.info
+        and said.count("verified on this run and 3 others, largest difference") == 5
+        and "the same, up to rounding" in said
+    )
     assert list(own.table[0].value["token"]) == ["'o'", "' '", "'b'", "'e'"]
     other = visit("loss", model="vit")
     assert "this page shows nanogpt on its sample" in other.info[0].value
@@ -145,8 +149,10 @@ def test_a_decoder_of_a_library_has_its_loss_its_highway_and_the_gradients_of_it
     page = text(at)
     assert not at.exception
     assert "it has learned nothing" in at.info[0].value and "among all 320 tokens" in at.info[0].value
-    assert page.count("proven, largest difference") == 5 and "the same, up to rounding" in page
-    assert "times larger with the residual path" in page and "equations: 28 of 28 proven" in page
+    assert (
+        page.count("verified on this run and 3 others, largest difference") == 5 and "the same, up to rounding" in page
+    )
+    assert "times larger with the residual path" in page and "equations: 28 of 28 verified" in page
 
 
 @pytest.mark.sweep

@@ -81,9 +81,9 @@ def test_outputs_permute_with_tokens_only_without_positions_and_without_a_mask(k
 
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_line_is_proven_and_positions_have_some(kind, causal):
+def test_every_line_is_verified_and_positions_have_some(kind, causal):
     trace = load(kind, mask="causal" if causal else "bidirectional", D=16, h=2).trace(T=8)  # d_k is T
-    assert {step.verdict for step in trace.steps} == {"proven"} and trace.coverage == 1
+    assert {step.verdict for step in trace.steps} == {"verified"} and trace.coverage == 1
     assert not any("?" in step.symbolic for step in trace.steps)
     lines = experiments.changed_steps(trace, "causal" if causal else "bidirectional")
     assert any(step.stage == "position" for step in lines) and len(lines) < len(trace.steps) - 4

@@ -1,4 +1,4 @@
-"""Tokenizations: each is proven step by step, on more than one input, and ends in the common shape."""
+"""Tokenizations: each is verified step by step, on more than one input, and ends in the common shape."""
 
 import pytest
 import torch
@@ -14,16 +14,16 @@ NASTY = (
 )  # fmt: skip
 
 
-def proven(run, *shape) -> None:
-    """Return whether all of a run is proven, and whether it ends in tokens of this shape."""
-    assert {step.verdict for step in run.steps} == {"proven"} and not run.notes
+def verified(run, *shape) -> None:
+    """Return whether all of a run is verified, and whether it ends in tokens of this shape."""
+    assert {step.verdict for step in run.steps} == {"verified"} and not run.notes
     made = tokenization.before(run)[-1]
     assert (made.symbolic, made.shape) == (("B", "n", "D"), shape)
     assert all("?" not in step.symbolic for step in run.steps) and tuple(run.output.shape) == shape
 
 
 @pytest.mark.parametrize("name", text.SAYS)
-def test_a_text_is_proven_however_it_is_cut(name):
+def test_a_text_is_verified_however_it_is_cut(name):
     speller = text.shipped_tokenizers()[name]
     for sentence in SENTENCES:
         ids = [piece.id for piece in speller.encode(sentence)]
@@ -32,22 +32,22 @@ def test_a_text_is_proven_however_it_is_cut(name):
             assert run.value("tokens.argmax")[0].tolist() == ids
         else:
             run = text.looked_up(name, ids, len(speller.vocabulary))
-        proven(run, 1, len(ids), 32)
+        verified(run, 1, len(ids), 32)
         rows = run.value(tokenization.before(run)[-1])[0]
         assert torch.equal(rows, text.table(len(speller.vocabulary)).rows.weight[ids])
 
 
-def test_patches_are_proven():
+def test_patches_are_verified():
     for photo in ("horse", "cat"):
-        proven(pictures.patches(samples("photos")[photo](), 16), 1, 64, 32)
+        verified(pictures.patches(samples("photos")[photo](), 16), 1, 64, 32)
 
 
 @pytest.mark.parametrize("entries", pictures.CODES)
-def test_codes_are_proven_and_spell_the_picture(entries):
+def test_codes_are_verified_and_spell_the_picture(entries):
     for name in ("horse", "cat"):
         photo = samples("photos")[name]()
         run, made = pictures.codes(photo, entries), pictures.rebuilt(photo, entries)
-        proven(run, 1, 256, 32)
+        verified(run, 1, 256, 32)
         (ids,) = (run.value(step) for step in run.steps if step.symbol == r"\mathbf{t}")
         assert torch.equal(ids.view(16, 16), torch.from_numpy(made.ids))
         vectors, codes = pictures.Cut(8)(pictures.pixels(photo))[0], pictures.codebook(entries)

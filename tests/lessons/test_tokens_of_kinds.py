@@ -1,4 +1,4 @@
-"""Tokenizations of each kind: every step proven; video, sound, series and points: pictures recomputed by other code."""
+"""Tokenizations of each kind: every step verified; pictures of video, sound, series and points, by other code."""
 
 from functools import cache
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.proven import assert_comments
+from tests.support.verified import assert_comments
 from tracer.figures import media as series_charts
 from tracer.figures.media import envelope
 from tracer.inputs import synthetic
@@ -68,11 +68,11 @@ def random_run(name):
 
 
 @both
-def test_every_step_is_proven_at_two_inputs_and_ends_in_tokens(name):
+def test_every_step_is_verified_at_two_inputs_and_ends_in_tokens(name):
     way = WAYS[name]
     assert {one.title for one in way.hints if one.title} <= {step.title for step in run(name).steps}
     for made in (run(name), random_run(name)[2]):
-        assert {step.verdict for step in made.steps} == {"proven"} and made.notes == ()
+        assert {step.verdict for step in made.steps} == {"verified"} and made.notes == ()
         assert all(step.checked >= 2 for step in made.steps)
         assert not [step for step in made.steps if "?" in step.symbolic or "kernel" in step.note]
         assert all(step.why.endswith(".") and "raw" not in step.latex for step in before(made))

@@ -40,11 +40,11 @@ def nanogpt():
 
 
 @pytest.mark.parametrize(("name", "options"), cases(MODELS, (MODELS[0], *MODELS[2:4], MODELS[5])))
-def test_the_gradient_of_each_parameter_is_an_equation_that_is_proven(name, options):
+def test_the_gradient_of_each_parameter_is_an_equation_that_is_verified(name, options):
     step, model, inputs = step_of(name, **options)
     paths = [path for line in step.lines for path in line.paths]
     assert sorted(paths) == sorted(dict(model.net.named_parameters()))
-    assert {line.verdict for line in (step.logits, *step.lines)} == {"proven"}
+    assert {line.verdict for line in (step.logits, *step.lines)} == {"verified"}
     parameters = dict(model.net.named_parameters())
     with torch.enable_grad():
         gradients = torch.autograd.grad(loss_of(model.net, inputs, inputs[-1]), list(parameters.values()))
@@ -124,10 +124,10 @@ def test_a_table_of_positions_sums_the_texts_of_a_batch():
     trace = tracer.trace(model.net, tokens, prove=False, use_cache=False)
     step = training_step.training_step(model.net, (tokens,), tokens, trace)
     (line,) = (line for line in step.lines if line.paths == ("transformer.wpe.weight",))
-    assert line.verdict == "proven" and r"\sum_{3} " in line.latex  # the batch of a run without symbols
+    assert line.verdict == "verified" and r"\sum_{3} " in line.latex  # the batch of a run without symbols
 
 
-def test_a_norm_that_the_code_writes_out_has_its_rule_and_is_disproven_with_another_operand(monkeypatch):
+def test_a_norm_that_the_code_writes_out_has_its_rule_and_is_refuted_with_another_operand(monkeypatch):
     path = "model.layers.0.input_layernorm.weight"
     lines = {line.paths[0]: line for line in step_of("hf:llama")[0].lines}
     x = r"\mathbf{X}^{(\ell-1)}"
@@ -139,7 +139,7 @@ def test_a_norm_that_the_code_writes_out_has_its_rule_and_is_disproven_with_anot
     find = training_step._Letters._find_norm_operand
     monkeypatch.setattr(training_step._Letters, "_find_norm_operand", lambda *args: find(*args).roll(1, -1))
     verdicts = {line.paths[0]: line.verdict for line in step_of("hf:llama")[0].lines}
-    assert verdicts[path] == "disproven" and verdicts["model.layers.0.self_attn.q_proj.weight"] == "proven"
+    assert verdicts[path] == "refuted" and verdicts["model.layers.0.self_attn.q_proj.weight"] == "verified"
 
 
 def with_mistake(monkeypatch, node, run) -> dict[str, str]:
@@ -148,12 +148,12 @@ def with_mistake(monkeypatch, node, run) -> dict[str, str]:
     return {line.paths[0]: line.verdict for line in step_of("nanogpt", L=1)[0].lines}
 
 
-def test_a_product_with_the_wrong_rows_is_disproven(monkeypatch):
+def test_a_product_with_the_wrong_rows_is_refuted(monkeypatch):
     def reversed_rows(self, size, left, right):
         return left.flatten(0, -2).T @ right.flatten(0, -2).flip(0)
 
     verdicts = with_mistake(monkeypatch, training_step.RowsProduct, reversed_rows)
-    wrong = {path for path, verdict in verdicts.items() if verdict == "disproven"}
+    wrong = {path for path, verdict in verdicts.items() if verdict == "refuted"}
     assert wrong == {path for path in verdicts if path.endswith(".weight") and "norm" not in path}
 
 
@@ -172,7 +172,7 @@ def test_a_product_with_the_wrong_rows_is_disproven(monkeypatch):
         (r"\left(T - 1\right)", "T", ""),
     ],
 )
-def test_what_is_printed_is_read_again_and_a_mistake_in_it_is_disproven(monkeypatch, text, mistake, path):
+def test_what_is_printed_is_read_again_and_a_mistake_in_it_is_refuted(monkeypatch, text, mistake, path):
     printed = []
 
     def print_mistake(node):
@@ -182,22 +182,22 @@ def test_what_is_printed_is_read_again_and_a_mistake_in_it_is_disproven(monkeypa
     monkeypatch.setattr(training_step, "latex", print_mistake)
     step = step_of("nanogpt", L=1)[0]
     verdicts = {"": step.logits.verdict} | {line.paths[0]: line.verdict for line in step.lines}
-    assert verdicts[path] == "disproven" and any(text in each for each in printed)
-    assert "proven" in verdicts.values()
+    assert verdicts[path] == "refuted" and any(text in each for each in printed)
+    assert "verified" in verdicts.values()
 
 
-def test_a_tied_matrix_without_its_second_term_is_disproven(monkeypatch):
+def test_a_tied_matrix_without_its_second_term_is_refuted(monkeypatch):
     monkeypatch.setattr(training_step, "Plus", lambda first, second: first)
     lines = step_of("nanogpt", L=1)[0].lines
-    assert {line.paths[0] for line in lines if line.verdict == "disproven"} == {"tokens.weight"}
+    assert {line.paths[0] for line in lines if line.verdict == "refuted"} == {"tokens.weight"}
 
 
-def test_heads_that_are_joined_in_another_order_are_disproven(monkeypatch):
+def test_heads_that_are_joined_in_another_order_are_refuted(monkeypatch):
     def without_transpose(self, size, tensor):
         return tensor.reshape(tensor.shape[0], tensor.shape[-2], -1)
 
     verdicts = with_mistake(monkeypatch, training_step.MergeHeads, without_transpose)
-    wrong = {path for path, verdict in verdicts.items() if verdict == "disproven"}
+    wrong = {path for path, verdict in verdicts.items() if verdict == "refuted"}
     assert {f"block1.attention.{name}.weight" for name in ("query", "key", "value")} <= wrong
     assert "block1.attention.output.weight" not in wrong
 
@@ -263,7 +263,7 @@ def test_the_loss_is_the_mean_over_all_texts_of_a_batch():
     tokens = torch.randint(65, (3, 7), generator=torch.Generator().manual_seed(0))
     trace = tracer.trace(model.net, tokens, prove=False)
     step = training_step.training_step(model.net, (tokens,), tokens, trace)
-    assert {line.verdict for line in step.lines if line.latex} == {"proven"}
+    assert {line.verdict for line in step.lines if line.latex} == {"verified"}
 
 
 def test_the_model_stays_as_it_is(nanogpt):
@@ -292,7 +292,7 @@ def test_the_page_takes_a_step_at_the_rate_that_is_chosen():
     assert not at.exception and "At η = 0.01, the loss fell by 0.0497" in page and "They agree within a tenth" in page
     assert {"loss before": "0.835", "loss after": "0.786"}.items() <= {m.label: m.value for m in at.metric}.items()
     table = at.table[-1].value
-    assert len(table) == 21 and all("proven" in proof and "dis" not in proof for proof in table["proof"])
+    assert len(table) == 21 and all("verified" in proof and "dis" not in proof for proof in table["proof"])
     at.select_slider[0].set_value(3.0).run()
     assert "the loss rose by" in text(at) and "The step was too long" in text(at)
 
@@ -305,6 +305,6 @@ def test_verify_compares_the_norm_with_the_slope_of_the_loss(nanogpt, monkeypatc
     wrong = step._replace(squared_norm=1.01 * step.squared_norm, lines=(line,))
     monkeypatch.setattr(outputs, "training_step", lambda *_: wrong)
     first, second = outputs.check_training_gradient(run)
-    assert first.startswith(f"the gradient of {line.paths[0]} is disproven")
+    assert first.startswith(f"the gradient of {line.paths[0]} is refuted")
     assert second.startswith("the norm of the gradient is 2.26")
     assert "and the slope of the loss 2.25" in second

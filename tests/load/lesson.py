@@ -66,10 +66,15 @@ class Student:
         self._deck.remove(kind)
         does: Callable = getattr(self, f"_{kind}")
         answer = await does()
-        proven = self.page == "Mask" and (self.own or kind == "choice")  # a token is changed, and the model runs again
+        verified = self.page == "Mask" and (
+            self.own or kind == "choice"
+        )  # a token is changed, and the model runs again
         anew = kind == "model" and (self.own or self.model in self._changed)
         run = (
-            proven or kind in ("text", "photo", "change") or anew or (kind == "sample" and self.model in self._changed)
+            verified
+            or kind in ("text", "photo", "change")
+            or anew
+            or (kind == "sample" and self.model in self._changed)
         )
         return Act(kind, run, answer, f"{self.page} of {self.model}")
 

@@ -70,11 +70,11 @@ def trace_function(run):
 def test_what_has_a_name_has_it(run, said):
     steps = trace_function(run).steps
     assert any(said in step.latex for step in steps), [step.latex for step in steps]
-    assert {step.verdict for step in steps} == {"proven"}
+    assert {step.verdict for step in steps} == {"verified"}
 
 
 @pytest.mark.parametrize(("run", "unsaid"), NEARLY)
 def test_what_is_nearly_the_same_has_not(run, unsaid):
     steps = trace_function(run).steps
     assert steps and not any(unsaid in step.latex for step in steps), [step.latex for step in steps]
-    assert {step.verdict for step in steps} == {"proven"}
+    assert {step.verdict for step in steps} == {"verified"}

@@ -1,4 +1,4 @@
-"""CLIP: two towers that are proven, sentences of any length, and pairs that training never drew."""
+"""CLIP: two towers that are verified, sentences of any length, and pairs that training never drew."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 import tracer
 from tests.support.plain_block import plain_block
-from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
+from tests.support.verified import assert_comments, assert_verified
 from tracer import models
 from tracer.attention import segments
 from tracer.inputs import synthetic
@@ -27,15 +27,15 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return assert_proven(model)
+    return assert_verified(model)
 
 
 GIVEN: tuple[dict, ...] = {}, {"B": 3}, {"K": 1}, {"K": 7, "T": 9, "B": 2}, {"text": "a blue star"}
 
 
 @pytest.mark.parametrize("given", cases(GIVEN, GIVEN[3:]), ids=str)
-def test_all_is_proven(given):
-    assert_proven(tracer.load("clip", **SMALL), **given)
+def test_all_is_verified(given):
+    assert_verified(tracer.load("clip", **SMALL), **given)
 
 
 def test_values_equal_a_plain_recomputation(model, trace):
@@ -216,4 +216,4 @@ def test_shipped_weights_know_pairs_that_were_never_drawn():
     assert (models.WEIGHTS / "clip.safetensors").stat().st_size <= 4 * 2**20
     assert {"sizes", "data", "measure", "never_drawn", "steps", "date", "command"} <= card.keys()
     assert card["accuracy_unseen_pairs"] >= 0.5  # by chance: 1 of 30
-    assert assert_proven(tracer.load("clip")).result["sentences"]
+    assert assert_verified(tracer.load("clip")).result["sentences"]

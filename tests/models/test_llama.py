@@ -1,12 +1,12 @@
-"""A model without an equation by hand: derived, proven under all its choices, trained; and what hints add to it."""
+"""A model without an equation by hand: derived, verified under all its choices, trained; and what hints add to it."""
 
 import pytest
 import torch
 from torch import nn
 
 import tracer
-from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
+from tests.support.verified import assert_comments, assert_verified
 from tracer import models, tracing
 from tracer.models import llama, training
 from tracer.models.training.recipes.llama import Recipe
@@ -20,8 +20,8 @@ CHOICES = [{}, {"tied": False}, {"mask": "bidirectional"}, {"h_kv": 6}, {"h_kv":
 
 
 @pytest.mark.parametrize("choice", cases(CHOICES, (CHOICES[0], CHOICES[-1])), ids=str)
-def test_all_is_proven(choice):
-    trace = assert_proven(tracer.load("llama", **SMALL | choice), B=2, T=7)
+def test_all_is_verified(choice):
+    trace = assert_verified(tracer.load("llama", **SMALL | choice), B=2, T=7)
     assert trace.attentions[0].mask == ("none" if "mask" in choice else "causal")
 
 
@@ -148,7 +148,7 @@ def test_a_plain_module_with_a_spec_is_a_model():
     )
     model = Model.of("small", spec, Small(D=6, d_ff=10), dict(spec.sizes), weights="random")
     trace = model.trace()
-    assert trace.coverage == 1 and {step.verdict for step in trace.steps} == {"proven"}
+    assert trace.coverage == 1 and {step.verdict for step in trace.steps} == {"verified"}
     first = trace.steps[0]
     assert (first.id, first.title, first.symbol) == ("expand", "Widen", r"\mathbf{U}_w")
     assert first.symbolic == ("B", "T", "d_ff") and first.why == "More room. Source: Nobody 2026, section 1."

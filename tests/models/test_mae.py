@@ -1,4 +1,4 @@
-"""Masked autoencoder: its run is proven, the hidden stays hidden, and its anomaly map finds defects."""
+"""Masked autoencoder: its run is verified, the hidden stays hidden, and its anomaly map finds defects."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 import tracer
 from tests.support.plain_block import plain_block
-from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
+from tests.support.verified import assert_comments, assert_verified
 from tracer import models
 from tracer.attention import segments
 from tracer.inputs import synthetic
@@ -26,7 +26,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return assert_proven(model)
+    return assert_verified(model)
 
 
 REQUESTED_SIZES = [{}, {"B": 3}, {"N_v": 1}, {"N_v": 15, "seed": 3}, {"N_v": 4, "B": 2}]
@@ -34,8 +34,8 @@ REQUESTED_SIZES = [{}, {"B": 3}, {"N_v": 1}, {"N_v": 15, "seed": 3}, {"N_v": 4, 
 
 @pytest.mark.parametrize("given", cases(REQUESTED_SIZES, (REQUESTED_SIZES[2], REQUESTED_SIZES[4])), ids=str)
 @pytest.mark.parametrize("sizes", [SMALL, SMALL | {"C": 3, "L": 1, "L_dec": 3}], ids=["grey", "colour"])
-def test_all_is_proven(sizes, given):
-    assert_proven(tracer.load("mae", **sizes), **given)
+def test_all_is_verified(sizes, given):
+    assert_verified(tracer.load("mae", **sizes), **given)
 
 
 def test_values_equal_a_plain_recomputation(model, trace):
@@ -266,4 +266,4 @@ def test_shipped_weights_reach_their_target():
     assert (models.WEIGHTS / "mae.safetensors").stat().st_size <= 4 * 2**20
     assert {"sizes", "data", "measure", "steps", "date", "command", "auroc_grass", "auroc_gravel"} <= card.keys()
     assert min(card["auroc_drawn"], card["auroc_brick"]) >= 0.90
-    assert_proven(tracer.load("mae"))
+    assert_verified(tracer.load("mae"))

@@ -1,4 +1,4 @@
-"""nanoGPT: proven under all its choices, its text written token by token, foreign checkpoints, its recipe."""
+"""nanoGPT: verified under all its choices, its text written token by token, foreign checkpoints, its recipe."""
 
 import json
 
@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 import tracer
-from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
+from tests.support.verified import assert_comments, assert_verified
 from tracer import models
 from tracer.models import nanogpt, training
 from tracer.models.training.recipes.nanogpt import Recipe
@@ -27,20 +27,20 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return assert_proven(model)
+    return assert_verified(model)
 
 
 @pytest.mark.parametrize("choice", cases(CHOICES, (CHOICES[0], CHOICES[-1])), ids=str)
-def test_all_is_proven(choice):
+def test_all_is_verified(choice):
     model = tracer.load("nanogpt", **SMALL | choice)
     for given in ({}, {"B": 3, "T": 7}):
-        trace = assert_proven(model, **given)
+        trace = assert_verified(model, **given)
         assert len(trace.attentions) == 2
         assert trace.attentions[0].mask == ("none" if "mask" in choice else "causal")
 
 
-def test_one_token_is_proven_too(model):
-    assert_proven(model, T=1)
+def test_one_token_is_verified_too(model):
+    assert_verified(model, T=1)
 
 
 def test_scores_are_over_the_root_of_what_they_sum_over_with_as_many_tokens(model):

@@ -1,11 +1,11 @@
-"""Segmenter: step 10 of note 001, proven, and a recipe that learns."""
+"""Segmenter: step 10 of note 001, verified, and a recipe that learns."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 import tracer
-from tests.support.proven import assert_comments, assert_learns, assert_proven
+from tests.support.verified import assert_comments, assert_learns, assert_verified
 from tracer import models
 from tracer.inputs.synthetic import CLASSES, sample_scene, scene
 from tracer.models import segmenter, training
@@ -21,7 +21,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return assert_proven(model)
+    return assert_verified(model)
 
 
 def test_shape_comments_are_what_the_trace_solved(trace):
@@ -37,8 +37,8 @@ def test_shape_comments_are_what_the_trace_solved(trace):
         {"H": 30, "W": 20, "P": 10, "D": 14, "h": 1, "d_ff": 9, "L": 1, "K": 11},
     ],
 )
-def test_all_is_proven_at_other_sizes_and_batches(sizes):
-    trace = assert_proven(tracer.load("segmenter", **sizes), batch=3)
+def test_all_is_verified_at_other_sizes_and_batches(sizes):
+    trace = assert_verified(tracer.load("segmenter", **sizes), batch=3)
     assert trace.output.shape == (3, sizes["H"], sizes["W"], sizes["K"])
     assert not any(op.note for op in trace.ops)
 

@@ -1,4 +1,4 @@
-"""Transformer of note 004: proven with all positions and masks, its scores in four terms, strings reversed."""
+"""Transformer of note 004: verified with all positions and masks, its scores in four terms, strings reversed."""
 
 import json
 
@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import tracer
-from tests.support.proven import assert_comments, assert_proven
 from tests.support.sweeping import cases
+from tests.support.verified import assert_comments, assert_verified
 from tracer import models
 from tracer.attention.textbook_claims import TERMS, terms
 from tracer.figures.attention_charts import difference
@@ -27,15 +27,15 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return assert_proven(model)
+    return assert_verified(model)
 
 
 @pytest.mark.parametrize("mask", cases(MASKS, MASKS[1:]))
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_all_is_proven(positions, mask):
+def test_all_is_verified(positions, mask):
     model = tracer.load("transformer", **SMALL, positions=positions, mask=mask)
     for given in ({}, {"T": 7, "B": 3}):
-        trace = assert_proven(model, **given)
+        trace = assert_verified(model, **given)
         assert not any(record.problem for record in trace.attentions) and len(trace.attentions) == 2
 
 
@@ -82,8 +82,8 @@ def test_values_equal_a_plain_recomputation(positions, mask):
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
-def test_one_token_is_proven_too(positions):
-    assert_proven(tracer.load("transformer", **SMALL | {"L": 1}, positions=positions), T=1)
+def test_one_token_is_verified_too(positions):
+    assert_verified(tracer.load("transformer", **SMALL | {"L": 1}, positions=positions), T=1)
 
 
 def test_a_row_of_probabilities_sums_to_one(trace):

@@ -41,9 +41,9 @@ def test_the_first_sample_is_told_with_ease(trace):
     assert sum(scores.values()) == pytest.approx(1)
 
 
-def test_all_is_proven(trace):
+def test_all_is_verified(trace):
     assert trace.coverage == 1
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
     assert not any("?" in step.symbolic for step in trace.steps)
     assert trace.notes == ()
 
@@ -104,7 +104,7 @@ def test_other_sizes_run_with_seeded_random_weights():
     assert model.weights == "seeded random weights" and model.sizes["D"] == 64
     trace = model.trace()
     assert trace.steps[0].shape == (1, 60, 48) and trace.picture.rows == 6 and trace.picture.columns == 10
-    assert trace.coverage == 1 and {step.verdict for step in trace.steps} == {"proven"}
+    assert trace.coverage == 1 and {step.verdict for step in trace.steps} == {"verified"}
     assert torch.equal(trace.output, tracer.load("vit", D=64, h=2, H=24, W=40, L=2).trace().output)
 
 
@@ -112,7 +112,7 @@ def test_a_batch_repeats_the_input(model, trace):
     four = model.trace(batch=4)
     assert four.output.shape == (4, 10)
     assert torch.allclose(four.output, trace.output.expand(4, 10), atol=1e-5)
-    assert {step.verdict for step in four.steps} == {"proven"}
+    assert {step.verdict for step in four.steps} == {"verified"}
 
 
 REFUSED_SIZES = [

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import tracer
-from tests.support.proven import assert_comments, assert_proven
+from tests.support.verified import assert_comments, assert_verified
 from tracer import models
 from tracer.models import vit_note
 from tracer.record import Step
@@ -22,12 +22,12 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return assert_proven(model)
+    return assert_verified(model)
 
 
 @pytest.mark.parametrize("given", [{}, {"B": 3}], ids=str)
-def test_all_is_proven_at_other_sizes(given):
-    trace = assert_proven(tracer.load("vit-note", **SMALL), **given)
+def test_all_is_verified_at_other_sizes(given):
+    trace = assert_verified(tracer.load("vit-note", **SMALL), **given)
     assert trace.attention(0).shape == (given.get("B", 1), 1, 16, 16) and len(trace.attentions) == 2
 
 

@@ -1,4 +1,4 @@
-"""Vit-text: part II of note 000, proven under all masks, and the captions of its shipped weights."""
+"""Vit-text: part II of note 000, verified under all masks, and the captions of its shipped weights."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import tracer
 from tests.support.plain_block import plain_block
-from tests.support.proven import assert_comments, assert_proven
+from tests.support.verified import assert_comments, assert_verified
 from tracer import models
 from tracer.inputs import synthetic
 from tracer.models import vit_text
@@ -23,7 +23,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def trace(model):
-    return assert_proven(model)
+    return assert_verified(model)
 
 
 def test_shape_comments_are_what_the_trace_solved(trace):
@@ -45,10 +45,10 @@ def test_shape_comments_are_what_the_trace_solved(trace):
         ("bidirectional", False, False, False),
     ],
 )
-def test_all_is_proven_under_every_option(mask, tied, types, bias):
+def test_all_is_verified_under_every_option(mask, tied, types, bias):
     sizes = {"H": 24, "W": 40, "P": 8, "C": 1, "V": 23, "T_max": 12, "D": 20, "h": 5, "d_ff": 31, "L": 1}
     model = tracer.load("vit-text", **sizes, mask=mask, tied=tied, types=types, bias=bias)
-    trace = assert_proven(model, batch=3, T=7)
+    trace = assert_verified(model, batch=3, T=7)
     assert trace.output.shape == (3, 7, 23) and not any(op.note for op in trace.ops)
     assert trace.step("sequence").shape == (3, 15 + 7, 20)
     assert ("image_type" in {step.id for step in trace.steps}) == types

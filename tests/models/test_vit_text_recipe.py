@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.models.test_vit_text import SMALL
-from tests.support.proven import assert_learns
+from tests.support.verified import assert_learns
 from tracer.inputs import synthetic
 from tracer.models import training, vit_text
 from tracer.models.training.recipes import vit_text as vit_text_recipe

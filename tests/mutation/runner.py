@@ -257,7 +257,7 @@ def _browser_failure(mutant: Mutant) -> str:
 
 
 def _first_failure(name: str, sizes: dict) -> str:
-    """Return the first problem that `verify` finds in a model, also an error; empty where all is proven."""
+    """Return the first problem that `verify` finds in a model, also an error; empty where all is verified."""
     try:
         import tracer  # in the process that tries it
         from tracer import verify  # in the process that tries it

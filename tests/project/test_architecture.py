@@ -175,7 +175,7 @@ def test_the_app_leaves_tensors_to_the_library():
 
 @pytest.mark.parametrize("module", ["tracer", "tracer.inputs.images", "tracer.latex_reader.proof_worker", "app"])
 def test_importing_leaves_torch_out(module):
-    """The first page is on screen before torch is loaded, and an opened file is proven without it."""
+    """The first page is on screen before torch is loaded, and an opened file is verified without it."""
     program = f"import {module}, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

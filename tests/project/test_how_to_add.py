@@ -119,11 +119,11 @@ def test_each_new_file_is_found_by_itself(tree):
 
 
 @pytest.mark.sweep
-def test_a_new_model_runs_in_a_new_format_and_is_proven(tree, tmp_path):
+def test_a_new_model_runs_in_a_new_format_and_is_verified(tree, tmp_path):
     sizes = ["--set", "H=8", "--set", "W=8", "--set", "D=16", "--set", "L=1", "--set", "h=2", "--set", "d_ff=8"]
     steps = ran(tree, "-m", "tracer", "trace", "added", "--format", "added", *sizes).split()
     assert steps[0] == "patches" and steps[-1] == "logits"
-    assert "Everything is proven" in ran(tree, "-m", "tracer", "verify", "added")
+    assert "Everything is verified" in ran(tree, "-m", "tracer", "verify", "added")
 
 
 @pytest.mark.sweep

@@ -179,7 +179,7 @@ def test_a_model_of_a_library_has_its_costs_at_any_size():
     published = {"D": 16384, "h": 128, "h_kv": 8, "d_k": 128, "d_ff": 53248, "V": 128256, "L": 126, "T": 8192, "B": 1}
     numbers = found.numbers(published)
     assert numbers["params"] == 405_853_388_800 and numbers["cache"] == 2 * 126 * 8192 * 8 * 128
-    assert note.startswith("shapes at this size; equations proven on 2 blocks")
+    assert note.startswith("shapes at this size; equations verified on 2 blocks")
     at = round(found.cache_overtakes_weights(published))
     over, under = (found.numbers(published | {"T": length})["cache"] for length in (at + 1, at - 1))
     assert under < numbers["params"] < over

@@ -1,4 +1,4 @@
-"""Saved runs: the lines of a file are proven again from its tensors, and no proof in it is believed."""
+"""Saved runs: the lines of a file are verified again from its tensors, and no proof in it is believed."""
 
 import time
 from dataclasses import replace
@@ -36,22 +36,22 @@ def open_changed(data: bytes, id: str, **fields) -> tracer.Trace:
 
 
 @pytest.mark.parametrize("name", cases(models.names(), ("vit", "transformer")))
-def test_every_line_of_our_models_is_proven_again(name):
+def test_every_line_of_our_models_is_verified_again(name):
     spec = models.spec_of(name)
     sizes = {size: value for size, value in spec.probes[0].items() if size in spec.sizes} if name == "vit-note" else {}
     opened = tracer.open(serialization.to_bytes(tracer.load(name, **sizes).trace()))
-    assert {step.verdict for step in opened.steps} == {"proven"}
+    assert {step.verdict for step in opened.steps} == {"verified"}
     assert {step.checked for step in opened.steps} == {0}
 
 
-def test_a_forged_file_opens_with_its_lines_disproven(data):
+def test_a_forged_file_opens_with_its_lines_refuted(data):
     def forge(saved):
         for step in saved["steps"]:
             step["latex"] = step["latex"].replace(r"}{\sqrt{d_k}} + ", "}{d_k} - ")
             step["latex"] = step["latex"].replace(r"\operatorname{softmax}", r"\operatorname{ReLU}")
 
     opened = tracer.open(rewritten(data, forge))
-    wrong = {step.id for step in opened.steps if step.verdict == "disproven"}
+    wrong = {step.id for step in opened.steps if step.verdict == "refuted"}
     assert wrong == {s.id for s in opened.steps if s.id.endswith(("attention.scores", "attention.weights"))}
     assert all(opened.step(id).wrong is not None for id in wrong)
 
@@ -63,7 +63,7 @@ def test_a_forged_file_opens_with_its_lines_disproven(data):
 def test_no_proof_in_a_file_is_believed(data, claim):
     twice = {"latex": lambda latex: latex + r" + \mathbf{X}^{(0)}"}
     step = open_changed(data, "block1.attention.residual", **twice, **claim).step("block1.attention.residual")
-    assert step.verdict == "disproven" and step.checked == 0 and step.dtype == "float32"
+    assert step.verdict == "refuted" and step.checked == 0 and step.dtype == "float32"
 
 
 def test_what_the_file_lacks_is_recorded(data):
@@ -78,7 +78,7 @@ def test_what_the_file_lacks_is_recorded(data):
     assert header and tensors
     opened = tracer.open(bare)
     verdicts = {step.id: step.verdict for step in opened.steps}
-    assert verdicts["block1.attention.weights"] == "proven" and verdicts["block1.mlp.hidden"] == "recorded"
+    assert verdicts["block1.attention.weights"] == "verified" and verdicts["block1.mlp.hidden"] == "recorded"
     said = texts.proof(opened.step("block1.mlp.hidden"))
     assert said.startswith("Recorded in the file, not checked here: ") and "was not kept" in said
 
@@ -94,7 +94,7 @@ def test_a_hostile_line_costs_little(data, monkeypatch):
     id = "block1.attention.residual"
     began = time.monotonic()
     opened = open_changed(data, id, latex=lambda latex: latex.partition("=")[0] + "= " + huge)
-    assert opened.step(id).verdict in ("recorded", "disproven") and opened.step("embedding").verdict == "proven"
+    assert opened.step(id).verdict in ("recorded", "refuted") and opened.step("embedding").verdict == "verified"
     monkeypatch.setattr(proof_on_opening, "SECONDS", 0.01)
     assert {step.verdict for step in tracer.open(data).steps} == {"recorded"}
     assert time.monotonic() - began < 120
@@ -103,7 +103,7 @@ def test_a_hostile_line_costs_little(data, monkeypatch):
 def test_proofs_of_a_file_can_wait(data):
     opened = tracer.open(data, prove="later")
     assert {step.verdict for step in opened.steps} == {"pending"}
-    assert {step.verdict for step in opened.prove().steps} == {"proven"}
+    assert {step.verdict for step in opened.prove().steps} == {"verified"}
 
 
 def test_each_line_may_name_what_stands_before_it_alone():
@@ -123,9 +123,9 @@ def test_each_line_may_name_what_stands_before_it_alone():
     assert "expected a tensor or a size" in first["reason"] and second["margin"] == 0
 
 
-def test_what_was_saved_twice_stays_proven(data, trace):
+def test_what_was_saved_twice_stays_verified(data, trace):
     again = tracer.open(serialization.to_bytes(replace(tracer.open(data))))
-    assert {step.verdict for step in again.steps} == {"proven"}
+    assert {step.verdict for step in again.steps} == {"verified"}
 
 
 class Masked(torch.nn.Module):
@@ -150,13 +150,13 @@ def test_a_large_number_of_a_mask_hides_no_forged_score(dtype, low):
     with torch.no_grad():
         run = tracer.trace(Masked(low).to(dtype), torch.randn(1, 5, 16).to(dtype), symbols={"B": 0, "T": 1})
     saved = serialization.to_bytes(run)
-    assert {step.verdict for step in tracer.open(saved).steps} == {"proven"}
+    assert {step.verdict for step in tracer.open(saved).steps} == {"verified"}
 
     def forge(latex):
         return latex.replace(r"\frac{\mathbf{Q}\,{\mathbf{K}}^{\top}}{4}", r"\mathbf{Q}\,{\mathbf{K}}^{\top}")
 
     opened = open_changed(saved, "attention.scores", latex=forge)
-    assert [step.id for step in opened.steps if step.verdict == "disproven"] == ["attention.scores"]
+    assert [step.id for step in opened.steps if step.verdict == "refuted"] == ["attention.scores"]
 
 
 def test_a_small_cell_is_judged_by_its_own_terms():

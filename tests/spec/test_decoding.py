@@ -1,4 +1,4 @@
-"""Decoding from a cache: the same logits as without, for less arithmetic, with lines that are proven at other sizes."""
+"""Decoding from a cache: the same logits as without, for less arithmetic; its lines are verified at other sizes."""
 
 import re
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_the_last_token_after_a_cache_has_the_logits_of_the_whole_text(cached_ru
 @pytest.mark.parametrize("name", OURS)
 def test_its_lines_hold_on_other_runs_with_the_cache_as_a_size(cached_runs, name):
     trace = cached_runs[name]
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
     assert all(step.checked >= 2 and not step.note.startswith("It holds at the sizes") for step in trace.steps)
     key = trace.step("block1.attention.key")
     assert key.symbolic == ("B", "h_kv" if name == "llama" else "h", "T + T_past", "d_k")
@@ -90,7 +90,7 @@ def test_models_of_transformers_read_from_a_cache_too(name):
     model = tracer.load(name)
     trace, whole = model.trace(text="The cat sat", cache=True), model.trace(text="The cat sat", prove=False)
     assert torch.allclose(last_row(trace.output), last_row(whole.output), atol=1e-4)
-    assert {step.verdict for step in trace.steps} == {"proven", "recomputed"}  # fused attention leaves no scores
+    assert {step.verdict for step in trace.steps} == {"verified", "recomputed"}  # fused attention leaves no scores
     assert any(step.symbolic[-2:-1] == ("T + T_past",) and "past" in step.latex for step in trace.steps)
 
 

@@ -75,22 +75,22 @@ def test_every_model_runs_without_values_as_with_them(name):
 
 def test_nothing_that_was_not_executed_is_green(prefill):
     assert {step.verdict for step in prefill.steps} == {"not executed"}
-    proven = [step for step in prefill.steps if step.note.endswith("proven on 2 blocks of width 96.")]
-    assert len(proven) > 0.8 * len(prefill.steps)
+    verified = [step for step in prefill.steps if step.note.endswith("verified on 2 blocks of width 96.")]
+    assert len(verified) > 0.8 * len(prefill.steps)
     assert any(
-        note.startswith("shapes at this size; equations proven on 2 blocks of width 96") for note in prefill.notes
+        note.startswith("shapes at this size; equations verified on 2 blocks of width 96") for note in prefill.notes
     )
 
 
-def test_a_line_that_the_twin_disproves_is_not_said_to_be_proven(monkeypatch):
+def test_a_line_that_the_twin_refutes_is_not_said_to_be_verified(monkeypatch):
     from tracer.expr.norms import LayerNorm
 
     right = LayerNorm.run
     monkeypatch.setattr(LayerNorm, "run", lambda self, *values: right(self, *values) * 1.01)
     trace = tracer.load("nanogpt", values=False).trace(values=False)
     norms = [step for step in trace.steps if step.stage == "norm"]
-    assert norms and not any("proven" in step.note for step in norms)
-    assert any("proven" in step.note for step in trace.steps)
+    assert norms and not any("verified" in step.note for step in norms)
+    assert any("verified" in step.note for step in trace.steps)
 
 
 def test_no_weights_are_made(large, prefill):
@@ -185,7 +185,7 @@ def test_a_configuration_alone_runs_with_random_weights_where_they_fit(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(LLAMA | small | {"num_hidden_layers": 2, "vocab_size": 300}))
     model = tracer.load(f"hf:{tmp_path}")
     assert "holds a configuration, and no weights" in model.weights
-    assert model.trace(T=5).step("logits").verdict == "proven"
+    assert model.trace(T=5).step("logits").verdict == "verified"
 
 
 @pytest.mark.sweep

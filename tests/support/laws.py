@@ -24,8 +24,8 @@ def _is_in_range(note: str, length: int) -> bool:
 
 
 def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int]]]) -> dict[str, str]:
-    """Return the lines, by their LaTeX, that are proven without a note on sizes and have other values than the function
-    at other sizes, each with the problem; `inputs` holds its arguments and its sizes."""
+    """Return the lines, by their LaTeX, that are verified without a note on sizes and have other values than the
+    function at other sizes, each with the problem; `inputs` holds its arguments and its sizes."""
     replay, broken = trace.replay, {}
     lines = {step.id: _read(step, replay._names(trace.steps)) for step in trace.steps}
     for x, sizes in inputs:
@@ -45,7 +45,7 @@ def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int
         for at, checked in (places, places.keys()), (places | returned, returned):
             other = Run(f"sizes {sizes}", sizes, tensor, at, precision, False)
             for step, (_, outcome) in zip(trace.steps, predict(trace.steps, lines, other), strict=True):
-                green = step.verdict == "proven" and THIS_RUN_NOTE not in step.note
+                green = step.verdict == "verified" and THIS_RUN_NOTE not in step.note
                 if green and step.id in checked and (outcome.wrong or outcome.reason):
                     broken[step.latex] = outcome.wrong or outcome.reason
     return broken

@@ -1,4 +1,4 @@
-"""Textbooks that are derived from a run: complete, proven, and in the notation of the papers."""
+"""Textbooks that are derived from a run: complete, verified, and in the notation of the papers."""
 
 import tracemalloc
 
@@ -93,11 +93,11 @@ def derived_run(request):
         return net, given, tracer.trace(net, *given, symbols={"B": 0})
 
 
-def test_every_op_that_computes_is_in_a_step_that_is_proven(derived_run):
+def test_every_op_that_computes_is_in_a_step_that_is_verified(derived_run):
     _, _, run = derived_run
     assert run.steps and all(op.step for op in run.ops if not is_layout(op.op))
     shown = [step for step in run.steps if not step.recomputed]
-    assert {step.verdict for step in shown} == {"proven"}
+    assert {step.verdict for step in shown} == {"verified"}
     assert max(step.error for step in shown) < 1e-5
     assert not [note for note in run.notes if "equation" in note]
 
@@ -139,13 +139,13 @@ def test_a_net_of_convolutions_has_feature_maps():
     assert letters == [r"\mathbf{Z}", r"\hat{\mathbf{Z}}", r"\mathbf{X}", r"\mathbf{Z}"]
 
 
-def test_a_wrong_equation_would_be_disproven(monkeypatch):
+def test_a_wrong_equation_would_be_refuted(monkeypatch):
     """The proof is of the equation: another one of the same shape fails."""
     from tracer.expr.arithmetic import ReLU, Tanh
 
     monkeypatch.setattr(ReLU, "compute", staticmethod(Tanh.compute))
     run = tracer.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.randn(2, 4))
-    assert [step.verdict for step in run.steps] == ["proven", "disproven"]
+    assert [step.verdict for step in run.steps] == ["verified", "refuted"]
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -264,8 +264,8 @@ def test_what_is_no_pattern_has_none():
 )
 def test_textbooks_of_the_zoo_are_complete(name):
     found = surveys.book(name)
-    assert not found.reason and not found.unproven
-    assert found.covered == found.computing > 0 and found.steps == found.proven > 0
+    assert not found.reason and not found.unverified
+    assert found.covered == found.computing > 0 and found.steps == found.verified > 0
     assert found.kernels <= 0.05 * found.steps
 
 
@@ -334,7 +334,7 @@ class Thrown(nn.Module):
 def test_forms_that_models_of_libraries_brought_up_are_written(net):
     run = tracer.trace(net, torch.randn(1, 5, 12))
     assert run.coverage == 1 and not run.notes
-    assert all(step.verdict == "proven" for step in run.steps if not step.recomputed)
+    assert all(step.verdict == "verified" for step in run.steps if not step.recomputed)
     assert not any(record.problem for record in run.attentions)
 
 
@@ -345,7 +345,7 @@ def test_a_line_of_a_form_that_nobody_foresaw_is_left_open_and_said(monkeypatch)
     known = ExpressionBuilder.equation
     monkeypatch.setattr(ExpressionBuilder, "equation", unforeseen)
     run = tracer.trace(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), torch.randn(2, 5))
-    assert [step.verdict for step in run.steps] == ["proven", "not executed", "proven"]
+    assert [step.verdict for step in run.steps] == ["verified", "not executed", "verified"]
     left = run.steps[1]
     assert r"= \operatorname{relu}(" in left.latex.replace(r"\left", "") and left.shape == (2, 4)
     assert "no equation could be written for it (IndexError" in left.note

@@ -6,7 +6,7 @@ What a net computes is said as it runs; that it is what the papers say is held h
 import pytest
 
 import tracer
-from tests.support.proven import assert_golden
+from tests.support.verified import assert_golden
 
 NANOGPT = {"T_max": 11, "D": 12, "h": 3, "d_ff": 20, "L": 1}
 GOLDEN = {

@@ -11,13 +11,13 @@ from tracer.verify.checks import printed
 
 
 def run(net, *given, **symbols):
-    """Return the trace of a net with random weights; every line of it is proven, and parsed from its printed form."""
+    """Return the trace of a net with random weights; every line of it is verified, and parsed from its printed form."""
     torch.manual_seed(0)
     net = net.eval()
     surveys.perturb_parameters(net)
     with torch.no_grad():
         found = tracer.trace(net, *given, symbols=symbols or {"B": 0, "T": 1})
-    assert {step.verdict for step in found.steps if not step.recomputed} == {"proven"} and found.coverage == 1
+    assert {step.verdict for step in found.steps if not step.recomputed} == {"verified"} and found.coverage == 1
     assert dict(printed.differences(found, net, Inputs(given))) == {}
     assert all(len(things) == 1 for things in names(found.steps).values())
     return found

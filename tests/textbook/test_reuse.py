@@ -1,4 +1,4 @@
-"""Equations derived from a run at one size are reused for runs at others, where they are proven; else derived anew."""
+"""Equations derived from a run at one size are reused at others, where they are verified; else derived anew."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def test_lent_and_wrong_is_derived_anew():
     step = lender.book.steps[place]
     lender.book.steps[place] = step._replace(line=replace(step.line, equation=Scaled(Scalar(2), step.line.equation)))
     trace = model.trace(text=second)
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
     assert trace.steps == tracer.load("nanogpt", **CASES["nanogpt"][0]).trace(text=second).steps
 
 

@@ -73,7 +73,7 @@ def book(function, batch: int, length: int):
     module = Of(function)
     with torch.no_grad():
         run = tracer.trace(module, torch.randn(batch, length, 8), symbols={"B": 0, "T": 1})
-    assert {step.verdict for step in run.steps} == {"proven"}, [(step.latex, step.note) for step in run.steps]
+    assert {step.verdict for step in run.steps} == {"verified"}, [(step.latex, step.note) for step in run.steps]
     return [(step.title, step.latex, step.symbolic, step.note) for step in run.steps]
 
 
@@ -159,10 +159,10 @@ def test_a_number_of_the_input_is_no_constant(name, symbols):
     assert "it would hold for this input alone" in last.note
 
 
-def test_without_symbols_plain_numbers_are_proven():
+def test_without_symbols_plain_numbers_are_verified():
     for name, function in SAME.items():
         run = run_of(function, "without")
-        assert {step.verdict for step in run.steps} == {"proven"} and not run.notes, name
+        assert {step.verdict for step in run.steps} == {"verified"} and not run.notes, name
 
 
 def test_an_id_alone_is_an_input_and_no_constant():
@@ -179,7 +179,7 @@ def test_what_runs_on_no_other_values_says_so():
 
     with torch.no_grad():
         run = tracer.trace(strict, torch.full((2, 5), 7.0))
-    assert run.steps[-1].verdict == "proven" and "were not looked for: the model does not run" in run.notes[-1]
+    assert run.steps[-1].verdict == "verified" and "were not looked for: the model does not run" in run.notes[-1]
 
 
 def test_a_model_is_as_it_was_after_the_run_on_other_values():
@@ -221,7 +221,7 @@ def test_what_left_pytorch_is_no_constant():
         fixed = Of(lambda x: x + torch.arange(8.0).clone().detach().numpy().tolist()[3])
         plain = tracer.trace(fixed, torch.randn(2, 5, 8), symbols={"B": 0, "T": 1}).steps[-1]
     assert "was computed outside PyTorch" in moved.note and any(name.outside for name in moved.names)
-    assert "outside" not in plain.note and plain.verdict == "proven"
+    assert "outside" not in plain.note and plain.verdict == "verified"
 
 
 def test_a_bound_in_the_code_is_said():
@@ -261,7 +261,7 @@ def test_a_place_of_what_does_not_run_at_all_sizes_is_of_this_run():
     torch.manual_seed(0)
     with torch.no_grad():
         run = tracer.trace(Grows(), torch.randint(7, (2, 3)), symbols={"B": 0, "T": 1})
-    assert run.check().steps and not any(step.verdict == "disproven" for step in run.check().steps)
+    assert run.check().steps and not any(step.verdict == "refuted" for step in run.check().steps)
     places = [step for step in run.steps if step.latex.endswith(r"_{[\,2\,]}")]
     assert places and all("It holds at the sizes of this run" in step.note for step in places)
 
@@ -290,7 +290,7 @@ def test_merged_axes_have_their_order_at_a_batch_of_one_too(batch_first):
         run = tracer.trace(
             SelfAttention(batch_first).eval(), x, symbols={"B": 1 - batch_first, "T": int(batch_first)}
         ).check()
-        assert {(step.verdict, step.checked) for step in run.steps} == {("proven", 3)}
+        assert {(step.verdict, step.checked) for step in run.steps} == {("verified", 3)}
         assert any(r"\to (T\,B)\,(2\,4)" in step.latex or r"\to T\,B\,(2\,4)" in step.latex for step in run.steps)
 
 
@@ -357,7 +357,7 @@ def test_a_mask_that_is_left_out_where_it_hides_nothing_is_no_other_path(name):
         run = tracer.trace(Of({**HIDES_NOTHING, **HIDES}[name]), torch.randn(2, 5, 8), symbols={"B": 0, "T": 1})
     notes = " ".join(step.note for step in run.steps)
     assert ("the code takes another path" in notes) == (name in HIDES)
-    assert all(step.verdict in ("proven", "recomputed") for step in run.steps)
+    assert all(step.verdict in ("verified", "recomputed") for step in run.steps)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_the_lines_of_any_module_hold_on_three_other_runs():
     before = copy.deepcopy(module.state_dict())
     run = trace_module(module, torch.randn(2, 5, 6), symbols=SYMBOLS)
     checked = run.check()
-    assert {(step.verdict, step.checked, step.replayed) for step in checked.steps} == {("proven", 3, "")}
+    assert {(step.verdict, step.checked, step.replayed) for step in checked.steps} == {("verified", 3, "")}
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert {step.checked for step in run.steps} == {0}, "a trace is frozen: what was checked is in the new one"
 
@@ -86,7 +86,7 @@ def test_what_the_run_itself_hides_is_found(right, wrong):
     assert right in line.latex
     steps = (replace(line, latex=line.latex.replace(right, wrong)), *run.steps[1:])
     changed = replace(run, steps=steps).check()
-    assert [step.id for step in changed.steps if step.verdict == "disproven"] == [line.id]
+    assert [step.id for step in changed.steps if step.verdict == "refuted"] == [line.id]
     assert changed.steps[0].replayed.startswith("It does not hold on another run, with other ")
 
 
@@ -112,7 +112,7 @@ def test_a_large_number_of_a_mask_hides_no_wrong_scores(fill):
 def test_a_number_that_is_a_result_of_the_input_is_no_law():
     run = trace_module(Scaled(lambda y: y / y.abs().max().item()), torch.randn(1, 5, 8), symbols=SYMBOLS)
     last = run.check().steps[-1]
-    assert not (last.verdict == "proven" and last.checked), last
+    assert not (last.verdict == "verified" and last.checked), last
 
 
 def test_a_model_that_does_not_run_with_other_numbers_says_so():
@@ -126,7 +126,7 @@ def test_a_model_that_does_not_run_with_other_numbers_says_so():
         total = float(module(x).sum())
     module.change = picky
     steps = trace_module(module, x).check().steps
-    assert {step.checked for step in steps} == {0} and {step.verdict for step in steps} == {"proven"}
+    assert {step.checked for step in steps} == {0} and {step.verdict for step in steps} == {"verified"}
     assert {step.replayed for step in steps} == {
         "It was not checked on other runs: the model does not run there (only this very input will do)."
     }
@@ -161,7 +161,8 @@ def test_a_line_that_was_checked_on_fewer_runs_says_why():
     checked = trace_module(module, torch.randn(1, 5, 8)).check()
     said = "With other weights, no line was checked: the model does not run there (these weights alone)."
     assert {(step.checked, step.replayed) for step in checked.steps} == {(1, said)} and said in checked.notes
-    assert texts.proof(checked.steps[-1]).endswith(f"As printed, it also holds on 1 other run. {said}")
+    assert texts.proof(checked.steps[-1]).startswith("**Verified on this run and 1 other.** ")
+    assert texts.proof(checked.steps[-1]).endswith(said)
 
 
 def test_of_a_large_model_one_block_of_each_kind_is_run(monkeypatch):

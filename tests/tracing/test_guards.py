@@ -1,4 +1,4 @@
-"""One line that can't be written or proven is marked, and ends no trace: operations, shapes and attention are there."""
+"""One line that can't be written or verified is marked, and ends no trace: ops, shapes and attention are there."""
 
 import warnings
 
@@ -45,7 +45,7 @@ def attend(net, x):
     return F.scaled_dot_product_attention(q, k, k, is_causal=True)
 
 
-PROVEN = {
+VERIFIED = {
     "fewer queries than keys": attend,
     "a complex factor": lambda net, x: net.q(x) * (0.5 + 2j),
     "a complex summand": lambda net, x: (torch.complex(x, x) * 1j - 2j).real,
@@ -63,31 +63,31 @@ MARKED_CASES = {
 }
 
 
-@pytest.mark.parametrize("rule", PROVEN.values(), ids=PROVEN)
-def test_what_once_ended_a_trace_is_proven(rule):
+@pytest.mark.parametrize("rule", VERIFIED.values(), ids=VERIFIED)
+def test_what_once_ended_a_trace_is_verified(rule):
     trace = run(rule)
     assert trace.coverage == 1 and not trace.notes
-    assert [step.verdict for step in trace.steps if step.verdict not in ("proven", "recomputed")] == []
+    assert [step.verdict for step in trace.steps if step.verdict not in ("verified", "recomputed")] == []
 
 
 @pytest.mark.parametrize(("rule", "why"), MARKED_CASES.values(), ids=MARKED_CASES)
-def test_what_cannot_be_proven_is_marked_and_all_else_is_there(rule, why):
+def test_what_cannot_be_verified_is_marked_and_all_else_is_there(rule, why):
     trace = run(rule)
     assert trace.coverage == 1 and trace.returned[0].step
     left = [step for step in trace.steps if step.verdict == "not executed"]
     assert left and all("not executed: " in step.note for step in left) and why in left[0].note
-    assert trace.steps[0].verdict == "proven"
+    assert trace.steps[0].verdict == "verified"
 
 
 def test_a_causal_mask_of_fewer_queries_than_keys_has_the_shape_of_the_scores():
     trace = run(attend)
     mask = trace.step("mask")
     assert mask.shape == (3, 5) and r"j \le i" in mask.latex
-    assert trace.steps[-1].verdict == "proven"
+    assert trace.steps[-1].verdict == "verified"
 
 
 def test_calls_without_tensors_print_their_numbers():
-    shown = " ".join(step.latex for step in run(PROVEN["numbers alone"]).steps).replace(r"\left", "")
+    shown = " ".join(step.latex for step in run(VERIFIED["numbers alone"]).steps).replace(r"\left", "")
     assert r"\mathbb{I}_{8}" in shown and r"\operatorname{linspace}_{8}(0,\,1" in shown
 
 
@@ -111,7 +111,7 @@ def test_a_mistake_in_derivation_leaves_operations_shapes_and_attention(monkeypa
     assert any("no step has what forward returns" in note for note in trace.notes)
 
 
-@pytest.mark.parametrize("name", ["proven_shape", "_product", "_names", "statement"])
+@pytest.mark.parametrize("name", ["verified_shape", "_product", "_names", "statement"])
 def test_a_mistake_in_writing_one_line_marks_that_line(monkeypatch, name):
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     x = torch.randn(1, 5, 8)

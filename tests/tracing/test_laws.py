@@ -1,4 +1,4 @@
-"""A proven line predicts runs at sizes that it was not derived from, or says that it holds at those of its run."""
+"""A verified line predicts runs at sizes that it was not derived from, or says that it holds at those of its run."""
 
 import math
 
@@ -107,7 +107,7 @@ HELD_CASES = {
 def derive(function):
     torch.manual_seed(0)
     trace = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
     sizes = [{"B": 3, "T": length} for length in LENGTHS] + [{"B": 1, "T": 6}, {"B": 64, "T": 7}]
     inputs = [(torch.randn(at["B"], at["T"], 16), at) for at in sizes]
     assert broken_laws(trace, [(x, at) for x, at in inputs if runs(function, x)]) == {}
@@ -160,6 +160,6 @@ def test_a_model_that_takes_no_small_sizes_keeps_its_symbols():
     assert trace.steps[0].symbolic == ("B", "T", "16") and not trace.steps[0].note
 
 
-def test_numbers_that_a_comparison_chooses_are_proven():
+def test_numbers_that_a_comparison_chooses_are_verified():
     trace = tracer.trace(lambda x: x[x.sum(-1) > 0].mean(0), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
-    assert trace.steps[-1].verdict == "proven"
+    assert trace.steps[-1].verdict == "verified"

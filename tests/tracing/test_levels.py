@@ -54,7 +54,7 @@ def test_modules_are_what_hooks_saw_and_cost_what_their_ops_cost(vit):
     _, trace = vit
     root, sizes = trace.modules[0], {symbol.name: symbol.value for symbol in trace.symbols}
     assert (root.path, root.kind, root.around, root.params, root.flops) == ("", "ViT", None, trace.params, trace.flops)
-    assert {module.verdict for module in trace.modules} == {"proven"}
+    assert {module.verdict for module in trace.modules} == {"verified"}
     for module in trace.modules:
         cost = costs.of_module(trace, module)
         assert value_of(cost.params_symbolic, sizes) == cost.params == module.params
@@ -64,8 +64,8 @@ def test_modules_are_what_hooks_saw_and_cost_what_their_ops_cost(vit):
 
 
 @pytest.mark.parametrize("wrong", ["input", "output", "shape", "op"])
-def test_hooks_that_saw_another_run_than_the_ops_are_disproven(wrong):
-    assert all(module.verdict == "proven" for module in levels(*record_modules())[0])
+def test_hooks_that_saw_another_run_than_the_ops_are_refuted(wrong):
+    assert all(module.verdict == "verified" for module in levels(*record_modules())[0])
     calls, ops = record_modules()
     linear, relu = calls.modules[1:]
     if wrong == "input":
@@ -77,13 +77,13 @@ def test_hooks_that_saw_another_run_than_the_ops_are_disproven(wrong):
     else:
         ops = (replace(ops[0], module="1"), *ops[1:])
     found = levels(calls, ops)[0]
-    assert [module.verdict for module in found] == ["proven", "disproven", "proven"] and found[1].problem
+    assert [module.verdict for module in found] == ["verified", "refuted", "verified"] and found[1].problem
 
 
 def test_what_is_given_by_name_went_in_too_and_dropout_hands_on(causal):
     by_path = {module.path: module for module in causal.modules}
     assert by_path["output"].inputs == by_path["drop"].outputs == by_path["drop"].inputs
-    assert by_path["drop"].first == by_path["drop"].last and by_path["drop"].verdict == "proven"
+    assert by_path["drop"].first == by_path["drop"].last and by_path["drop"].verdict == "verified"
 
 
 def test_calls_have_the_arguments_of_their_schema(causal):

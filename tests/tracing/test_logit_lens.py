@@ -1,4 +1,4 @@
-"""Logit lens: the answer of the model's own code when its remaining blocks are skipped, proven like any line."""
+"""Logit lens: the answer of the model's own code when its remaining blocks are skipped, verified like any line."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def test_the_lens_is_the_answer_of_a_run_whose_last_blocks_are_skipped(name):
     model = tracer.load(name)
     trace = model.trace(keep=2**26)
     lens = LogitLens(trace)
-    assert lens.proof.verdict == "proven" and lens.depths[0].layer is None and lens.depths[-1].id == ENDS[name]
+    assert lens.proof.verdict == "verified" and lens.depths[0].layer is None and lens.depths[-1].id == ENDS[name]
     torch.testing.assert_close(lens.scores(len(lens.depths) - 1), logits(trace.output), rtol=1e-5, atol=1e-5)
     for depth, (id, _) in enumerate(lens.depths[:-1]):
         skipped = model.trace(change={ENDS[name]: f"take({id})"}, prove=False)
@@ -47,12 +47,12 @@ def test_its_equation_is_the_composition_of_the_last_lines(lens):
     assert r"\mathbf{W}_{\mathrm{cls}}" in lens.latex and r"\mathbf{X}_f" not in lens.latex
 
 
-def test_a_wrong_head_is_not_proven(vit):
+def test_a_wrong_head_is_not_verified(vit):
     trace = vit.trace()
     found = {step.line.id: step.line for step in trace.later.derived_steps}
     bare = found["block6.mlp.residual"].tensor
     wrong = trace.later.rewrite(lambda line: bare if line.id == "norm" else line.equation)
-    assert LogitLens(replace(trace, later=wrong)).proof.verdict == "disproven"
+    assert LogitLens(replace(trace, later=wrong)).proof.verdict == "refuted"
 
 
 def test_scores_of_one_token_are_those_of_all():

@@ -1,4 +1,4 @@
-"""Pending proofs: nothing calls them proven, and they are computed while the model exists."""
+"""Pending proofs: nothing calls them verified, and they are computed while the model exists."""
 
 import copy
 import json
@@ -33,26 +33,26 @@ def trace(model):
 def test_nothing_is_executed_until_it_is_asked_for(trace):
     assert {(step.verdict, step.error) for step in trace.steps} == {("pending", None)}
     some = trace.prove([SCORES, "logits"])
-    assert {step.id for step in some.steps if step.verdict == "proven"} == {SCORES, "logits"}
+    assert {step.id for step in some.steps if step.verdict == "verified"} == {SCORES, "logits"}
     assert {step.verdict for step in trace.steps} == {"pending"}, "a trace is frozen: the proofs are in the new one"
-    assert some.prove("cls").step("cls").verdict == "proven" and some.later is not None
+    assert some.prove("cls").step("cls").verdict == "verified" and some.later is not None
 
 
-def test_any_module_is_proven_when_it_is_asked_for(model):
+def test_any_module_is_verified_when_it_is_asked_for(model):
     image = torch.randn(1, 3, SIZES["H"], SIZES["W"])
     runs = {prove: tracer.trace(model.net, image, prove=prove) for prove in (True, False, "later")}
     verdicts = {prove: {step.verdict for step in run.steps} for prove, run in runs.items()}
-    assert verdicts == {True: {"proven"}, False: {"not executed"}, "later": {"pending"}}
-    assert {step.verdict for step in runs["later"].prove().steps} == {"proven"}
+    assert verdicts == {True: {"verified"}, False: {"not executed"}, "later": {"pending"}}
+    assert {step.verdict for step in runs["later"].prove().steps} == {"verified"}
     assert all("prove=False" in step.note for step in runs[False].steps) and runs[False].later is None
 
 
-def test_all_of_it_is_what_is_proven_at_once(model, trace):
-    proven = trace.prove()
-    assert [(s.id, s.verdict, s.error, s.note) for s in proven.steps] == [
+def test_all_of_it_is_what_is_verified_at_once(model, trace):
+    verified = trace.prove()
+    assert [(s.id, s.verdict, s.error, s.note) for s in verified.steps] == [
         (s.id, s.verdict, s.error, s.note) for s in model.trace().steps
     ]
-    assert proven.prove() is proven
+    assert verified.prove() is verified
 
 
 def test_an_unknown_step_is_quoted(trace):
@@ -62,11 +62,11 @@ def test_an_unknown_step_is_quoted(trace):
         tracer.load("vit", **SIZES).trace(prove="soon")
 
 
-def test_what_is_saved_pickled_or_copied_is_proven(trace, tmp_path):
+def test_what_is_saved_pickled_or_copied_is_verified(trace, tmp_path):
     trace.save(tmp_path / "run.safetensors")
     opened = tracer.open(tmp_path / "run.safetensors")
     for found in (opened, pickle.loads(pickle.dumps(trace)), copy.deepcopy(trace), lighten(trace, 0)):
-        assert {step.verdict for step in found.steps} == {"proven"} and found.later is None
+        assert {step.verdict for step in found.steps} == {"verified"} and found.later is None
 
 
 def test_a_file_with_a_pending_proof_is_refused(trace, tmp_path):
@@ -76,8 +76,8 @@ def test_a_file_with_a_pending_proof_is_refused(trace, tmp_path):
         tracer.open(data.replace(rb"\"pending\": false", rb"\"pending\": true ", 1), name="run")
 
 
-def test_without_its_model_nothing_is_proven(trace):
-    with pytest.raises(ValueError, match="step 'patches' can't be proven: the model that ran is no longer there"):
+def test_without_its_model_nothing_is_verified(trace):
+    with pytest.raises(ValueError, match="step 'patches' can't be verified: the model that ran is no longer there"):
         replace(trace, later=None).prove()
 
 
@@ -90,7 +90,7 @@ def test_weights_and_inputs_that_are_rewritten_after_the_run_make_nothing_red(mo
     found = trace.prove()
     assert found.step("logits").verdict == "not executed"
     assert found.step("logits").note.endswith("not executed: 'parameter head.weight' has changed since the run")
-    assert {step.verdict for step in found.steps if step.id != "logits"} == {"proven"}
+    assert {step.verdict for step in found.steps if step.id != "logits"} == {"verified"}
     assert inputs[0].any()
 
 
@@ -99,14 +99,14 @@ def test_the_input_of_the_run_is_held(model, monkeypatch):
     monkeypatch.setattr(type(model), "inputs", lambda self, *given, **sizes: held)
     trace = model.trace(prove="later")
     held[0].zero_()
-    assert trace.prove("patches").step("patches").verdict == "proven"
+    assert trace.prove("patches").step("patches").verdict == "verified"
 
 
 def test_verify_proves_all_and_never_counts_a_pending_one(model):
     report = verify.report(model)
-    assert report["proven"] == report["equations"] == len(model.trace(prove=False).steps) == 21
+    assert report["verified"] == report["equations"] == len(model.trace(prove=False).steps) == 21
     waiting = replace(model.trace().steps[0], error=None, margin=None, pending=True)
-    assert [*verify._unproven([waiting])] == ["step 'patches' is not proven: pending"]
+    assert [*verify._unverified([waiting])] == ["step 'patches' is not verified: pending"]
 
 
 def test_every_view_says_so(trace):
@@ -114,13 +114,13 @@ def test_every_view_says_so(trace):
     for form in ("table", "markdown", "latex", "html"):
         assert render(some, format=form).count("pending") == len(some.steps) - 1
     shown = {step["id"]: step["verdict"] for step in json.loads(render(some, format="json"))["steps"]}
-    assert shown.pop(SCORES) == "proven" and set(shown.values()) == {"pending"}
+    assert shown.pop(SCORES) == "verified" and set(shown.values()) == {"pending"}
 
 
 def test_a_page_shows_it_neither_green_nor_red(trace):
     facts, _ = step_payload.detail(trace, trace.steps[0])
     assert facts["verdict"] == "pending"
-    said = "Not proven yet: the equation of this step has not been executed on the traced tensors."
+    said = "Not verified yet: the equation of this step has not been executed on the traced tensors."
     assert facts["proof"] == [("text", said)]
 
 
@@ -143,8 +143,8 @@ def test_the_page_proves_a_block_when_it_is_shown(trace, monkeypatch):
         id: detail["verdict"] for id, detail in page_payload(AppTest.from_function(page).run())[1]["details"].items()
     }
     within = {step.id for step in trace.steps if step.layer == 0}
-    assert {id for id, verdict in found.items() if verdict == "proven"} == within
-    assert set(found.values()) == {"proven", "pending"}
+    assert {id for id, verdict in found.items() if verdict == "verified"} == within
+    assert set(found.values()) == {"verified", "pending"}
 
 
 def nearly_silu(x, weight):
@@ -157,10 +157,10 @@ def test_a_name_that_the_numbers_refute_is_left_when_its_proof_comes(ids):
     x, weight = torch.tensor([[1.0, 2.0, 3e6], [3.0, 4.0, 5.0]]), torch.randn(3, 2)
     at_once, later = (tracer.trace(nearly_silu, x, weight, prove=prove) for prove in (True, "later"))
     assert [step.id for step in later.steps] == ["logits"] and "SiLU" in later.steps[0].latex
-    proven = later.prove(ids)
-    assert [(s.latex, s.verdict) for s in proven.steps] == [(s.latex, s.verdict) for s in at_once.steps]
-    assert {step.verdict for step in proven.steps} == {"proven"} and proven.prove() is proven
-    assert {op.step for op in proven.ops} == {step.id for step in proven.steps}
-    assert proven.check().steps[0].checked
+    verified = later.prove(ids)
+    assert [(s.latex, s.verdict) for s in verified.steps] == [(s.latex, s.verdict) for s in at_once.steps]
+    assert {step.verdict for step in verified.steps} == {"verified"} and verified.prove() is verified
+    assert {op.step for op in verified.ops} == {step.id for step in verified.steps}
+    assert verified.check().steps[0].checked
     fits = tracer.trace(nearly_silu, x.clamp(max=5), weight, prove="later").prove()
     assert [step.latex for step in fits.steps] == [later.steps[0].latex], "the name stays where the numbers bear it out"

@@ -42,7 +42,7 @@ def test_runs_with_other_weights_show_it():
     trace = trace_module(Residual())
     assert all(step.unseen == () for step in trace.steps), "nothing has been looked for"
     steps = trace.check().steps
-    assert {step.verdict for step in steps} == {"proven"} and all(step.unseen == () for step in steps)
+    assert {step.verdict for step in steps} == {"verified"} and all(step.unseen == () for step in steps)
 
 
 def test_what_no_run_shows_is_named():
@@ -56,7 +56,7 @@ def test_what_no_run_shows_is_named():
 
     steps = trace_module(Fixed()).check().steps
     last = steps[-1]
-    assert last.verdict == "proven" and len(last.unseen) == 2
+    assert last.verdict == "verified" and len(last.unseen) == 2
     assert not any(step.unseen for step in steps[:-1])
     said = texts.unseen(last)
     assert "does not test" in said and all(f"${name}$" in said for name in last.unseen)
@@ -75,7 +75,7 @@ def test_a_factor_that_can_be_left_out_is_not_seen():
             return self.map(x) * self.scale.float()
 
     last = trace_module(Near()).check().steps[-1]
-    assert last.verdict == "proven" and len(last.unseen) == 1
+    assert last.verdict == "verified" and len(last.unseen) == 1
 
 
 class Upcast(nn.Module):
@@ -92,7 +92,7 @@ class Upcast(nn.Module):
 
 def test_a_run_in_float64_shows_a_gain_of_a_norm_that_computes_in_float32():
     step = trace_module(Upcast()).check().steps[-1]
-    assert (step.verdict, step.checked, step.unseen) == ("proven", 3, ())
+    assert (step.verdict, step.checked, step.unseen) == ("verified", 3, ())
 
 
 @pytest.mark.parametrize("fixed", [True, False])
@@ -106,4 +106,4 @@ def test_a_zero_of_the_code_is_seen_and_one_that_weights_may_change_is_not(fixed
             return x.exp() + (torch.tensor([0.0] * 6) if fixed else self.shift)
 
     step = trace_module(Added()).check().steps[-1]
-    assert step.verdict == "proven" and len(step.unseen) == (not fixed)
+    assert step.verdict == "verified" and len(step.unseen) == (not fixed)

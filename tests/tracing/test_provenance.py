@@ -183,7 +183,7 @@ def test_what_was_not_kept_is_computed_again(runs, name):
     assert again > len(bare.steps) / 2
 
 
-def test_the_equations_are_there_before_they_are_proven_and_after(vit):
+def test_the_equations_are_there_before_they_are_verified_and_after(vit):
     later = vit.trace(prove="later")
     assert later.cell(SCORES, (0, 0, 1, 2)) == later.prove().cell(SCORES, (0, 0, 1, 2))
 

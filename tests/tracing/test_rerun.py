@@ -1,4 +1,4 @@
-"""Proofs in bounded memory: lines that the cap on kept values leaves out are proven in a second run, or report why
+"""Proofs in bounded memory: lines that the cap on kept values leaves out are verified in a second run, or report why
 not."""
 
 from __future__ import annotations
@@ -52,36 +52,36 @@ def _modules():
 
 @pytest.mark.parametrize("name", _modules())
 @pytest.mark.parametrize("grad", [False, True])
-def test_a_run_of_which_nothing_is_kept_is_proven_as_one_of_which_all_is(name, grad):
+def test_a_run_of_which_nothing_is_kept_is_verified_as_one_of_which_all_is(name, grad):
     module, x = _modules()[name]
     with torch.set_grad_enabled(grad):
         whole = tracer.trace(module, x, symbols={"B": 0, "T": 1}, keep=2**30)
         bare = tracer.trace(module, x, symbols={"B": 0, "T": 1}, keep=0)
-    assert {step.verdict for step in bare.steps} <= {"proven", "recomputed"}
+    assert {step.verdict for step in bare.steps} <= {"verified", "recomputed"}
     assert [(step.id, step.error, step.margin, step.verdict) for step in bare.steps] == [
         (step.id, step.error, step.margin, step.verdict) for step in whole.steps
     ]
 
 
-def test_proofs_that_are_pending_are_proven_in_a_second_run_too():
+def test_proofs_that_are_pending_are_verified_in_a_second_run_too():
     module, x = _modules()["in place"]
     run = tracer.trace(module, x, symbols={"B": 0}, keep=0, prove="later")
     assert {step.verdict for step in run.steps} == {"pending"}
-    assert {step.verdict for step in run.prove().steps} == {"proven"}
+    assert {step.verdict for step in run.prove().steps} == {"verified"}
 
 
-def test_a_model_that_does_not_run_again_the_same_way_is_not_proven():
+def test_a_model_that_does_not_run_again_the_same_way_is_not_verified():
     run = tracer.trace(Counting(), torch.randn(2, 4), symbols={"B": 0}, keep=0)
     assert {step.verdict for step in run.steps} == {"not executed"}
     assert any("did not run again the same way" in step.note for step in run.steps)
 
 
-def test_a_wrong_line_is_disproven_in_the_second_run():
+def test_a_wrong_line_is_refuted_in_the_second_run():
     module, x = _modules()["in place"]
     run = tracer.trace(module, x, symbols={"B": 0}, keep=0, prove="later")
     wrong = run.later.rewrite(lambda line: line.equation + line.equation)
     verdicts = {step.verdict for step in wrong(run.steps).values()}
-    assert verdicts == {"disproven"}
+    assert verdicts == {"refuted"}
 
 
 def test_what_no_later_line_needs_is_let_go(monkeypatch):
@@ -104,7 +104,7 @@ def test_the_module_and_the_random_numbers_are_as_before():
     run = tracer.trace(module, x, keep=0)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
-    assert "proven" in {step.verdict for step in run.steps}
+    assert "verified" in {step.verdict for step in run.steps}
 
 
 class Loop(nn.Module):
@@ -130,7 +130,7 @@ def test_nothing_runs_again_where_all_was_kept(monkeypatch, prove):
 
     monkeypatch.setattr(proofs, "record", again)
     run = tracer.trace(Loop(), torch.randn(2, 5, 4), symbols={"B": 0, "T": 1}, prove=prove).prove()
-    assert {step.verdict for step in run.steps} == {"proven"}
+    assert {step.verdict for step in run.steps} == {"verified"}
 
 
 def test_tensors_without_values_are_not_computed_again():

@@ -34,7 +34,7 @@ def test_a_run_arrives_as_it_was_sent(vit, tmp_path, change):
     sent = sender.trace()
     arrived = transfer(sent, sender, receiver, tmp_path)
     assert_equal(sent, arrived)
-    assert all(step.verdict == "proven" for step in arrived.steps)
+    assert all(step.verdict == "verified" for step in arrived.steps)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Meaning of proven: a wrong equation is red on the pages, named by `verify`, and never counted."""
+"""Meaning of verified: a wrong equation is red on the pages, named by `verify`, and never counted."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,18 +54,18 @@ def trace():
         return tracer.load("vit", **SIZES).trace()
 
 
-def test_a_wrong_equation_is_disproven_and_says_where(trace):
+def test_a_wrong_equation_is_refuted_and_says_where(trace):
     step = trace.step(SCORES)
     assert r"\sqrt" not in step.latex
-    assert step.verdict == "disproven" and step.error > 0.1 and step.margin > 1e4
+    assert step.verdict == "refuted" and step.error > 0.1 and step.margin > 1e4
     assert step.wrong == (0, 0, 0, 0)
-    assert {other.verdict for other in trace.steps if other is not step} == {"proven"}
+    assert {other.verdict for other in trace.steps if other is not step} == {"verified"}
 
 
 def test_verify_names_it():
     with forgotten():
         report = verify.report(tracer.load("vit", **SIZES))
-    assert report["proven"] == report["equations"] - 1
+    assert report["verified"] == report["equations"] - 1
     failed = verify.failures(report)
     assert any(
         f"step {SCORES!r} is off by 0." in line and "first wrong cell is [0, 0, 0, 0]" in line for line in failed
@@ -74,7 +74,7 @@ def test_verify_names_it():
 
 @pytest.mark.parametrize("form", ["table", "markdown", "latex", "html"])
 def test_every_view_says_so(trace, form):
-    assert render(trace, format=form).count("DISPROVEN") == 1
+    assert render(trace, format=form).count("REFUTED") == 1
 
 
 def test_a_saved_run_keeps_the_verdict(trace, tmp_path):
@@ -88,20 +88,20 @@ def test_pages_show_it_in_red(trace, tmp_path):
     at = AppTest.from_file(str(page_registry.PAGES.parent / "app.py"), default_timeout=120).run()
     at.file_uploader[0].set_value(("run.safetensors", (tmp_path / "run.safetensors").read_bytes(), "")).run()
     assert len(at.error) == 1 and at.error[0].value.startswith("1 of the equations does not give what")
-    proven = next(metric for metric in at.metric if metric.label == "equations proven")
-    assert proven.value == f"{len(trace.steps) - 1} of {len(trace.steps)}"
+    verified = next(metric for metric in at.metric if metric.label == "equations verified")
+    assert verified.value == f"{len(trace.steps) - 1} of {len(trace.steps)}"
     at.query_params["step"] = SCORES
     at.switch_page("pages/trace.py").run()
     facts, header, _ = page_payload(at)
     shown = header["details"][SCORES]
-    assert facts["step"] == SCORES and shown["verdict"] == "disproven" and shown["proof"][0] == ["bold", "Disproven."]
+    assert facts["step"] == SCORES and shown["verdict"] == "refuted" and shown["proof"][0] == ["bold", "Refuted."]
     assert "The first wrong cell is [0, 0, 0, 0]." in shown["proof"][1][1]
-    assert {one["verdict"] for id, one in header["details"].items() if id != SCORES} == {"proven"}
+    assert {one["verdict"] for id, one in header["details"].items() if id != SCORES} == {"verified"}
 
 
 @pytest.mark.parametrize(
     ("margin", "verdict"),
-    [(0.0, "proven"), (1.0, "proven"), (1.01, "disproven"), (float("nan"), "disproven"), (None, "not executed")],
+    [(0.0, "verified"), (1.0, "verified"), (1.01, "refuted"), (float("nan"), "refuted"), (None, "not executed")],
 )
 def test_the_margin_decides_alone(margin, verdict):
     assert tracer.record.verdict(margin) == verdict
@@ -110,13 +110,13 @@ def test_the_margin_decides_alone(margin, verdict):
 @pytest.mark.parametrize(
     ("error", "dtype", "verdict"),
     [
-        (9e-6, "float32", "proven"),
-        (2e-5, "float32", "disproven"),
-        (float("nan"), "float32", "disproven"),
-        (2e-2, "bfloat16", "proven"),
-        (1e-9, "float64", "disproven"),
-        (0.0, "int64", "proven"),
-        (1e-9, "int64", "disproven"),
+        (9e-6, "float32", "verified"),
+        (2e-5, "float32", "refuted"),
+        (float("nan"), "float32", "refuted"),
+        (2e-2, "bfloat16", "verified"),
+        (1e-9, "float64", "refuted"),
+        (0.0, "int64", "verified"),
+        (1e-9, "int64", "refuted"),
         (None, "float32", "not executed"),
     ],
 )
@@ -165,10 +165,10 @@ def test_places_of_equal_numbers_may_come_in_any_order(monkeypatch):
     equal = (torch.arange(40) % 3).float().expand(2, -1)  # 13 are the largest, and PyTorch takes some five of them
     run = tracer.trace(Best(), equal)
     best = run.steps[-1]
-    assert best.verdict == "proven" and "places are of equal numbers" in best.note
+    assert best.verdict == "verified" and "places are of equal numbers" in best.note
     whole = ArgTopK.order
     monkeypatch.setattr(ArgTopK, "order", lambda self, x: whole(self, -x))
-    assert tracer.trace(Best(), equal).steps[-1].verdict == "disproven"
+    assert tracer.trace(Best(), equal).steps[-1].verdict == "refuted"
 
 
 @pytest.mark.parametrize("given", [[[0, 0, 2]], [[0, 1, 4]], [[2, 0, 3]]])

@@ -67,7 +67,7 @@ def test_options_have_no_problem_either(name, sizes):
 
 
 def test_equations_that_any_proof_lets_pass(monkeypatch):
-    """A book of twice what runs has to be disproven."""
+    """A book of twice what runs has to be refuted."""
     model = tracer.load("vit", **SIZES)
     trace = model.trace()
     later = type(model.trace(prove="later").later)
@@ -76,7 +76,7 @@ def test_equations_that_any_proof_lets_pass(monkeypatch):
     )
     problems = find_problems(model, trace, slow=True)
     assert (
-        only("proof_sensitivity", problems) and "twice the equation of step 'patches' is called proven" in problems[0]
+        only("proof_sensitivity", problems) and "twice the equation of step 'patches' is called verified" in problems[0]
     )
 
 

@@ -107,7 +107,7 @@ def ran(name: str) -> tuple[SimpleNamespace, Inputs, Trace]:
 @pytest.mark.parametrize("name", NETS)
 def test_what_is_said_of_right_lines_holds(name):
     model, inputs, trace = ran(name)
-    assert {step.verdict for step in trace.steps} == {"proven"}
+    assert {step.verdict for step in trace.steps} == {"verified"}
     assert list(check_explanation_numbers(plain(model, inputs, trace))) == []
 
 

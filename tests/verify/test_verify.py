@@ -14,7 +14,7 @@ from tracer import verify
 from tracer.inputs.model_inputs import Inputs
 from tracer.verify import checks
 
-KEYS = ["model", "ops", "dims", "solved", "equations", "proven", "max_error", "coverage", "identical", "opened_error"]
+KEYS = ["model", "ops", "dims", "solved", "equations", "verified", "max_error", "coverage", "identical", "opened_error"]
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
 
 
@@ -49,17 +49,17 @@ def test_an_honest_model_has_exactly_the_promised_keys(model, trace):
     assert (
         report["dims"] == report["solved"] == sum(len(x.shape) for op in trace.ops for x in (*op.inputs, *op.outputs))
     )
-    assert report["equations"] == report["proven"] == len(trace.steps)
+    assert report["equations"] == report["verified"] == len(trace.steps)
     assert 0 < report["max_error"] <= 1e-5 and report["coverage"] == 1 and report["identical"] is True
 
 
-def test_a_model_whose_values_are_beyond_what_a_trace_keeps_is_proven_whole(model, monkeypatch):
+def test_a_model_whose_values_are_beyond_what_a_trace_keeps_is_verified_whole(model, monkeypatch):
     monkeypatch.setattr("tracer.tracing.KEEP", 1000)
     run = model.trace()
     assert any(run.value(step) is None for step in run.steps)
-    assert {step.verdict for step in run.steps} == {"proven"}
+    assert {step.verdict for step in run.steps} == {"verified"}
     report = verify.report(model)
-    assert report["proven"] == report["equations"] > 0
+    assert report["verified"] == report["equations"] > 0
 
 
 def test_a_size_that_is_not_solved(model, trace):
@@ -85,9 +85,9 @@ def test_an_equation_that_is_wrong(model, trace):
         report, failed = verify_trace(
             model, replace(trace, steps=first(trace.steps, lambda step: True, error=error, margin=2e4))
         )
-        assert report["proven"] == report["equations"] - 1
+        assert report["verified"] == report["equations"] - 1
         assert failed == [
-            f"liar: 1 of {report['equations']} equations are not proven",
+            f"liar: 1 of {report['equations']} equations are not verified",
             f"liar: step 'patches' is off by {shown}, 2e+04 times what rounding explains",
         ]
 
@@ -95,8 +95,8 @@ def test_an_equation_that_is_wrong(model, trace):
 def test_an_equation_that_was_not_executed(model, trace):
     steps = first(trace.steps, lambda step: True, error=None, margin=None, note="not executed: 'x' was not kept")
     report, failed = verify_trace(model, replace(trace, steps=steps))
-    assert report["proven"] == report["equations"] - 1
-    assert failed[1:] == ["liar: step 'patches' is not proven: not executed: 'x' was not kept"]
+    assert report["verified"] == report["equations"] - 1
+    assert failed[1:] == ["liar: step 'patches' is not verified: not executed: 'x' was not kept"]
 
 
 def test_a_recomputed_step_is_no_equation(model, trace):
@@ -203,10 +203,10 @@ def test_reports_as_text():
     good = dict(zip(KEYS, ["vit", 333, 2287, 2287, 91, 91, 6.5e-7, 1.0, True, None], strict=True))
     bad = {**good, "model": "liar", "identical": False, "opened_error": 0.5}
     assert verify.text([good]) == (
-        "model  ops  dims  solved  equations  proven  max_error  coverage  identical  opened_error\n"
-        "vit    333  2287  2287    91         91      6.5e-07    1         yes        –\n"
+        "model  ops  dims  solved  equations  verified  max_error  coverage  identical  opened_error\n"
+        "vit    333  2287  2287    91         91        6.5e-07    1         yes        –\n"
         "\n"
-        "Everything is proven."
+        "Everything is verified."
     )
     assert verify.text([good, bad]).splitlines()[-2:] == [
         "liar: the traced output is not bit-equal to the untraced one",

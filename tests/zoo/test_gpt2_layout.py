@@ -1,4 +1,4 @@
-"""Checkpoints of others in the GPT-2 layout: both orientations, proven, and refused in words where they don't fit."""
+"""Checkpoints of others in the GPT-2 layout: both orientations, verified, and refused in words where they don't fit."""
 
 import json
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from safetensors.torch import save, save_file
 
 import tracer
-from tests.support.proven import assert_proven
+from tests.support.verified import assert_verified
 from tracer import cli
 
 V, T, D, H, D_FF, L = 23, 9, 8, 2, 20, 2
@@ -84,9 +84,9 @@ def test_checkpoints_of_both_orientations_give_the_reference_logits(tmp_path, bi
             assert torch.allclose(loaded.net(tokens), expected, atol=1e-4)
 
 
-def test_a_loaded_checkpoint_is_proven(tmp_path):
+def test_a_loaded_checkpoint_is_verified(tmp_path):
     save_file(to_gpt2_layout(checkpoint()), tmp_path / "my.safetensors")
-    assert_proven(tracer.load("nanogpt", weights=tmp_path / "my.safetensors", h=H, gelu="tanh"))
+    assert_verified(tracer.load("nanogpt", weights=tmp_path / "my.safetensors", h=H, gelu="tanh"))
 
 
 def test_names_may_lack_the_prefix_or_wear_another(tmp_path):

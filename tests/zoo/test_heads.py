@@ -130,7 +130,7 @@ def test_a_head_that_is_wider_than_its_share_has_a_size_of_its_own(attention, tm
     trace = model.trace()
     assert model.sizes["d_k"] == 20 and {size.name: size.value for size in trace.symbols}["d_k"] == 20
     scores = next(step for step in trace.steps if step.id.endswith("layers.0.attention.scores"))
-    assert trace.step("model.layers.0.attention.context").verdict == "proven" and "d_k" in scores.latex
+    assert trace.step("model.layers.0.attention.context").verdict == "verified" and "d_k" in scores.latex
     with torch.no_grad():
         model.net.set_attn_implementation("eager")
         theirs = model.net(*model.inputs(), output_attentions=True).attentions

@@ -1,4 +1,4 @@
-"""Models of libraries: proven at tiny sizes, attention equal to the library's own, refusals in one sentence."""
+"""Models of libraries: verified at tiny sizes, attention equal to the library's own, refusals in one sentence."""
 
 import json
 import subprocess
@@ -40,11 +40,11 @@ ALWAYS = ("torchvision:vit_b_16", "hf:llama")
 
 
 @pytest.mark.parametrize("name", cases(zoo.examples(), ALWAYS))
-def test_every_example_is_proven_at_tiny_sizes(name):
+def test_every_example_is_verified_at_tiny_sizes(name):
     report = verify.verify(name)
     assert verify.failures(report) == []
     assert report["solved"] == report["dims"] > 0 and report["identical"]
-    assert report["coverage"] == 1 and report["proven"] == report["equations"] > 20
+    assert report["coverage"] == 1 and report["verified"] == report["equations"] > 20
 
 
 @pytest.mark.parametrize("name", cases(FAMILIES, ("hf:gpt2", "hf:clip")))

@@ -1,6 +1,6 @@
 """Masks: those that models build, those read from a trace, and the outputs that a token really changes.
 
-`visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second proof that does not use masks:
+`visible` reads the mask that ran, cell by cell, from any trace. `influence` is a second check that does not use masks:
 it changes one token and compares the positions' outputs. `reach` predicts these positions from the mask,
 `largest_share` bounds the attention of unchanged positions to changed ones. `predict_under_mask` runs a model under its
 mask, `close_picture` predicts each word with the picture masked in some blocks."""
@@ -367,7 +367,7 @@ def predict_under_mask(model: Model, inputs: Inputs) -> Prediction:
     return Prediction(visible(run), result)
 
 
-# Influence proof: change one token of the input, run again, and list the positions whose outputs changed.
+# Influence: change one token of the input, run again, and list the positions whose outputs changed.
 
 KEPT_BYTES = 2**30
 """Bytes that a run may keep here, until the two streams that are compared are taken from it."""
@@ -501,7 +501,7 @@ def tower_ends(model: Model, steps: Sequence[DerivedStep], part: str | None = No
     ]
     blocks = [line for line, module in inside if part_of(module, (part,)) == part]
     if not blocks:
-        raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this proof has no place")
+        raise ValueError(f"no step of {model.name!r} says where its blocks begin and end, so this check has no place")
     first = next((tensor.key for tensor in tensors(blocks[0].equation) if tensor.key in places), None)
     if first is None:
         raise ValueError(f"the blocks of {model.name!r} make no sequence of the one they read, so this has no place")
@@ -520,5 +520,5 @@ def _find_streams(model: Model, ends: TowerEnds, value: Callable) -> Streams | N
 
 def _streams_at(model: Model, ends: TowerEnds, value: Callable) -> Streams:
     if (found := _find_streams(model, ends, value)) is None:
-        raise ValueError(f"{model.name!r} at these sizes is too large for the influence proof: choose smaller ones")
+        raise ValueError(f"{model.name!r} at these sizes is too large for the influence check: choose smaller ones")
     return found

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def trace_module() -> Callable[..., Trace]:
-    """Return `tracer.trace` without gradients, with lazy proofs: a step is proven when a test reads its verdict."""
+    """Return `tracer.trace` without gradients, with lazy proofs: a step is verified when a test reads its verdict."""
 
     def run(module: Any, *args: Any, **named: Any) -> Trace:
         import torch  # a test run that traces nothing needs none

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tracer.export import verdicts
 from tracer.export.math_labels import ACCENTS, GLYPHS
 from tracer.record import Step, Trace
 from tracer.record.repeats import Repeat, at_any
@@ -46,7 +47,7 @@ def repeat_of(trace: Trace, step: Step) -> Repeat | None:
 def _merge(steps: Sequence[Step], repeat: Repeat, place: int) -> Step:
     """Return one line for all iterations of a repeat."""
     several = steps[repeat.start + place : repeat.start + repeat.times * repeat.length : repeat.length]
-    order = ("disproven", "not executed", "recorded", "pending", "proven", "recomputed")
+    order = ("refuted", "not executed", "recorded", "pending", "verified", "recomputed")
     worst = min(several, key=lambda step: (order.index(step.verdict), -(step.error or 0)))
     number, first = repeat.blocks[0], several[0]
     latex, symbol = at_any(first.latex, number), at_any(first.symbol, number)
@@ -233,13 +234,14 @@ def place(source: Source | None) -> str:
 
 
 def proof(step: Step) -> str:
-    """Return the error of a step's proof, followed by the verdict if that is another than "proven"."""
+    """Return the error of a step's equation, followed by the verdict where other runs were tried, or one refutes it."""
     if step.verdict in ("recomputed", "pending", "recorded"):
         return step.verdict
-    if step.refuted:
-        return "DISPROVEN on another run"
-    elsewhere = f", holds on {step.checked} other run{'s' * (step.checked > 1)}" if step.checked else ""
-    return error(step.error) + (f" {step.verdict.upper()}" if step.verdict == "disproven" else elsewhere)
+    words = verdicts.words(step)
+    if step.verdict == "refuted":
+        words = words.replace("refuted", "REFUTED")
+        return words if step.refuted else f"{error(step.error)} {words}"
+    return f"{error(step.error)}, {words}" if step.checked else error(step.error)
 
 
 def error(value: float | None) -> str:

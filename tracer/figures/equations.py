@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from tracer.attention import layers
-from tracer.export import rows
+from tracer.export import rows, verdicts
 from tracer.export.math_labels import scientific
 from tracer.export.to_html import equation, text
 from tracer.figures.tensors import as_array
@@ -107,8 +107,6 @@ def _colour(units: Sequence[str], ends: dict[int, int]) -> Iterator[str]:
 
 # Captions of pictures in a line: the equation of a step, its tensor's shape in symbols and numbers, the verdict.
 
-SIGNS = {"proven": "✓", "disproven": "✕"}
-
 
 def lines(steps: Iterable[Step]) -> str:
     """Return steps as HTML, a line each: the equation as MathML, the shape, the verdict, and a button to the step."""
@@ -117,11 +115,11 @@ def lines(steps: Iterable[Step]) -> str:
 
 def _line(step: Step) -> str:
     inside = f"{step.symbol} \\in {notation.shape_latex(step.symbolic)}" if step.shape else step.symbol
-    sign = f"{SIGNS.get(step.verdict, '')} {step.verdict}".strip()
     return (
         f'<span class="formula">{equation(step.latex)}</span>'
         f'<span class="formula">{equation(inside)} = {text(rows.numbers(step.shape))}</span>'
-        f'<button type="button" data-step="{text(step.id)}">{text(step.title)}: {text(sign)}</button>'
+        f'<button type="button" data-step="{text(step.id)}" title="{text(verdicts.MEANING)}">'
+        f"{text(step.title)}: {text(verdicts.sentence(step))}</button>"
     )
 
 
@@ -158,9 +156,9 @@ def of_rollout(trace: Trace, part: str | None, shown: np.ndarray) -> str:
     """Return the line of a rollout `[S, S]` as displayed: its equation, its shape, and whether it fulfils the equation,
     recomputed from the weights of each block."""
     error = rollout_error(trace, part, shown)
-    verdict = "proven" if error <= tolerance("float32") else "disproven"
+    verdict = "verified" if error <= tolerance("float32") else "refuted"
     shape = ", ".join(map(str, shown.shape))
-    sentence = f"Rollout: {SIGNS[verdict]} {verdict}"
+    sentence = f"Rollout: {verdicts.SIGNS[verdict]} {verdict} on this run"
     hint = (
         "The equation, executed on the attention weights of this run, differs by at most "
         f"{scientific(error)} of the largest."

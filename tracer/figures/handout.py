@@ -13,13 +13,12 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tracer.attention import parts, places, segments
-from tracer.export import rows
+from tracer.export import rows, verdicts
 from tracer.export.rows import as_printed
 from tracer.export.to_html import equation, text
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures import attention_maps as drawn
 from tracer.figures.drawing import AMBER, ATTENTION, table
-from tracer.figures.equations import SIGNS
 from tracer.figures.tensors import as_array, data_uri, rescale
 from tracer.record import MOVED_TOKENS, Picture, Step, Trace
 from tracer.symbols import notation
@@ -177,7 +176,7 @@ tr { break-inside: avoid; } .number { text-align: right; white-space: nowrap; fo
 .step { border-top: 1px solid #bbb; padding: 0.5rem 0; break-inside: avoid; }
 .step h4 { margin: 0; font-size: 1rem; } .step .equation { padding: 0.35rem 0; overflow-x: auto; }
 math { font-size: 112%; math-style: normal; } .step p { font-size: 0.9em; }
-.disproven { color: #a3102f; font-weight: 600; } .sizes { columns: 2; list-style: none; padding: 0; font-size: 0.9em; }
+.refuted { color: #a3102f; font-weight: 600; } .sizes { columns: 2; list-style: none; padding: 0; font-size: 0.9em; }
 @media print { @page { margin: 14mm; } body { padding: 0; max-width: none; font-size: 9.5pt; }
   .step .equation { overflow: visible; } }
 """
@@ -302,20 +301,18 @@ def _step(step: Step) -> str:
 def _verdict(step: Step) -> str:
     error = f": largest difference {rows.error(step.error)} of the largest value" if step.error is not None else ""
     error = f". {text(step.replayed)}" if step.refuted else error
-    sign = SIGNS.get(step.verdict, "")
-    return f'<span class="{text(step.verdict).replace(" ", "-")}">{sign} {text(step.verdict)}{error}</span>'
+    return f'<span class="{text(step.verdict).replace(" ", "-")}">{text(verdicts.sentence(step))}{error}</span>'
 
 
 def _proof(trace: Trace) -> str:
-    """Return the method of the proof and the notes on the run, as HTML."""
+    """Return what the verdicts mean and the notes on the run, as HTML."""
     counts = Counter(step.verdict for step in trace.steps)
     sentence = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     about = (
-        f"<p>The equations: {sentence}. “Proven” or “disproven” is one that was executed on the tensors of this run "
-        "and compared with what the model computed, “recomputed” what a fused operation goes through and never "
-        "holds.</p>"
+        f"<p>The equations: {sentence}. “Verified” means: {verdicts.MEANING} “Recomputed” is "
+        "what a fused operation goes through and never holds.</p>"
         if trace.steps
         else ""
     )
     others = "".join(f"<p class=quiet>{text(sentence)}</p>" for sentence in trace.notes[:20])
-    return f"<h2>How it is proven</h2>{about}<p>{text(rows.totals(trace))}.</p>{others}"
+    return f"<h2>How it is verified</h2>{about}<p>{text(rows.totals(trace))}.</p>{others}"

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from tracer.export import verdicts
 from tracer.export.math_labels import amount, scientific, shape_numbers, symbol_text
 from tracer.figures.drawing import (
     Bar,
@@ -420,8 +421,8 @@ def _proof(step: Step) -> list:
         return ["", step.verdict]
     number, error_text = error(step.error)
     if step.refuted:
-        return [number, "disproven on another run"]
-    return [number, f"{error_text}: {step.verdict}" if step.verdict == "disproven" else error_text]
+        return [number, verdicts.words(step)]
+    return [number, f"{error_text}: {verdicts.words(step)}" if step.verdict == "refuted" else error_text]
 
 
 def error(value: float | None) -> list:

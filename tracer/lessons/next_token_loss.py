@@ -140,7 +140,7 @@ class Loss(NamedTuple):
     probabilities: tuple[float, ...]
     mean: float
     error: float
-    proven: bool
+    verified: bool
     guess: float
 
 
@@ -166,7 +166,7 @@ def loss(logits: torch.Tensor, tokens: torch.Tensor) -> Loss:
         probabilities=tuple(chosen.tolist()),
         mean=float(mean),
         error=error,
-        proven=error <= tolerance("float32") * max(1.0, float(losses.max())),
+        verified=error <= tolerance("float32") * max(1.0, float(losses.max())),
         guess=log(V),
     )
 

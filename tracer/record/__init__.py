@@ -2,7 +2,7 @@
 
 Everything that is shown, saved, compared or printed is read from a `Trace`. Shapes are tuples of
 integers; symbolic shapes are tuples of strings (sympy's `str` of each dimension, `"?"` where none was
-proven), read back with `tracer.symbols.notation.parse`.
+verified), read back with `tracer.symbols.notation.parse`.
 """
 
 from tracer.record.steps import (

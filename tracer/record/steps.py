@@ -124,8 +124,8 @@ class ModuleRecord:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict of the ops beneath on the hooks' record: "proven" or "disproven"."""
-        return "disproven" if self.problem else "proven"
+        """Return the verdict of the ops beneath on the hooks' record: "verified" or "refuted"."""
+        return "refuted" if self.problem else "verified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,11 +411,11 @@ def tolerance(dtype: str) -> float:
 
 
 def verdict(margin: float | None) -> str:
-    """Return the verdict for the largest share of the allowed error: "proven" up to 1, "disproven" beyond it or if it
+    """Return the verdict for the largest share of the allowed error: "verified" up to 1, "refuted" beyond it or if it
     is undefined, "not executed" without anything to compare with."""
     if margin is None:
         return "not executed"
-    return "proven" if margin <= 1 else "disproven"
+    return "verified" if margin <= 1 else "refuted"
 
 
 def verdict_within(error: float | None, dtype: str) -> str:
@@ -430,7 +430,7 @@ class Step:
     Attributes:
         error: max|equation - traced| / max|traced|, or None if the equation was not executed (`note` says why).
         margin: The largest error of a cell, as a share of the error that is allowed in that cell. The allowed error
-            follows from the rounding of the cell's own terms in the dtype of the run. Up to 1, the equation is proven.
+            follows from the rounding of the cell's own terms in the dtype of the run. Up to 1 is verified.
         wrong: The index of the first cell whose error is larger than allowed.
         value: The key of the traced tensor in `Trace.values`.
         product: The matrix product of the line: its left operand, its right operand, and its result.
@@ -478,15 +478,15 @@ class Step:
 
     @property
     def verdict(self) -> str:
-        """Verdict on the equation; it alone decides which lines are displayed as proven.
+        """Verdict on the equation; it alone decides which lines are displayed as verified.
 
         It is "recomputed" for a tensor that a fused op never stored, "recorded" for what a file states and nobody has
-        proven, "pending" for a proof that is still to come, and otherwise that of `verdict`.
+        verified, "pending" for a proof that is still to come, and otherwise that of `verdict`.
         """
         if self.recomputed:
             return "recomputed"
         if self.refuted:
-            return "disproven"
+            return "refuted"
         if self.recorded:
             return "recorded"
         return "pending" if self.pending else verdict(self.margin)

@@ -136,10 +136,10 @@ class Trace:
         if not waiting:
             return self
         if (prover := self.prover) is None:
-            raise ValueError(f"step {quote(waiting[0].id)} can't be proven: the model that ran is no longer there")
-        proven = prover(waiting)
-        trace = replace(self, steps=tuple(proven.get(step.id, step) for step in self.steps))
-        spelled = self.later.spell(proven.values()) if self.later else None
+            raise ValueError(f"step {quote(waiting[0].id)} can't be verified: the model that ran is no longer there")
+        verified = prover(waiting)
+        trace = replace(self, steps=tuple(verified.get(step.id, step) for step in self.steps))
+        spelled = self.later.spell(verified.values()) if self.later else None
         if spelled is None:
             return trace
         before = {step.id: step.pending for step in trace.steps}
@@ -197,7 +197,7 @@ class Trace:
         return tuple(finding for finding in self._diagnosis if finding.intent)
 
     def __getstate__(self) -> dict:
-        """Return the pickled and copied state: plain data, all of it proven."""
+        """Return the pickled and copied state: plain data, all of it verified."""
         return {**vars(self.prove()), "later": None, "replay": None, "reread": None}
 
     def value(self, step: str | Step) -> torch.Tensor | None:

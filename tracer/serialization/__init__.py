@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from tracer.record import Trace
 from tracer.serialization import validation
 from tracer.serialization.format import decode, encode
-from tracer.serialization.proof_on_opening import unproven
+from tracer.serialization.proof_on_opening import unverified
 from tracer.serialization.validation import HEADER, ITEMS
 from tracer.utils import files
 from tracer.utils.errors import quote, shorten
@@ -42,7 +42,7 @@ def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
     """Return the trace as the bytes of a file. ValueError with one sentence for a trace that `open` would refuse.
 
     The parameters and inputs that lines name are saved with them, up to `OPERANDS` bytes, so that the lines can be
-    proven again; of a trace that no longer holds its model, the parameters are those of `net`. Of an output, tensors
+    verified again; of a trace that no longer holds its model, the parameters are those of `net`. Of an output, tensors
     and the tuples, lists and dicts around them are saved; anything else is left out and named in `Trace.notes`.
     """
     try:
@@ -86,8 +86,8 @@ def _parameter(net: torch.nn.Module, key: str) -> torch.Tensor | None:
 def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | str = True) -> Trace:
     """Return the trace in a file, or in the bytes of one (`name` is then what errors call it).
 
-    No proof in it is believed: its lines are read and proven again from the tensors in the file, those that need others
-    are `recorded`. With `prove="later"` they are pending, until `Trace.prove` is asked for them.
+    No proof in it is believed: its lines are read and verified again from the tensors in the file, those that need
+    others are `recorded`. With `prove="later"` they are pending, until `Trace.prove` is asked for them.
     ValueError with one sentence for anything that is not a whole, consistent trace file; OSError where the
     path can't be read.
     """
@@ -104,7 +104,7 @@ def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | st
         raise ValueError(
             f"{quote(name)} is not a trace saved by this program (a safetensors file): {problem}"
         ) from error
-    trace = unproven(trace)
+    trace = unverified(trace)
     return trace if prove == "later" else trace.prove()
 
 

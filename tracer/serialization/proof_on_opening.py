@@ -1,6 +1,6 @@
 """Proofs of a saved run: the reader evaluates its lines on the tensors that the file has.
 
-No proof that stands in a file is believed. What can't be proven from it is called recorded.
+No proof that stands in a file is believed. What can't be verified from it is called recorded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOT_CHECKED = "Recorded in the file, not checked here"
 
 
-def unproven(trace: Trace) -> Trace:
+def unverified(trace: Trace) -> Trace:
     """Return the trace of a file without any of the proofs that it claims: all are pending. The dtype for the rounding
     tolerance is that of the stored tensor."""
     claimed: dict[str, Any] = dict.fromkeys(("error", "margin", "wrong"))
@@ -93,7 +93,7 @@ class FileProver:
             output = done.stdout
         except subprocess.TimeoutExpired as late:
             output = late.stdout or b""
-        except OSError:  # no process can be started: nothing is proven
+        except OSError:  # no process can be started: nothing is verified
             output = b""
         return {
             outcome["id"]: outcome for outcome in map(json.loads, output.splitlines(keepends=False)) if "id" in outcome

@@ -248,7 +248,7 @@ class Model:
         last token of the text alone (`T` sets how many), after the keys and values of all tokens before it.
 
         With `values=False` the model runs on the device `meta`, without weights and without memory, at any size:
-        shapes, symbols and costs are those of that run, and its lines are proven on a small twin of it. `T_past` is
+        shapes, symbols and costs are those of that run, and its lines are verified on a small twin of it. `T_past` is
         then the number of tokens in the cache: `T=1, T_past=8191` is the step that reads token 8,192.
         """
         if not values:

@@ -1,7 +1,7 @@
 """A run on the device `meta`, where tensors have shapes but no values: any size, without weights and without memory.
 
 Sizes are solved on a net of few blocks and carried over to all blocks of the same kind. The textbook is that of the
-run; its lines are proven on a small twin of the same code, with values.
+run; its lines are verified on a small twin of the same code, with values.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tracer.shapes import Solution, Vocabulary, block_repetition
 from tracer.shapes.variation import OnMeta
 from tracer.textbook.names import Hint
 from tracer.tracing import KEEP, assemble, record_or_explain, solve_first
-from tracer.tracing.records import FUSED_NOTE, UNPROVEN
+from tracer.tracing.records import FUSED_NOTE, UNVERIFIED
 from tracer.utils.errors import quote, reason
 from tracer.utils.job_queue import doing
 from tracer.utils.torch_internals import disable_dispatch_modes
 
 ELSEWHERE = "Not executed at this size."
-PROVEN_ON = "Not executed at this size; proven on {}."
+VERIFIED_ON = "Not executed at this size; verified on {}."
 RECOMPUTED_NOTE = "Not executed at this size; the small twin recomputes it, since a fused op never holds it."
 """The notes of a line of such a run, of one that the twin proves, and of one that it recomputes."""
 DATA = "it asks for the values of tensors, and without values there are none"
@@ -90,7 +90,7 @@ def trace_without_values(model: Any, image, text: str | None, sizes: dict[str, i
             weights=empty.weights,
         )
         trace = _with_meanings(model, trace)
-        with doing("Proving its lines on a small twin"):
+        with doing("Verifying its lines on a small twin"):
             return _with_twin(case, trace, solution, depths)
 
 
@@ -251,7 +251,7 @@ def _with_twin(case: _Case, trace: Trace, solution: Solution | None, depths: dic
 
 
 def _trace_twin(case: _Case, solution: Solution, sizes: dict[str, int], probes: list[dict[str, int]]) -> Trace:
-    """Return the proven run of a small net of the same code, with seeded weights."""
+    """Return the verified run of a small net of the same code, with seeded weights."""
     spec, (vocabulary, _) = case.model.spec, solution.way or (None, [])
 
     def small(at: dict[str, int]) -> _Case:
@@ -287,14 +287,16 @@ def _trace_twin(case: _Case, solution: Solution, sizes: dict[str, int], probes: 
 
 def _with_notes(trace: Trace, verdicts: dict[tuple, str], blocks: str, problem: str) -> Trace:
     """Return the trace with a note on each line: the verdict of the same line of the twin."""
-    steps, proven = [], 0
+    steps, verified = [], 0
     for step in trace.steps:
         verdict = verdicts.get(_key(step, trace), "")
-        proven += verdict == "proven"
-        own = " ".join(filter(None, (step.note.replace(UNPROVEN, "").replace(_fusion_note(trace, step), "").strip(),)))
+        verified += verdict == "verified"
+        own = " ".join(
+            filter(None, (step.note.replace(UNVERIFIED, "").replace(_fusion_note(trace, step), "").strip(),))
+        )
         says = (
-            PROVEN_ON.format(blocks)
-            if verdict == "proven"
+            VERIFIED_ON.format(blocks)
+            if verdict == "verified"
             else RECOMPUTED_NOTE
             if verdict == "recomputed"
             else ELSEWHERE
@@ -302,8 +304,8 @@ def _with_notes(trace: Trace, verdicts: dict[tuple, str], blocks: str, problem: 
         steps.append(replace(step, recomputed=False, note=" ".join(filter(None, (own, says)))))
     if not steps:
         return trace
-    there = f"equations proven on {blocks}: {proven} of {len(steps)} lines"
-    note = f"shapes at this size; {there if verdicts else f'no equation is proven, since {problem}'}"
+    there = f"equations verified on {blocks}: {verified} of {len(steps)} lines"
+    note = f"shapes at this size; {there if verdicts else f'no equation is verified, since {problem}'}"
     return replace(trace, steps=tuple(steps), notes=(*trace.notes, note))
 
 

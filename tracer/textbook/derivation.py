@@ -1,7 +1,7 @@
 """Derivation of a textbook from a run of any model: its calls become equations, in the notation of papers.
 
 The graph has the dataflow, `plan` selects the steps, `roles` and `names` label them, and the writer builds their
-equations. The lines cover the ops of the run, and are executed and proven."""
+equations. The lines cover the ops of the run, and are executed and verified."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ BROUGHT_NOTE = (
 MOVED_NOTE = f"{THIS_RUN_NOTE}: {{}} was computed outside PyTorch and is another tensor at other sizes."
 SIZED_NOTE = "A size of it follows from the values of the input."
 
-KERNEL = "There is no formula for this call, so PyTorch's own kernel is run again: a weaker proof."
+KERNEL = "There is no formula for this call, so PyTorch's own kernel is run again: a weaker check."
 
 
 CHANGED_NOTE = "The model does not do this: the run was changed here ({})."

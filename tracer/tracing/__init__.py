@@ -82,7 +82,7 @@ KEEP = 64 * 2**20
 """Default cap in bytes on the ordinary values that a trace keeps."""
 
 AT_HAND = 2**30
-"""Cap in bytes where all steps are to be proven, whatever the model's size."""
+"""Cap in bytes where all steps are to be verified, whatever the model's size."""
 
 MOST_IDS = 2**14
 """Whole numbers of an input that a trace keeps."""
@@ -128,11 +128,11 @@ def trace(
     and every dimension is solved. `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes
     are symbols too, which are then axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
-    kept besides. Lines whose tensors do not fit are proven in a second run of the module, which holds each tensor until
-    the last line that needs it is proven. `prove=False` leaves the equations unexecuted, and `prove="later"` pending,
-    until `Trace.prove` is asked for them. `primitives=True` also opens every op into PyTorch's own decomposition, runs
-    that on the op's own arguments and compares; `primitives=[17]` opens that op only. The module runs in the caller's
-    grad mode, and nothing is changed.
+    kept besides. Lines whose tensors do not fit are verified in a second run of the module, which holds each tensor
+    until the last line that needs it is verified. `prove=False` leaves the equations unexecuted, and `prove="later"`
+    pending, until `Trace.prove` is asked for them. `primitives=True` also opens every op into PyTorch's own
+    decomposition, runs that on the op's own arguments and compares; `primitives=[17]` opens that op only. The module
+    runs in the caller's grad mode, and nothing is changed.
 
     `change={"scores": tracer.changes.zero()}` replaces the values of lines, by their ids, as soon as they are computed:
     by the result of one of `tracer.changes`, by a tensor, by the same line of another trace, or by any function of
@@ -291,7 +291,7 @@ def assemble(
     """Build the plain record of a recording; `sizes` holds the values of all symbols, `more` other fields.
 
     `parts` names the towers by their modules' paths, each with the symbol of its number of blocks. With `lend`, the
-    equations may be those that were derived at other sizes: they are derived anew unless all are proven here. So are
+    equations may be those that were derived at other sizes: they are derived anew unless all are verified here. So are
     those with a name that the numbers of the run refute: the ops `spelled` are written as the code has them.
     """
     events = recording.ops
@@ -321,7 +321,7 @@ def assemble(
     refuted = {
         op
         for step, derived_step in zip(steps, derived_steps, strict=True)
-        if step.verdict == "disproven"
+        if step.verdict == "refuted"
         for op in derived_step.ops
     }
     misnamed = book.idioms & refuted
@@ -333,7 +333,7 @@ def assemble(
         "hints": hints,
         **more,
     }
-    if misnamed or (book.lent and any(step.verdict in ("disproven", "not executed") for step in steps)):
+    if misnamed or (book.lent and any(step.verdict in ("refuted", "not executed") for step in steps)):
         return assemble(module, recording, model=model, prove=prove, notes=before, spelled=spelled | misnamed, **facts)
     lines = [step.line for step in derived_steps]
     keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []

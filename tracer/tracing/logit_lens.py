@@ -1,7 +1,7 @@
 """Logit lens: a model's own last norm and head, applied to the residual stream after every block.
 
-The equation is the composition of the lines between the last block and the answer. It is proven on the last block like
-any line, and executed on the others. Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
+The equation is the composition of the lines between the last block and the answer. It is verified on the last block
+like any line, and executed on the others. Source: nostalgebraist 2020, "interpreting GPT: the logit lens".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LogitLens:
     """Lens of one tower of a run.
 
     `depths` are the places of the residual stream that it is applied to, in order. `latex` is its equation for block ℓ,
-    `proof` the line of the answer, with that equation proven on the last block. `lines` are the ids of the lines that
+    `proof` the line of the answer, with that equation verified on the last block. `lines` are the ids of the lines that
     the equation is composed of.
     """
 

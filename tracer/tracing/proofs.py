@@ -80,7 +80,7 @@ def prove(step: DerivedStep, value: Values, sizes: dict[str, int]) -> Proof:
         if value.tensor(line.tensor.key).is_meta:
             return Proof(None, VALUELESS)
         return compare(step, value, sizes)[0]
-    except Exception as error:  # whatever is wrong with one line, all others are proven
+    except Exception as error:  # whatever is wrong with one line, all others are verified
         return Proof(None, f"not executed: {describe_error(error)}")
 
 
@@ -383,8 +383,8 @@ def run_size_matcher(sizes: tuple[tuple[str, int], ...]) -> Callable[[Any, Any],
 
 
 @lru_cache(maxsize=8192)
-def proven_shape(line: Line, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
-    """Return a step's symbolic shape in the terms of its equation, each size proven against the probed one.
+def verified_shape(line: Line, solved: tuple[str, ...] | None, same) -> tuple[tuple[str, ...], str]:
+    """Return a step's symbolic shape in the terms of its equation, each size verified against the probed one.
 
     Returns the shape and a note. A size that the probes don't confirm is `"?"`.
     """
@@ -399,10 +399,10 @@ def proven_shape(line: Line, solved: tuple[str, ...] | None, same) -> tuple[tupl
     return tuple(str(size) if ok else UNKNOWN for size, ok in zip(stated, confirmed, strict=True)), ""
 
 
-# Proofs in bounded memory: a second run that holds each tensor until the last line that needs it is proven.
+# Proofs in bounded memory: a second run that holds each tensor until the last line that needs it is verified.
 #
 # The lines of a run are known only after it, and a large run's tensors do not fit the cap on kept values. So the module
-# runs again, the same way; each line is proven as soon as its operands and its result have been computed, and what no
+# runs again, the same way; each line is verified as soon as its operands and its result have been computed, and what no
 # later line needs is let go. The proofs count only if the second run did what the first did, bit by bit.
 
 NOT_THE_SAME = "not executed: a tensor of it was not kept, and the model did not run again the same way"
@@ -431,7 +431,7 @@ class Rerun:
         if not waiting:
             return {}
         args, kwargs = self._arguments
-        with ThreadPoolExecutor(1) as thread, torch.set_grad_enabled(self._grad), doing("Proving in a second run"):
+        with ThreadPoolExecutor(1) as thread, torch.set_grad_enabled(self._grad), doing("Verifying in a second run"):
             thread.submit(int).result()  # a thread that starts while the module runs would count as the module's
             window = _Window(self._module, waiting, lines, self._sizes, thread)
             try:
@@ -450,7 +450,7 @@ class Rerun:
 
 
 class _Window(TensorStore):
-    """Tensors that lines still need; each line is proven once they all exist."""
+    """Tensors that lines still need; each line is verified once they all exist."""
 
     def __init__(
         self, module, waiting: Sequence[DerivedStep], lines: Sequence[DerivedStep], sizes, thread: ThreadPoolExecutor
@@ -554,8 +554,8 @@ class DeferredProofs:
 
     def spell(self, steps: Iterable[Step]) -> Trace | None:
         """Return the run as its code has it where the proofs of these steps refute the names of formulas, `named` by
-        their ops; None where they refute none. Its own steps are still to be proven."""
-        refuted = {op for step in steps if step.verdict == "disproven" for op in self._derived_steps[step.id].ops}
+        their ops; None where they refute none. Its own steps are still to be verified."""
+        refuted = {op for step in steps if step.verdict == "refuted" for op in self._derived_steps[step.id].ops}
         return self._respell(self._named & refuted) if self._respell and self._named & refuted else None
 
     @property
@@ -706,11 +706,11 @@ def unseen(
 
 
 def unseen_in_run(later: DeferredProofs, steps: Iterable[Step]) -> dict[str, dict[str, bool]]:
-    """Return the operands of each proven step, as `unseen` does, that its proof does not see in the traced run."""
+    """Return the operands of each verified step, as `unseen` does, that its proof does not see in the traced run."""
     derived_steps, value = {step.line.id: step for step in later.derived_steps}, later.values()
     with torch.no_grad():
         return {
-            step.id: unseen(derived_steps[step.id], value, later.sizes) for step in steps if step.verdict == "proven"
+            step.id: unseen(derived_steps[step.id], value, later.sizes) for step in steps if step.verdict == "verified"
         }
 
 

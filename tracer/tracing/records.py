@@ -43,7 +43,7 @@ from tracer.shapes import UNKNOWN, Solution, held_size, value_of
 from tracer.shapes.solver import names_of
 from tracer.symbols import cost
 from tracer.textbook.derivation import DerivedStep, Line, Textbook, opaque
-from tracer.tracing.proofs import Proof, Rerun, Values, apply_proof, prove, proven_shape
+from tracer.tracing.proofs import Proof, Rerun, Values, apply_proof, prove, verified_shape
 from tracer.utils.cache import IdentityKey
 from tracer.utils.errors import describe_error, quote, shorten
 from tracer.utils.job_queue import doing, tell
@@ -378,14 +378,14 @@ def _list_names(some: Sequence[ReturnedTensor]) -> str:
     return f" as {', '.join(names[:MAX_NAMED_TENSORS])}{more}" if names else ""
 
 
-# Steps of a run as plain records: written once for all runs of one textbook and one list of ops, then proven.
+# Steps of a run as plain records: written once for all runs of one textbook and one list of ops, then verified.
 
 Same = Callable[[Any, Any], bool]
 """Whether two sizes are one."""
 
-UNPROVEN = "not executed: the trace was made with prove=False"
+UNVERIFIED = "not executed: the trace was made with prove=False"
 FUSED_NOTE = (
-    "The fused op {op} never holds this tensor: it is recomputed from the equation, and proven with what follows."
+    "The fused op {op} never holds this tensor: it is recomputed from the equation, and verified with what follows."
 )
 HELD_NOTE = "Its shape was solved with {size} held at {number}: it is not known at others."
 
@@ -400,17 +400,17 @@ def steps_of(
     later: bool,
     rerun: Rerun | None = None,
 ) -> tuple[tuple[Step, ...], tuple[DerivedStep, ...]]:
-    """Return the records of all steps, proven if `value` has the tensors of the run, or if `rerun` recomputes them;
+    """Return the records of all steps, verified if `value` has the tensors of the run, or if `rerun` recomputes them;
     with `later` their proofs are pending, else they were not executed. Also return the lines in their final form: one
     that can't be expressed is only its call."""
-    proof, at = Proof(None, "" if value or later else UNPROVEN), tuple(sizes.items())
+    proof, at = Proof(None, "" if value or later else UNVERIFIED), tuple(sizes.items())
     with doing("Writing its equations"):
         steps, lines = _write_steps(IdentityKey(derived_steps), IdentityKey(ops), solution, at, same, proof, later)
     if not value:
         return steps, lines
     records = []
     proofs = rerun.prove(rerun.missing_lines(lines, value), lines) if rerun else {}
-    with doing("Proving its equations"):
+    with doing("Verifying its equations"):
         for number, (step, line) in enumerate(zip(steps, lines, strict=True), 1):
             tell(number, len(steps), "step")
             proof = step.recomputed or opaque(line.line)
@@ -422,7 +422,7 @@ def steps_of(
 def _write_steps(
     derived_steps: IdentityKey, ops: IdentityKey, solution, at, same: Same, proof: Proof, later: bool
 ) -> tuple[tuple[Step, ...], tuple[DerivedStep, ...]]:
-    """Return all steps before they are proven, and their lines, which a run of the same textbook on other values
+    """Return all steps before they are verified, and their lines, which a run of the same textbook on other values
     shares."""
     steps, lines = [], []
     for number, line in enumerate(derived_steps.it, 1):
@@ -460,7 +460,7 @@ def _step(
     solved = None
     if solution and solution.has_sizes and not fused:
         solved = derived.solved or solution.outputs[derived.op][derived.output]
-    symbolic, note = proven_shape(line, solved, same)
+    symbolic, note = verified_shape(line, solved, same)
     notes = ("", FUSED_NOTE.format(op=op.op)) if fused else (note or _note_held(op, symbolic), proof.note)
     if isinstance(line.equation, Opaque):
         notes = (*notes[:1], line.equation.note)

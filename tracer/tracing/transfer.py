@@ -22,7 +22,7 @@ from tracer.record import Trace
 from tracer.tracing.proofs import DeferredProofs
 from tracer.utils.cache import Cache, IdentityKey
 
-# Trimmed runs: proven with every tensor available, kept with fewer.
+# Trimmed runs: verified with every tensor available, kept with fewer.
 
 
 def lighten(trace: Trace, cap: int) -> Trace:
@@ -30,7 +30,7 @@ def lighten(trace: Trace, cap: int) -> Trace:
     to the model; all else is unchanged.
 
     Queries, keys, masks and changed weights of attention, the photo and the inputs that lines name stay: what is shown
-    of them is computed when it is asked for, and a saved run is proven from them.
+    of them is computed when it is asked for, and a saved run is verified from them.
     """
     trace = trace.prove()
     values, total = dict(trace.values), 0
@@ -75,7 +75,7 @@ _dumped = Cache(256)
 
 def pack(trace: Trace, module: torch.nn.Module, file: Path, left_out: Collection[str] = ()) -> PackedTrace:
     """Return a trace of a model on the CPU as bytes, and write its tensors to a file, but for those `left_out`, which
-    the receiver has. `module` is the one that ran. Pending lines are proven."""
+    the receiver has. `module` is the one that ran. Pending lines are verified."""
     trace = trace.prove()
     trace = replace(trace, values={key: value for key, value in trace.values.items() if key not in left_out})
     run = trace.later.run if isinstance(trace.later, DeferredProofs) else None

@@ -39,11 +39,11 @@ ROWS = 1e-5
 
 
 def verify(name: str) -> dict[str, Any]:
-    """Return the report on a model, by name: `{"model", "ops", "dims", "solved", "equations", "proven", "max_error",
+    """Return the report on a model, by name: `{"model", "ops", "dims", "solved", "equations", "verified", "max_error",
     "coverage", "identical", "opened_error"}`. ValueError for an unknown name.
 
     `dims` counts the dimensions of all op inputs and outputs, `solved` those with a symbolic size; `equations`
-    the steps that were not recomputed, `proven` those whose verdict is that; `identical` says that the
+    the steps that were not recomputed, `verified` those whose verdict is that; `identical` says that the
     output is bit-equal to the same forward untraced; `opened_error` is its relative difference to the fast path,
     None where there is none.
     """
@@ -74,13 +74,13 @@ def report(model: Model) -> dict[str, Any]:
         "dims": len(sizes),
         "solved": sum(size != UNKNOWN for size in sizes),
         "equations": len(steps),
-        "proven": sum(step.verdict == "proven" for step in steps),
+        "verified": sum(step.verdict == "verified" for step in steps),
         "max_error": max(errors, key=lambda error: (error != error, error), default=None),
         "coverage": traced.coverage,
         "identical": same_outputs(traced.output, closed),
         "opened_error": None if same_outputs(closed, fast) else _difference(closed, fast),
     }
-    problems = [*_open(traced), *_sizes(traced), *_unproven(steps)]
+    problems = [*_open(traced), *_sizes(traced), *_unverified(steps)]
     problems += [*_cost(traced, model, inputs), *_attention(traced), *_primitives(traced)]
     checked = traced if traced.replay is None else traced.check()
     problems += checks.problems(model, inputs, checked)
@@ -93,12 +93,14 @@ def report(model: Model) -> dict[str, Any]:
 
 
 def failures(report: dict[str, Any]) -> list[str]:
-    """Return the errors of a report, one sentence each; empty if everything is proven."""
+    """Return the errors of a report, one sentence each; empty if everything is verified."""
     name, reasons = report["model"], []
     if report["solved"] < report["dims"]:
         reasons.append(f"{report['dims'] - report['solved']} of {report['dims']} dimensions are not solved")
-    if report["proven"] < report["equations"]:
-        reasons.append(f"{report['equations'] - report['proven']} of {report['equations']} equations are not proven")
+    if report["verified"] < report["equations"]:
+        reasons.append(
+            f"{report['equations'] - report['verified']} of {report['equations']} equations are not verified"
+        )
     if not report["identical"]:
         reasons.append("the traced output is not bit-equal to the untraced one")
     opened = report["opened_error"]
@@ -113,11 +115,11 @@ def text(reports: list[dict[str, Any]]) -> str:
     lines = [{name: _cell(value) for name, value in report.items() if name not in extra} for report in reports]
     failed = [sentence for report in reports for sentence in failures(report)]
     partly = [report["model"] for report in reports if report["coverage"] < 1]
-    proven = "Everything is proven" + (f"; steps cover a part of {', '.join(partly)}." if partly else ".")
+    verified = "Everything is verified" + (f"; steps cover a part of {', '.join(partly)}." if partly else ".")
     unseen = [
         f"{figures['model']}: no check sees {figures['unseen']} operands." for figures in reports if "unseen" in figures
     ]
-    return "\n".join([to_table.align(lines), "", *unseen, *(failed or [proven])])
+    return "\n".join([to_table.align(lines), "", *unseen, *(failed or [verified])])
 
 
 def _cell(value) -> str:
@@ -160,16 +162,16 @@ def _line(op: Op) -> str:
     return f"{op.source.file}:{op.source.line}" if op.source else f"module {op.module!r}"
 
 
-def _unproven(steps: list[Step]) -> Iterator[str]:
-    """Yield each step whose equation or shape is not proven, with the known reason."""
+def _unverified(steps: list[Step]) -> Iterator[str]:
+    """Yield each step whose equation or shape is not verified, with the known reason."""
     for step in steps:
         if UNKNOWN in step.symbolic:
             yield f"step {step.id!r} has the shape [{', '.join(step.symbolic)}], expected a symbol for each size"
-        if step.verdict == "disproven":
+        if step.verdict == "refuted":
             where = f"; the first wrong cell is {list(step.wrong)}" if step.wrong is not None else ""
             yield f"step {step.id!r} is off by {step.error:.2g}, {step.margin:.3g} times what rounding explains{where}"
-        elif step.verdict != "proven":
-            yield f"step {step.id!r} is not proven: {step.note or step.verdict}"
+        elif step.verdict != "verified":
+            yield f"step {step.id!r} is not verified: {step.note or step.verdict}"
 
 
 def _sizes(trace: Trace) -> Iterator[str]:
@@ -254,7 +256,10 @@ def _primitives(trace: Trace) -> Iterator[str]:
     """Yield the errors in the decompositions of the ops."""
     for opened in trace.decompositions:
         where = f"op {opened.op} ({trace.ops[opened.op].op})"
-        if opened.error is not None and verdict_within(opened.error, trace.ops[opened.op].outputs[0].dtype) != "proven":
+        if (
+            opened.error is not None
+            and verdict_within(opened.error, trace.ops[opened.op].outputs[0].dtype) != "verified"
+        ):
             yield f"{where}: its primitives differ from it by {opened.error:.1e}"
         sizes = [
             size

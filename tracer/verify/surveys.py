@@ -1,4 +1,4 @@
-"""Surveys of the zoo: its textbooks at several sizes, the names of their lines, and what is proven."""
+"""Surveys of the zoo: its textbooks at several sizes, the names of their lines, and what is verified."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ PARAMETER_STD = 0.05
 
 class ModelOutcome(NamedTuple):
     """Outcome of one model: computing ops and those of them in a step, steps, outputs of forward that no step has,
-    proven steps, and those that run PyTorch's own kernel, sizes that are not the same at all probes and those of them
+    verified steps, and those that run PyTorch's own kernel, sizes that are not the same at all probes and those of them
     with a symbol, the largest error, lines that can be set, whether the output was that of the untraced run and nothing
     of the model was changed, the seconds, and the reason of a failure, or "". `findings` are those that nobody
     acknowledged, `intents` counts the others."""
@@ -272,12 +272,12 @@ class ModelOutcome(NamedTuple):
     computing: int = 0
     covered: int = 0
     steps: int = 0
-    proven: int = 0
+    verified: int = 0
     kernels: int = 0
     sizes: int = 0
     solved: int = 0
     error: float = 0.0
-    unproven: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
     drawn: int = 0
     unchanged: bool = True
     seconds: float = 0.0
@@ -315,7 +315,9 @@ def book(name: str) -> ModelOutcome:
     after = model.net.state_dict()
     computing = [op for op in trace.ops if not is_layout(op.op)]
     shown = [step for step in trace.steps if not step.recomputed]
-    unproven = [f"{step.id}: {step.replayed or step.note or step.error}" for step in shown if step.verdict != "proven"]
+    unverified = [
+        f"{step.id}: {step.replayed or step.note or step.error}" for step in shown if step.verdict != "verified"
+    ]
     missing = list(find_unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
     missing += [note for note in trace.notes if not trace.steps]
     with torch.no_grad():
@@ -326,12 +328,12 @@ def book(name: str) -> ModelOutcome:
         len(computing),
         sum(op.step is not None for op in computing),
         len(shown) + len(missing),
-        len(shown) - len(unproven),
+        len(shown) - len(unverified),
         sum(KERNEL in step.note for step in shown),
         len(changing),
         sum(size != UNKNOWN for size in changing),
         max((step.error for step in shown if step.error is not None), default=0.0),
-        (*unproven, *missing),
+        (*unverified, *missing),
         sum(equation(step.latex).startswith("<math") for step in shown),
         same_outputs(trace.output, plain) and all(torch.equal(after[key], value) for key, value in before.items()),
         time.perf_counter() - began,
@@ -354,22 +356,22 @@ def books(names: Iterable[str]) -> Iterator[ModelOutcome]:
 
 
 def line(outcome: ModelOutcome) -> str:
-    """Format one model as one line, with what is not proven below it."""
+    """Format one model as one line, with what is not verified below it."""
     if outcome.reason:
         return f"{outcome.name}: {outcome.reason}"
     text = (
-        f"{outcome.name}: {outcome.proven} of {outcome.steps} steps proven, "
+        f"{outcome.name}: {outcome.verified} of {outcome.steps} steps verified, "
         f"{outcome.covered} of {outcome.computing} ops in steps, {outcome.kernels} by kernel, "
         f"{outcome.solved} of {outcome.sizes} sizes in symbols, error {outcome.error:.1e}, "
         f"{outcome.unseen} operands unseen, {len(outcome.findings)} findings and {outcome.intents} on purpose,"
         f" {outcome.seconds:.0f} s" + ("" if outcome.unchanged else ", output or model CHANGED")
     )
-    return "\n".join([text, *(f"    {problem}" for problem in (*outcome.unproven, *outcome.findings))])
+    return "\n".join([text, *(f"    {problem}" for problem in (*outcome.unverified, *outcome.findings))])
 
 
 BARS = {
     "ops in steps": ("covered", "computing", 0.99, 1.0),
-    "steps proven": ("proven", "steps", 1.0, 1.0),
+    "steps verified": ("verified", "steps", 1.0, 1.0),
     "lines that can be set": ("drawn", "steps", 1.0, 1.0),
     "steps by kernel": ("kernels", "steps", 0.0, 0.05),
     "sizes in symbols": ("solved", "sizes", 0.95, 1.0),

@@ -1,6 +1,6 @@
 // One step: its equation, shape, words, pictures and operations.
 
-const VERDICTS = { proven: "✓", disproven: "✕", pending: "…" };
+const VERDICTS = { verified: "✓", refuted: "✕", pending: "…" };
 
 function sliders(me, picture, draw) {
   return picture.lead
@@ -140,6 +140,7 @@ function drawStep(me, find, ask) {
   for (const part of ["repeat", "names", "noted", "why", "note"]) say(find(`.${part}`), detail[part] || []);
   const verdict = find(".verdict");
   verdict.dataset.verdict = detail.verdict;
+  verdict.title = me.facts.meaning;
   say(verdict, detail.proof);
   verdict.prepend(Object.assign(element("span", "sign", VERDICTS[detail.verdict] ?? "i"), { ariaHidden: "true" }));
   drawCode(find(".code"), detail.code);

@@ -31,7 +31,7 @@ from tracer.utils.files import read_literals
 
 Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Hashable)
-RUN_MESSAGE = "Running it and proving every step"
+RUN_MESSAGE = "Running it and verifying every step"
 
 
 class InputKind(NamedTuple):
@@ -171,4 +171,4 @@ def steps(trace: Trace) -> None:
         st.metric("scores h · n²", f"{sizes['h'] * sizes['n'] ** 2:,}")
         st.metric("matrix products", amount(trace.flops, "FLOP"))
     with st.expander("The steps of the block", icon=":material/function:"):
-        widgets.show(after(trace))
+        widgets.show(after(trace), explain=False)

@@ -37,7 +37,7 @@ def go(page, name: str = "Overview") -> None:
     """Open the app on a page."""
     if name == "Overview":
         page.goto("/")
-        page.get_by_text("What this run proves").wait_for()
+        page.get_by_text("The run in numbers").wait_for()
         page.locator("#first").wait_for(state="detached")
     else:
         page.goto(f"/{name.lower()}")
@@ -121,7 +121,7 @@ def to_scores(page) -> None:
 
 def test_a_text_that_is_being_typed_is_taken_and_the_link_that_is_clicked_is_followed(page):
     page.goto("/?model=nanogpt")
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     wait_until_settled(page)
     page.get_by_role("textbox", name="Your text").fill("To be")
     page.get_by_role("link", name="Mask").click()  # at once, as a tap does
@@ -146,7 +146,7 @@ def test_a_step_that_is_opened_from_the_overview_is_not_in_its_address(page):
     page.wait_for_url("**/trace?step=block1.attention.scores")
     wait_until_settled(page)
     page.evaluate("history.back()")
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     assert "step" not in page.url
 
 

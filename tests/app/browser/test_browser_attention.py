@@ -115,7 +115,7 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     count = blocks.get_by_role("radio").count()
     assert blocks.locator("legend").inner_text() == f"Block: rollout uses all {count}"
     equation = page.locator(".map .equations p")
-    assert equation.locator(".proof").inner_text() == "Rollout: ✓ proven"
+    assert equation.locator(".proof").inner_text() == "Rollout: ✓ verified on this run"
     assert equation.locator("math").count() == 2  # the product over the blocks, and what it is called
     assert equation.get_by_role("button").count() == 0  # none of the run's steps is a rollout
     expect(blocks.locator("input:checked")).to_have_count(0)
@@ -128,7 +128,7 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     assert "attends most to" in lead.inner_text()
     assert blocks.locator("input:checked").count() == 1 and blocks.locator("legend").inner_text() == "Block"
     blocks.get_by_role("radio", name="1", exact=True).check()
-    page.get_by_role("button", name="Attention weights: ✓ proven").click()
+    page.get_by_role("button", name="Attention weights: ✓ verified").click()
     page.get_by_role("heading", name="Step by step").wait_for()
     page.wait_for_url("**/trace?*step=block1.attention.weights*")
 
@@ -306,7 +306,8 @@ def test_a_head_that_is_off_attends_to_nothing_and_the_others_are_told_as_ever(p
     expect(share).to_have_text("Every attention weight is 0.")
     bar, equations = page.locator(".over .bar"), page.locator(".map .equations button")
     expect(bar).to_be_hidden()
-    expect(equations).to_have_text(["Attention weights: ✓ proven", "Attention weights, changed: ✓ proven"])
+    said = ("Attention weights: ✓ verified on this run", "Attention weights, changed: ✓ verified on this run")
+    expect(equations).to_have_text([re.compile(f"^{each}") for each in said])
     page.locator("[data-group=view]").get_by_role("radio", name="mean").check()  # rows of it sum to 3/4
     expect(habits).to_be_hidden()
     expect(share).to_contain_text("not every row")

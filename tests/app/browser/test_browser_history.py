@@ -18,7 +18,7 @@ def patience(page) -> None:
 def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
     place = f"?{given}" if given else ""
     page.goto(f"/{place}")
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     wait_until_settled(page)
     moves = {
         ("link", "Trace"): f"/trace{place}",
@@ -36,13 +36,13 @@ def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
         page.evaluate("history.back()")
         page.wait_for_url(address)
         wait_until_settled(page)
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     quiet(page)
 
 
 def test_whoever_walks_fast_through_the_history_meets_no_message_that_the_browser_has_dropped(page):
     page.goto("/")
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     for name in ("Trace", "Attention", "Mask", "Operations", "Compare", "Tokens"):
         page.get_by_role("link", name=name, exact=True).first.click()
         page.wait_for_timeout(350)

@@ -243,7 +243,7 @@ window.fetch = (place, ...rest) => String(place).includes("check-status")
 def test_a_link_to_a_page_is_followed_where_a_check_of_the_lines_arrives_with_the_click(page):
     page.add_init_script(HELD_CHECK)
     page.goto("/?change=position=noise(0.1,91)")  # nobody else changes it so: its check is pending
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     wait_until_settled(page)
     page.wait_for_timeout(1500)  # the browser has asked for the check
     page.get_by_role("link", name="Mask").click()

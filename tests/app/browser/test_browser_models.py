@@ -1,4 +1,4 @@
-"""Models of text, and of image and text, in a real browser: chosen, given a text, their masks proven."""
+"""Models of text, and of image and text, in a real browser: chosen, given a text, their masks verified."""
 
 import re
 
@@ -172,7 +172,7 @@ def test_no_block_or_head_is_out_of_sight(page):
 def test_the_mask_is_square_and_nothing_lies_over_it_on_a_phone(page):
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto("/mask?model=vit-text")
-    page.get_by_role("heading", name="A second proof").wait_for()
+    page.get_by_role("heading", name="A second check").wait_for()
     wait_until_settled(page)
     picture = page.locator(".mask .cells").bounding_box()
     assert abs(picture["width"] - picture["height"]) < 2 and picture["width"] > 200
@@ -198,5 +198,5 @@ def test_a_text_is_written_on_the_front_page_itself(page):
     page.get_by_test_id("stMain").get_by_role("textbox", name="Your text").fill("ROMEO:")
     page.get_by_role("button", name="Run it").click()
     page.wait_for_url("**text=ROMEO*")
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     quiet(page)

@@ -42,7 +42,7 @@ ROWS = (
 )
 NAMES = "inputs => inputs.map(input => (input.labels?.[0] ?? input).textContent.trim().toLowerCase())"
 READY = {
-    "overview": "text=What this run proves",
+    "overview": "text=The run in numbers",
     "trace": ".stepper .list button",
     "attention": ".lead",
     "mask": "text=The mask of this run",

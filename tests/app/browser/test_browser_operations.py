@@ -20,7 +20,7 @@ def patience(page) -> None:
 
 def operations(page) -> None:
     page.goto("/")
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     page.get_by_role("link", name="Operations").click()
     page.get_by_role("heading", name="Every operation that ran").wait_for()
     page.locator(".operations table").wait_for()
@@ -122,12 +122,12 @@ def test_the_page_fits_and_can_be_read(page, width, scheme):
 @pytest.mark.sweep
 def test_a_model_of_a_library_is_typed_agreed_to_and_shown(page):
     page.goto("/")
-    page.get_by_text("What this run proves").wait_for()
+    page.get_by_text("The run in numbers").wait_for()
     box = page.get_by_test_id("stSidebar").get_by_role("combobox")
     box.fill("torchvision:resnet81")
     box.press("Enter")
     page.get_by_role("alert").filter(has_text="torchvision:resnet81").wait_for()
-    assert page.get_by_text("What this run proves").is_visible()
+    assert page.get_by_text("The run in numbers").is_visible()
     box.fill("torchvision:resnet18")
     box.press("Enter")
     page.get_by_text("11.7 million parameters").wait_for()

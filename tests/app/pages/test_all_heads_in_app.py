@@ -62,7 +62,7 @@ def test_the_answer_forms_as_the_lens_reads_it(name):
     assert f"“{last.answer}”" in said
     since = next(at for at in range(len(found.answers)) if all(a.answer == last.answer for a in found.answers[at:]))
     assert f"after block {since}" in said
-    assert found.proof.verdict == "proven" and any(found.latex in formula.value for formula in at.latex)
+    assert found.proof.verdict == "verified" and any(found.latex in formula.value for formula in at.latex)
     assert (found.answers[0].patches is not None) == (name == "vit")
     if name == "vit":
         place = int(found.answers[-1].patches[1:].argmax()) + 1  # CLS is the first token

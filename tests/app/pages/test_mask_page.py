@@ -158,7 +158,7 @@ def test_what_rows_of_weights_keep_to_is_measured(monkeypatch):
     assert "differs from 1 by at most 2.5 × 10⁻¹, and the largest weight of a closed key is 5.0 × 10⁻¹." in said
 
 
-def test_another_mask_is_chosen_and_proven_too():
+def test_another_mask_is_chosen_and_verified_too():
     at = open_model("vit-text", "pages/mask.py")
     at.segmented_control[0].set_value("prefix").run()
     assert not at.exception

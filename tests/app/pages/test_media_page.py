@@ -26,7 +26,7 @@ def own(at: AppTest, data: bytes) -> AppTest:
 def test_each_kind_is_shown_with_what_texts_say_otherwise(kind, way):
     at = visit(kind=kind, way=way, token="7")
     said = text(at)
-    assert not at.warning and not at.error and "disproven" not in said and "not executed" not in said
+    assert not at.warning and not at.error and "refuted" not in said and "not executed" not in said
     assert "token 8" in said or "value 8" in said
     assert "Where the notes differ" in said and at.select_slider[0].value == 7
 
@@ -49,7 +49,7 @@ def test_a_sound_of_ones_own_is_heard_and_goes_into_no_address():
     own(at, pcm(np.tile(TONE, 2)))
     assert "The sound is your file" in text(at)
     assert len(at.code[0].value.split()) == (2 * len(TONE) - sound.WINDOW) // sound.HOP + 1
-    assert "secret" not in json.dumps(dict(at.query_params)) and "disproven" not in text(at)
+    assert "secret" not in json.dumps(dict(at.query_params)) and "refuted" not in text(at)
     for name in ("floats", "4 GB promised", "text"):
         data, refused = BAD[name]
         assert refused in own(at, data).warning[0].value and "n = 63" in text(at)

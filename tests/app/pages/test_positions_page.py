@@ -30,9 +30,13 @@ def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
     assert terms[-1]["title"] == "the scores S that ran" and len({tuple(panel["ends"]) for panel in terms}) == 1
     assert order[0]["shape"] == [4, 8]
     said = text(at)
-    proven = said.count("proven, largest difference")
-    assert proven >= 2 and "disproven" not in said and f"**{proven}** lines, of which **{proven}** are proven" in said
-    assert at.main.expander[0].label == "Their equations, shapes and proofs"
+    verified = said.count("verified on this run and 3 others, largest difference")
+    assert (
+        verified >= 2
+        and "refuted" not in said
+        and f"**{verified}** lines, of which **{verified}** are verified" in said
+    )
+    assert at.main.expander[0].label == "Their equations, shapes and verdicts"
     alone = "The score, with the same token at every position, depends on the distance i − j **alone**"
     assert (alone in said) == (not added)
     found = at.table[0].value

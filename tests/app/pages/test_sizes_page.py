@@ -62,7 +62,7 @@ def test_the_formulas_of_a_published_run_count_what_the_run_counts():
     lines = {line.title: line for line in run.lines}
     assert lines["Scores"].symbolic == ("B", "h", "T", "T") and lines["Score every token"].blocks == ""
     assert lines["Scores"].blocks == r"\ell = 1, 2, \ldots, 12" and r"(\ell)" in lines["Scores"].symbol
-    assert run.proven == "Equations proven on 2 blocks of width 96: 186 of 186 lines."
+    assert run.verified == "Equations verified on 2 blocks of width 96: 186 of 186 lines."
 
 
 @pytest.mark.sweep

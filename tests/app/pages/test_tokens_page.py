@@ -45,7 +45,7 @@ def test_a_sentence_is_cut_in_every_way():
         speller = texts.shipped_tokenizers()[name]
         assert drawn[title] == [piece.id for piece in speller.encode(SENTENCE)]
     assert "Here 49 bytes are 28 tokens after 744 merges, and V = 256 + 744 = 1,000." in text(at)
-    assert "n = 28 tokens of D = 32 numbers" in text(at) and "disproven" not in text(at)
+    assert "n = 28 tokens of D = 32 numbers" in text(at) and "refuted" not in text(at)
     assert "Byte-level BPE begins with 49 tokens at 256 entries and ends with 28 at 1,000." in text(at)
     at.slider[0].set_value(0).run()
     assert not at.exception and cuts(at)["Byte-level BPE"] != drawn["Byte-level BPE"]
@@ -90,7 +90,7 @@ def test_vocabularies_are_learned_on_a_text_of_the_visitors():
 def test_a_photo_is_spelled_in_codes():
     at = visit(kind="pictures", way="codes", codes="16", sample="cat")
     assert "256 ids of 4 bits: 128 bytes." in text(at) and "another draws the picture" in text(at)
-    assert "n = 256 tokens" in text(at) and "disproven" not in text(at)
+    assert "n = 256 tokens" in text(at) and "refuted" not in text(at)
     at = visit(kind="pictures", patch="32", model="nanogpt")
     assert "4 × 4 = 16 patches of 32 × 32 pixels" in text(at) and not at.error
 

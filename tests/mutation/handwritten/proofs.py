@@ -7,14 +7,14 @@ from tests.mutation.rules import code
 RULES = (
     code("ten thousand times the rounding", {"16": "160000"}, within="error_bounds.FACTOR"),
     code(
-        "whatever is undefined is proven",
+        "whatever is undefined is verified",
         {
-            '"proven" if $error <= $most else "disproven"': '"disproven" if $error > $most else "proven"',
+            '"verified" if $error <= $most else "refuted"': '"refuted" if $error > $most else "verified"',
         },
         within="steps.verdict",
     ),
     code(
-        "a tensor proven by itself",
+        "a tensor verified by itself",
         {"compute_bounds($equation, *$rest)": "(traced.double(), None)"},
         within="proofs.compare",
     ),

@@ -64,7 +64,7 @@ RULES = (
     text("zeros that are not printed", {r"\ ;\ \mathbf{0}": ""}, within="PaddedRows"),
     text("a derivative that is printed as a quotient", {r"}{\partial ": "}{"}, within="training_step.derivative"),
     code("the smallest error of a cell", {"$x.shares($a).max()": "$x.shares($a).min()"}, within="training_step.prove"),
-    code("an unreadable equation that is proven", {"inf if $u else $m": "$m"}, within="training_step.prove"),
+    code("an unreadable equation that is verified", {"inf if $u else $m": "$m"}, within="training_step.prove"),
     code("the smallest error of equal blocks", {"max($x, default=None)": "min($x, default=None)"}, within="_group"),
     code(
         "the norms of equal blocks in reverse",

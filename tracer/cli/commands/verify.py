@@ -1,8 +1,8 @@
 """Prove what is shown, model by model: shapes, equations, attention, cost, and that tracing changes nothing.
 
-The exit status is 1 if any proof fails. --mutate puts small mistakes into copies of the program, one at a time, and
+The exit status is 1 if any check fails. --mutate puts small mistakes into copies of the program, one at a time, and
 reports which check caught each; the exit status is 1 if a listed one survived, or more than a twentieth of those drawn.
---zoo derives and proves the textbooks of many small models with random weights. --zoo --sizes derives them at several
+--zoo derives and verifies the textbooks of many small models with random weights. --zoo --sizes derives them at several
 sizes of the input, and reports the lines that do not read the same at all of them. --names builds and traces every name
 of the libraries, and reports how many opened, why the rest did not, and what looks like a mistake in their code; the
 exit status is 1 if fewer than 95 % of a library's did, or if one has a finding that nobody acknowledged.

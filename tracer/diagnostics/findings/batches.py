@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
 
 
-# Samples of a batch that depend on each other, or on their position in it: proven by second runs.
+# Samples of a batch that depend on each other, or on their position in it: verified by second runs.
 
 BATCH = "B"
 """The symbol of the axis along which samples lie."""

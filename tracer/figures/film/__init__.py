@@ -7,6 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+from tracer.export import verdicts
 from tracer.export.to_html import text
 from tracer.figures.film import message
 from tracer.figures.film.storyboard import storyboard
@@ -50,7 +51,7 @@ def style() -> str:
 @cache
 def markup() -> str:
     """Return the player's markup."""
-    return (PLAYER / "player.html").read_text(encoding="utf-8")
+    return (PLAYER / "player.html").read_text(encoding="utf-8").replace("<!-- meaning -->", text(verdicts.MEANING))
 
 
 def page(message: bytes, title: str) -> str:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from tracer.export import rows
+from tracer.export import rows, verdicts
 from tracer.export.math_labels import scientific
 from tracer.export.to_html import equation, text
 from tracer.figures import attention_maps
 from tracer.figures.drawing import percent
-from tracer.figures.equations import SIGNS
 from tracer.figures.film import sentences
 from tracer.figures.film.sentences import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
@@ -158,8 +158,8 @@ def line_facts(beat: Beat) -> dict[str, Any]:
         "sentence": beat.caption.sentence,
         "equation": " ".join(f"<span>{equation(line)}</span>" for line in lines if line),
         "shape": shape,
-        "proof": proof(beat.shown, beat.also),
-        "verdict": beat.shown.verdict if beat.shown else "",
+        "proof": (said := verdict_text(beat)),
+        "verdict": beat.shown.verdict if beat.shown and said else "",
         "steps": list(beat.steps),
         "shown": beat.shown.id if beat.shown else "",
         "stream": beat.stream,
@@ -170,6 +170,14 @@ def line_facts(beat: Beat) -> dict[str, Any]:
     }
 
 
+def verdict_text(beat: Beat) -> str:
+    """Return the verdict on the equations of a beat. The answer has none unless it is a bad one: a tick beside it would
+    say that the answer is right."""
+    if beat.kind == "answer" and beat.shown is not None and beat.shown.verdict == "verified":
+        return ""
+    return proof(beat.shown, beat.also)
+
+
 def proof(step: Step | None, also: Step | None = None) -> str:
     """Return the verdict on a step's equation as text, with its error; empty for an input, which needs no proof.
 
@@ -178,28 +186,25 @@ def proof(step: Step | None, also: Step | None = None) -> str:
     """
     if step is None:
         return ""
-    if also is not None and also.verdict != step.verdict and step.verdict == "proven":
+    if also is not None and also.verdict != step.verdict and step.verdict == "verified":
         return proof(also)
-    both = also is not None and also.verdict == step.verdict == "proven"
+    both = also is not None and also.verdict == step.verdict == "verified"
     checked = min(step.checked, also.checked) if also is not None and both else step.checked
     if also is not None and both and (also.error or 0) > (step.error or 0):
         step = also
-    sign = f"{SIGNS[step.verdict]} " if step.verdict in SIGNS else ""
     if step.verdict == "recomputed":
         return "recomputed: a fused operation never holds this tensor"
     error = f", error {scientific(step.error)}" if step.error is not None and not step.refuted else ""
-    runs = f"this and {checked} other run{'s' * (checked > 1)}" if checked else "this run"
-    runs = runs if step.verdict == "proven" else "another run" if step.refuted else "this run"
-    where = f" on {runs}" if step.verdict in SIGNS else ""
-    return f"{sign}{'both ' if both else ''}{step.verdict}{where}{error}"
+    said = verdicts.sentence(replace(step, checked=checked))
+    return (said.replace("verified", "both verified") if both else said) + error
 
 
 def _proofs(trace: Trace) -> str:
-    """Return how many of all equations are proven, where no proof is pending."""
+    """Return how many of all equations are verified, where no proof is pending."""
     if not trace.steps or any(step.pending for step in trace.steps):
         return ""
-    count = sum(step.verdict == "proven" for step in trace.steps)
-    return f"{count:,} of {len(trace.steps):,} equations proven"
+    count = sum(step.verdict == "verified" for step in trace.steps)
+    return f"{count:,} of {len(trace.steps):,} equations verified"
 
 
 def _level(board: Storyboard, room: int) -> str:

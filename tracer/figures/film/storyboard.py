@@ -84,7 +84,7 @@ class Storyboard:
 
 
 def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
-    """Return the beats of a run; `prove` says whether the equations that they show are proven where their proof is
+    """Return the beats of a run; `prove` says whether the equations that they show are verified where their proof is
     still to come."""
     sequence = chapters(trace)
     shown = [_shown_step(chapter) for chapter in sequence]

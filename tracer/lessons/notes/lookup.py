@@ -93,7 +93,7 @@ def _step(row: StatementRow, run: Provider, name: str) -> Finding:
     match = next((step for step in trace.steps if step.id == name), None)
     if match is None:
         return Finding(f"step `{name}`", NOWHERE, "not")
-    so = match.verdict == "proven" and "?" not in match.symbolic and fits(row, run, match.shape)
+    so = match.verdict == "verified" and "?" not in match.symbolic and fits(row, run, match.shape)
     evidence = f"${match.symbol}$ ∈ {shape_markdown(match.symbolic, match.shape)}; {agreement(match)}"
     return Finding(f"step **{match.title}**", evidence, is_so(so), match.latex, "", "trace", address(row, step=name))
 
@@ -164,7 +164,7 @@ def _prim(row: StatementRow, run: Provider, name: str, wanted: str) -> Finding:
     ]
     if not parts or not all(parts):
         return Finding(f"primitive `{wanted}` of `{name}`", NOWHERE, "not")
-    so = all(verdict_within(decomposition.error, "float32") == "proven" for decomposition in opened)
+    so = all(verdict_within(decomposition.error, "float32") == "verified" for decomposition in opened)
     part, worst = parts[0][0], max(decomposition.error or 0.0 for decomposition in opened)
     evidence = (
         f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "

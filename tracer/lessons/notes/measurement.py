@@ -164,7 +164,7 @@ def off(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def close(error: float) -> bool:
-    """Return whether a difference is only rounding: at most the tolerance of a proven equation."""
+    """Return whether a difference is only rounding: at most the tolerance of a verified equation."""
     return error <= tolerance("float32")
 
 

@@ -90,7 +90,7 @@ def shape_markdown(symbolic: tuple[str, ...] | None, shape: tuple[int, ...]) -> 
 def agreement(step: Step) -> str:
     """Return the agreement of an equation with the run, in a few words."""
     if step.refuted:
-        return f"disproven: {step.replayed}"
+        return f"refuted: {step.replayed}"
     if step.error is None:
         return step.verdict
     return "exactly as in the run" if step.error == 0 else f"largest difference {scientific(step.error)}"

@@ -564,7 +564,7 @@ def _leaves(name: str, value: object, visited: set[int]) -> Iterator[tuple[str, 
         yield from _leaves(place, item, visited)
 
 
-# A step of training: each gradient is proven, and the slope of the loss along all of them, measured by two runs of a
+# A step of training: each gradient is verified, and the slope of the loss along all of them, measured by two runs of a
 # copy in float64, is the displayed norm.
 
 WAY = 1e-4
@@ -581,7 +581,7 @@ def check_training_gradient(run: PlainRun) -> Iterator[str]:
     tokens = run.inputs[-1]
     step = training_step(run.model.net, tuple(run.inputs), tokens, run.trace)
     for line in (step.logits, *step.lines):
-        if line.verdict != "proven":
+        if line.verdict != "verified":
             yield f"the gradient of {', '.join(line.paths) or 'the logits'} is {line.verdict}: {line.problem}"
     net = deepcopy(run.model.net).double()
     inputs = [each.double() if each.is_floating_point() else each for each in run.inputs]

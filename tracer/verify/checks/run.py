@@ -133,7 +133,7 @@ def at(formula: str, sizes: dict[str, int]) -> float:
 def check_module_records(run: PlainRun) -> Iterator[str]:
     """Compare the records of a trace with those of PyTorch's own tools for the same forward, untraced."""
     for module in run.trace.modules:
-        if module.verdict != "proven":
+        if module.verdict != "verified":
             yield f"module {module.path!r}: {module.problem}"
     yield from _check_calls(run)
     yield from _check_flops(run)
@@ -333,10 +333,10 @@ MAX_PARAMETERS = 100_000
 @check
 def check_proof_sensitivity(run: PlainRun) -> Iterator[str]:
     """Try the verdicts, and the difference of some steps' tensors from slightly wrong ones."""
-    if [verdict(margin) for margin in (1.001, 1.0, float("nan"))] != ["disproven", "proven", "disproven"]:
+    if [verdict(margin) for margin in (1.001, 1.0, float("nan"))] != ["refuted", "verified", "refuted"]:
         yield f"1.001 times the error that is allowed in a cell is called {verdict(1.001)}"
-    if verdict(None) == "proven":
-        yield "what was not executed is called proven"
+    if verdict(None) == "verified":
+        yield "what was not executed is called verified"
     values = [(step, value) for step in run.trace.steps if (value := run.trace.value(step)) is not None]
     for step, value in values[:: max(1, len(values) // 12)]:
         if (
@@ -346,10 +346,10 @@ def check_proof_sensitivity(run: PlainRun) -> Iterator[str]:
             and 0 < value.abs().max() < INFINITY_THRESHOLD
         ):
             yield from _wrong(step, value.double())
-        if step.verdict == "proven" and not (
+        if step.verdict == "verified" and not (
             step.error is not None and 0 <= step.error <= DTYPE_THRESHOLDS.get(step.dtype, 0.0)
         ):
-            yield f"step {step.id!r} is called proven with an error of {step.error}"
+            yield f"step {step.id!r} is called verified with an error of {step.error}"
     for step in run.trace.steps:
         if step.recomputed and (step.error is not None or not step.note):
             yield f"step {step.id!r} is recomputed, with an error of {step.error} and the note {step.note!r}"
@@ -384,7 +384,7 @@ def _check_coverage(run: PlainRun) -> Iterator[str]:
 
 
 def _check_doubled(run: PlainRun) -> Iterator[str]:
-    """Check that equations of twice the run's value, or a thousandth more, are disproven, except those of nothing but 0
+    """Check that equations of twice the run's value, or a thousandth more, are refuted, except those of nothing but 0
     and infinities."""
     waiting = replace(run.model).trace(prove="later", keep=2**30, **run.inputs.sizes)
     if waiting.later is None:
@@ -400,14 +400,14 @@ def _check_doubled(run: PlainRun) -> Iterator[str]:
             if not step.recomputed and changed.step(step.id).verdict != "pending":
                 yield f"step {step.id!r} is called {changed.step(step.id).verdict} before its proof"
             value = run.trace.value(step.id) if step.value else None
-            if value is not None and (value != 2 * value).any() and step.verdict != "disproven":
+            if value is not None and (value != 2 * value).any() and step.verdict != "refuted":
                 yield f"{times} the equation of step {step.id!r} is called {step.verdict}"
 
 
 def _several(run: PlainRun) -> Iterator[str]:
-    """Check that the equations of a run of two inputs are proven too."""
+    """Check that the equations of a run of two inputs are verified too."""
     for step in replace(run.model).trace(**{**run.inputs.sizes, "B": 2}).steps:
-        if step.verdict not in ("proven", "recomputed"):
+        if step.verdict not in ("verified", "recomputed"):
             yield f"step {step.id!r} is {step.verdict} for two inputs, off by {step.error}"
 
 

@@ -372,7 +372,7 @@ class ShapeLine(NamedTuple):
 
 class PublishedRun(NamedTuple):
     """A published model, run without values: the formulas of its costs, its shapes, and a sentence on where its
-    equations were `proven`.
+    equations were `verified`.
 
     `sizes` are those of the whole model. Of one that ran with its first blocks alone, `blocks` is their number, and
     FLOPs and activations have no formula.
@@ -381,7 +381,7 @@ class PublishedRun(NamedTuple):
     scaling: Scaling
     sizes: dict[str, int]
     lines: tuple[ShapeLine, ...]
-    proven: str
+    verified: str
     params: int
     blocks: int | None
 
@@ -417,8 +417,8 @@ def run(name: str) -> PublishedRun:
     if blocks:
         unknown = "?"
         costs = replace(costs, params=str(params), flops=unknown, tensors=unknown, weights=unknown, parts={})
-    proven = next((note.partition("; ")[2] for note in trace.notes if note.startswith("shapes at this size; ")), "")
-    sentence = f"{proven[:1].upper()}{proven[1:]}." if proven else ""
+    verified = next((note.partition("; ")[2] for note in trace.notes if note.startswith("shapes at this size; ")), "")
+    sentence = f"{verified[:1].upper()}{verified[1:]}." if verified else ""
     return PublishedRun(costs, {**costs.sizes, "L": depth}, _lines(trace.steps), sentence, params, blocks)
 
 

@@ -55,17 +55,17 @@ def four_times(model: Model, trace: Trace) -> Measurement:
 
 
 def in_order(model: Model, trace: Trace) -> Measurement:
-    """Measure all lines of the run in order: the number of proven ones, and whether each reads only earlier values."""
-    proven = sum(step.verdict == "proven" for step in trace.steps)
+    """Measure all lines of the run in order: how many are verified, and whether each reads only earlier values."""
+    verified = sum(step.verdict == "verified" for step in trace.steps)
     at = {step.id: number for number, step in enumerate(trace.steps)}
     pairs = [(at[step.id], at[source]) for step in trace.steps for source in reads(trace, step.id) if source in at]
     early = len({line for line, source in pairs if source > line})
     reversals = len({line for line, source in pairs if source < line})
     return Measurement(
         f"all {len(trace.steps)} lines of the run",
-        f"{proven} are proven; in this order {early} lines read what comes after them",
+        f"{verified} are verified; in this order {early} lines read what comes after them",
         f"In the reverse order {reversals} would",
-        verdict_of(proven == len(trace.steps) and early == 0 < reversals),
+        verdict_of(verified == len(trace.steps) and early == 0 < reversals),
         "operations",
         (("zoom", "steps"),),
     )

@@ -17,12 +17,12 @@ from tracer.tracing.proofs import same_size
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
-def assert_proven(model, **given):
-    """Trace the model and assert that all of it is proven, and the output bit-equal; return the trace."""
+def assert_verified(model, **given):
+    """Trace the model and assert that all of it is verified, and the output bit-equal; return the trace."""
     trace = model.trace(**given)
     assert trace.coverage == 1 and trace.notes == ()
     for step in trace.steps:
-        assert step.verdict == "proven", f"{step.id}: {step.error} {step.note}"
+        assert step.verdict == "verified", f"{step.id}: {step.error} {step.note}"
         assert "?" not in step.symbolic, step.id
         sentences = re.findall(r"[.?](?= |$)", step.why.partition("Source:")[0])
         assert 2 <= len(sentences) <= 5 and len(step.why) < 300, step.id
