@@ -97,6 +97,22 @@ def test_files_of_before_there_were_primitives_open(data):
     assert opened.decompositions == () and opened.ops == sample().ops
 
 
+def test_files_that_call_equations_proven_open_and_call_them_verified(data):
+    """Older files have the word in the notes that the program wrote; a verdict is never read from a file."""
+    own = "The theorem is proven in the paper."
+
+    def age(fields):
+        fields["notes"] = ["shapes at this size; equations proven on 2 blocks of width 10: 60 of 61 lines", own]
+        fields["steps"][0]["note"] = "Its mean is 0. Not executed at this size; proven on 2 blocks of width 10."
+        fields["steps"][1]["note"] = own
+
+    opened = serialization.open(rewritten(data, age))
+    assert opened.notes == ("shapes at this size; equations verified on 2 blocks of width 10: 60 of 61 lines", own)
+    first, second = opened.steps[0].note, opened.steps[1].note
+    assert first.startswith("Its mean is 0. Not executed at this size; verified on 2 blocks of width 10.")
+    assert second.startswith(own) and {step.verdict for step in opened.steps} <= {"verified", "recorded", "recomputed"}
+
+
 def test_a_run_that_was_saved_without_modules_and_calls_opens(data):
     def older(fields):
         for name in ("modules", "calls"):
