@@ -656,3 +656,8 @@ NO_LABEL = -(2**63)
 """In the place of a label that is left out, where there is none: no label is this number."""
 ATTENTION = "scaled_dot_product_attention"
 """The name of fused attention as code asks for it."""
+
+
+def is_heavy(name: str) -> bool:
+    """Return whether a step contains at most one such call."""
+    return base(name) == ATTENTION or base(name) in ANCHORS

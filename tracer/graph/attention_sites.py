@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tracer.capture.calls import Call, Ref, refs
 from tracer.graph.dataflow import Graph
-from tracer.ops import ANCHORS, ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, base, ops_with
+from tracer.ops import ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, base, is_heavy, ops_with
 
 
 class AttentionSite(NamedTuple):
@@ -27,9 +27,10 @@ class AttentionSite(NamedTuple):
     linear: bool = False
 
 
-def is_heavy(name: str) -> bool:
-    """Return whether a step contains at most one such call."""
-    return base(name) == ATTENTION or base(name) in ANCHORS
+SITES = SOFTMAXES | {ATTENTION}
+"""Calls of which an attention has one."""
+LINEAR_SITES = MATMULS
+"""Calls of which a linear attention has two."""
 
 
 def find_attention_sites(graph: Graph) -> Iterator[AttentionSite]:

@@ -76,6 +76,11 @@ class Graph:
         )
         return Graph((call for some in calls for call in some), self.run, self.varying)
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Canonical op names of all calls."""
+        return frozenset(base(call.name) for call in self.calls)
+
     def name(self, index: int) -> str:
         """Return the canonical op name of a call."""
         return base(self.calls[index].name)

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 
-from tracer.graph.attention_sites import bias_role, find_attention_sites, find_linear_attention_sites, is_heavy
+from tracer.graph.attention_sites import (
+    LINEAR_SITES,
+    SITES,
+    AttentionSite,
+    bias_role,
+    find_attention_sites,
+    find_linear_attention_sites,
+)
 from tracer.graph.dataflow import Graph, ModuleTree
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import has_lowering
@@ -34,6 +41,7 @@ from tracer.ops import (
     TRANSPOSES,
     UNINITIALISED_OPS,
     base,
+    is_heavy,
     takes_shape,
 )
 
@@ -59,7 +67,11 @@ class StepPlan:
             self._per_instance[module] = self._per_instance.get(module, 0) + 1
         for index in graph.computing_calls():
             self._place(index)
-        self.sites = (*find_attention_sites(graph), *find_linear_attention_sites(graph, shapes.of))
+        self.sites: tuple[AttentionSite, ...] = ()
+        if not SITES.isdisjoint(graph.names):
+            self.sites += (*find_attention_sites(graph),)
+        if not LINEAR_SITES.isdisjoint(graph.names):
+            self.sites += (*find_linear_attention_sites(graph, shapes.of),)
         self._operands_of_attention()
         self._layouts_apart()
         for index in graph.computing_calls():

@@ -510,8 +510,6 @@ def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset
     Regions that end in ops of `spelled` stay. The ops of replaced regions are added to `named`. `numbers` are the
     scalar constants by their keys.
     """
-    if not any(base(call.name) in HINTS for call in graph.calls):
-        return graph
     run = _Run(graph, numbers)
     varies = {key for key, of in graph.depends.items() if of == "x"}
     replaced_calls: set[int] = set()

@@ -50,13 +50,15 @@ def _match_rejoin(graph: Graph, index: int) -> tuple[set[int], list[Call]] | Non
 
 # Fuse writes into all slices of one tensor, `y[:, 0] = …`, `y[:, 1] = …`, into one `stack`.
 
+WRITES = frozenset(("overwrite",))
+"""Calls of which a tensor that is written slice by slice has some."""
 FEWEST_WRITES = 2
 """Smallest number of slices of such a tensor."""
 
 
 def fuse_slice_writes(graph: Graph) -> Graph:
     """Return the graph with all writes into the slices of one tensor as one `stack` of the written values."""
-    writes = (index for index, call in enumerate(graph.calls) if call.name == "overwrite")
+    writes = (index for index, call in enumerate(graph.calls) if call.name in WRITES)
     return graph.replace([match for index in writes if (match := _match_writes(graph, index)) is not None])
 
 
@@ -153,6 +155,10 @@ class LoopBody:
 
 
 # Slices of length 1 that a run takes of a sequence: `x[:, 0]`, `x[:, 1]` …, or `x[:, 0:1]`, `x[:, 1:2]` …
+
+
+SLICES = frozenset(("select", "slice"))
+"""Calls of which a loop over the parts of a sequence has some."""
 
 
 class SequenceSlice(NamedTuple):

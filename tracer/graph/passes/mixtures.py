@@ -590,6 +590,11 @@ MAX_TOPK_CALLS = 4000
 """Largest number of calls in a mixture."""
 
 
+def is_mixture_possible(graph: Graph) -> bool:
+    """Return whether a graph selects among values, or has parameters of which several could be experts."""
+    return not SELECTION_CALLS.isdisjoint(graph.names) or bool(_expert_counts(graph))
+
+
 def fuse_moe(graph: Graph) -> Graph:
     """Return the graph with each mixture of experts as one call."""
     groups: list[tuple[set[int], list[Call]]] = []
