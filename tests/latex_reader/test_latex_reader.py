@@ -272,6 +272,8 @@ UNREAD = {
     r"A + \mathbf{Q}": r"expected a tensor or a size that the page names at",
     "A +": "expected a tensor or a size that the page names at its end",
     r"\operatorname{magic}\left(A\right)": "expected a function that the grammar has, got 'magic'",
+    "A_{": "expected a tensor or a size that the page names at its end",
+    r"\left[A_{ij\right]": r"expected } at '\\\\right\]'",
     r"A\,A": "its shapes don't fit",
     r"A + \epsilon": "expected a tensor or a size that the page names at",
     "A + z": "z is not a tensor, a size or an index that runs",

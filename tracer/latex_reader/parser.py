@@ -645,7 +645,8 @@ class _Reader(FunctionRules, BracketRules):
         """Parse the indices below a tensor: letters side by side, or sums with commas between them."""
         if not self.take("{"):
             return (self.primary(),)
-        several = self.signs[self.at : self.signs.index("}", self.at)]
+        end = next(at for at in range(self.at, len(self.signs)) if self.signs[at] in ("}", ""))
+        several = self.signs[self.at : end]
         if len(several) > 1 and all(sign.isalpha() and len(sign) == 1 for sign in several):
             trees = [self.primary() for _ in several]
         else:
