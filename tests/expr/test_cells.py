@@ -11,11 +11,9 @@ from tracer.expr.index_sets import (
     MAX_TERMS,
     IndexSet,
     TooMany,
-    merge_axes,
-    normalise_axis,
-    split_axis,
-    through_rearrange,
+    through_pattern,
 )
+from tracer.symbols.axes import merge_axes, normalise_axis, split_axis
 
 EXAMPLES = examples()
 
@@ -130,13 +128,15 @@ def test_nothing_is_listed_cell_by_cell():
     """Sets of a large tensor, moved through layouts, in no time and no memory."""
     shape = (2**20, 2**20)
     tall = IndexSet.of(shape, (range(2**10, 2**19), None))
-    assert through_rearrange(tall, "a b -> b a", shape, {}) == IndexSet.of(shape, (None, range(2**10, 2**19)))
-    assert through_rearrange(IndexSet.of((2**40,), [range(2**21, 2**22)]), "a b -> (a b)", shape, {}) == IndexSet.of(
-        shape, [(2, 3), None]
-    )
-    assert through_rearrange(tall, "(a b) -> a b", (2**40,), {"a": 2**20}) == IndexSet.of(
-        (2**40,), [range(2**30, 2**39)]
-    )
+
+    def behind(cells: IndexSet, pattern: str, shape, **sizes: int) -> IndexSet:
+        (read,) = through_pattern(cells, pattern, [shape], sizes)
+        return read
+
+    assert behind(tall, "a b -> b a", shape) == IndexSet.of(shape, (None, range(2**10, 2**19)))
+    flat = IndexSet.of((2**40,), [range(2**21, 2**22)])
+    assert behind(flat, "a b -> (a b)", shape) == IndexSet.of(shape, [(2, 3), None])
+    assert behind(tall, "(a b) -> a b", (2**40,), a=2**20) == IndexSet.of((2**40,), [range(2**30, 2**39)])
 
 
 def test_more_terms_than_are_listed_are_an_error_and_no_list():
@@ -149,10 +149,24 @@ def test_every_node_has_an_example():
     assert {type(example.node) for example in EXAMPLES.values()} == NODES
 
 
+def test_a_pattern_names_the_axes_that_a_cell_reads():
+    """Of few axes the last, of more operands than are named the last one, and indices that an operand stores."""
+    cells = IndexSet.single((2, 3, 4), (1, 2, 3))
+    x, row, number = through_pattern(cells, "... k, ... d -> ... d", [(2, 3, 4), (4,), ()], {})
+    assert x.axes == (range(1, 2), range(2, 3), range(4)) and row.axes == (range(3, 4),) and number.axes == ()
+    x, _ = through_pattern(cells, "b *, c -> b c ...", [(2, 5, 6), (1,)], {})
+    assert x.axes == (range(1, 2), range(5), range(6))
+    places = torch.tensor([[4, 0, 1], [2, 3, 0]])
+    row, where = through_pattern(cells, "[n] d, ... -> ... d", [(5, 4), places], {})
+    assert row.axes == (range(0, 1), range(3, 4)) and where.axes == (range(1, 2), range(2, 3))
+    ends = IndexSet.of((2, 8), ((0,), (1, 6)))
+    assert through_pattern(ends, "b (r d) -> b (r d)", [(2, 8)], {"r": 2}) == (ends,), "and no cell between them"
+
+
 def test_these_nodes_know_nothing_better_than_all():
-    assert {
-        kind.__name__ for kind in NODES if kind._dependencies is Node._dependencies
-    } == BY_DEFAULT | WITHOUT_OPERANDS
+    default = Node._dependencies, Node.pattern, ""
+    nothing = {kind.__name__ for kind in NODES if (kind._dependencies, kind.pattern, kind.reads) == default}
+    assert nothing == BY_DEFAULT | WITHOUT_OPERANDS
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

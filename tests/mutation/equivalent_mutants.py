@@ -48,7 +48,7 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "",
     ): "how far two numbers are apart is the same from either",
     (
-        "index_sets.split_axis",
+        "axes.split_axis",
         "sign: last - first + 1 → last - first - 1",
         "",
     ): "all places of an axis are said one by one, which are the same places",

@@ -62,6 +62,7 @@ FILES = (
     "spec/blocks.py",
     "spec/preparation.py",
     "spec/results.py",
+    "symbols/axes.py",
     "symbols/cost.py",
     "textbook/derivation.py:StepOrigin,Line,opaque,DerivedStep,owners",
     "tracing/__init__.py",

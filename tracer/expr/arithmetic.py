@@ -14,7 +14,6 @@ from tracer.expr.index_sets import (
     Elementwise,
     ElementwiseProduct,
     Indexing,
-    IndexSet,
     Layout,
     Linear,
     LinearSum,
@@ -22,12 +21,8 @@ from tracer.expr.index_sets import (
     SelectOne,
     Slices,
     SoftmaxShares,
-    align_axes,
     plain,
     real,
-    shape_of,
-    through_broadcast,
-    through_channel_broadcast,
 )
 from tracer.expr.node import Node, Shape, ShapeError, broadcast
 
@@ -66,6 +61,8 @@ class Plus(LinearSum, Node):
 class Product(Linear, Node):
     """Matrix product of the last two axes; leading axes are batched."""
 
+    reads = "... i k, ... k j -> ... i j"
+
     needs_parens_in_script = True
     multilinear = 2
 
@@ -82,14 +79,6 @@ class Product(Linear, Node):
     def run(self, size, left, right) -> torch.Tensor:
         kind = torch.promote_types(left.dtype, right.dtype)
         return left.to(kind) @ right.to(kind) if left.dtype != right.dtype else left @ right
-
-    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
-        left, right = shape_of(left), shape_of(right)
-        *lead, row, column = cells.axes
-        return (
-            IndexSet.of(left, (*align_axes(lead, left[:-2]), row, None)),
-            IndexSet.of(right, (*align_axes(lead, right[:-2]), None, column)),
-        )
 
 
 class Over(LinearSum, Node):
@@ -514,6 +503,8 @@ class Where(SelectOne, Node):
 class Pairs(_FunctionCall):
     """Pairs of the last axis as complex numbers: `[…, D, 2]` to `[…, D]`."""
 
+    reads = "... k -> ..."
+
     word = r"\operatorname{complex}"
 
     def infer(self, same, shape) -> Shape:
@@ -522,13 +513,11 @@ class Pairs(_FunctionCall):
     def run(self, size, x) -> torch.Tensor:
         return x[..., 0] + 1j * x[..., 1]
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        return (IndexSet.of(shape, (*cells.axes, None)),)
-
 
 class RealAndImaginary(_FunctionCall):
     """Complex numbers as pairs of their two parts: `[…, D]` to `[…, D, 2]`."""
+
+    reads = "... -> ... k"
 
     word = r"\operatorname{pairs}"
 
@@ -537,10 +526,6 @@ class RealAndImaginary(_FunctionCall):
 
     def run(self, size, x) -> torch.Tensor:
         return torch.stack([x.real, x.imag], -1)
-
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        return (IndexSet.of(shape, cells.axes[:-1]),)
 
 
 Polar = function(
@@ -678,6 +663,8 @@ class ELU(_UnaryFunction):
 class PReLU(Elementwise, _FunctionCall):
     """x where it is above 0, else x times a learned number, of each channel or of all (He et al. 2015)."""
 
+    reads = "b c ..., c -> b c ..."
+
     word = r"\operatorname{PReLU}"
 
     def infer(self, same, x, slopes) -> Shape:
@@ -687,6 +674,3 @@ class PReLU(Elementwise, _FunctionCall):
         if slopes.numel() > 1:
             slopes = slopes.reshape(-1, *(1,) * (x.dim() - 2))
         return x.clamp(min=0) + slopes * x.clamp(max=0)
-
-    def _dependencies(self, size, cells, x, slopes) -> tuple[IndexSet, ...]:
-        return through_broadcast(cells, shape_of(x)), through_channel_broadcast(cells, shape_of(slopes))

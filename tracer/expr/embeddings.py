@@ -17,12 +17,9 @@ from tracer.expr.index_sets import (
     RowWise,
     Slices,
     Standardisation,
-    align_axes,
-    indices_in,
-    narrow,
     plain,
-    replace_axes,
     shape_of,
+    through_concat,
 )
 from tracer.expr.node import Node, Shape, ShapeError, broadcast, with_subscript
 
@@ -32,6 +29,8 @@ from tracer.expr.node import Node, Shape, ShapeError, broadcast, with_subscript
 class FirstOf(Node):
     """Index of the first occurrence of a token number in each row: `[K, T]` to `[K]`, from 0; 0 if there is
     none."""
+
+    reads = "... k -> ..."
 
     def _latex(self, printer) -> str:
         tokens = printer._print(self.args[0])
@@ -45,13 +44,11 @@ class FirstOf(Node):
         positions = [row.index(wanted) if wanted in row else 0 for row in tokens.tolist()]
         return torch.tensor(positions, dtype=tokens.dtype)
 
-    def _dependencies(self, size, cells, tokens) -> tuple[IndexSet, ...]:
-        shape = shape_of(tokens)
-        return (IndexSet.of(shape, (*cells.axes, None)),)
-
 
 class RowsAt(Copies, Node):
     """One token of each sequence: `[K, T, D]` at places `[K]` is `[K, D]`."""
+
+    reads = "b [n] d, b -> b d"
 
     def _latex(self, printer) -> str:
         tokens, places = self.args
@@ -64,12 +61,6 @@ class RowsAt(Copies, Node):
 
     def run(self, size, tokens, places) -> torch.Tensor:
         return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
-
-    def _dependencies(self, size, cells, tokens, places) -> tuple[IndexSet, ...]:
-        shape, index_shape = shape_of(tokens), shape_of(places)
-        batch, width = cells.axes
-        where = IndexSet.of(index_shape, (batch,))
-        return IndexSet.of(shape, (batch, indices_in(where, places, shape[1]), width)), where
 
 
 class UnitLength(Standardisation, RowWise, Node):
@@ -146,6 +137,8 @@ class Patches(Layout, Node):
 class Lookup(Copies, Node):
     """Rows of a matrix by their numbers: `E[t]`, `[V, D]` and `[B, T]` to `[B, T, D]`."""
 
+    reads = "[n] d, ... -> ... d"
+
     def _latex(self, printer) -> str:
         matrix, numbers = self.args
         return rf"{matrix.factor_latex(printer)}\left[{printer._print(numbers)}\right]"
@@ -155,11 +148,6 @@ class Lookup(Copies, Node):
 
     def run(self, size, matrix, numbers) -> torch.Tensor:
         return matrix[numbers]
-
-    def _dependencies(self, size, cells, matrix, numbers) -> tuple[IndexSet, ...]:
-        shape, index_shape = shape_of(matrix), shape_of(numbers)
-        where = IndexSet.of(index_shape, cells.axes[:-1])
-        return IndexSet.of(shape, (indices_in(where, numbers, shape[0]), cells.axes[-1])), where
 
 
 class Rows(Indexing, Node):
@@ -200,16 +188,7 @@ class ConcatTokens(Copies, Node):
     sources = 2
 
     def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
-        parts, start = [], 0
-        for shape in map(shape_of, operands):
-            wide = shape if len(shape) > 1 else (1, *shape)
-            part = narrow(cells, len(cells.axes) - 2, start, wide[-2])
-            start += wide[-2]
-            if part.axes is None:
-                parts.append(IndexSet.none(shape))
-            else:
-                parts.append(IndexSet.of(shape, align_axes(part.axes, wide)[len(wide) - len(shape) :]))
-        return tuple(parts)
+        return through_concat(cells, -2, operands)
 
 
 # Position encodings: sines and cosines of a position, or the distance between two tokens.
@@ -284,6 +263,8 @@ class Distances(Node):
 class AtDistance(Copies, Node):
     """`Y_{i, C_ij}`: one number per distance becomes one per pair; `[…, S, 2R+1]` and `[S, S]` to `[…, S, S]`."""
 
+    reads = "... i [n], i j -> ... i j"
+
     cells = "ij"
 
     def _latex(self, printer) -> str:
@@ -297,11 +278,6 @@ class AtDistance(Copies, Node):
 
     def run(self, size, values, distances) -> torch.Tensor:
         return values.gather(-1, distances.expand(*values.shape[:-2], *distances.shape))
-
-    def _dependencies(self, size, cells, values, distances) -> tuple[IndexSet, ...]:
-        shape, index_shape = shape_of(values), shape_of(distances)
-        where = IndexSet.of(index_shape, cells.axes[-2:])
-        return replace_axes(cells, shape, {len(shape) - 1: indices_in(where, distances, shape[-1])}), where
 
 
 class SumsByDistance(Linear, Node):
@@ -361,9 +337,8 @@ class Angles(Linear, Node):
         angles = places.double()[..., None] * frequencies
         return torch.cat([angles, angles], dim=-1)
 
-    def _dependencies(self, size, cells, places, frequencies) -> tuple[IndexSet, ...]:
-        index_shape, shape = shape_of(places), shape_of(frequencies)
-        return IndexSet.of(index_shape, cells.axes[:-1]), IndexSet.of(shape, [{i % shape[0] for i in cells.axes[-1]}])
+    def pattern(self, size, *shapes) -> tuple[str, dict[str, int]]:
+        return "..., d -> ... (s d)", {"s": 2}
 
 
 Cosine = function("Cosine", r"\cos", lambda x: x.cos(), "`cos x`, element by element.", _Named)
@@ -389,17 +364,9 @@ class ApplyRotary(Linear, Node):
         first, second = x.chunk(2, dim=-1)
         return x * cosine.unsqueeze(1) + torch.cat([-second, first], dim=-1) * sine.unsqueeze(1)
 
-    def _dependencies(self, size, cells, x, cosine, sine) -> tuple[IndexSet, ...]:
-        shape, wide, tall = map(shape_of, (x, cosine, sine))
-        half = shape[-1] // 2
-        both = {i % half + half * side for i in cells.axes[-1] for side in (0, 1)}
-        batch, _, rows, columns = cells.axes
-        angles = batch, rows, columns
-        return (
-            IndexSet.of(shape, (*cells.axes[:-1], both)),
-            IndexSet.of(wide, align_axes(angles, wide)),
-            IndexSet.of(tall, align_axes(angles, tall)),
-        )
+    def pattern(self, size, *shapes) -> tuple[str, dict[str, int]]:
+        """Return that the number of both halves is read, at the angle of the cell's own."""
+        return "b h t (s d), b t (r d) -> b h t (r d)", {"s": 2, "r": 2}
 
 
 class RotateHalf(Linear, Node):

@@ -13,19 +13,17 @@ from torch.nn.functional import unfold
 from tracer.expr.embeddings import Patches
 from tracer.expr.function_call import _FunctionCall, decimal, setting_latex
 from tracer.expr.index_sets import (
-    Axis,
     Copies,
     Indexing,
     IndexSet,
     Layout,
     Linear,
     Slices,
-    merge_axes,
     shape_of,
-    split_axis,
     windows,
 )
 from tracer.expr.node import Node, Shape, ShapeError
+from tracer.symbols.axes import Axis, merge_axes, split_axis
 
 # Windows of a picture as columns, and back: `\operatorname{im2col}_{3 \times 3,\,\text{pad }1}\left(X\right)`.
 

@@ -6,17 +6,15 @@ product that holds it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from math import exp, inf, nan, prod
 from typing import Any, NamedTuple
 
 import torch
 
-Axis = range | tuple[int, ...]
-"""Places along one axis: a range, `range(n)` for all of it, or ascending numbers that are none."""
+from tracer.symbols.axes import Axis, align_axes, factor_sizes, normalise_axis, parse_pattern, read_axes
 
 
 class Term(NamedTuple):
@@ -97,17 +95,6 @@ class IndexSet:
         return tensor
 
 
-def normalise_axis(places: Iterable[int]) -> Axis:
-    """Return indices along an axis as a range where they are one, else ascending."""
-    if isinstance(places, range) and places.step > 0:
-        return places
-    ordered = sorted(set(places))
-    step = ordered[1] - ordered[0] if len(ordered) > 1 else 1
-    whole = ordered and len(ordered) == (ordered[-1] - ordered[0]) // step + 1
-    whole = whole and all(b - a == step for a, b in pairwise(ordered))
-    return range(ordered[0], ordered[-1] + 1, step) if whole else tuple(ordered)
-
-
 def shape_of(operand) -> tuple[int, ...]:
     """Return the shape of a tensor; a shape is returned unchanged."""
     return tuple(int(n) for n in getattr(operand, "shape", operand))
@@ -116,18 +103,6 @@ def shape_of(operand) -> tuple[int, ...]:
 def through_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
     """Return the cells of an operand of that shape that an element-wise operation reads, aligned at the last axis."""
     return IndexSet.of(shape, align_axes(cells.axes, shape))
-
-
-def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
-    """Return the indices along the axes of an operand of that shape, from those of the shape that it is broadcast
-    to."""
-    axes = axes[len(axes) - len(shape) :]
-    return [range(1) if n == 1 else axis for axis, n in zip(axes, shape, strict=True)]
-
-
-def through_channel_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
-    """Return the cells of a vector along the channels (axis 1); a vector of length 1 is broadcast."""
-    return IndexSet.of(shape, [cells.axes[1] if shape[0] > 1 else None] if shape else [])
 
 
 def replace_axes(cells: IndexSet, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> IndexSet:
@@ -155,75 +130,29 @@ def through_slice(cells: IndexSet, shape: Sequence[int], entries: Sequence[int |
     return IndexSet.of(shape, operand_axes)
 
 
-def split_axis(axis: Axis, counts: Sequence[int]) -> list[Axis]:
-    """Split indices along an axis to those of its factors, outer to inner."""
-    factors: list[Axis] = []
-    inner, whole = prod(counts), len(axis) == prod(counts)
-    for count in counts:
-        inner //= count
-        if whole or count == 1:
-            factors.append(range(count))
-        elif isinstance(axis, range) and axis.step == 1:
-            first, last = axis.start // inner, axis[-1] // inner
-            factors.append(
-                range(count) if last - first + 1 >= count else normalise_axis(i % count for i in range(first, last + 1))
-            )
-        else:
-            factors.append(normalise_axis(i // inner % count for i in axis))
-    return factors
+def through_factors(cells: IndexSet, inputs, output, sizes, operands) -> tuple[IndexSet, ...]:
+    """Return the cells of operands behind cells of a rearrangement or product of these, by the factors of their axes
+    (`tracer.symbols.axes`); `sizes` are those of the factors."""
+    shapes = [shape_of(operand) for operand in operands]
+    read = read_axes(cells.axes, output, inputs, shapes, sizes)
+    return tuple(map(IndexSet.of, shapes, read))
 
 
-def merge_axes(axes: Sequence[Axis], counts: Sequence[int]) -> Axis:
-    """Merge indices of several axes to those of the flattened axis, outer to inner."""
-    merged: Axis = range(1)
-    for axis, count in zip(axes, counts, strict=True):
-        if len(axis) == count and isinstance(merged, range) and merged.step == 1:
-            merged = range(merged.start * count, merged.stop * count)
-        else:
-            merged = normalise_axis([i * count + j for i in merged for j in axis])
-    return merged
+def through_pattern(cells: IndexSet, pattern: str, operands, sizes: dict[str, int]) -> tuple[IndexSet, ...]:
+    """Return the cells of operands behind cells of a rearrangement or product of these, by a pattern.
 
-
-def through_permute(cells: IndexSet, counts: Sequence[int], left, right) -> IndexSet:
-    """Return the cells of the input behind cells of a rearrangement.
-
-    `left[k]` and `right[k]` list the factors of axis k before and after it, outer to inner; `counts` are the sizes of
-    the factors. A factor of `right` alone is repeated, one of `left` alone has size 1.
+    `through_pattern(cells, "... s (h d) -> ... h s d", [x], {"h": 2})`; `sizes` are those of the factors that the
+    shapes do not determine. Along an axis `[n]`, the numbers that are read of the last operand are the places.
     """
-    shape = [prod(counts[atom] for atom in axis) for axis in left]
-    permuted: dict[int, Axis] = {}
-    for axis, atoms in zip(cells.axes, right, strict=True):
-        permuted |= zip(atoms, split_axis(axis, [counts[atom] for atom in atoms]), strict=True)
-    whole = [[permuted.get(atom, range(counts[atom])) for atom in axis] for axis in left]
-    return IndexSet.of(shape, (merge_axes(w, [counts[a] for a in axis]) for w, axis in zip(whole, left, strict=True)))
-
-
-def through_rearrange(cells: IndexSet, pattern: str, shape: Sequence[int], sizes: dict[str, int]) -> IndexSet:
-    """Return the cells of x behind cells of its rearrangement by an einops pattern.
-
-    `through_rearrange(cells, "... s (h d) -> ... h s d", x.shape, {"h": 2})`; `sizes` are those of the atoms that the
-    shape does not determine.
-    """
-    sides = [re.findall(r"\([^)]*\)|\S+", side) for side in pattern.split("->")]
-    rest = [f"_{i}" for i in range(len(shape) - len(sides[0]) + 1)]
-    left, right = (
-        [
-            atoms
-            for token in side
-            for atoms in ([[operand] for operand in rest] if token == "..." else [token.strip("()").split()])
-        ]
-        for side in sides
-    )
-    sizes = dict(sizes)
-    for n, atoms in zip(shape, left, strict=True):
-        known = prod(sizes[atom] for atom in atoms if atom in sizes)
-        sizes |= {atom: n // known for atom in atoms if atom not in sizes}
-    names = list(sizes)
-
-    def number_factors(side):
-        return [[names.index(atom) for atom in atoms] for atoms in side]
-
-    return through_permute(cells, [sizes[name] for name in names], number_factors(left), number_factors(right))
+    shapes = [shape_of(operand) for operand in operands]
+    inputs, output = parse_pattern(pattern, (*map(len, shapes), len(cells.shape)))
+    read = read_axes(cells.axes, output, inputs, shapes, factor_sizes(inputs, shapes, sizes))
+    sets = list(map(IndexSet.of, shapes, read))
+    for number, side in enumerate(inputs):
+        if ("[n]",) in side:
+            axis, shape = side.index(("[n]",)), shapes[number]
+            sets[number] = replace_axes(sets[number], shape, {axis: indices_in(sets[-1], operands[-1], shape[axis])})
+    return tuple(sets)
 
 
 def narrow(cells: IndexSet, axis: int, start: int, count: int) -> IndexSet:
@@ -235,6 +164,18 @@ def narrow(cells: IndexSet, axis: int, start: int, count: int) -> IndexSet:
         inside = [i - start for i in places if start <= i < start + count]
     shape = (*cells.shape[:axis], count, *cells.shape[axis + 1 :])
     return replace_axes(cells, shape, {axis: inside})
+
+
+def through_concat(cells: IndexSet, axis: int, operands) -> tuple[IndexSet, ...]:
+    """Return the cells of operands behind cells of their concatenation along an axis, counted from the last, -1; an
+    operand without that axis has one place of it."""
+    sets, start = [], 0
+    for shape in map(shape_of, operands):
+        count = shape[axis] if len(shape) >= -axis else 1
+        part = narrow(cells, len(cells.shape) + axis, start, count)
+        sets.append(IndexSet.none(shape) if part.axes is None else through_broadcast(part, shape))
+        start += count
+    return tuple(sets)
 
 
 def windows(outputs: Axis, starts: Callable[[int], int], taps: Sequence[int], n: int) -> tuple[list[int], list[int]]:
@@ -291,8 +232,7 @@ class Elementwise:
     The first operand is counted with all of the cell, and the others are said with it, unless `shares` knows better.
     """
 
-    def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
-        return tuple(through_broadcast(cells, shape_of(operand)) for operand in operands)
+    reads = "... -> ..."
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         places = [next(iter(index_set)) for index_set in _read(self, size, cell, tensors)]
@@ -391,14 +331,7 @@ class Copies:
 
 
 class Layout(Copies):
-    """Rule of a rearrangement: `pattern(size, shape)` returns its einops pattern and the sizes of its factors."""
-
-    pattern: Callable[..., tuple[str, dict[str, int]]]
-
-    def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
-        shape = shape_of(operand)
-        text, sizes = self.pattern(size, shape)
-        return (through_rearrange(cells, text, shape, sizes),)
+    """Rule of a rearrangement: `pattern` returns its einops pattern and the sizes of its factors."""
 
 
 class Indexing(Copies):
@@ -411,22 +344,11 @@ class Indexing(Copies):
         return (through_slice(cells, shape, self.slices(size, shape)),)
 
 
-class BroadcastLeading(Copies):
-    """Rule of an operand repeated along new axes in front."""
-
-    def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
-        shape = shape_of(operand)
-        return (IndexSet.of(shape, cells.axes[len(cells.axes) - len(shape) :]),)
-
-
 class RowWise:
     """Rule of a function of rows: each row of the first operand as a whole; vectors behind it are read at the cell's
     index."""
 
-    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        rows = replace_axes(through_broadcast(cells, shape), shape, {len(shape) - 1: None})
-        return (rows, *(through_broadcast(cells, shape_of(vector)) for vector in vectors))
+    reads = "... k, ... d -> ... d"
 
 
 class Standardisation:

@@ -12,22 +12,20 @@ import torch
 from tracer.expr.arithmetic import Absolute, And, Compare, Minus, Or, Where, condition, holds
 from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, encode, setting_latex, tight, whole
 from tracer.expr.index_sets import (
-    BroadcastLeading,
     Copies,
     Indexing,
     IndexSet,
     Slices,
     Term,
-    align_axes,
     indices_in,
-    narrow,
     replace_axes,
     shape_of,
-    through_broadcast,
+    through_concat,
 )
 from tracer.expr.node import Node, Shape, ShapeError, Tensor, broadcast, infer, with_subscript
 from tracer.expr.rearrangements import Arange, Rearrange
 from tracer.expr.reductions import along
+from tracer.symbols.axes import align_axes
 from tracer.symbols.notation import number
 
 # Masks as they are added to the scores: 0 where a query may look, -∞ where it may not.
@@ -82,6 +80,8 @@ class CausalMaskBetween(CausalMask):
 class Provided(Copies, Node):
     """A mask that the code uses only if a number that it checked is 1; otherwise nothing is known of it."""
 
+    reads = "... -> ..."
+
     @property
     def cells(self) -> str:
         return self.args[0].cells
@@ -97,10 +97,6 @@ class Provided(Copies, Node):
 
     def run(self, size, mask, condition) -> torch.Tensor:
         return mask if condition == 1 else mask * float("nan")
-
-    def _dependencies(self, size, cells, mask, condition) -> tuple[IndexSet, ...]:
-        shape = shape_of(condition)
-        return through_broadcast(cells, shape_of(mask)), IndexSet.all(shape)
 
 
 class PrefixMask(Node):
@@ -401,6 +397,8 @@ class MaskedScatter(_FunctionCall):
 class OneHot(_FunctionCall):
     """1 at the place that a number says, 0 elsewhere, along a new last axis; `OneHot(x, classes=K)`."""
 
+    reads = "... -> ... k"
+
     word = r"\operatorname{onehot}"
     fields = ("classes",)
 
@@ -412,10 +410,6 @@ class OneHot(_FunctionCall):
 
     def run(self, size, x) -> torch.Tensor:
         return (x[..., None] == torch.arange(_int(self.get("classes"), size))).long()
-
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        return (IndexSet.of(shape, cells.axes[:-1]),)
 
 
 # Tensors concatenated, stacked, padded, flipped and cut to triangles.
@@ -459,11 +453,7 @@ class Concat(Copies, _WithFields):
         return len(self.operands)
 
     def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
-        axis, parts, start = self.get("axis"), [], 0
-        for shape in map(shape_of, operands):
-            parts.append(narrow(cells, axis, start, shape[axis]))
-            start += shape[axis]
-        return tuple(IndexSet(shape_of(operand), part.axes) for operand, part in zip(operands, parts, strict=True))
+        return through_concat(cells, self.get("axis") - len(cells.shape), operands)
 
 
 class Stack(Copies, _FunctionCall):
@@ -642,6 +632,8 @@ class Full(Copies, _FunctionCall):
     r"""A number, or a tensor, for all cells of a shape that it broadcasts to: `Full(x, shape=(B, N))`; zeros and ones
     are `\mathbf{0}_{B \times N}` and `\mathbf{1}_{B \times N}`."""
 
+    reads = "... -> ..."
+
     word = r"\operatorname{full}"
     fields = ("shape",)
 
@@ -662,15 +654,14 @@ class Full(Copies, _FunctionCall):
             [length if isinstance(length, int) else round(float(size(length))) for length in self.get("shape")]
         )
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        return (through_broadcast(cells, shape_of(x)),)
-
 
 # Gathering tokens by their indices, and scattering them back among mask tokens (He et al. 2022, section 3).
 
 
 class Take(Copies, Node):
     """Chosen tokens of each sequence: `X[π]`, `[B, N, D]` and numbers `[B, n]` to `[B, n, D]`."""
+
+    reads = "b [n] d, b i -> b i d"
 
     def _latex(self, printer) -> str:
         tokens, numbers = self.args
@@ -684,15 +675,11 @@ class Take(Copies, Node):
     def run(self, size, tokens, numbers) -> torch.Tensor:
         return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
 
-    def _dependencies(self, size, cells, tokens, numbers) -> tuple[IndexSet, ...]:
-        shape, index_shape = shape_of(tokens), shape_of(numbers)
-        batch, rows, width = cells.axes
-        where = IndexSet.of(index_shape, (batch, rows))
-        return IndexSet.of(shape, (batch, indices_in(where, numbers, shape[1]), width)), where
 
-
-class Repeat(BroadcastLeading, Node):
+class Repeat(Copies, Node):
     """One vector as every token: `Repeat(x, B, N)` is `[B, N, D]`."""
+
+    reads = "... -> ..."
 
     def _latex(self, printer) -> str:
         token, count = printer._print(self.args[0]), printer._print(self.args[2])

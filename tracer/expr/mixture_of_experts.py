@@ -106,6 +106,8 @@ class AllExperts(_Mixture):
     """`AllExperts(body, E, x, gates, *weights)`: x `[…, D]`; gates `[…, E]`, a share of each token for every expert;
     weights `[E, …]`, one part for each expert."""
 
+    reads = "... k, ... e, * -> ... d"
+
     @property
     def operands(self) -> tuple[Node, ...]:
         return self.args[2:]
@@ -123,12 +125,6 @@ class AllExperts(_Mixture):
 
     def run(self, size, x, gates, *weights) -> torch.Tensor:
         return sum(gates[..., e, None] * self._expert_output(x, e, weights, size) for e in range(gates.shape[-1]))
-
-    def _dependencies(self, size, cells, x, gates, *weights) -> tuple[IndexSet, ...]:
-        """Return the cells that are read: the whole token and its gates, and all weights."""
-        shapes = [shape_of(operand) for operand in (x, gates, *weights)]
-        tokens = (IndexSet.of(shape, (*cells.axes[:-1], None)) for shape in shapes[:2])
-        return *tokens, *map(IndexSet.all, shapes[2:])
 
 
 def part(weight: Tensor, number: int) -> Tensor:

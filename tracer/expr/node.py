@@ -2,7 +2,8 @@
 
 A node is a sympy `Expr` whose arguments are nodes and sizes. Three methods define it: `_latex` (its notation), `infer`
 (its shape, from the shapes of its operands) and `run` (its value, from their values). Two more trace provenance:
-`_dependencies` (the cells of its operands that a cell is computed from) and `contributions` (the share of each).
+`reads` (the axes of its operands that a cell is computed from; `_dependencies` where no pattern says it) and
+`contributions` (the share of each).
 sympy's own sums and products reorder their terms and accept shapes that don't fit; these nodes keep reading order and
 raise ShapeError. Batch and head axes come before the last two.
 """
@@ -17,7 +18,7 @@ import sympy
 import torch
 from sympy.core.symbol import Str
 
-from tracer.expr.index_sets import IndexSet, Term, list_terms, shape_of
+from tracer.expr.index_sets import IndexSet, Term, list_terms, shape_of, through_pattern
 from tracer.symbols.notation import SizePrinter
 
 _nodes: WeakValueDictionary[tuple, Node] = WeakValueDictionary()
@@ -52,6 +53,8 @@ class Node(sympy.Expr):
     """True if the result is the sum of the operands."""
     analysed = False
     """True if `errors` bounds the rounding of each cell."""
+    reads = ""
+    """The axes of the operands that a cell reads, as a pattern: "... i k, ... k j -> ... i j"; "" for all."""
     cells = ""
     """The indices below the name of the result, if the equation is of one cell or one row: "ij", or "[j]"."""
 
@@ -95,8 +98,15 @@ class Node(sympy.Expr):
         return self._dependencies(size, cells, *operands)
 
     def _dependencies(self, size, cells: IndexSet, *operands) -> tuple[IndexSet, ...]:
-        """Return the same for at least one cell: all cells of each operand, unless a subclass overrides it."""
-        return tuple(IndexSet.all(shape_of(operand)) for operand in operands)
+        """Return the same for at least one cell, by the node's pattern; without one, all cells of each operand."""
+        pattern, sizes = self.pattern(size, *map(shape_of, operands))
+        if not pattern:
+            return tuple(IndexSet.all(shape_of(operand)) for operand in operands)
+        return through_pattern(cells, pattern, operands, sizes)
+
+    def pattern(self, size, *shapes) -> tuple[str, dict[str, int]]:
+        """Return what a cell reads as a pattern (`through_pattern`), and the sizes of factors that it leaves open."""
+        return self.reads, {}
 
     def ties(self, computed, traced, value) -> torch.Tensor | None:
         """Return `computed` with the cells of `traced` that are right as well, where several answers are right, such as

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import sympy
 import torch
 from sympy import sympify
@@ -13,15 +15,10 @@ from tracer.expr.index_sets import (
     Standardisation,
     Term,
     list_terms,
-    merge_axes,
-    replace_axes,
-    shape_of,
-    split_axis,
-    through_broadcast,
-    through_channel_broadcast,
 )
 from tracer.expr.node import Node, Shape, broadcast
 from tracer.expr.reductions import along
+from tracer.symbols.axes import name_axes
 from tracer.symbols.notation import number
 
 # Normalisation of each token on its own.
@@ -144,14 +141,14 @@ class _Normalisation(_WithFields):
     def has_weight(self) -> bool:
         return "weight" in (self.get("affine") or "")
 
-    def last_axes(self, cells, x, vectors):
-        """Return the cells that a norm over the last axes reads."""
-        shape = shape_of(x)
-        over = range(len(shape) - len(self.get("axes") or (1,)), len(shape))
-        return (
-            replace_axes(cells, shape, dict.fromkeys(over)),
-            *(through_broadcast(cells, shape_of(vector)) for vector in vectors),
-        )
+    def over(self, rank: int) -> Iterable[int]:
+        """Return the axes whose numbers are normalised together: the last ones."""
+        return range(rank - len(self.get("axes") or (1,)), rank)
+
+    def pattern(self, size, shape, *vectors) -> tuple[str, dict[str, int]]:
+        rank = len(shape)
+        row, cell = name_axes(rank, self.over(rank), "k"), name_axes(rank)
+        return f"{row}, {'a1' if self.has_channel_vectors else cell} -> {cell}", {}
 
 
 class BatchNorm(_Normalisation):
@@ -172,14 +169,12 @@ class BatchNorm(_Normalisation):
         text = rf"\frac{{{x} - {mean}}}{{\sqrt{{{variance} + {decimal(self.get('eps'))}}}}}"
         return self.around(_affine(text, self.get("affine"), self.operands[3:], printer))
 
+    def over(self, rank) -> Iterable[int]:
+        return ()
+
     def run(self, size, x, *vectors) -> torch.Tensor:
         mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
         return _scale_and_shift((x - mean) / (variance + self.get("eps")).sqrt(), self.get("affine"), rest)
-
-    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
-        return through_broadcast(cells, shape_of(x)), *(
-            through_channel_broadcast(cells, shape_of(vector)) for vector in vectors
-        )
 
     def contributions(self, size, cell, x, *vectors) -> list[Term]:
         read = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, *vectors)
@@ -241,12 +236,9 @@ class GroupNorm(_Statistics):
         normalised = self.normalise(x.reshape(x.shape[0], self.get("groups"), -1)).reshape(x.shape)
         return _scale_and_shift(normalised, self.get("affine"), [_by_channel(x, vector) for vector in vectors])
 
-    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        counts = (self.get("groups"), shape[1] // self.get("groups"))
-        channels = merge_axes([split_axis(cells.axes[1], counts)[0], range(counts[1])], counts)
-        rows = replace_axes(cells, shape, {1: channels, **dict.fromkeys(range(2, len(shape)))})
-        return rows, *(through_channel_broadcast(cells, shape_of(vector)) for vector in vectors)
+    def pattern(self, size, shape, *vectors) -> tuple[str, dict[str, int]]:
+        groups = self.get("groups")
+        return "b (g k) *, (g c) -> b (g c) ...", {"g": groups, "c": shape[1] // groups}
 
 
 class ChannelNorm(_Statistics):
@@ -268,10 +260,8 @@ class ChannelNorm(_Statistics):
         normalised = centred / ((centred * centred).mean(axes, keepdim=True) + self.get("eps")).sqrt()
         return _scale_and_shift(normalised, self.get("affine"), [_by_channel(x, vector) for vector in vectors])
 
-    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        rows = replace_axes(cells, shape, {axis % len(shape): None for axis in self.get("axes")})
-        return rows, *(through_channel_broadcast(cells, shape_of(vector)) for vector in vectors)
+    def over(self, rank) -> Iterable[int]:
+        return (axis % rank for axis in self.get("axes"))
 
 
 class LayerNormOver(_Statistics):
@@ -289,9 +279,6 @@ class LayerNormOver(_Statistics):
     def run(self, size, x, *vectors) -> torch.Tensor:
         lead = x.shape[: -len(self.get("axes") or (1,))]
         return _scale_and_shift(self.normalise(x.reshape(*lead, -1)).reshape(x.shape), self.get("affine"), vectors)
-
-    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
-        return self.last_axes(cells, x, vectors)
 
 
 INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR = "inside", "outside", "clamped"
@@ -355,9 +342,6 @@ class RMSNormOver(Standardisation, _Normalisation):
             x / ((x * x).sum(axes, keepdim=True) / sympy.prod(x.shape[axis] for axis in axes) + self.get("eps")).sqrt()
         )
         return _scale_and_shift(normalised, self.get("affine"), vectors)
-
-    def _dependencies(self, size, cells, x, *vectors) -> tuple[IndexSet, ...]:
-        return self.last_axes(cells, x, vectors)
 
     def unit(self, x) -> torch.Tensor:
         return x / ((x * x).mean() + self.get("eps")).sqrt()

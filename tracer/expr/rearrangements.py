@@ -9,15 +9,13 @@ import torch
 
 from tracer.expr.function_call import _FunctionCall, _WithFields, encode, setting_latex, tight, whole
 from tracer.expr.index_sets import (
-    BroadcastLeading,
     Copies,
     Indexing,
     IndexSet,
     Layout,
     Linear,
     Slices,
-    through_broadcast,
-    through_permute,
+    through_factors,
 )
 from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.symbols.notation import symbol
@@ -86,7 +84,8 @@ class Rearrange(Copies, _WithFields):
         return [round(float(size(length))) if length.free_symbols else int(length) for length in self.sizes]
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        return (through_permute(cells, self.counts(size), self.get("left"), self.get("right")),)
+        sizes = dict(enumerate(self.counts(size)))
+        return through_factors(cells, [self.get("left")], self.get("right"), sizes, [x])
 
 
 def _group(names, axis) -> str:
@@ -205,6 +204,8 @@ class Identity(Node):
 class Linspace(Linear, _FunctionCall):
     """Evenly spaced numbers `[n]` from a first one to a last one: `Linspace(first, last, count=n)`."""
 
+    reads = "... -> ..."
+
     word = r"\operatorname{linspace}"
     fields = ("count",)
     counted, alone = None, False
@@ -217,9 +218,6 @@ class Linspace(Linear, _FunctionCall):
 
     def run(self, size, first, last) -> torch.Tensor:
         return first + (last - first) * torch.linspace(0, 1, whole(self.get("count"), size), dtype=torch.float64)
-
-    def _dependencies(self, size, cells, *ends) -> tuple[IndexSet, ...]:
-        return tuple(through_broadcast(cells, ()) for _ in ends)
 
 
 class Nonzero(_FunctionCall):
@@ -314,8 +312,10 @@ class Squeeze(Indexing, Node):
         return (*[0] * axes, *[slice(None)] * (len(shape) - axes))
 
 
-class ExpandLeading(BroadcastLeading, Node):
+class ExpandLeading(Copies, Node):
     """Repetition of a tensor for each of a batch: `ExpandLeading(x, B, 1)` makes `[T, T]` to `[B, 1, T, T]`."""
+
+    reads = "... -> ..."
 
     @property
     def cells(self) -> str:

@@ -14,6 +14,7 @@ from tracer.expr.arithmetic import Transposed, beside, function
 from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, decimal, setting_latex, tight
 from tracer.expr.index_sets import ArgSelect, IndexSet, Linear, OfAll, SoftmaxShares, replace_axes, shape_of
 from tracer.expr.node import Node, Shape, ShapeError, with_subscript
+from tracer.symbols.axes import name_axes
 
 # Functions along named axes that become one number: sums, means, extremes, lengths.
 
@@ -51,12 +52,9 @@ class _Reduction(OfAll, _FunctionCall):
         """Reduce the last axis."""
         return self.compute(x)
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        axes, output_axes = self.get("axes"), iter(cells.axes)
-        if self.get("keep"):
-            return (replace_axes(cells, shape, dict.fromkeys(axes)),)
-        return (IndexSet.of(shape, (None if i in axes else next(output_axes) for i in range(len(shape)))),)
+    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
+        rank, axes = len(shape), self.get("axes")
+        return f"{name_axes(rank, axes, 'k')} -> {name_axes(rank, axes, '()' if self.get('keep') else '')}", {}
 
 
 class _LinearReduction(Linear, _Reduction):
@@ -416,20 +414,14 @@ class Einsum(Linear, _WithFields):
     def run(self, size, *tensors) -> torch.Tensor:
         return torch.einsum(self.get("axes"), *(x.double() if x.dtype == torch.bool else x for x in tensors))
 
-    def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
-        shapes = [shape_of(operand) for operand in operands]
-        inputs, output = self.parts
-        axes = dict(zip(output, cells.axes, strict=True))
-        return tuple(
-            IndexSet.of(
-                shape, (range(1) if n == 1 else axes.get(letter) for letter, n in zip(letters, shape, strict=True))
-            )
-            for letters, shape in zip(inputs, shapes, strict=True)
-        )
+    def pattern(self, size, *shapes) -> tuple[str, dict[str, int]]:
+        return " ".join(self.get("axes").replace("->", ">")).replace(">", "->"), {}
 
 
 class Outer(Linear, Node):
     """`a bᵀ` of two vectors: each number of one times each of the other."""
+
+    reads = "i, j -> i j"
 
     needs_parens_in_script = True
 
@@ -443,13 +435,11 @@ class Outer(Linear, Node):
     def run(self, size, left, right) -> torch.Tensor:
         return left[:, None] * right
 
-    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
-        left, right = shape_of(left), shape_of(right)
-        return IndexSet.of(left, cells.axes[:1]), IndexSet.of(right, cells.axes[1:])
-
 
 class RowProduct(Linear, Node):
     """A vector, as one row, times a matrix."""
+
+    reads = "k, ... k j -> ... j"
 
     needs_parens_in_script = True
 
@@ -465,13 +455,11 @@ class RowProduct(Linear, Node):
     def run(self, size, left, right) -> torch.Tensor:
         return (left[:, None] * right).sum(-2)
 
-    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
-        left, right = shape_of(left), shape_of(right)
-        return IndexSet.all(left), IndexSet.of(right, (*cells.axes[:-1], None, cells.axes[-1]))
-
 
 class Dot(Linear, Node):
     """`⟨x, y⟩`: the sum over the last axis of two vectors."""
+
+    reads = "... k, k -> ..."
 
     needs_parens_in_script = True
 
@@ -486,10 +474,6 @@ class Dot(Linear, Node):
 
     def run(self, size, left, right) -> torch.Tensor:
         return (left * right).sum(-1)
-
-    def _dependencies(self, size, cells, left, right) -> tuple[IndexSet, ...]:
-        left, right = shape_of(left), shape_of(right)
-        return IndexSet.of(left, (*cells.axes, None)), IndexSet.all(right)
 
 
 class ColumnProduct(Dot):

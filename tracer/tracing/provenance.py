@@ -23,12 +23,12 @@ from tracer.expr.index_sets import (
     Linear,
     Term,
     TooMany,
-    normalise_axis,
     plain,
 )
 from tracer.expr.norms import LayerNorm, RMSNorm
 from tracer.record.trace import Cell, Number, Trace, User, operand_cell
 from tracer.shapes import value_of
+from tracer.symbols.axes import normalise_axis
 from tracer.tracing.proofs import Values
 from tracer.utils.errors import quote
 
