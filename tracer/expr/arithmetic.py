@@ -99,6 +99,8 @@ class Over(LinearSum, Node):
 class Transposed(Layout, Node):
     """Last two axes exchanged."""
 
+    reads = "... i j -> ... j i"
+
     def _latex(self, printer) -> str:
         return rf"{{{self.args[0].factor_latex(printer)}}}^{{\top}}"
 
@@ -107,9 +109,6 @@ class Transposed(Layout, Node):
 
     def run(self, size, tensor) -> torch.Tensor:
         return tensor.transpose(-2, -1)
-
-    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
-        return "... i j -> ... j i", {}
 
 
 class Row(Indexing, Node):

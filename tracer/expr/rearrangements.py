@@ -121,6 +121,8 @@ class SplitHeads(Layout, Node):
 class MergeHeads(Layout, Node):
     """`[B, h, S, d_k]` to `[B, S, h·d_k]`: the heads side by side, h of them or as many as `heads` says."""
 
+    reads = "... h s d -> ... s (h d)"
+
     def __new__(cls, tensor, heads="h"):
         return super().__new__(cls, tensor, symbol(heads) if isinstance(heads, str) else sympy.sympify(heads))
 
@@ -133,9 +135,6 @@ class MergeHeads(Layout, Node):
 
     def run(self, size, tensor) -> torch.Tensor:
         return tensor.transpose(-3, -2).flatten(-2)
-
-    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
-        return "... h s d -> ... s (h d)", {}
 
 
 # Factories: counted numbers, evenly spaced ones, and the identity.
@@ -241,6 +240,8 @@ class FlattenKernel(Layout, Node):
     """Kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
     `[CP², D]`, in the order of `Unfold`."""
 
+    reads = "k c p q -> (c p q) k"
+
     def _latex(self, printer) -> str:
         return rf"\operatorname{{unroll}}\left({printer._print(self.args[0])}\right)"
 
@@ -251,9 +252,6 @@ class FlattenKernel(Layout, Node):
 
     def run(self, size, kernels) -> torch.Tensor:
         return kernels.flatten(1).T
-
-    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
-        return "k c p q -> (c p q) k", {}
 
 
 class Columns(Indexing, Node):
@@ -277,6 +275,8 @@ class TransposeBatchSeq(Layout, Node):
     """First two axes exchanged: `TransposeBatchSeq(X, B, S)` makes `[B, S, D]` to `[S, B, D]`, the layout inside
     `nn.MultiheadAttention`."""
 
+    reads = "a b ... -> b a ..."
+
     def _latex(self, printer) -> str:
         first, second = map(printer._print, self.args[1:])
         return rf"{{{self.args[0].factor_latex(printer)}}}^{{{first} \leftrightarrow {second}}}"
@@ -288,9 +288,6 @@ class TransposeBatchSeq(Layout, Node):
 
     def run(self, size, tensor) -> torch.Tensor:
         return tensor.transpose(0, 1)
-
-    def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
-        return "a b ... -> b a ...", {}
 
 
 class Squeeze(Indexing, Node):
