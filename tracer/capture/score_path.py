@@ -7,7 +7,6 @@ model did to them, which becomes the chain of the record.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import torch
 from tracer.capture.calls import PRODUCTS, PROJECTIONS
 from tracer.capture.tensors import CONSTANT, TensorStore
 from tracer.ops import CONVOLUTIONS, OVERWRITES, RESHAPES, SQUEEZES, ops_with
+from tracer.symbols.axes import common_factors
 from tracer.utils.errors import quote
 from tracer.utils.torch_internals import storage_id
 
@@ -36,10 +36,10 @@ class Atom:
         self.size, self.of = size, list(of)
         self.parts: tuple[Atom, ...] = ()
 
-    def part(self, first: int) -> tuple[Atom, Atom]:
-        """Split the atom into `first` ranges of equal length."""
-        self.parts = parts = Atom(first, (self,)), Atom(self.size // first, (self,))
-        return parts
+    def split(self, sizes: Iterable[int]) -> tuple[Atom, ...]:
+        """Split the atom into factors of these sizes, outer to inner."""
+        self.parts = tuple(Atom(size, (self,)) for size in sizes)
+        return self.parts
 
     def is_part_of(self, others) -> bool:
         """Return whether the atom is one of `others`, or a part of one."""
@@ -69,25 +69,15 @@ def size_of(axis: Iterable[Atom]) -> int:
 
 def reshape_axes(axes: Axes, shape: Sequence[int]) -> Axes | None:
     """Return the axes after a reshape of all elements, in their order; None if no atoms fit it."""
-    pending, reshaped = deque(atom for axis in axes for atom in leaves(axis) if atom.size != 1), []
-    for size in shape:
-        axis = []
-        while size > 1:
-            if not pending:
-                return None
-            atom = pending.popleft()
-            if size % atom.size == 0:
-                axis.append(atom)
-                size //= atom.size
-            elif atom.size % size == 0:
-                first, rest = atom.part(size)
-                axis.append(first)
-                pending.appendleft(rest)
-                size = 1
-            else:
-                return None
-        reshaped.append(tuple(axis))
-    return tuple(reshaped) if not pending else None
+    atoms = [atom for axis in axes for atom in leaves(axis) if atom.size != 1]
+    factors = common_factors(tuple(atom.size for atom in atoms), tuple(shape))
+    if factors is None:
+        return None
+    sizes, left, right = factors
+    own: list[Atom] = []
+    for atom, numbers in zip(atoms, left, strict=True):
+        own += (atom,) if len(numbers) == 1 else atom.split(sizes[number] for number in numbers)
+    return tuple(tuple(own[number] for number in axis) for axis in right)
 
 
 ORDER_PRESERVING_OPS = RESHAPES | SQUEEZES
@@ -96,6 +86,18 @@ SWAPS = {"t": (0, 1), "mT": (-2, -1)}
 RANGES = ops_with("slice", "split")
 SELECTS = ops_with("select")
 REDUCTIONS = ops_with("reduce")
+
+
+def axis_order(name: str, settings: tuple, rank: int) -> list[int] | None:
+    """Return the axes of its input in the order in which a permutation's output has them; None for any other op."""
+    order = list(range(rank))
+    if name == "permute":
+        return [order[axis] for axis in settings[0]]
+    if name != "transpose" and name not in SWAPS:
+        return None
+    first, second = settings[:2] if name == "transpose" else SWAPS[name]
+    order[first], order[second] = order[second], order[first]
+    return order
 
 
 def axes_after(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) -> Axes | None:
@@ -107,10 +109,8 @@ def axes_after(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) -> 
         return axes if len(axes) == len(shape) else None  # a copy may be spread out
     if name in ORDER_PRESERVING_OPS:
         return reshape_axes(axes, shape)
-    if name == "permute":
-        return tuple(axes[axis] for axis in settings[0])
-    if name == "transpose" or name in SWAPS:
-        return _swap(axes, *(settings[:2] if name == "transpose" else SWAPS[name]))
+    if (order := axis_order(name, settings, len(axes))) is not None:
+        return tuple(axes[axis] for axis in order)
     if name == "expand":
         new = (((),) * (len(shape) - len(axes))) + axes
         return tuple(
@@ -133,13 +133,8 @@ def axes_before(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) ->
         return axes
     if name in ORDER_PRESERVING_OPS:
         return reshape_axes(axes, shape)
-    if name == "permute":
-        axes_in: list[tuple[Atom, ...]] = [()] * len(axes)
-        for axis, old in zip(settings[0], axes, strict=True):
-            axes_in[axis] = old
-        return tuple(axes_in)
-    if name == "transpose" or name in SWAPS:
-        return axes_after(name, settings, axes, shape)
+    if (order := axis_order(name, settings, len(axes))) is not None:
+        return tuple(axes[order.index(axis)] for axis in range(len(axes)))
     if name == "expand":
         new = axes[len(axes) - len(shape) :]
         return tuple(old if size != 1 else () for old, size in zip(new, shape, strict=True))
@@ -158,12 +153,6 @@ def _axis(name: str, settings: tuple, count: int) -> int:
     if isinstance(axis, (list, tuple)):
         axis = axis[0] if axis else 0
     return axis % count if isinstance(axis, int) else 0
-
-
-def _swap(axes: Axes, first: int, second: int) -> Axes:
-    swapped = list(axes)
-    swapped[first], swapped[second] = swapped[second], swapped[first]
-    return tuple(swapped)
 
 
 def _widen(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
@@ -693,7 +682,7 @@ class ScorePath:
             if size == 1:
                 return rest
             if size < rest[0].size:
-                batch, heads = rest[0].part(size)
+                batch, heads = rest[0].split((size, rest[0].size // size))
                 rest[:] = [batch, heads]
                 return [heads]
         return []

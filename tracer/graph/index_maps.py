@@ -51,6 +51,15 @@ class IndexMap:
         """Return the indices along an axis, from the first element on."""
         return self.at(prod(self.shape[axis + 1 :]) * np.arange(self.shape[axis]))
 
+    def find_axis(self, shape: Sequence[int], axis: int) -> int | None:
+        """Return the axis along which the indices are those of an axis of a tensor of `shape`, in its order; None if
+        there is none, and for an axis of size 1."""
+        steps = contiguous_strides(shape)[axis] * np.arange(shape[axis])
+        for number, size in enumerate(self.shape):
+            if size == shape[axis] > 1 and (self.along(number) - self.along(number)[0] == steps).all():
+                return number
+        return None
+
     @cached_property
     def cells(self) -> np.ndarray:
         """Flat indices at which maps are compared: all, or corners and samples of a large map.

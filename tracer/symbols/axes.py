@@ -8,10 +8,11 @@ axes of a product are summed over: those that the result lacks, as `k` in `... i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
+from operator import mul
 from typing import Any
 
 Axis = range | tuple[int, ...]
@@ -19,6 +20,37 @@ Axis = range | tuple[int, ...]
 
 Side = tuple[tuple[Any, ...], ...]
 """The axes of one tensor of a pattern, each as the names of its factors, outer to inner."""
+
+
+# Reshapes: the factors that two shapes share. An axis ends at a boundary, the product of the lengths up to it.
+
+
+def first_crossing(before: Sequence[Any], after: Sequence[Any], divides: Callable[[Any, Any], bool]) -> int | None:
+    """Return the place of the first boundary of `after` that is none of `before`, and splits none of its axes evenly;
+    None if there is no such. `divides(part, whole)` says whether a boundary is a multiple of another."""
+    axes = [*pairwise([1, *before])]
+    for place, boundary in enumerate(after):
+        if boundary not in (1, *before) and not any(
+            divides(start, boundary) and divides(boundary, end) for start, end in axes
+        ):
+            return place
+    return None
+
+
+@lru_cache(maxsize=4096)
+def common_factors(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[tuple[int, ...], Side, Side] | None:
+    """Return the factors of a reshape from one shape to another of as many elements: their sizes, none of them 1, and
+    those of the axes of both by their number; None if the axes cut across each other."""
+    ends = [*accumulate(before, mul)], [*accumulate(after, mul)]
+    if prod(before) != prod(after) or not prod(before):
+        return None
+    if first_crossing(*ends, divides=lambda part, whole: whole % part == 0) is not None:
+        return None
+    cuts = sorted({1, *ends[0], *ends[1]})
+    left, right = (
+        tuple(tuple(range(cuts.index(start), cuts.index(end))) for start, end in pairwise((1, *side))) for side in ends
+    )
+    return tuple(end // start for start, end in pairwise(cuts)), left, right
 
 
 # Patterns.

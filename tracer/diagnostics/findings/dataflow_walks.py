@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import combinations
+from itertools import accumulate, combinations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -14,10 +14,11 @@ import sympy
 from tracer.capture.calls import Call, Ref
 from tracer.diagnostics.findings.run_view import Finding, Rule
 from tracer.graph.dataflow import Graph
-from tracer.graph.index_maps import IndexMapCache, contiguous_strides
+from tracer.graph.index_maps import IndexMapCache
 from tracer.ops import MATMULS, POINTWISE, base, is_layout
 from tracer.record import Op, TensorRecord
 from tracer.shapes import UNKNOWN
+from tracer.symbols.axes import first_crossing
 from tracer.symbols.notation import parse, shape_text
 
 if TYPE_CHECKING:
@@ -117,27 +118,13 @@ def cross(before: tuple[Formula, ...], after: tuple[Formula, ...]) -> Crossing |
     inner, outer = _boundaries(before), _boundaries(after)
     if sympy.expand(inner[-1] - outer[-1]) != 0:  # they are not of as many elements, so nothing follows
         return None
-    for axis, boundary in enumerate(outer):
-        if boundary in inner or after[axis] == 1:
-            continue
-        if not any(
-            _splits(boundary, start, end) for start, end in zip([sympy.Integer(1), *inner], inner, strict=False)
-        ):
-            return Crossing(axis + 1, _inside(boundary, inner))
-    return None
+    axis = first_crossing(inner, outer, _divides)
+    return None if axis is None else Crossing(axis + 1, _inside(outer[axis], inner))
 
 
 def _boundaries(shape: tuple[Formula, ...]) -> list[Formula]:
-    product, boundaries = sympy.Integer(1), []
-    for size in shape:
-        product = sympy.expand(product * size)
-        boundaries.append(product)
-    return boundaries or [product]
-
-
-def _splits(boundary: Formula, start: Formula, end: Formula) -> bool:
-    """Return whether a boundary splits the axis between two others evenly."""
-    return _divides(start, boundary) and _divides(boundary, end)
+    one, *products = accumulate(shape, lambda product, size: sympy.expand(product * size), initial=sympy.Integer(1))
+    return products or [one]
 
 
 @lru_cache(maxsize=4096)
@@ -316,14 +303,8 @@ class AxisWalk:
             return None
         out, shape = call.outputs[0], graph.shape(key)
         if graph.kind[index] == "layout" and graph.source(out.key) == key:
-            steps = self._maps.of(shape, [(call, 0)])
-            stride, size = contiguous_strides(shape)[axis], shape[axis]
-            for there in range(len(out.shape)):
-                if out.shape[there] == size and size > 1:
-                    along = steps.along(there)
-                    if (along - along[0] == stride * np.arange(size)).all():
-                        return out.key, there, False
-            return None
+            number = self._maps.of(shape, [(call, 0)]).find_axis(shape, axis)
+            return None if number is None else (out.key, number, False)
         if graph.kind[index] == "same" or base(call.name) in POINTWISE or base(call.name) in ("dropout", "div"):
             there = axis + len(out.shape) - len(shape)
             if there < 0 or out.shape[there] != shape[axis]:
