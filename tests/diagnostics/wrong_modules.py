@@ -225,6 +225,13 @@ class SoftmaxOverQueries(Heads):
 
 
 @pair("softmax axis")
+class SoftmaxOverQueriesOfAnyBatch(Heads):
+    def attend(self, q, k, v):
+        weights = (torch.einsum("...id,...jd->...ij", q, k) / 2).softmax(dim=-2 if self.wrong else -1)  # wrong
+        return torch.einsum("...ij,...jd->...id", weights, v)
+
+
+@pair("softmax axis")
 class PoolingOverFeatures(nn.Module):
     def __init__(self, wrong: bool):
         super().__init__()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tracer.capture.score_path import Atom, Axes, axes_after, axes_before, axes_of, leaves
-from tracer.symbols.axes import common_factors, factor_sizes, first_crossing, name_axes, parse_pattern
+from tracer.symbols.axes import common_factors, factor_sizes, first_crossing, name_axes, parse_einsum, parse_pattern
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,21 @@ def test_a_pattern_is_read_for_the_ranks_of_its_tensors():
     assert inputs[2] == inputs[1] == (("d",),), "the last stands for those that follow"
     assert factor_sizes(inputs[:1], [(5, 12)], {"h": 3}) == {"x": 5, "h": 3, "d": 4}
     assert name_axes(3) == "a0 a1 a2" and name_axes(3, (0, 2), "k") == "k a1 k"
+
+
+@pytest.mark.parametrize(
+    ("equation", "ranks", "operands", "result"),
+    [
+        ("bik, bjk -> bij", (3, 3), ["bik", "bjk"], "bij"),
+        ("...d,dk->...k", (3, 2), ["01d", "dk"], "01k"),
+        ("...ij,...j->...i", (4, 2), ["01ij", "1j"], "01i"),
+        ("ba,bc", (2, 2), ["ba", "bc"], "ac"),
+        ("...b,b", (3, 1), ["01b", "b"], "01"),
+        ("...a->a", (1,), ["a"], "a"),
+    ],
+)
+def test_an_einstein_sum_has_a_letter_for_each_axis(equation, ranks, operands, result):
+    assert parse_einsum(equation, ranks) == (operands, result)
 
 
 LAYOUTS = [

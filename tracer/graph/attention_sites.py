@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tracer.capture.calls import Call, Ref, refs
-from tracer.graph.dataflow import Graph
+from tracer.graph.dataflow import Graph, einsum_letters
 from tracer.ops import ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, base, is_heavy, ops_with
 
 
@@ -89,12 +89,11 @@ def _contracted_axis(call: Call) -> tuple[Ref, int] | None:
     """Return the operand and the axis that a product contracts; None if it contracts several axes."""
     if base(call.name) != "einsum":
         return next(iter(refs(call.arguments))), -1
-    inputs, _, output = call.arguments["equation"].replace(" ", "").partition("->")
-    first, *others = inputs.split(",")
+    (first, *others), output = einsum_letters(call)
     summed = [
         i for i, letter in enumerate(first) if letter not in output and all(letter in operand for operand in others)
     ]
-    return (call.arguments["tensors"][0], summed[0]) if len(summed) == 1 and "..." not in first else None
+    return (call.arguments["tensors"][0], summed[0]) if len(summed) == 1 else None
 
 
 def _is_summed_alone(graph: Graph, key: str) -> bool:

@@ -14,6 +14,7 @@ import torch
 
 from tracer.capture.calls import Call, CallLog, Ref, refs
 from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_shape
+from tracer.symbols.axes import parse_einsum
 from tracer.utils.torch_internals import function_schema
 
 
@@ -26,6 +27,11 @@ def loses_precision(before: torch.dtype, after: torch.dtype) -> bool:
         return False
     source, room = torch.finfo(before), torch.finfo(after)
     return room.eps > source.eps or room.max < source.max
+
+
+def einsum_letters(call: Call) -> tuple[list[str], str]:
+    """Return the letters of the axes of each operand and of the result of an `einsum`."""
+    return parse_einsum(call.arguments["equation"], [len(ref.shape) for ref in call.arguments["tensors"]])
 
 
 class Graph:

@@ -8,6 +8,7 @@ axes of a product are summed over: those that the result lacks, as `k` in `... i
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -77,6 +78,20 @@ def _parse_side(text: str, rank: int) -> Side:
         else:
             axes.append(tuple(token.strip("()").split()))
     return tuple(axes[max(len(axes) - rank, 0) :])
+
+
+def parse_einsum(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Return the letters of the axes of each operand and of the result of an Einstein sum over operands of these ranks;
+    axes of an ellipsis are digits."""
+    left, arrow, output = equation.replace(" ", "").partition("->")
+    operands = left.split(",")
+    counts = [rank - len(text) + 3 if "..." in text else 0 for text, rank in zip(operands, ranks, strict=True)]
+    dots = "0123456789"[: max(counts)]
+    operands = [text.replace("...", dots[len(dots) - n :]) for text, n in zip(operands, counts, strict=True)]
+    if not arrow:
+        once = Counter("".join(operands))
+        output = "..." + "".join(sorted(letter for letter, n in once.items() if n == 1 and letter.isalpha()))
+    return operands, output.replace("...", dots)
 
 
 def name_axes(rank: int, axes: Iterable[int] = (), name: str = "") -> str:

@@ -13,7 +13,7 @@ import sympy
 
 from tracer.capture.calls import Call, Ref
 from tracer.diagnostics.findings.run_view import Finding, Rule
-from tracer.graph.dataflow import Graph
+from tracer.graph.dataflow import Graph, einsum_letters
 from tracer.graph.index_maps import IndexMapCache
 from tracer.ops import MATMULS, POINTWISE, base, is_layout
 from tracer.record import Op, TensorRecord
@@ -316,15 +316,10 @@ class AxisWalk:
 
 def _einsum_axis(call: Call, key: str) -> int | None:
     """Return the axis of an operand that an Einstein sum contracts; None where there is none, or several."""
-    inputs, arrow, output = call.arguments["equation"].replace(" ", "").partition("->")
-    if not arrow or "..." in inputs:
-        return None
-    letters = inputs.split(",")
-    for operand, ref in zip(letters, call.arguments["tensors"], strict=False):
-        if ref.key == key:
-            summed = [axis for axis, letter in enumerate(operand) if letter not in output]
-            return summed[0] if len(summed) == 1 else None
-    return None
+    inputs, output = einsum_letters(call)
+    operand = next(text for text, ref in zip(inputs, call.arguments["tensors"], strict=True) if ref.key == key)
+    summed = [axis for axis, letter in enumerate(operand) if letter not in output]
+    return summed[0] if len(summed) == 1 else None
 
 
 def path_back(graph: Graph, key: str, target: str, most: int = 60) -> list[int] | None:

@@ -12,7 +12,7 @@ import torch
 from tracer.capture.calls import Call, Ref, refs
 from tracer.expr.embeddings import HALVES, NEIGHBOURS
 from tracer.expr.norms import INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR
-from tracer.graph.dataflow import CannotReplay, Graph, SyntheticOp, loses_precision, replay
+from tracer.graph.dataflow import CannotReplay, Graph, SyntheticOp, einsum_letters, loses_precision, replay
 from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, takes_shape
 from tracer.utils.cache import Cache
 from tracer.utils.torch_internals import function_schema
@@ -109,10 +109,8 @@ class Trial:
         rank, axes = len(self.shape), set()
         for call in self.calls:
             if base(call.name) == "einsum":
-                first, _, output = call.arguments["equation"].replace(" ", "").partition("->")
-                letters = first.partition(",")[0]
-                alike = len(letters) == rank and "." not in first
-                axes.update(axis for axis, letter in enumerate(letters) if alike and letter not in output)
+                (letters, *_), output = einsum_letters(call)
+                axes.update(i for i, letter in enumerate(letters) if len(letters) == rank and letter not in output)
             elif "normalized_shape" in call.arguments:
                 axes.update(range(rank - len(call.arguments["normalized_shape"]), rank))
             elif base(call.name) in REDUCTIONS and "other" not in call.arguments:

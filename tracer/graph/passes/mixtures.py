@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tracer.capture.calls import Call, Ref
-from tracer.graph.dataflow import Graph, ListParameter, SyntheticOp, list_parameter
+from tracer.graph.dataflow import Graph, ListParameter, SyntheticOp, einsum_letters, list_parameter
 from tracer.graph.index_maps import factor_index_map, index_map
 from tracer.ops import (
     FACTORIES,
@@ -490,8 +490,7 @@ class _DenseMoE(ExpertMatcher):
 
     def _match_einsum(self, call: Call) -> dict[int | None, str]:
         """Return the results of the experts from an einsum such as `bte,bted->btd`."""
-        left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
-        names, operands = left.split(","), call.arguments["tensors"]
+        (names, after), operands = einsum_letters(call), call.arguments["tensors"]
         for (operand, its), (beside, others) in (
             ((operands[0], names[0]), (operands[1], names[1])),
             ((operands[1], names[1]), (operands[0], names[0])),
@@ -501,19 +500,17 @@ class _DenseMoE(ExpertMatcher):
                 continue
             letter = its[-1]
             if letter not in after and after[:-1] == its[:-1] and others.replace(letter, "") == after:
-                axis = others.index(letter) - len(others) + len(beside.shape)
-                return self._match_stack(beside, axis)
+                return self._match_stack(beside, others.index(letter))
         raise NoMatch
 
     def _is_transposed(self, call: Call, weight: Ref) -> bool:
         """Return whether an einsum takes its weight with the last two axes transposed."""
-        left, _, after = call.arguments["equation"].replace(" ", "").replace("...", "@").partition("->")
-        names, operands = left.split(","), call.arguments["tensors"]
+        (names, after), operands = einsum_letters(call), call.arguments["tensors"]
         if len(operands) != 2 or not weight.key.startswith("parameter "):
             raise NoMatch
         number = next(number for number, ref in enumerate(operands) if ref.key == weight.key)
         its, others = names[number], names[1 - number]
-        for transposed, (within, out) in enumerate((its[1:], its[:0:-1])):
+        for transposed, (within, out) in enumerate((tuple(its[1:]), tuple(its[:0:-1]))):
             if within == others[-1] and within not in after and after[-1] == out and its[0] in after:
                 return bool(transposed)
         raise NoMatch

@@ -81,6 +81,7 @@ from tracer.graph.passes import mixtures
 from tracer.lowering.aten import node, register_lowering
 from tracer.lowering.call_arguments import BoundCall, node_of, plus, scale
 from tracer.ops import NO_LABEL
+from tracer.symbols.axes import parse_einsum
 from tracer.utils.torch_internals import function_schema
 
 # Lowerings of matrix products and einsum.
@@ -130,20 +131,7 @@ def grouped_mm(call: BoundCall) -> Node | None:
 @register_lowering("einsum")
 def einsum(call: BoundCall) -> Node | None:
     """Lower an einsum, with the letters i, j, k … in the order of the result's axes, then of the contracted ones."""
-    left, arrow, output = call["equation"].replace(" ", "").partition("->")
-    parts, ranks = left.split(","), [len(shape) for shape in call.numeric("tensors")]
-    free = max((rank - len(part) + 3 for part, rank in zip(parts, ranks, strict=True) if "..." in part), default=0)
-    dots = "0123456789"[:free]
-    parts = [
-        part.replace("...", dots[free - (rank - len(part) + 3) :] if rank - len(part) + 3 else "")
-        for part, rank in zip(parts, ranks, strict=True)
-    ]
-    if not arrow:
-        once = Counter("".join(parts))
-        output = "..." * bool(free) + "".join(
-            sorted(letter for letter, count in once.items() if count == 1 and letter.isalpha())
-        )
-    output = output.replace("...", dots)
+    parts, output = parse_einsum(call["equation"], list(map(len, call.numeric("tensors"))))
     letters = list(dict.fromkeys(output + "".join(parts)))
     if len(letters) > len(LETTERS):
         return None
