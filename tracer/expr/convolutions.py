@@ -8,7 +8,19 @@ import sympy
 import torch
 
 from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, setting_latex, tight
-from tracer.expr.index_sets import ArgSelect, IndexSet, Linear, OfAll, Term, list_terms, plain, shape_of, windows
+from tracer.expr.index_sets import (
+    AlongAxes,
+    ArgSelect,
+    AxisReads,
+    IndexSet,
+    Linear,
+    OfAll,
+    Term,
+    list_terms,
+    plain,
+    shape_of,
+    windows,
+)
 from tracer.expr.node import Shape, ShapeError
 
 # Convolutions over one, two or three axes, tap by tap: `W ⋆ X + b`, with stride, padding and the like below ⋆.
@@ -154,8 +166,8 @@ class Convolution(_Convolution):
 
     def spatial(self, outputs, sizes, kernel) -> list[tuple[list[int], list[int]]]:
         stride, before, _, dilation = map(self.get, self.fields[:4])
-        every = zip(outputs, sizes, kernel, stride, before, dilation, strict=True)
-        return [windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n) for o, n, k, s, p, d in every]
+        every = zip(outputs, map(range, kernel), sizes, stride, before, dilation, strict=True)
+        return [windows(*axis) for axis in every]
 
     def tap(self, size, outputs, cell, place, inputs, w) -> tuple[int, ...]:
         """Return the cell of w that is multiplied by a number of x."""
@@ -239,7 +251,7 @@ class TransposedConvolution(_Convolution):
 # Pooling, the mean or the largest number of each window: `\operatorname{maxpool}_{3 \times 3,\,\downarrow 2}`.
 
 
-class _Pooling(OfAll, _FunctionCall):
+class _Pooling(AlongAxes, OfAll, _FunctionCall):
     """Base of pooling over windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one
     number for each axis.
 
@@ -292,16 +304,10 @@ class _Pooling(OfAll, _FunctionCall):
     def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
         raise NotImplementedError
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape, window = shape_of(x), self.get("window")
-        rank = len(window)
-        every = zip(
-            cells.axes[-rank:], shape[-rank:], window, *map(self.get, ("stride", "padding", "dilation")), strict=True
-        )
-        axes = [
-            windows(o, lambda i, s=s, p=p: i * s - p, [d * t for t in range(k)], n)[0] for o, n, k, s, p, d in every
-        ]
-        return (IndexSet.of(shape, (*cells.axes[:-rank], *axes)),)
+    def read_along(self, size, shape, axes) -> AxisReads:
+        window, rank = self.get("window"), len(self.get("window"))
+        every = zip(axes[-rank:], window, shape[-rank:], *map(self.get, ("stride", "padding", "dilation")), strict=True)
+        return {i - rank: windows(outputs, range(k), *rest)[0] for i, (outputs, k, *rest) in enumerate(every)}
 
 
 class MaxPool(ArgSelect, _Pooling):
@@ -346,7 +352,7 @@ class AveragePool(Linear, _Pooling):
         return total / number
 
 
-class _AdaptivePooling(OfAll, _FunctionCall):
+class _AdaptivePooling(AlongAxes, OfAll, _FunctionCall):
     """Pooling to a fixed number of windows, from ⌊i n / m⌋ up to ⌈(i + 1) n / m⌉ along each axis; `sizes` are the m."""
 
     fields = ("sizes",)
@@ -368,14 +374,13 @@ class _AdaptivePooling(OfAll, _FunctionCall):
         n = x.shape[-1]
         return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape, rank = shape_of(x), len(self.get("sizes"))
+    def read_along(self, size, shape, axes) -> AxisReads:
         sizes = [length if isinstance(length, int) else int(size(length)) for length in self.get("sizes")]
-        axes = [
-            {place for i in outputs for place in range(i * n // m, -(-(i + 1) * n // m))}
-            for outputs, n, m in zip(cells.axes[-rank:], shape[-rank:], sizes, strict=True)
-        ]
-        return (IndexSet.of(shape, (*cells.axes[:-rank], *axes)),)
+        every = zip(axes[-len(sizes) :], shape[-len(sizes) :], sizes, strict=True)
+        return {
+            axis - len(sizes): {place for i in outputs for place in range(i * n // m, -(-(i + 1) * n // m))}
+            for axis, (outputs, n, m) in enumerate(every)
+        }
 
 
 class AdaptiveAverage(Linear, _AdaptivePooling):

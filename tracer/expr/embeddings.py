@@ -8,6 +8,8 @@ import torch
 from tracer.expr.arithmetic import _Named, function
 from tracer.expr.function_call import _WithFields, encode, whole
 from tracer.expr.index_sets import (
+    AlongAxes,
+    AxisReads,
     Copies,
     Elementwise,
     Indexing,
@@ -369,7 +371,7 @@ class ApplyRotary(Linear, Node):
         return "b h t (s d), b t (r d) -> b h t (r d)", {"s": 2, "r": 2}
 
 
-class RotateHalf(Linear, Node):
+class RotateHalf(AlongAxes, Linear, Node):
     """`(-x₂, x₁)` of the two halves of the last axis: each pair rotated by a right angle (Su et al. 2021)."""
 
     alone = False
@@ -390,9 +392,8 @@ class RotateHalf(Linear, Node):
         """Return the other index of a pair."""
         return (i + width // 2) % width
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        return (IndexSet.of(shape, (*cells.axes[:-1], {self.partner(i, shape[-1]) for i in cells.axes[-1]})),)
+    def read_along(self, size, shape, axes) -> AxisReads:
+        return {-1: [self.partner(i, shape[-1]) for i in axes[-1]]}
 
 
 class RotateEveryTwo(RotateHalf):

@@ -13,6 +13,8 @@ from torch.nn.functional import unfold
 from tracer.expr.embeddings import Patches
 from tracer.expr.function_call import _FunctionCall, decimal, setting_latex
 from tracer.expr.index_sets import (
+    AlongAxes,
+    AxisReads,
     Copies,
     Indexing,
     IndexSet,
@@ -88,8 +90,8 @@ class WindowColumns(Copies, _Columns):
         channels, *taps = split_axis(columns, (shape[-3], *window))
         axes = []
         for i, (where, n) in enumerate(zip(split_axis(places, counts), shape[-2:], strict=True)):
-            s, p, d = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
-            axes.append(windows(where, lambda place, s=s, p=p: place * s - p, [d * tap for tap in taps[i]], n)[0])
+            moves = (self.get(field)[i] for field in ("stride", "padding", "dilation"))
+            axes.append(windows(where, taps[i], n, *moves)[0])
         return (IndexSet.of(shape, (*lead, channels, *axes)),)
 
 
@@ -285,7 +287,7 @@ class WindowReverse(Operator, Node):
 # Pictures at another size: `\operatorname{resize}_{H \times W,\,\text{bilinear}}\left(\mathbf{X}\right)`.
 
 
-class Interpolate(Linear, _FunctionCall):
+class Interpolate(AlongAxes, Linear, _FunctionCall):
     """Last axes at other sizes: `sizes`, one for each; `how` is "nearest", "exact", "linear" or "cubic".
 
     Cell i of m lies over `(i + ½) n/m - ½` of n (at `i (n - 1)/(m - 1)` with `corners`); "nearest" takes cell ⌊i n/m⌋,
@@ -348,11 +350,9 @@ class Interpolate(Linear, _FunctionCall):
         ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
         return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
+    def read_along(self, size, shape, axes) -> AxisReads:
         weights = self.along(size, shape)
-        axes = [
-            (weight[:, list(outputs)] != 0).any(1).nonzero().flatten().tolist()
-            for outputs, weight in zip(cells.axes[-len(weights) :], weights, strict=True)
-        ]
-        return (IndexSet.of(shape, (*cells.axes[: -len(weights)], *axes)),)
+        return {
+            i - len(weights): (weight[:, list(axes[i - len(weights)])] != 0).any(1).nonzero().flatten().tolist()
+            for i, weight in enumerate(weights)
+        }

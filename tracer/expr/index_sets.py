@@ -178,10 +178,13 @@ def through_concat(cells: IndexSet, axis: int, operands) -> tuple[IndexSet, ...]
     return tuple(sets)
 
 
-def windows(outputs: Axis, starts: Callable[[int], int], taps: Sequence[int], n: int) -> tuple[list[int], list[int]]:
-    """Return, along one axis of length n, the indices in the windows of these cells, `starts(cell) + tap` each, and the
-    taps that fall on any index."""
-    pairs = [(start + tap, i) for start in map(starts, outputs) for i, tap in enumerate(taps) if 0 <= start + tap < n]
+def windows(
+    outputs: Axis, taps: Iterable[int], n: int, stride: int, padding: int, dilation: int
+) -> tuple[list[int], list[int]]:
+    """Return, along one axis of length n, the indices in the windows of these cells, by the taps of a window that are
+    read, and those of the taps that fall on any index."""
+    pairs = [(o * stride - padding + tap * dilation, tap) for o in outputs for tap in taps]
+    pairs = [(place, tap) for place, tap in pairs if 0 <= place < n]
     return sorted({place for place, _ in pairs}), sorted({i for _, i in pairs})
 
 
@@ -223,6 +226,9 @@ def list_terms(cells: Sequence[IndexSet], tensors, first: int = 0) -> list[Term]
 
 Slices = Sequence[int | slice]
 """An index for each axis: a number, or a slice."""
+
+AxisReads = dict[int, Iterable[int] | None]
+"""The indices that are read along some axes, None for all of an axis."""
 
 
 class Elementwise:
@@ -342,6 +348,17 @@ class Indexing(Copies):
     def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
         shape = shape_of(operand)
         return (through_slice(cells, shape, self.slices(size, shape)),)
+
+
+class AlongAxes:
+    """Rule of a function along some axes of one operand: `read_along(size, shape, axes)` returns which indices along
+    these are read, None for all, from those of the result; along the others, a cell reads its own."""
+
+    read_along: Callable[..., AxisReads]
+
+    def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
+        shape = shape_of(operand)
+        return (replace_axes(cells, shape, self.read_along(size, shape, cells.axes)),)
 
 
 class RowWise:

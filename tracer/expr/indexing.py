@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
@@ -12,6 +11,8 @@ import torch
 from tracer.expr.arithmetic import Absolute, And, Compare, Minus, Or, Where, condition, holds
 from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, encode, setting_latex, tight, whole
 from tracer.expr.index_sets import (
+    AlongAxes,
+    AxisReads,
     Copies,
     Indexing,
     IndexSet,
@@ -491,7 +492,7 @@ class Stack(Copies, _FunctionCall):
         )
 
 
-class Pad(Copies, _FunctionCall):
+class Pad(AlongAxes, Copies, _FunctionCall):
     """Numbers before and after the last axes: `pads` is (before, after) of the last, then of the one before it …;
     negative ones cut off. `mode`: None for `value`, "reflect", "replicate" or "circular"."""
 
@@ -523,24 +524,22 @@ class Pad(Copies, _FunctionCall):
             x = x if mode else torch.where(inside, x, self.get("value") or 0)
         return x
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
+    def read_along(self, size, shape, axes) -> AxisReads:
         pads, mode = [whole(n, size) for n in self.get("pads")], self.get("mode")
-        axes: dict[int, Iterable[int] | None] = {}
+        read: AxisReads = {}
         for i in range(len(pads) // 2):
-            axis, before = len(shape) - 1 - i, pads[2 * i]
-            n, places = shape[axis], [place - before for place in cells.axes[axis]]
+            n, places = shape[-1 - i], [place - pads[2 * i] for place in axes[-1 - i]]
             if mode == "reflect":
                 places = [(n - 1) - abs(abs(place) - (n - 1)) for place in places]
             elif mode == "circular":
                 places = [place % n for place in places]
             elif mode:
                 places = [min(max(place, 0), n - 1) for place in places]
-            axes[axis] = [place for place in places if 0 <= place < n]
-        return (replace_axes(cells, shape, axes),)
+            read[-1 - i] = [place for place in places if 0 <= place < n]
+        return read
 
 
-class _Triangle(Copies, _FunctionCall):
+class _Triangle(AlongAxes, Copies, _FunctionCall):
     fields = ("diagonal",)
 
     def subscripts(self, printer) -> list[str]:
@@ -553,12 +552,11 @@ class _Triangle(Copies, _FunctionCall):
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
         return torch.where(self.stays(j - i - whole(self.get("diagonal") or 0, size)), x, 0)
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape, diagonal = shape_of(x), whole(self.get("diagonal") or 0, size)
-        *_, rows, columns = cells.axes
+    def read_along(self, size, shape, axes) -> AxisReads:
+        diagonal, (*_, rows, columns) = whole(self.get("diagonal") or 0, size), axes
         i = [row for row in rows if any(self.stays(column - row - diagonal) for column in columns)]
         j = [column for column in columns if any(self.stays(column - row - diagonal) for row in rows)]
-        return (replace_axes(cells, shape, {len(shape) - 2: i, len(shape) - 1: j}),)
+        return {-2: i, -1: j}
 
 
 class Tril(_Triangle):
@@ -579,7 +577,7 @@ class Triu(_Triangle):
         return over >= 0
 
 
-class Flip(Copies, _FunctionCall):
+class Flip(AlongAxes, Copies, _FunctionCall):
     """Some axes in reverse order."""
 
     word = r"\operatorname{flip}"
@@ -596,9 +594,8 @@ class Flip(Copies, _FunctionCall):
             x = x.index_select(axis, torch.arange(x.shape[axis] - 1, -1, -1))
         return x
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape, axes = shape_of(x), self.get("axes")
-        return (replace_axes(cells, shape, {axis: [shape[axis] - 1 - i for i in cells.axes[axis]] for axis in axes}),)
+    def read_along(self, size, shape, axes) -> AxisReads:
+        return {axis: [shape[axis] - 1 - i for i in axes[axis]] for axis in self.get("axes")}
 
 
 class Roll(Flip):
@@ -620,12 +617,11 @@ class Roll(Flip):
             x = x.index_select(axis, (torch.arange(n) - whole(shift, size)) % n)
         return x
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        axes = dict.fromkeys(self.get("axes"), 0)
+    def read_along(self, size, shape, axes) -> AxisReads:
+        moved = dict.fromkeys(self.get("axes"), 0)
         for axis, shift in zip(self.get("axes"), self.get("shifts"), strict=True):
-            axes[axis] += whole(shift, size)
-        return (replace_axes(cells, shape, {a: [(i - s) % shape[a] for i in cells.axes[a]] for a, s in axes.items()}),)
+            moved[axis] += whole(shift, size)
+        return {axis: [(i - shift) % shape[axis] for i in axes[axis]] for axis, shift in moved.items()}
 
 
 class Full(Copies, _FunctionCall):

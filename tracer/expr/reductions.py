@@ -12,7 +12,7 @@ import torch
 
 from tracer.expr.arithmetic import Transposed, beside, function
 from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, decimal, setting_latex, tight
-from tracer.expr.index_sets import ArgSelect, IndexSet, Linear, OfAll, SoftmaxShares, replace_axes, shape_of
+from tracer.expr.index_sets import AlongAxes, ArgSelect, AxisReads, IndexSet, Linear, OfAll, SoftmaxShares, shape_of
 from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.symbols.axes import name_axes
 
@@ -181,7 +181,7 @@ class Norm(_Reduction):
 # Functions along one axis that stays: running sums, softmax along any axis, gates.
 
 
-class _AlongAxis(OfAll, _FunctionCall):
+class _AlongAxis(AlongAxes, OfAll, _FunctionCall):
     """Base of functions along one axis, which keeps its length; the last axis is not named."""
 
     fields: tuple[str, ...] = ("axes", "labels")
@@ -210,12 +210,9 @@ class _AlongAxis(OfAll, _FunctionCall):
         """Return the indices along the axis of length n that these results depend on, None for all."""
         return None
 
-    def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
-        shape = shape_of(x)
-        if not shape:
-            return (cells,)
-        axis = self.axis_of(len(shape))
-        return (replace_axes(cells, shape, {axis: self.dependencies_along(cells.axes[axis], shape[axis])}),)
+    def read_along(self, size, shape, axes) -> AxisReads:
+        axis = self.axis_of(len(shape)) if shape else 0
+        return {axis: self.dependencies_along(axes[axis], shape[axis])} if shape else {}
 
 
 class SoftmaxAlong(SoftmaxShares, _AlongAxis):

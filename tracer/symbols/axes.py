@@ -27,8 +27,9 @@ Side = tuple[tuple[Any, ...], ...]
 
 
 def first_crossing(before: Sequence[Any], after: Sequence[Any], divides: Callable[[Any, Any], bool]) -> int | None:
-    """Return the place of the first boundary of `after` that is none of `before`, and splits none of its axes evenly;
-    None if there is no such. `divides(part, whole)` says whether a boundary is a multiple of another."""
+    """Return the place of the first of the boundaries `after` that lies inside an axis of a tensor with the boundaries
+    `before`, and does not split it evenly; None if there is none. `divides(part, whole)` says whether a boundary is a
+    multiple of another."""
     axes = [*pairwise([1, *before])]
     for place, boundary in enumerate(after):
         if boundary not in (1, *before) and not any(
