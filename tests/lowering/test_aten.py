@@ -225,6 +225,17 @@ def test_what_has_no_word_runs_as_a_kernel():
     assert execute(node, lambda tensor: x, float).equal(x.cummax(1).indices)
 
 
+@pytest.mark.parametrize("name", ["native_layer_norm", "max_pool2d_with_indices", "log_sigmoid_forward"])
+def test_an_output_beside_the_formula_is_a_kernel(name):
+    """The mean of a norm, or the places of the largest numbers, is not what the formula says."""
+    assert aten.kernels(Written(CASES[name][0]._replace(position=1)).node)
+
+
+def test_no_op_has_two_lowerings():
+    with pytest.raises(ValueError, match="'relu' has two lowerings"):
+        aten.register_lowering("relu")(lambda call: None)
+
+
 def test_roots_of_widths_are_found():
     """√n is written for a number that never moves where n, which does not move either, is what a product sums over, or
     where no fraction says it the width of what is scaled."""

@@ -17,7 +17,7 @@ from tracer.ops import schema
 from tracer.shapes import UNKNOWN
 from tracer.shapes.solver import DATA, TOLERANCE, Where
 from tracer.symbols.notation import parse, symbol
-from tracer.utils.torch_internals import function_schema
+from tracer.utils.torch_internals import default_arguments, function_schema
 
 SHOWN_BY_SHAPES = frozenset("end num_classes k normalized_shape size sizes split_size dim N C HxW".split())
 """Arguments that need no formula of their own: the shapes of operands and results show them."""
@@ -57,7 +57,7 @@ class BoundCall:
         self._numbers, self._remark = numbers or {}, remark
         self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
         self._shapes, self._numerics, self._dtypes = shapes, numerics, dtypes
-        self._defaults = {a.name: a.default_value for a in function_schema(func).arguments if a.has_default_value()}
+        self._defaults = default_arguments(func)
         for (name, place), text in self._numbers.items():
             if text == DATA:
                 value = self.number(name)
@@ -163,6 +163,15 @@ class BoundCall:
         rank = self.rank("self")
         axis = self["dim"] % rank if rank else 0
         return {} if axis == rank - 1 or not rank else self.axis_labels("self", (axis,))
+
+    def along(self) -> dict:
+        """Return `axis_labels` of the argument `dim` on the argument `self`; empty for a scalar."""
+        return self.axis_labels("self", (self["dim"] % self.rank("self"),)) if self.rank("self") else {}
+
+    def reduced_axes(self) -> dict:
+        """Return `axis_labels` of the axes that a reduction reduces, and whether they stay with size 1."""
+        labels = self.axis_labels("self", self.axes("self", self.get("dim")))
+        return labels | {"keep": bool(self.get("keepdim", False))}
 
     def match_sqrt_of_size(self, number: object, of: Node) -> sympy.Expr | None:
         """Return `√n` or `1/√n` for a float that equals it; else None.

@@ -47,7 +47,7 @@ from tracer.tracing.proofs import Proof, Rerun, Values, apply_proof, prove, veri
 from tracer.utils.cache import IdentityKey
 from tracer.utils.errors import describe_error, quote, shorten
 from tracer.utils.job_queue import doing, tell
-from tracer.utils.torch_internals import function_schema
+from tracer.utils.torch_internals import default_arguments
 
 # Calls of modules and the composite ops of a run as plain records, from the recorder's.
 #
@@ -158,7 +158,7 @@ def _problems(number: int, modules: list[ModuleCall], ops: Sequence[Op]) -> Iter
 
 
 def _call(call: Call, known: TensorRecords) -> CallRecord:
-    defaults = {} if call.func is None else _defaults(call.func)
+    defaults = {} if call.func is None else default_arguments(call.func)
     return CallRecord(
         name=call.name,
         arguments=tuple(_argument(name, value, defaults, known) for name, value in call.arguments.items()),
@@ -168,13 +168,6 @@ def _call(call: Call, known: TensorRecords) -> CallRecord:
         first=call.first,
         last=call.last,
     )
-
-
-@lru_cache(maxsize=1024)
-def _defaults(func: Callable) -> dict[str, Any]:
-    """Return the default values of an op's arguments."""
-    arguments = function_schema(func).arguments
-    return {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
 
 
 def _argument(name: str, value, defaults: dict, known: TensorRecords) -> Argument:

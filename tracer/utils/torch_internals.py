@@ -37,6 +37,7 @@ __all__ = [
     "OpOverloadPacket",
     "composite_ops_are_visible",
     "count_storage_owners",
+    "default_arguments",
     "disable_dispatch_modes",
     "eager_kernel",
     "exclude_autograd_keys",
@@ -108,6 +109,12 @@ def restore_autograd_keys() -> AbstractContextManager:
 def function_schema(func) -> Any:
     """Return the schema of an op: its name, `aten::add`, and its arguments. A stand-in for an op has it in public."""
     return func._schema if isinstance(func, OpOverload) else func.schema
+
+
+@lru_cache(maxsize=1024)
+def default_arguments(func) -> dict[str, Any]:
+    """Return the arguments that an op has by default, by their names."""
+    return {a.name: a.default_value for a in function_schema(func).arguments if a.has_default_value()}
 
 
 def has_composite_kernel(func) -> bool:

@@ -1,4 +1,4 @@
-"""Registry of lowerings by op: the modules of this package register one function for each op.
+"""Registry of lowerings by op: a row of `formulas.py`, or a function that the other modules register.
 
 Names are those of ATen without overload and without the underscore of in-place ops: `add` is `aten::add_.Tensor` too.
 There are composite ops (`linear`) and the ops that they decompose to (`addmm`). An op without a lowering is a `Kernel`.
@@ -7,6 +7,7 @@ There are composite ops (`linear`) and the ops that they decompose to (`addmm`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -14,23 +15,28 @@ import torch
 
 from tracer.expr import Node
 from tracer.expr.function_call import Kernel
+from tracer.lowering.aten.formulas import FORMULAS
 from tracer.lowering.call_arguments import BoundCall
+from tracer.lowering.patterns import fill, lower
 from tracer.ops import AMBIGUOUS, base
 
 Lowering = Callable[[BoundCall], Node | None]
 """Returns the node of a call; None if the call has no formula with these arguments."""
 
 _LOWERINGS: dict[str, Lowering] = {}
+_EVERY_OUTPUT: set[str] = set()
 
 
-def register_lowering(*names: str) -> Callable[[Lowering], Lowering]:
-    """Register the lowering of ops of these names. Raise ValueError for an op that has one."""
+def register_lowering(*names: str, every_output: bool = False) -> Callable[[Lowering], Lowering]:
+    """Register the lowering of ops of these names, of the first output of an op or of `every_output`. Raise ValueError
+    for an op that has one."""
 
     def register(lowering: Lowering) -> Lowering:
         for name in names:
             if name in _LOWERINGS:
                 raise ValueError(f"the op {name!r} has two lowerings")
             _LOWERINGS[name] = lowering
+        _EVERY_OUTPUT.update(names if every_output else ())
         return lowering
 
     return register
@@ -48,11 +54,12 @@ def names() -> tuple[str, ...]:
 
 def node(call: BoundCall) -> Node:
     """Return the node of a call; a `Kernel` if it has no formula."""
-    lowering = _LOWERINGS.get(base(call.op_name))
+    name = base(call.op_name)
+    lowering = _LOWERINGS.get(name) if not call.position or name in _EVERY_OUTPUT else None
     lowered = lowering(call) if lowering else None
     if lowered is not None:
         return lowered
-    single = base(call.op_name) in AMBIGUOUS and call.dtype(call.first) == torch.float32
+    single = name in AMBIGUOUS and call.dtype(call.first) == torch.float32
     return Kernel.of(call.func, call.kernel(), call.position, call.result, single)
 
 
@@ -64,3 +71,6 @@ def kernels(equation: Node) -> tuple[Kernel, ...]:
 
 for _file in iter_modules(__path__):
     import_module(f"{__name__}.{_file.name}")
+for _names, _row in FORMULAS.items():
+    _lowering = partial(lower, *_row) if isinstance(_row, tuple) else partial(fill, _row)
+    register_lowering(*_names.split())(_lowering)

@@ -9,13 +9,10 @@ from tracer.expr import (
     Concat,
     ConcatTokens,
     Div,
-    Flip,
     Full,
     Gather,
     Index,
     IndexPut,
-    Lookup,
-    MaskedScatter,
     Minus,
     Node,
     Norm,
@@ -35,19 +32,14 @@ from tracer.expr import (
 )
 from tracer.expr.embeddings import Sinusoids
 from tracer.expr.function_call import Scalar
-from tracer.expr.rearrangements import Arange, ArangeFrom, Identity, Linspace, Nonzero
+from tracer.expr.rearrangements import Arange, ArangeFrom, Identity, Nonzero
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall, fill, int_or, operand
 from tracer.ops import UNINITIALISED_OPS
 
-# Lowerings of indexing, scatter, concatenation, padding and flips.
+# Lowerings of indexing, scatter, concatenation, padding and shifts.
 
 FULL_SLICE = (None, None, None)
-
-
-@register_lowering("embedding")
-def embedding(call: BoundCall) -> Node:
-    return Lookup(call["weight"], call["indices"])
 
 
 def _one_axis(call: BoundCall, entry) -> tuple:
@@ -145,11 +137,6 @@ def index_fill(call: BoundCall) -> Node | None:
     return IndexPut(call["self"], operand(call, "value"), call["index"], entries=_one_axis(call, "t"))
 
 
-@register_lowering("masked_scatter")
-def masked_scatter(call: BoundCall) -> Node:
-    return MaskedScatter(call["self"], call["mask"], call["source"])
-
-
 @register_lowering("slice_scatter")
 def slice_scatter(call: BoundCall) -> Node:
     n = call.numeric("self")[call["dim"] % call.rank("self")]
@@ -203,22 +190,6 @@ def pad(call: BoundCall) -> Node:
     return Pad(call["self"], pads=call["pad"], mode=MODES[call.get("mode", "constant")], value=call["value"] or 0)
 
 
-@register_lowering(*(f"{mode}_pad{axes}d" for mode in ("reflection", "replication") for axes in (1, 2, 3)))
-def pad_mode(call: BoundCall) -> Node:
-    mode = "reflect" if "reflection" in call.op_name else "replicate"
-    return Pad(call["self"], pads=call["padding"], mode=mode)
-
-
-@register_lowering("tril")
-def tril(call: BoundCall) -> Node:
-    return Tril(call["self"], diagonal=call["diagonal"])
-
-
-@register_lowering("triu")
-def triu(call: BoundCall) -> Node:
-    return Triu(call["self"], diagonal=call["diagonal"])
-
-
 @register_lowering("copy", "fill", "zero", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 def full(call: BoundCall) -> Node:
     """Lower a constant tensor, or one tensor that has the shape already or is broadcast to it."""
@@ -244,16 +215,9 @@ def diff(call: BoundCall) -> Node | None:
 @register_lowering("_weight_norm", "_weight_norm_interface")
 def weight_norm(call: BoundCall) -> Node | None:
     """Lower `g ⊙ v / ‖v‖`, the norm over all axes but one (Salimans and Kingma 2016)."""
-    if call.position:
-        return None
     rank = call.rank("v")
     axes = call.axis_labels("v", [axis for axis in range(rank) if axis != call["dim"] % rank])
     return Times(call["g"], Div(call["v"], Norm(call["v"], p=2, keep=True, usual=False, **axes)))
-
-
-@register_lowering("flip")
-def flip(call: BoundCall) -> Node:
-    return Flip(call["self"], **call.axis_labels("self", call.axes("self", call["dims"])))
 
 
 @register_lowering("roll")
@@ -315,16 +279,6 @@ def full_of(call: BoundCall) -> Node:
 @register_lowering("eye")
 def identity(call: BoundCall) -> Node:
     return Identity(*call.result)
-
-
-@register_lowering("linspace")
-def evenly_spaced(call: BoundCall) -> Node:
-    return Linspace(operand(call, "start"), operand(call, "end"), count=call.result[0])
-
-
-@register_lowering("nonzero")
-def nonzero(call: BoundCall) -> Node:
-    return Nonzero(call["self"], count=call.result[0])
 
 
 @register_lowering("triu_indices", "tril_indices")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import sympy
@@ -13,10 +15,7 @@ from tracer.expr import (
     LSTM,
     RNN,
     Absolute,
-    AdaptiveAverage,
-    AdaptiveMax,
     AllExperts,
-    AveragePool,
     BatchNorm,
     ChannelNorm,
     ColumnProduct,
@@ -37,13 +36,11 @@ from tracer.expr import (
     LogSigmoid,
     LogSoftmax,
     Maximum,
-    MaxPool,
     Mean,
     Minus,
     Negative,
     NegativeLogLikelihood,
     Node,
-    Outer,
     Over,
     Plus,
     Polar,
@@ -63,10 +60,7 @@ from tracer.expr import (
     Sum,
     Tensor,
     TransposedConvolution,
-    UnitLength,
     Where,
-    WindowColumns,
-    WindowSums,
     infer,
     latex,
 )
@@ -79,6 +73,7 @@ from tracer.expr.mixture_of_experts import TOKEN, part
 from tracer.expr.reductions import LETTERS
 from tracer.graph.passes import mixtures
 from tracer.lowering.aten import node, register_lowering
+from tracer.lowering.aten.formulas import image_axes, per_axis
 from tracer.lowering.call_arguments import BoundCall, node_of, plus, scale
 from tracer.ops import NO_LABEL
 from tracer.symbols.axes import parse_einsum
@@ -112,11 +107,6 @@ def add_product(call: BoundCall) -> Node:
     product = (Product if call.rank(right) > 1 else ColumnProduct)(call[left], call[right])
     scaled = scale(call, product, call["alpha"])
     return scaled if call["beta"] == 0 else plus(scaled, scale(call, call[added], call["beta"]))
-
-
-@register_lowering("outer", "ger")
-def outer(call: BoundCall) -> Node:
-    return Outer(call["self"], call["vec2"])
 
 
 @register_lowering("_grouped_mm")
@@ -186,8 +176,6 @@ def _last(call: BoundCall) -> dict:
 
 @register_lowering("layer_norm", "native_layer_norm")
 def layer_norm(call: BoundCall) -> Node | None:
-    if call.position:
-        return None
     vectors, names = _affine(call)
     if len(call["normalized_shape"]) == 1 and call.has("weight"):
         return LayerNorm(call["eps"], call["input"], *vectors)
@@ -203,11 +191,6 @@ def deviation_norm(call: BoundCall) -> Node:
     return DeviationNorm(call["input"], *vectors, affine=names, count=count, **axes, **settings)
 
 
-@register_lowering("unit_length")
-def unit_length(call: BoundCall) -> Node:
-    return UnitLength(call["input"])
-
-
 @register_lowering("channel_norm")
 def channel_norm(call: BoundCall) -> Node:
     vectors, names = _affine(call)
@@ -217,8 +200,6 @@ def channel_norm(call: BoundCall) -> Node:
 
 @register_lowering("rms_norm", "_fused_rms_norm")
 def rms_norm(call: BoundCall) -> Node | None:
-    if call.position:
-        return None
     eps = call["eps"] if call.has("eps") else torch.finfo(call.dtype("input")).eps
     if len(call["normalized_shape"]) == 1 and call.has("weight"):
         return RMSNorm(eps, call["input"], call["weight"])
@@ -235,8 +216,6 @@ def rms_norm(call: BoundCall) -> Node | None:
     "instance_norm",
 )
 def batch_norm(call: BoundCall) -> Node | None:
-    if call.position:
-        return None
     vectors, names = _affine(call)
     if call.get("use_input_stats", False):
         axes = range(2, call.rank("input"))
@@ -251,20 +230,12 @@ def batch_norm(call: BoundCall) -> Node | None:
 
 @register_lowering("group_norm", "native_group_norm")
 def group_norm(call: BoundCall) -> Node | None:
-    if call.position:
-        return None
     vectors, names = _affine(call)
     groups = call.get("num_groups", call.get("group"))
     return GroupNorm(call["input"], *vectors, eps=call["eps"], affine=names, groups=groups)
 
 
-# Lowerings of convolutions, transposed convolutions, poolings and image resizing.
-
-
-def per_axis(value, count: int) -> tuple[int, ...]:
-    """Return one number for each axis; a single one is repeated."""
-    value = (value,) if isinstance(value, int) else tuple(value)
-    return value * count if len(value) == 1 else value
+# Lowerings of convolutions, transposed convolutions and image resizing.
 
 
 def _groups(call: BoundCall, channels: int):
@@ -310,59 +281,6 @@ def either(call: BoundCall) -> Node | None:
     return conv_transpose(call) if call["transposed"] else convolution(call)
 
 
-def _window(call: BoundCall) -> dict:
-    fields = {"window": "kernel_size", "stride": "stride", "padding": "padding", "dilation": "dilation"}
-    return {field: per_axis(call.number(name), 2) for field, name in fields.items()}
-
-
-@register_lowering("im2col")
-def columns(call: BoundCall) -> Node:
-    return WindowColumns(call["self"], **_window(call))
-
-
-@register_lowering("col2im")
-def sums_of_columns(call: BoundCall) -> Node:
-    return WindowSums(call["self"], **_window(call), sizes=call.result[-2:])
-
-
-AXES = ("1d", "2d", "3d")
-
-
-def _count(call: BoundCall) -> int:
-    name = call.op_name
-    return next(int(axes[0]) for axes in AXES if axes in name)
-
-
-def _windows(call: BoundCall) -> dict:
-    count = _count(call)
-    window = per_axis(call["kernel_size"], count)
-    stride = per_axis(call["stride"], count) if call.get("stride") else window
-    dilation = per_axis(call.get("dilation", 1), count)
-    padding = per_axis(call["padding"], count)
-    return {"window": window, "stride": stride, "padding": padding, "dilation": dilation, "up": call["ceil_mode"]}
-
-
-@register_lowering(*(f"max_pool{axes}{more}" for axes in AXES for more in ("", "_with_indices")))
-def max_pool(call: BoundCall) -> Node | None:
-    return None if call.position else MaxPool(call["self"], **_windows(call))
-
-
-@register_lowering(*(f"avg_pool{axes}" for axes in AXES))
-def average_pool(call: BoundCall) -> Node:
-    settings = {"bare": not call["count_include_pad"], "divisor": call.get("divisor_override")}
-    return AveragePool(call["self"], **_windows(call), **settings)
-
-
-@register_lowering(*(f"{name}adaptive_avg_pool{axes}" for axes in AXES for name in ("", "_")[: 1 + (axes != "1d")]))
-def adaptive_average(call: BoundCall) -> Node:
-    return AdaptiveAverage(call["self"], sizes=call.result[-_count(call) :])
-
-
-@register_lowering(*(f"adaptive_max_pool{axes}" for axes in AXES))
-def adaptive_max(call: BoundCall) -> Node | None:
-    return None if call.position else AdaptiveMax(call["self"], sizes=call.result[-_count(call) :])
-
-
 HOW = {
     "upsample_nearest1d": "nearest",
     "upsample_nearest2d": "nearest",
@@ -379,7 +297,7 @@ HOW = {
 
 @register_lowering(*HOW)
 def resize(call: BoundCall) -> Node:
-    how, count = HOW[call.op_name.split("::")[1]], _count(call)
+    how, count = HOW[call.op_name.split("::")[1]], image_axes(call)
     factors = call.get("scale_factors")
     if factors is None:
         names = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}[count]
@@ -432,7 +350,7 @@ def _log_softmax(call: BoundCall) -> Node:
 
 @register_lowering("nll_loss_nd", "nll_loss", "nll_loss2d", "nll_loss_forward", "nll_loss2d_forward")
 def likelihood(call: BoundCall) -> Node | None:
-    return None if call.position else _likelihood(call, call["self"])
+    return _likelihood(call, call["self"])
 
 
 @register_lowering("cross_entropy_loss")
@@ -535,10 +453,16 @@ def _swap_batch_and_time(x: Node, shape: tuple) -> Node:
     return Rearrange(x, shape, ((0,), (1,), (2,)), ((1,), (0,), (2,)))
 
 
-def _layers(call: BoundCall, node: type[Node], hidden: list[Node], **settings) -> Node | None:
+def _states(call: BoundCall) -> list[Node]:
+    """Return the initial states: two of an LSTM, one of other layers."""
+    return call["hx"] if isinstance(call["hx"], list) else [call["hx"]]
+
+
+def _lower_layers(call: BoundCall, node: Callable[..., Node]) -> Node | None:
     """Lower stacked layers; each reads the concatenated directions of the one before."""
     if "batch_sizes" in call.arguments or (call["train"] and call["dropout"]):
         return None
+    hidden = _states(call)
     shape = call.shape("input")
     x = _swap_batch_and_time(call["input"], shape) if call["batch_first"] else call["input"]
     ways, weights = 1 + call["bidirectional"], call["params"]
@@ -550,9 +474,9 @@ def _layers(call: BoundCall, node: type[Node], hidden: list[Node], **settings) -
             place = layer * ways + way
             states = [Slice(state, (place, FULL_SLICE, FULL_SLICE)) for state in hidden]
             operands = (x, *states, *weights[place * count : (place + 1) * count])
-            layers.append(node(*operands, back=bool(way), **settings))
+            layers.append(node(*operands, back=bool(way)))
             if call.position:
-                ends.append(node(*operands, back=bool(way), last=call.position - 1, **settings))
+                ends.append(node(*operands, back=bool(way), last=call.position - 1))
         x = layers[0] if ways == 1 else Concat(*layers, axis=2, rank=3)
     if call.position:
         return Stack(*ends, axis=0)
@@ -561,54 +485,26 @@ def _layers(call: BoundCall, node: type[Node], hidden: list[Node], **settings) -
     return _swap_batch_and_time(x, (shape[1], shape[0], width)) if call["batch_first"] else x
 
 
-@register_lowering("lstm")
-def lstm(call: BoundCall) -> Node | None:
-    return _layers(call, LSTM, call["hx"])
-
-
-@register_lowering("gru")
-def gru(call: BoundCall) -> Node | None:
-    return _layers(call, GRU, [call["hx"]])
-
-
-@register_lowering("rnn_tanh")
-def rnn_tanh(call: BoundCall) -> Node | None:
-    return _layers(call, RNN, [call["hx"]])
-
-
-@register_lowering("rnn_relu")
-def rnn_relu(call: BoundCall) -> Node | None:
-    return _layers(call, RNN, [call["hx"]], relu=True)
-
-
-def _cell(call: BoundCall, node: type[Node], states: list[Node], **settings) -> Node | None:
+def _lower_cell(call: BoundCall, node: Callable[..., Node]) -> Node | None:
     """Lower one step as a sequence of length 1."""
     if call.rank("input") != 2:
         return None
     batch, width = call.shape("input")
     x = Rearrange(call["input"], (batch, width), ((0,), (1,)), ((), (0,), (1,)))
     biases = [call[name] for name in ("b_ih", "b_hh") if call.has(name)]
-    return node(x, *states, call["w_ih"], call["w_hh"], *biases, last=call.position, **settings)
+    return node(x, *_states(call), call["w_ih"], call["w_hh"], *biases, last=call.position)
 
 
-@register_lowering("lstm_cell")
-def lstm_cell(call: BoundCall) -> Node | None:
-    return _cell(call, LSTM, call["hx"])
+RECURRENT: dict[str, Callable[..., Node]] = {
+    "lstm": LSTM,
+    "gru": GRU,
+    "rnn_tanh": RNN,
+    "rnn_relu": partial(RNN, relu=True),
+}
 
-
-@register_lowering("gru_cell")
-def gru_cell(call: BoundCall) -> Node | None:
-    return _cell(call, GRU, [call["hx"]])
-
-
-@register_lowering("rnn_tanh_cell")
-def rnn_tanh_cell(call: BoundCall) -> Node | None:
-    return _cell(call, RNN, [call["hx"]])
-
-
-@register_lowering("rnn_relu_cell")
-def rnn_relu_cell(call: BoundCall) -> Node | None:
-    return _cell(call, RNN, [call["hx"]], relu=True)
+for _name, _node in RECURRENT.items():
+    register_lowering(_name, every_output=True)(partial(_lower_layers, node=_node))
+    register_lowering(f"{_name}_cell", every_output=True)(partial(_lower_cell, node=_node))
 
 
 # Lowering of rotary position embeddings.
