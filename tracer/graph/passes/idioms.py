@@ -13,9 +13,9 @@ from tracer.capture.calls import Call, Ref, refs
 from tracer.expr.embeddings import HALVES, NEIGHBOURS
 from tracer.expr.norms import INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR
 from tracer.graph.dataflow import CannotReplay, Graph, SyntheticOp, einsum_letters, loses_precision, replay
-from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, takes_shape
+from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, ops_with, takes_shape
 from tracer.utils.cache import Cache
-from tracer.utils.torch_internals import function_schema
+from tracer.utils.torch_internals import default_arguments, function_schema
 
 # Named functions that a group of calls can compute, each compared with it on random numbers.
 
@@ -208,18 +208,11 @@ def recognise(trial: Trial) -> NamedCall | None:
 
 
 ACTIVATIONS: tuple[tuple[Any, dict[str, Any]], ...] = (
-    (aten.silu.default, {}),
-    (aten.gelu.default, {"approximate": "none"}),
+    *(
+        (func, default_arguments(func))
+        for func in (getattr(aten, name).default for name in sorted(ops_with("spelled")))
+    ),
     (aten.gelu.default, {"approximate": "tanh"}),
-    (aten.sigmoid.default, {}),
-    (aten.tanh.default, {}),
-    (aten.softplus.default, {"beta": 1, "threshold": 20}),
-    (aten.log_sigmoid.default, {}),
-    (aten.mish.default, {}),
-    (aten.elu.default, {"alpha": 1, "scale": 1, "input_scale": 1}),
-    (aten.selu.default, {}),
-    (aten.hardswish.default, {}),
-    (aten.hardsigmoid.default, {}),
 )
 """Functions of each number by itself, with the arguments behind it."""
 FAR_INPUTS = (12.0, 15.0, 20.5, 33.0, 51.0, 88.0, 101.0, 300.0, 1e3, 1e4)
