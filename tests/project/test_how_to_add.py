@@ -15,17 +15,18 @@ from tracer.expr.node import Node
 
 
 class AddedNode(Node):
-    """The tensor as it is."""
+    """A power of two."""
 
     def _latex(self, printer):
-        return rf"\operatorname{{same}}\left({printer._print(self.args[0])}\right)"
+        return rf"2^{{{printer._print(self.args[0])}}}"
 
     def infer(self, same, shape):
         return shape
 
     def run(self, size, tensor):
-        return tensor
+        return 2**tensor
 '''
+ROW = '    "exp2": AddedNode(X),\n'
 FORMAT = '''"""Names of steps alone, for a test."""
 
 from tracer.export import rows
@@ -98,6 +99,10 @@ def tree(tmp_path_factory) -> Path:
     }
     for name, text in new.items():
         (tree / name).write_text(text, encoding="utf-8")
+    formulas = tree / "tracer" / "lowering" / "aten" / "formulas.py"
+    text = formulas.read_text(encoding="utf-8")
+    text = text.replace("import (\n", "import (\n    AddedNode,\n", 1).replace("] = {\n", f"] = {{\n{ROW}", 1)
+    formulas.write_text(text, encoding="utf-8")
     return tree
 
 
@@ -113,9 +118,24 @@ def test_each_new_file_is_found_by_itself(tree):
     assert [line.split() for line in said if line.startswith("added ")] == [
         "added seeded random weights A model for a test.".split()
     ]
-    assert [line.split(None, 1) for line in nodes if "AddedNode" in line] == [["AddedNode", "The tensor as it is."]]
+    assert [line.split(None, 1) for line in nodes if "AddedNode" in line] == [["AddedNode", "A power of two."]]
     assert ran(tree, "-m", "tracer", "added") == "it runs\n"
     assert "Added" in pages
+
+
+RUN = """
+import torch, tracer
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.exp2(x)
+(step,) = tracer.trace(Net(), torch.randn(2, 3)).steps
+print(step.verdict, step.latex)
+"""
+"""What becomes of an op whose formula is a new row."""
+
+
+def test_the_formula_of_an_op_is_one_node_and_one_row(tree):
+    assert ran(tree, "-c", RUN) == "proven \\mathbf{Z} = 2^{\\mathbf{x}}\n"
 
 
 @pytest.mark.sweep
