@@ -38,7 +38,7 @@ FILES = (
     "expr/recurrence.py",
     "expr/reductions.py",
     "lowering/rewrites.py:"
-    "_position_row,_column,_distances,_of_pairs,_last_axis,_at_distance,_by_distance,"
+    "_distances,_is_of_pairs,_at_distance,_by_distance,"
     "_first_of,_rows_at,_scaled_by,_prefix,_of_channels,_frozen_norm",
     "models/__init__.py",
     "models/clip.py",

@@ -7,7 +7,7 @@ from math import prod
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, _WithFields, encode, setting_latex, tight, whole
+from tracer.expr.function_call import _FunctionCall, _WithFields, setting_latex, tight, whole
 from tracer.expr.index_sets import (
     Copies,
     Indexing,
@@ -44,7 +44,8 @@ class Rearrange(Copies, _WithFields):
     fields = ("sizes", "left", "right", "repeated")
 
     def __new__(cls, x, sizes, left, right, repeated=()):
-        return super().__new__(cls, x, *map(encode, map(_plain, (sizes, left, right, repeated))))
+        values = map(_plain, (sizes, left, right, repeated))
+        return super().__new__(cls, x, **dict(zip(cls.fields, values, strict=True)))
 
     @property
     def sizes(self) -> tuple:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import sympy
 from sympy import oo
@@ -62,6 +63,7 @@ from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import RearrangePattern
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import has_lowering
+from tracer.lowering.patterns import OneOf, Rule, Wild, match, match_axes, rewrite
 from tracer.symbols.notation import SizePrinter, symbol
 
 # Lowering of a rolled loop over time: its body is lowered like any other calls.
@@ -327,29 +329,54 @@ class RearrangePrinter:
             is_transposed = len(left) > 1 and right == (*left[:-2], left[-1], left[-2])
             if is_transposed and all(len(side) < 2 for side in left[-2:]):
                 return Transposed(node)
-            for known in (_match_heads, _match_patches, _match_grid, _match_fold, _match_windows):
-                if (recognised := known(node, sizes, left, right)) is not None:
-                    return recognised
+            if (named := name_rearrangement(node, sizes, left, right)) is not None:
+                return named
         self._shapes.remark_unsolved(chain, sizes)
         return Rearrange(node, sizes, left, right, repeated)
 
 
-def _match_heads(node: Node, sizes, left, right) -> Node | None:
-    """Return the width split into heads, heads merged, or None."""
-    if len(left) == len(right) - 1 and len(left) >= 2 and len(left[-1]) == 2:
-        h, d = left[-1]
-        if right == (*left[:-2], (h,), left[-2], (d,)):
-            return SplitHeads(node, sizes[h])
-        if right == (*left[:-2], (h,), (d,), left[-2]):
-            return Transposed(SplitHeads(node, sizes[h]))
-        if len(left) == 3 and right == (left[1], (h,), left[0], (d,)) and all(len(side) == 1 for side in left[:2]):
-            return SplitHeads(TransposeBatchSeq(node, *(sizes[part] for side in left[:2] for part in side)), sizes[h])
-    if len(left) == len(right) + 1 and len(left) >= 3 and len(right[-1]) == 2:
-        h, d = right[-1]
-        if left == (*right[:-2], (h,), right[-2], (d,)):
-            return MergeHeads(node, sizes[h])
-    if len(left) == 3 and tuple(right) == (left[1], left[0], left[2]) and all(len(side) == 1 for side in left):
-        return TransposeBatchSeq(node, sizes[left[0][0]], sizes[left[1][0]])
+X = Wild("x")
+
+
+class Rearrangement(NamedTuple):
+    """A rearrangement with a name: its axes, and its node. Factors that differ in their digit have one size."""
+
+    axes: str
+    node: Node
+    where: Callable[[dict[str, sympy.Expr]], bool] = lambda sizes: True
+
+
+REARRANGEMENTS = (
+    Rearrangement("... S (h d) -> ... h S d", SplitHeads(X, Wild("h"))),
+    Rearrangement("... S (h d) -> ... h d S", Transposed(SplitHeads(X, Wild("h")))),
+    Rearrangement("s b (h d) -> b h s d", SplitHeads(TransposeBatchSeq(X, Wild("s"), Wild("b")), Wild("h"))),
+    Rearrangement("... h S d -> ... S (h d)", MergeHeads(X, Wild("h"))),
+    Rearrangement("s b d -> b s d", TransposeBatchSeq(X, Wild("s"), Wild("b"))),
+    Rearrangement("b c (r p1) (q p2) -> b (r q) (c p1 p2)", Unfold(X, Wild("p"))),
+    Rearrangement("b c (r p1) (q p2) -> b (r q) (p1 p2 c)", Patches(X, Wild("p"))),
+    Rearrangement(
+        "... (r q) D -> ... r q D",
+        Grid(X, Wild("r"), Wild("q")),
+        lambda sizes: sizes["r"].has(H) and sizes["q"].has(W),
+    ),
+    Rearrangement("... r q (p1 p2 k) -> ... (r p1) (q p2) k", Fold(X, Wild("p"))),
+    Rearrangement("b (r p1) (q p2) d -> (b r q) (p1 p2) d", WindowPartition(X, Wild("p"))),
+    Rearrangement(
+        "(b r q) (p1 p2) d -> b (r p1) (q p2) d",
+        WindowReverse(X, Wild("r") * Wild("p"), Wild("q") * Wild("p")),
+    ),
+)
+
+
+def name_rearrangement(node: Node, sizes, left, right) -> Node | None:
+    """Return a rearrangement by its name, or None."""
+    for rule in REARRANGEMENTS:
+        if (captures := match_axes(rule.axes, left, right)) is None:
+            continue
+        parts = [(name[0], sizes[part]) for name, part in captures.items() if name.islower()]
+        known = dict(parts)
+        if all(known[name] == size for name, size in parts) and rule.where(known):
+            return rule.node.xreplace({X: node} | {Wild(name): size for name, size in known.items()})
     return None
 
 
@@ -363,52 +390,6 @@ def _repeat_single_head(node: Node, pattern: RearrangePattern, before: tuple, af
     if right[2:] == left[2:]:
         return RepeatKV(node, after[1])
     return Transposed(RepeatKV(node, after[1])) if right[2:] == left[:1:-1] else None
-
-
-def _match_patches(node: Node, sizes, left, right) -> Node | None:
-    """Return an image `[B, C, H, W]` cut into square patches, in one of two orders of channels; or None."""
-    if len(left) != 4 or len(right) != 3 or [len(side) for side in left] != [1, 1, 2, 2] or right[0] != left[0]:
-        return None
-    (channel,), (row, y), (column, x) = left[1:]
-    if right[1] != (row, column) or sizes[y] != sizes[x]:
-        return None
-    kinds: dict[tuple, type[Node]] = {(channel, y, x): Unfold, (y, x, channel): Patches}
-    return kinds[right[2]](node, sizes[y]) if right[2] in kinds else None
-
-
-def _match_grid(node: Node, sizes, left, right) -> Node | None:
-    """Return a sequence of patches, `[…, N, D]`, as the rows of a grid; or None."""
-    if len(right) != len(left) + 1 or len(left) < 2 or len(left[-2]) != 2:
-        return None
-    row, column = left[-2]
-    if right != (*left[:-2], (row,), (column,), left[-1]) or not (sizes[row].has(H) and sizes[column].has(W)):
-        return None
-    return Grid(node, sizes[row], sizes[column])
-
-
-def _match_fold(node: Node, sizes, left, right) -> Node | None:
-    """Return a grid, `[…, H/P, W/P, P²K]`, folded to pixels; or None."""
-    if len(left) != len(right) or len(left) < 3 or [len(side) for side in left[-3:]] != [1, 1, 3]:
-        return None
-    (row,), (column,), (y, x, kind) = left[-3:]
-    if sizes[y] != sizes[x] or right != (*left[:-3], (row, y), (column, x), (kind,)):
-        return None
-    return Fold(node, sizes[y])
-
-
-def _match_windows(node: Node, sizes, left, right) -> Node | None:
-    """Return a grid `[B, n, m, D]` cut into square windows as a batch of sequences, or merged again; or None."""
-    whole, parts = (left, right) if len(left) == 4 else (right, left)
-    if [len(side) for side in whole] != [1, 2, 2, 1] or len(parts) != 3:
-        return None
-    batch, (row, y), (column, x), width = whole
-    if tuple(parts) != ((*batch, row, column), (y, x), width) or sizes[y] != sizes[x]:
-        return None
-    return (
-        WindowPartition(node, sizes[y])
-        if whole is left
-        else WindowReverse(node, sizes[row] * sizes[y], sizes[column] * sizes[x])
-    )
 
 
 def _broadcast(left, right, repeated, sizes):
@@ -427,211 +408,64 @@ def _broadcast(left, right, repeated, sizes):
     return tuple(shown), ()
 
 
-# Rewrite rules for formulas of positions: distances between tokens, gathers at one position of each sequence,
-# masks.
+# Rewrite rules: formulas spelled out in several calls, and the one node that papers use for them.
+
+RULES: list[Rule] = []
 
 
-def _position_row(node: Node):
-    """Return the length of an arange as a row or `[n]`; None for any other node."""
-    if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((), (0,)):
-        return node.args[0].args[0]
-    return node.args[0] if isinstance(node, Arange | PositionIds) else None
+def rule(pattern: Node) -> Callable:
+    """Register the function below as the replacement of what matches a pattern; earlier rules come first."""
 
+    def register(replace: Callable[..., Node | None]) -> Callable[..., Node | None]:
+        RULES.append(Rule(pattern, replace))
+        return replace
 
-def _column(node: Node):
-    """Return the length of an arange as a column; None for any other node."""
-    if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((0,), ()):
-        return node.args[0].args[0]
-    return None
-
-
-def _distances(node: Node) -> Node | None:
-    """Return the clipped distances `min(max(j - i, -R), R) + R`, or None."""
-    if not (isinstance(node, Plus) and isinstance(node.args[0], Minimum) and isinstance(node.args[1], Scalar)):
-        return None
-    inner, most = node.args[0].operands
-    if not (isinstance(inner, Maximum) and isinstance(inner.operands[0], Minus) and node.args[1] == most):
-        return None
-    apart, least = inner.operands
-    key, query = apart.operands
-    if (
-        not isinstance(least, Scalar)
-        or least.value != -most.value
-        or _position_row(key) is None
-        or _position_row(key) != _column(query)
-    ):
-        return None
-    return Distances(_position_row(key), most.value)
-
-
-def _of_pairs(node: Node) -> Tensor | None:
-    """Return a matrix `[S, S]` that is repeated over all leading axes, or None."""
-    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor)):
-        return None
-    left, (*lead, row, column) = node.get("left"), node.get("right")
-    alike = all(set(side) <= set(node.get("repeated")) for side in lead)
-    return node.args[0] if alike and left == (row, column) and all(len(side) == 1 for side in left) else None
-
-
-def _last_axis(node: Node, rank: int) -> bool:
-    return tuple(node.get("axes")) == (rank - 1,)
-
-
-def _at_distance(node: Node) -> Node | None:
-    """Return the gather of one number for each distance at the distance of each pair, or None."""
-    if not isinstance(node, Gather) or (distances := _of_pairs(node.operands[1])) is None:
-        return None
-    return AtDistance(node.operands[0], distances) if _last_axis(node, len(node.operands[1].get("right"))) else None
-
-
-def _by_distance(node: Node) -> Node | None:
-    """Return the sum of each query's numbers by distance, scattered into zeros; or None."""
-    if not isinstance(node, Scatter) or node.get("how") != "add":
-        return None
-    start, index, values = node.operands
-    nothing = isinstance(start, Full) and start.operands[0] == Scalar(0)
-    if not nothing or (distances := _of_pairs(index)) is None or not _last_axis(node, len(index.get("right"))):
-        return None
-    return SumsByDistance(values, distances, start.get("shape")[-1])
-
-
-def _first_of(node: Node) -> Node | None:
-    """Return the position of the first token equal to a number, an argmax of comparisons; or None."""
-    if not isinstance(node, ArgMax) or not isinstance(node.operands[0], Compare):
-        return None
-    compared = node.operands[0]
-    tokens, number = compared.operands
-    plain = isinstance(tokens, Tensor) and len(tokens.shape) == 2 and isinstance(number, Scalar)
-    if not plain or compared.get("sign") != "=" or not number.value.is_Integer or tuple(node.get("axes")) != (1,):
-        return None
-    return None if node.get("keep") else FirstOf(tokens, number.value)
-
-
-def _rows_at(node: Node) -> Node | None:
-    """Return one token of each sequence, or None."""
-    if not isinstance(node, Index) or tuple(node.get("entries")) != ("t", "t", None):
-        return None
-    tokens, each, places = node.operands
-    counted = isinstance(tokens, Tensor) and isinstance(each, Arange) and each.args[0] == tokens.shape[0]
-    return RowsAt(tokens, places) if counted else None
-
-
-def _scaled_by(node: Node) -> Node | None:
-    """Return the exponential of a scalar parameter times a tensor, or None."""
-    if not isinstance(node, Times):
-        return None
-    for power, x in (node.operands, node.operands[::-1]):
-        single = isinstance(power, Exp) and isinstance(power.operands[0], Tensor) and power.operands[0].shape == ()
-        if single and isinstance(x, Tensor | Transposed):
-            return ScaledBy(power.operands[0], x)
-    return None
-
-
-def _prefix(node: Node) -> Node | None:
-    """Return the prefix mask: 0 for keys up to the query or in the prefix, else -∞; or None."""
-    if not (isinstance(node, Where) and isinstance(node.args[0], And) and node.args[1] == Scalar(-oo)):
-        return None
-    later, behind = node.args[0].operands
-    zero = node.args[2].operands[0] if isinstance(node.args[2], Full) else node.args[2]
-    if not (isinstance(later, Compare) and isinstance(behind, Compare) and zero == Scalar(0)):
-        return None
-    (key, query), (same, prefix) = later.operands, behind.operands
-    signs = later.get("sign"), behind.get("sign")
-    length = _position_row(key)
-    if signs != (">", r"\ge") or length is None or not length == _column(query) == _position_row(same):
-        return None
-    return PrefixMask(length, prefix.value) if isinstance(prefix, Scalar) else None
-
-
-def _of_channels(node: Node, rank: int) -> Tensor | None:
-    """Return a vector over channels, broadcast along the axis after the batch; or None."""
-    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor) and node.get("left") == ((0,),)):
-        return None
-    right = node.get("right")
-    along = right == ((0,), *[()] * (rank - 2)) or right == ((), (0,), *[()] * (rank - 2))
-    return node.args[0] if along and not node.get("repeated") else None
-
-
-def _frozen_norm(node: Node) -> Node | None:
-    """Return a batch norm with constant statistics, or None.
-
-    It is spelled `x ⊙ s + (β - μ ⊙ s)` with `s = γ / √(σ² + ε)`.
-    """
-    if not (isinstance(node, Plus) and len(node.operands) == 2):
-        return None
-    scaled, shift = node.operands
-    if not (isinstance(scaled, Times) and isinstance(shift, Minus) and isinstance(shift.operands[1], Times)):
-        return None
-    (x, scale), (mean, again) = scaled.operands, shift.operands[1].operands
-    root = scale.operands[1] if isinstance(scale, Div) else None
-    inside = root.operands[0] if isinstance(root, Root) else None
-    if scale != again or not (isinstance(x, Tensor) and isinstance(inside, Plus) and len(inside.operands) == 2):
-        return None
-    variance, eps = inside.operands
-    operands = (mean, variance, scale.operands[0], shift.operands[0])
-    vectors = [_of_channels(vector, len(x.shape)) for vector in operands]
-    if not isinstance(eps, Scalar) or not eps.value.is_number or None in vectors:
-        return None
-    return BatchNorm(x, *vectors, eps=float(eps.value), affine="weight bias", wide=len(x.shape) > 2)
-
-
-POSITION_RULES = (_distances, _at_distance, _by_distance, _first_of, _rows_at, _scaled_by, _prefix, _frozen_norm)
-
-
-# Rewrite rules that replace formulas spelled out in several calls by the one node that papers use for them.
-
-TOLERANCE = 1e-6
-"""Largest relative difference of a number and the constant that it stands for."""
+    return register
 
 
 def simplify(node: Node, shape: tuple = ()) -> Node:
     """Return a node rewritten to its named form, if it has one; `shape` is that of a line, or ()."""
-    for rule in (*NAME_RULES, *POSITION_RULES):
-        if (named := rule(node)) is not None:
-            return named
-    return _causal(node, shape) or node
+    return rewrite(RULES, node) or _causal(node, shape) or node
 
 
-def _is_named(node: Node, value: float) -> bool:
-    """Return whether a node is that number."""
-    return (
-        isinstance(node, Scalar) and node.value.is_number and abs(float(node.value) - value) <= TOLERANCE * abs(value)
-    )
+def layout(x: Node, sizes=None, left=None, right=None, repeated=None) -> Rearrange:
+    """Return the pattern of a rearrangement; what is left out may be anything."""
+    return Rearrange(x, sizes, left, right, repeated)
 
 
-def _angles(node: Node) -> Node | None:
-    """Return `[p ⊙ θ , p ⊙ θ]` with positions p as a column, or None."""
-    if not (isinstance(node, Concat) and len(node.operands) == 2 and node.get("axis") == node.get("rank") - 1):
+N = Wild("n")
+ROW = OneOf(layout(Arange(N), right=((), (0,))), Arange(N), PositionIds(N))
+"""Positions as a row, or `[n]`."""
+COLUMN = layout(Arange(N), right=((0,), ()))
+"""Positions as a column."""
+ZERO = OneOf(Scalar(0), Full(Scalar(0)))
+"""0, or as many as are needed."""
+SIDES = {side: Wild(side) for side in ("left", "right", "repeated")}
+TOKENS, VALUES, AXES = Wild("tokens", Tensor), Wild("values"), Wild("axes")
+HALF = Times(layout(Wild("places"), left=((), (0,)), right=((), (0,), ())), Wild("frequencies", Tensor))
+
+
+@rule(Concat(HALF, HALF, axis=Wild("axis"), rank=Wild("rank")))
+def _angles(places: Node, frequencies: Tensor, axis, rank) -> Node | None:
+    """Return `[p ⊙ θ , p ⊙ θ]` with positions p as a column."""
+    return Angles(places, frequencies) if axis == rank - 1 and len(frequencies.shape) == 1 else None
+
+
+@rule(layout(Arange(N), right=((), (0,))))
+def _places(n) -> Node:
+    """Return `0, 1, …` as a row."""
+    return PositionIds(n)
+
+
+@rule(AllOf(Compare(X, Scalar(0), sign="=")))
+def _is_contiguous(x: Node) -> Node | None:
+    """Return whether positions are consecutive, from a cumulative sum of steps other than 1 that ends with 0."""
+    sums = [inner for inner in x.atoms(CumSum) if isinstance(inner.operands[0], Compare)]
+    if len(sums) != 1 or sums[0].operands[0].args[1] != Scalar(1):
         return None
-    left, right = node.operands
-    if left != right or not (isinstance(left, Times) and isinstance(left.args[0], Rearrange)):
-        return None
-    places, frequencies = left.args[0].args[0], left.args[1]
-    column = left.args[0].get("left") == ((), (0,)) and left.args[0].get("right") == ((), (0,), ())
-    plain = isinstance(frequencies, Tensor) and len(frequencies.shape) == 1
-    return Angles(places, frequencies) if column and plain else None
-
-
-def _places(node: Node) -> Node | None:
-    """Return `0, 1, …` as a row, or None."""
-    if isinstance(node, Rearrange) and isinstance(node.args[0], Arange) and node.get("right") == ((), (0,)):
-        return PositionIds(node.args[0].args[0])
-    return None
-
-
-def _is_contiguous(node: Node) -> Node | None:
-    """Return whether positions are consecutive, from a cumulative sum of steps other than 1 that ends with 0; or
-    None."""
-    if not (
-        isinstance(node, AllOf) and isinstance(node.operands[0], Compare) and _is_named(node.operands[0].args[1], 0)
-    ):
-        return None
-    sums = [inner for inner in node.atoms(CumSum) if isinstance(inner.operands[0], Compare)]
-    if len(sums) != 1 or not _is_named(sums[0].operands[0].args[1], 1) or node.operands[0].get("sign") != "=":
-        return None
-    joined = [inner for inner in node.atoms(Concat) if _row(inner.operands[-1]) is not None]
-    picked = [inner for inner in node.atoms(Slice) if inner.args[0] in joined]
-    if len(joined) != 1 or len(picked) != 2 or {_row(joined[0].operands[-1])} != node.atoms(Tensor):
+    joined = [inner for inner in x.atoms(Concat) if _row(inner.operands[-1]) is not None]
+    picked = [inner for inner in x.atoms(Slice) if inner.args[0] in joined]
+    if len(joined) != 1 or len(picked) != 2 or {_row(joined[0].operands[-1])} != x.atoms(Tensor):
         return None
     return IsContiguous(_row(joined[0].operands[-1]))
 
@@ -644,86 +478,151 @@ def _row(node: Node) -> Tensor | None:
     return node.args[0] if right[-1:] == left[-1:] else None
 
 
-def _patches(node: Node) -> Node | None:
-    """Return a convolution of disjoint square patches as patches times the kernels as a matrix, or None."""
-    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Convolution)):
-        return None
-    lowered = node.args[0]
-    image, kernels, *bias = lowered.operands
-    if not isinstance(kernels, Tensor) or len(kernels.shape) != 4 or lowered.get("groups") != 1:
+KERNELS, STRIDE = (Wild("image"), Wild("kernels", Tensor)), Wild("stride")
+CONVOLUTIONS = [Convolution(*KERNELS, *bias, stride=STRIDE, groups=1) for bias in ((), (Wild("bias"),))]
+
+
+@rule(layout(OneOf(*CONVOLUTIONS), left=SIDES["left"], right=SIDES["right"]))
+def _patches(image: Node, kernels: Tensor, stride, left, right, **bias: Node) -> Node | None:
+    """Return a convolution of disjoint square patches as patches times the kernels as a matrix."""
+    if len(kernels.shape) != 4 or any(isinstance(step, int) for step in stride):
         return None
     side, width = kernels.shape[2:]
-    batch, channels, rows, columns = node.get("left")
-    tokens = node.get("right") == (batch, (*rows, *columns), channels)
-    if side != width or not tokens or any(isinstance(stride, int) for stride in lowered.get("stride")):
+    batch, channels, rows, columns = left
+    if side != width or right != (batch, (*rows, *columns), channels):
         return None
     product = Product(Unfold(image, side), FlattenKernel(kernels))
-    return Plus(product, *bias) if bias else product
+    return Plus(product, *bias.values()) if bias else product
 
 
-def _in_front(node: Node) -> Node | None:
-    """Return a parameter token, `[1, 1, D]` or `[D]`, prepended to each sequence of a batch; or None."""
-    if not (isinstance(node, Concat) and node.get("rank") == 3 and node.get("axis") == 1 and len(node.operands) == 2):
-        return None
-    token, sequence = node.operands
-    if not (isinstance(token, Rearrange) and isinstance(token.args[0], Tensor) and token.get("repeated")):
-        return None
-    left, right, (batch, *more) = token.get("left"), token.get("right"), token.get("repeated")
-    if more or right[0] != (batch,) or not token.args[0].key.startswith("parameter"):
+@rule(Concat(layout(Wild("token", Tensor), **SIDES), Wild("sequence"), axis=1, rank=3))
+def _in_front(token: Tensor, sequence: Node, left, right, repeated) -> Node | None:
+    """Return a parameter token, `[1, 1, D]` or `[D]`, prepended to each sequence of a batch."""
+    if len(repeated) != 1 or right[0] != repeated or not token.key.startswith("parameter"):
         return None
     if right[1:] == ((), *left):
-        return ConcatTokens(token.args[0], sequence)
-    return ConcatTokens(Squeeze(token.args[0], 2), sequence) if right[1:] == left[1:] and left[:2] == ((), ()) else None
+        return ConcatTokens(token, sequence)
+    return ConcatTokens(Squeeze(token, 2), sequence) if right[1:] == left[1:] and left[:2] == ((), ()) else None
 
 
-def _every(node: Node) -> Node | None:
-    """Return one vector repeated as every token of each sequence, or None."""
-    if not (isinstance(node, Rearrange) and isinstance(node.args[0], Tensor) and len(node.get("right")) == 3):
+@rule(layout(X, Wild("sizes"), **SIDES))
+def _repeat_kv(x: Node, sizes, left, right, repeated) -> Node | None:
+    """Return each head repeated for the queries that share it."""
+    for axes in ("B h S D -> B (h r) S D", "B h S D -> B (h r) D S"):
+        if (parts := match_axes(axes, left, right)) and repeated == (parts["r"],):
+            heads = RepeatKV(x, sizes[parts["h"]] * sizes[parts["r"]])
+            return heads if right[2:] == left[2:] else Transposed(heads)
+    return None
+
+
+@rule(layout(TOKENS, Wild("sizes"), **SIDES))
+def _every(tokens: Tensor, sizes, left, right, repeated) -> Node | None:
+    """Return one vector repeated as every token of each sequence."""
+    parts = match_axes("... D -> b t D", left, right)
+    if parts is None or any(parts["..."]) or {parts["b"], parts["t"]} != {*repeated}:
         return None
-    left, right, repeated = node.get("left"), node.get("right"), node.get("repeated")
     ones = len(left) - 1
-    if len(repeated) != 2 or set(right[:2]) != {(entry,) for entry in repeated} or left != (*[()] * ones, *right[2:]):
-        return None
-    token = Squeeze(node.args[0], ones) if ones else node.args[0]
-    return Repeat(token, *(node.sizes[side[0]] for side in right[:2]))
+    return Repeat(Squeeze(tokens, ones) if ones else tokens, sizes[parts["b"]], sizes[parts["t"]])
 
 
-def _repeat_kv(node: Node) -> Node | None:
-    """Return each head repeated for the queries that share it, or None."""
-    if not (isinstance(node, Rearrange) and len(node.get("repeated")) == 1 and len(node.get("right")) == 4):
+LEAST, MOST = Scalar(Wild("least")), Scalar(Wild("most"))
+
+
+@rule(Plus(Minimum(Maximum(Minus(ROW, COLUMN), LEAST), MOST), MOST))
+def _distances(n, least: sympy.Expr, most: sympy.Expr) -> Node | None:
+    """Return the clipped distances `min(max(j - i, -R), R) + R`."""
+    return Distances(n, most) if least == -most else None
+
+
+PAIRS = layout(Wild("distances", Tensor), **SIDES)
+
+
+def _is_of_pairs(left, right, repeated, axes) -> bool:
+    """Return whether a matrix `[S, S]` is repeated over all leading axes, and the axes are the last one."""
+    *lead, row, column = right
+    alike = all(set(side) <= set(repeated) for side in lead) and left == (row, column)
+    return alike and all(len(side) == 1 for side in left) and axes == (len(right) - 1,)
+
+
+@rule(Gather(VALUES, PAIRS, axes=AXES))
+def _at_distance(values: Node, distances: Tensor, **sides) -> Node | None:
+    """Return the gather of one number for each distance at the distance of each pair."""
+    return AtDistance(values, distances) if _is_of_pairs(**sides) else None
+
+
+@rule(Scatter(Full(Scalar(0), shape=Wild("shape")), PAIRS, VALUES, how="add", axes=AXES))
+def _by_distance(values: Node, distances: Tensor, shape, **sides) -> Node | None:
+    """Return the sum of each query's numbers by distance, scattered into zeros."""
+    return SumsByDistance(values, distances, shape[-1]) if _is_of_pairs(**sides) else None
+
+
+@rule(ArgMax(Compare(TOKENS, Scalar(Wild("number")), sign="="), axes=(1,), keep=Wild("keep")))
+def _first_of(tokens: Tensor, number: sympy.Expr, keep) -> Node | None:
+    """Return the position of the first token equal to a number, an argmax of comparisons."""
+    return FirstOf(tokens, number) if len(tokens.shape) == 2 and number.is_Integer and not keep else None
+
+
+@rule(Index(TOKENS, Arange(N), Wild("places"), entries=("t", "t", None)))
+def _rows_at(tokens: Tensor, n, places: Node) -> Node | None:
+    """Return one token of each sequence."""
+    return RowsAt(tokens, places) if n == tokens.shape[0] else None
+
+
+POWER, MATRIX = Exp(Wild("power", Tensor)), Wild("x", Tensor, Transposed)
+
+
+@rule(OneOf(Times(POWER, MATRIX), Times(MATRIX, POWER)))
+def _scaled_by(power: Tensor, x: Node) -> Node | None:
+    """Return the exponential of a scalar parameter times a tensor."""
+    return ScaledBy(power, x) if power.shape == () else None
+
+
+LATER, IN_PREFIX = Compare(ROW, COLUMN, sign=">"), Compare(ROW, Scalar(Wild("prefix")), sign=r"\ge")
+
+
+@rule(Where(And(LATER, IN_PREFIX), Scalar(-oo), ZERO))
+def _prefix(n, prefix: sympy.Expr) -> Node:
+    """Return the prefix mask: 0 for keys up to the query or in the prefix, else -∞."""
+    return PrefixMask(n, prefix)
+
+
+def _of_channels(node: Node, rank: int) -> Tensor | None:
+    """Return a vector over channels, broadcast along the axis after the batch; or None."""
+    captures = match(layout(Wild("vector", Tensor), left=((0,),), right=Wild("right"), repeated=()), node)
+    spread = ((0,), *[()] * (rank - 2))
+    return captures["vector"] if captures and captures["right"] in (spread, ((), *spread)) else None
+
+
+SCALE = Div(Wild("gamma"), Root(Plus(Wild("variance"), Scalar(Wild("eps")))))
+
+
+@rule(Plus(Times(Wild("x", Tensor), SCALE), Minus(Wild("beta"), Times(Wild("mean"), SCALE))))
+def _frozen_norm(x: Tensor, mean: Node, variance: Node, gamma: Node, beta: Node, eps: sympy.Expr) -> Node | None:
+    """Return a batch norm with constant statistics, spelled `x ⊙ s + (β - μ ⊙ s)` with `s = γ / √(σ² + ε)`."""
+    vectors = [_of_channels(vector, len(x.shape)) for vector in (mean, variance, gamma, beta)]
+    if not eps.is_number or None in vectors:
         return None
-    left, right, (copy,) = node.get("left"), node.get("right"), node.get("repeated")
-    if len(left) != 4 or right[0] != left[0] or right[1] != (*left[1], copy) or len(left[1]) != 1:
-        return None
-    repeated = RepeatKV(node.args[0], node.sizes[left[1][0]] * node.sizes[copy])
-    return repeated if right[2:] == left[2:] else Transposed(repeated) if right[2:] == left[:1:-1] else None
+    return BatchNorm(x, *vectors, eps=float(eps), affine="weight bias", wide=len(x.shape) > 2)
+
+
+@rule(Triu(Full(Scalar(-oo), shape=(N, N)), diagonal=1))
+def _upper_triangle(n) -> Node:
+    """Return the causal mask, kept of a square of -∞."""
+    return CausalMask(n)
+
+
+ORDERED = Compare(layout(Arange(N), right=Wild("key")), layout(Arange(N), right=Wild("query")), sign=r"\le")
+CONDITION = OneOf(ORDERED, layout(ORDERED, left=SIDES["left"], right=SIDES["right"]))
 
 
 def _causal(node: Node, shape: tuple) -> Node | None:
     """Return the causal mask: 0 for keys up to the query, a lowest number elsewhere, `[…, T, T]`; or None."""
-    if isinstance(node, Triu) and node.get("diagonal") == 1 and isinstance(node.operands[0], Full):
-        value, square = node.operands[0].operands[0], node.operands[0].get("shape")
-        hidden = isinstance(value, Scalar) and value.value == -oo and len(square) == 2 and square[0] == square[1]
-        return CausalMask(square[0]) if hidden else None
-    if not (isinstance(node, Where) and len(shape) > 1):
+    if len(shape) < 2 or (captures := match(Where(CONDITION, ZERO, Scalar(Wild("lowest"))), node)) is None:
         return None
-    condition, zero, lowest = node.args
-    if isinstance(condition, Rearrange):
-        before, after = (condition.get(side)[-2:] for side in ("left", "right"))
-        if before == after and all(len(axis) == 1 for axis in after):  # the same for each of a batch
-            condition = condition.args[0]
-    if not isinstance(condition, Compare):
+    before, after = (captures.get(side, ())[-2:] for side in ("left", "right"))
+    alike = before == after and all(len(axis) == 1 for axis in after)  # the same for each of a batch
+    if not alike or not captures["key"][-1] == captures["query"][-2] == (0,):
         return None
-    key, query = condition.args[:2]
-    if not all(isinstance(index, Rearrange) and isinstance(index.args[0], Arange) for index in (key, query)):
-        return None
-    zero = zero.args[0] if isinstance(zero, Full) else zero
-    ordered = condition.get("sign") == r"\le" and key.get("right")[-1] == query.get("right")[-2] == (0,)
-    length = key.args[0].args[0]
-    if not (ordered and key.args[0] == query.args[0] and zero == Scalar(0) and isinstance(lowest, Scalar)):
-        return None
-    mask = CausalMask(length, *([] if lowest.value.is_infinite else [float(lowest.value)]))
+    lowest = captures["lowest"]
+    mask = CausalMask(captures["n"], *([] if lowest.is_infinite else [float(lowest)]))
     return ExpandLeading(mask, *shape[:-2]) if len(shape) > 2 else mask
-
-
-NAME_RULES = (_angles, _places, _is_contiguous, _patches, _in_front, _repeat_kv, _every)
