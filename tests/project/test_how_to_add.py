@@ -1,5 +1,6 @@
 """Recipes of docs/extending.md, tried: in a copy of the tree each new thing is one file, found by itself."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,10 @@ def run(options) -> int:
     return 0
 '''
 
+(RULE,) = re.findall(
+    r"^```python\n(.*?)^```$", (ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+)
+"""The rule of a finding in the document."""
 
 FOUND = r"""
 from pages.state import page_registry
@@ -71,8 +76,12 @@ for command in ("models", "nodes"):
     assert cli.main([command]) == 0
     print("\f", end="")
 print(*(page.title for page in page_registry.find_pages()), sep="\n")
+print("\f", end="")
+import torch, tracer
+for forward in (torch.relu, lambda x: torch.relu(torch.relu(x))):
+    print(*(f"{finding.kind}: {finding.message}" for finding in tracer.trace(forward, torch.randn(2, 3)).findings))
 """
-"""What commands list, and the titles of all pages, in one process."""
+"""What commands list, the titles of all pages, and the findings of a ReLU and of two, in one process."""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +104,7 @@ def tree(tmp_path_factory) -> Path:
         "tracer/expr/added.py": NODE,
         "tracer/export/to_added.py": FORMAT,
         "tracer/cli/commands/added.py": COMMAND,
+        "tracer/diagnostics/findings/added.py": RULE,
         "pages/added.py": PAGE,
     }
     for name, text in new.items():
@@ -114,13 +124,14 @@ def ran(tree: Path, *command: str) -> str:
 
 
 def test_each_new_file_is_found_by_itself(tree):
-    said, nodes, pages = (part.splitlines() for part in ran(tree, "-c", FOUND).split("\f"))
+    said, nodes, pages, findings = (part.splitlines() for part in ran(tree, "-c", FOUND).split("\f"))
     assert [line.split() for line in said if line.startswith("added ")] == [
         "added seeded random weights A model for a test.".split()
     ]
     assert [line.split(None, 1) for line in nodes if "AddedNode" in line] == [["AddedNode", "A power of two."]]
     assert ran(tree, "-m", "tracer", "added") == "it runs\n"
     assert "Added" in pages
+    assert findings == ["", "relu twice: A ReLU takes the result of another, and changes none of its 6 numbers."]
 
 
 RUN = """

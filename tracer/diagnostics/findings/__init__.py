@@ -1,7 +1,7 @@
-"""Findings: things that run and are probably mistakes. Each rule has a check on the run.
+"""Findings: things that run and are probably mistakes. Each rule is one entry with its check on the run.
 
-Every file of this folder with `RULES` holds a family of them, found by itself. A rule's evidence comes from the run:
-its graph, its symbols, its masks, or a second run. Names alone never accuse."""
+The files of this folder register their rules by `run_view.rule`, and are found by themselves. A rule's evidence comes
+from the run: its graph, its symbols, its masks, or a second run. Names alone never accuse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
-from tracer.diagnostics.findings.run_view import Rule, RunView
+from tracer.diagnostics.findings.run_view import RULES, Rule, RunView
 from tracer.record import Finding, Source, Trace
 from tracer.utils.errors import describe_error
 
@@ -28,14 +28,15 @@ NO_REASON = "The code says that it is on purpose."
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return all rules, in the order of the document: those that need nothing but the record first."""
-    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
-    every = [rule for module in modules for rule in getattr(module, "RULES", ())]
-    return tuple(sorted(every, key=lambda rule: (rule.runs_again, rule.kind)))
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    return tuple(sorted(RULES.values(), key=lambda rule: (rule.runs_again, rule.kind)))
 
 
 def rule_of(kind: str) -> Rule | None:
     """Return the rule of that name, None for an unknown one."""
-    return next((rule for rule in rules() if rule.kind == kind), None)
+    rules()
+    return RULES.get(kind)
 
 
 def find(trace: Trace) -> tuple[Finding, ...]:
@@ -57,7 +58,7 @@ def _apply(rule: Rule, view: RunView) -> list[Finding]:
     if rule.runs_again and not view.repeatable:
         return []
     try:
-        return list(rule.apply(view))
+        return list(rule.findings(view))
     except Exception as error:
         logging.getLogger(__name__).warning(
             "the rule %r could not be applied to %s: %s", rule.kind, view.trace.model, describe_error(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from math import isclose, prod, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,10 +12,9 @@ from tracer.attention.masks import hidden_rows, open_cells
 from tracer.capture.calls import Call, Ref
 from tracer.capture.score_path import MASKED_SCORE
 from tracer.diagnostics.findings.dataflow_walks import AxisSum, AxisWalk, path_back
-from tracer.diagnostics.findings.run_view import Finding, Rule
-from tracer.graph.attention_sites import AttentionSite, find_attention_sites
+from tracer.diagnostics.findings.run_view import Evidence, rule
+from tracer.graph.attention_sites import AttentionSite
 from tracer.graph.dataflow import Graph
-from tracer.graph.index_maps import IndexMapCache
 from tracer.ops import ATTENTION, LINEAR, MATMULS, NORMS, PROJECTIONS, SOFTMAXES, base
 from tracer.record import AttentionRecord
 
@@ -75,83 +73,78 @@ def is_causal(run: RunView) -> bool:
     return any(mask.record.queries >= MIN_TOKENS and not bool(mask.open.triu(1).any()) for mask in square_masks)
 
 
-def find_empty_rows(run: RunView) -> Iterator[Finding]:
-    """Yield masks with a query that may look at nothing, except queries that are padding themselves."""
-    for mask in masks(run):
-        if mask.record.mask == "none":
-            continue
-        empty = ~mask.open.any(dim=-1)
-        if mask.record.queries == mask.record.keys:
-            empty &= mask.open.any(dim=-2)  # whom nobody sees is padding, and what it sees does not matter
-        if not bool(empty.any()) or _reversed_mask_text(mask):
-            continue
-        sample, query = (int(i) for i in empty.nonzero()[0])
-        alike = bool(mask.finite[sample, query])
-        then = (
-            "Its scores are all lowered alike, so that it attends to every key, the hidden ones too."
-            if alike
-            else "Of such a row, the softmax is 0/0: fused attention gives zeros, written out it gives NaN."
-        )
-        yield _finding(
-            run,
-            mask,
-            "mask empty row",
-            f"Query {query} of sample {sample} may look at no key; there are {int(empty.sum())} such rows of"
-            f" {empty.numel()}. {then}",
-            "Let each query see at least itself, or leave rows of padding out of what is read later.",
-        )
+@rule(
+    "mask empty row",
+    masks,
+    "Query {query} of sample {sample} may look at no key; there are {count} such rows of {rows}. {then}",
+    "Let each query see at least itself, or leave rows of padding out of what is read later.",
+    lesson="mask",
+)
+def find_empty_row(run: RunView, mask: MaskCells) -> Evidence | None:
+    """Find a query that may look at nothing, except one that is padding itself."""
+    if mask.record.mask == "none":
+        return None
+    empty = ~mask.open.any(dim=-1)
+    if mask.record.queries == mask.record.keys:
+        empty &= mask.open.any(dim=-2)  # whom nobody sees is padding, and what it sees does not matter
+    if not bool(empty.any()) or _future(mask):
+        return None
+    sample, query = (int(i) for i in empty.nonzero()[0])
+    then = (
+        "Its scores are all lowered alike, so that it attends to every key, the hidden ones too."
+        if bool(mask.finite[sample, query])
+        else "Of such a row, the softmax is 0/0: fused attention gives zeros, written out it gives NaN."
+    )
+    count, rows = int(empty.sum()), empty.numel()
+    return Evidence(mask.record.op, query=query, sample=sample, count=count, rows=rows, then=then)
 
 
-def find_reversed(run: RunView) -> Iterator[Finding]:
-    """Yield masks that hide the past and show the future: a causal mask read the other way."""
-    for mask in masks(run):
-        if text := _reversed_mask_text(mask):
-            yield _finding(
-                run,
-                mask,
-                "mask reversed",
-                text,
-                "Say which way round the mask is: `scaled_dot_product_attention` reads True as visible,"
-                " `nn.MultiheadAttention` and `masked_fill` read True as hidden. Invert it: `~mask`.",
-            )
+@rule(
+    "mask reversed",
+    masks,
+    "Every query sees all {count} later keys of the {tokens} tokens and none of the earlier ones: the mask hides the"
+    " past and shows the future.{opposite}",
+    "Say which way round the mask is: `scaled_dot_product_attention` reads True as visible, `nn.MultiheadAttention` and"
+    " `masked_fill` read True as hidden. Invert it: `~mask`.",
+    lesson="mask",
+)
+def find_reversed(run: RunView, mask: MaskCells) -> Evidence | None:
+    """Find a mask that hides the past and shows the future: a causal mask read the other way."""
+    if not (count := _future(mask)):
+        return None
+    diagonal = bool(mask.open.all(dim=0).diagonal().any())
+    opposite = "" if diagonal else " It is the exact opposite of a causal mask, cell by cell."
+    return Evidence(mask.record.op, count=count, tokens=mask.record.queries, opposite=opposite)
 
 
-def _reversed_mask_text(mask: MaskCells) -> str:
-    """Describe how a mask shows later keys and hides earlier ones; "" if it does not."""
+def _future(mask: MaskCells) -> int:
+    """Return the number of later keys that a mask shows if it hides all earlier ones; 0 if it does not."""
     cells = mask.open.all(dim=0)
     queries, keys = cells.shape
     if queries != keys or queries < MIN_TOKENS:
-        return ""
+        return 0
     past, future = cells.tril(-1), cells.triu(1)
     count = queries * (queries - 1) // 2
-    if bool(past.any()) or int(future.sum()) < count:
-        return ""
-    same = "" if bool(cells.diagonal().any()) else " It is the exact opposite of a causal mask, cell by cell."
-    return (
-        f"Every query sees all {count} later keys of the {queries} tokens and none of the earlier ones: the mask hides"
-        f" the past and shows the future.{same}"
-    )
+    return count if not bool(past.any()) and int(future.sum()) >= count else 0
 
 
-def find_corners(run: RunView) -> Iterator[Finding]:
-    """Yield causal masks of fewer queries than keys that are aligned at the first query and the first key."""
-    for mask in masks(run):
-        queries, keys = mask.record.queries, mask.record.keys
-        if not queries < keys or keys < MIN_TOKENS:
-            continue
-        top = torch.ones(queries, keys, dtype=torch.bool).tril()
-        if not bool((mask.open == top).all()):
-            continue
-        yield _finding(
-            run,
-            mask,
-            "mask corner",
-            f"{queries} queries meet {keys} keys, and the causal mask is aligned at the first of both: the last query"
-            f" sees {int(mask.open[0, -1].sum())} of {keys} keys. With a cache, queries are the last tokens, and the"
-            " last query sees every key.",
-            "Align it at the last query and key: `torch.ones(L, S, dtype=torch.bool).tril(diagonal=S - L)`, or"
-            " `torch.nn.attention.bias.causal_lower_right(L, S)`.",
-        )
+@rule(
+    "mask corner",
+    masks,
+    "{queries} queries meet {keys} keys, and the causal mask is aligned at the first of both: the last query sees"
+    " {seen} of {keys} keys. With a cache, queries are the last tokens, and the last query sees every key.",
+    "Align it at the last query and key: `torch.ones(L, S, dtype=torch.bool).tril(diagonal=S - L)`, or"
+    " `torch.nn.attention.bias.causal_lower_right(L, S)`.",
+    lesson="mask",
+)
+def find_corner(run: RunView, mask: MaskCells) -> Evidence | None:
+    """Find a causal mask of fewer queries than keys that is aligned at the first query and the first key."""
+    queries, keys = mask.record.queries, mask.record.keys
+    if not queries < keys or keys < MIN_TOKENS:
+        return None
+    if not bool((mask.open == torch.ones(queries, keys, dtype=torch.bool).tril()).all()):
+        return None
+    return Evidence(mask.record.op, queries=queries, keys=keys, seen=int(mask.open[0, -1].sum()))
 
 
 class Padding(NamedTuple):
@@ -161,41 +154,29 @@ class Padding(NamedTuple):
     evidence: str
 
 
-class PaddingSearch:
-    """Padding of a run, by its tokens: ids of the row of a table that stands for padding, or zeros that fill up
-    some samples at the end."""
-
-    def __init__(self, run: RunView):
-        self._run = run
-
-    @cached_property
-    def paddings(self) -> tuple[Padding, ...]:
-        return tuple(self._search())
-
-    def _search(self) -> Iterator[Padding]:
-        run, graph = self._run, self._run.graph
-        if graph is None:
-            return
-        named = {}
-        for call in graph.calls:
-            if base(call.name) == "embedding" and call.arguments["indices"].key.startswith("input "):
-                key, number = call.arguments["indices"].key, call.arguments.get("padding_idx", -1)
-                named[key] = max(number, named.get(key, -1)) if isinstance(number, int) else -1
-        for name, tensor in run.inputs.items():
-            if tensor.is_meta or tensor.dim() < 2:
+def paddings(run: RunView) -> Iterator[Padding]:
+    """Yield the padding of a run, by its tokens: ids of the row of a table that stands for padding, or zeros that fill
+    up some samples at the end."""
+    named: dict[str, int] = {}
+    for call in run.graph.calls:
+        if base(call.name) == "embedding" and call.arguments["indices"].key.startswith("input "):
+            key, number = call.arguments["indices"].key, call.arguments.get("padding_idx", -1)
+            named[key] = max(number, named.get(key, -1)) if isinstance(number, int) else -1
+    for name, tensor in run.inputs.items():
+        if tensor.is_meta or tensor.dim() < 2:
+            continue
+        padding_id = named.get(f"input {name}")
+        if padding_id is not None and tensor.dim() == 2:
+            if padding_id < 0:
                 continue
-            number = named.get(f"input {name}")
-            if number is not None and tensor.dim() == 2:
-                if number < 0:
-                    continue
-                cells, evidence = _edge(tensor == number), f"id {number} of `{name}`, the padding of its table,"
-            elif tensor.is_floating_point() and tensor.dim() == 3:
-                cells, evidence = _edge((tensor == 0).all(dim=-1)), f"rows of zeros in `{name}`"
-            else:
-                continue
-            counts = cells.sum(dim=-1)
-            if bool(counts.any()) and bool((counts < cells.shape[-1]).all()) and int(counts.max()) > 1:
-                yield Padding(cells, evidence)
+            cells, evidence = _edge(tensor == padding_id), f"id {padding_id} of `{name}`, the padding of its table,"
+        elif tensor.is_floating_point() and tensor.dim() == 3:
+            cells, evidence = _edge((tensor == 0).all(dim=-1)), f"rows of zeros in `{name}`"
+        else:
+            continue
+        counts = cells.sum(dim=-1)
+        if bool(counts.any()) and bool((counts < cells.shape[-1]).all()) and int(counts.max()) > 1:
+            yield Padding(cells, evidence)
 
 
 def _edge(cells: torch.Tensor) -> torch.Tensor:
@@ -204,56 +185,58 @@ def _edge(cells: torch.Tensor) -> torch.Tensor:
     return (after + cells.long().cumprod(-1)) > 0
 
 
-def find_padding(run: RunView) -> Iterator[Finding]:
-    """Yield attentions in which tokens other than padding see padding, or see it alone."""
-    paddings = PaddingSearch(run).paddings
-    for mask in masks(run) if paddings else ():
+class PaddedMask(NamedTuple):
+    """A mask over tokens with padding: the pairs that it opens to tokens that are none, those of them whose key is
+    padding, and whether these tokens see no other token besides. `padding` says how it is known."""
+
+    record: AttentionRecord
+    padding: str
+    pairs: int
+    wrong: int
+    alone: bool
+
+
+def padded_masks(run: RunView) -> Iterator[PaddedMask]:
+    """Yield the masks over tokens with padding whose padding is known in one way."""
+    known = tuple(paddings(run))
+    for mask in masks(run) if known else ():
         if mask.record.queries != mask.record.keys:
             continue
-        fitting = [p for p in paddings if p.cells.shape == (mask.open.shape[0], mask.record.keys)]
+        fitting = [p for p in known if p.cells.shape == (mask.open.shape[0], mask.record.keys)]
         if len({p.evidence for p in fitting}) != 1:
             continue
-        padding = fitting[0]
-        real = ~padding.cells
-        pairs = mask.open & real[:, :, None]
-        wrong, right = pairs & padding.cells[:, None], pairs & real[:, None]
-        if not bool(wrong.any()):
-            continue
+        cells, evidence = fitting[0]
+        pairs = mask.open & ~cells[:, :, None]
+        wrong, right = pairs & cells[:, None], pairs & ~cells[:, None]
         alone = not bool((right & ~torch.eye(mask.record.keys, dtype=torch.bool)).any())
-        facts = f"Padding is {padding.evidence} at the edge of {int(padding.cells.any(-1).sum())} samples."
-        if alone:
-            yield _finding(
-                run,
-                mask,
-                "padding mask reversed",
-                f"{facts} Tokens that are none see padding alone ({int(wrong.sum())} pairs) and no other token: the"
-                " padding mask is read the other way.",
-                "Invert the mask: `key_padding_mask` of `nn.MultiheadAttention` is True where a key is padding.",
-            )
-        else:
-            yield _finding(
-                run,
-                mask,
-                "padding attended",
-                f"{facts} Tokens that are none attend to it, in {int(wrong.sum())} of {int(pairs.sum())} pairs that are"
-                " open to them.",
-                "Hide padding as keys: `key_padding_mask=ids == pad` of `nn.MultiheadAttention`, or"
-                " `attn_mask=(ids != pad)[:, None, None, :]` of `scaled_dot_product_attention`.",
-            )
+        where = f"Padding is {evidence} at the edge of {int(cells.any(-1).sum())} samples."
+        yield PaddedMask(mask.record, where, int(pairs.sum()), int(wrong.sum()), alone)
 
 
-def _finding(run: RunView, mask: MaskCells, kind: str, message: str, fix: str) -> Finding:
-    op = run.trace.ops[mask.record.op]
-    return Finding(kind, run.step(op.index), (op.index,), message, fix)
-
-
-MASK_RULES = (
-    Rule("mask empty row", find_empty_rows, "mask"),
-    Rule("mask reversed", find_reversed, "mask"),
-    Rule("mask corner", find_corners, "mask"),
-    Rule("padding attended", find_padding, "mask"),
-    Rule("padding mask reversed", lambda run: (), "mask"),
+@rule(
+    "padding attended",
+    padded_masks,
+    "{padding} Tokens that are none attend to it, in {wrong} of {pairs} pairs that are open to them.",
+    "Hide padding as keys: `key_padding_mask=ids == pad` of `nn.MultiheadAttention`, or `attn_mask=(ids != pad)[:,"
+    " None, None, :]` of `scaled_dot_product_attention`.",
+    lesson="mask",
 )
+def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
+    """Find tokens other than padding that see padding."""
+    return Evidence(mask.record.op, **mask._asdict()) if mask.wrong and not mask.alone else None
+
+
+@rule(
+    "padding mask reversed",
+    padded_masks,
+    "{padding} Tokens that are none see padding alone ({wrong} pairs) and no other token: the padding mask is read the"
+    " other way.",
+    "Invert the mask: `key_padding_mask` of `nn.MultiheadAttention` is True where a key is padding.",
+    lesson="mask",
+)
+def find_reversed_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
+    """Find tokens other than padding that see padding alone."""
+    return Evidence(mask.record.op, **mask._asdict()) if mask.wrong and mask.alone else None
 
 
 # Attention weights: the axis that they sum to 1 over, the scale of their scores, and masks that come too late.
@@ -266,34 +249,46 @@ AROUND = 24
 """Calls that a scale is looked for in, before queries and keys are multiplied."""
 
 
-def find_axes(run: RunView) -> Iterator[Finding]:
-    """Yield each softmax whose result is then summed over another axis than the one over which it adds up to 1."""
-    graph = run.graph
-    if graph is None:
-        return
-    walk = AxisWalk(graph)
-    for index in graph.computing_calls():
-        call = graph.calls[index]
+class SoftmaxSum(NamedTuple):
+    """A softmax, the axis over which it adds up to 1, and the sums that its result goes into as it is."""
+
+    call: Call
+    axis: int
+    sums: list[AxisSum]
+
+
+def softmax_sums(run: RunView) -> Iterator[SoftmaxSum]:
+    """Yield each softmax over an axis of more than one number."""
+    walk = AxisWalk(run)
+    for index in run.graph.computing_calls():
+        call = run.graph.calls[index]
         axis = call.arguments.get("dim") if base(call.name) in SOFTMAXES else None
-        if not isinstance(axis, int) or not call.outputs[0].shape:
-            continue
-        weights = call.outputs[0]
-        axis %= len(weights.shape)
-        if weights.shape[axis] == 1:
-            continue
-        sums = [end for end in walk.sums(weights.key, axis) if not _is_renormalised(graph, end)]
-        if not sums or any(end.axis == end.softmax_axis for end in sums):
-            continue
-        end = sums[0]
-        ops = (*range(call.first, call.last), *range(graph.calls[end.call].first, graph.calls[end.call].last))
-        over = _axis_text(run, weights, axis)
-        summed = _axis_text(run, end.operand, end.axis)
-        message = (
-            f"The softmax adds up to 1 over axis {axis} ({over}), and the result is then summed over another axis"
-            f" ({summed}).{_measured_sums(run, end)}"
-        )
-        fix = "Take the softmax over the axis that is summed over next: `dim=-1` for weights of shape [queries, keys]."
-        yield Finding("softmax axis", run.step(ops[0]), ops, message, fix)
+        if isinstance(axis, int) and call.outputs[0].shape and call.outputs[0].shape[axis] != 1:
+            axis %= len(call.outputs[0].shape)
+            ends = walk.sums(call.outputs[0].key, axis)
+            yield SoftmaxSum(call, axis, [end for end in ends if not _is_renormalised(run.graph, end)])
+
+
+@rule(
+    "softmax axis",
+    softmax_sums,
+    "The softmax adds up to 1 over axis {over}, and the result is then summed over another axis ({summed}).{measured}",
+    "Take the softmax over the axis that is summed over next: `dim=-1` for weights of shape [queries, keys].",
+    lesson="notes",
+)
+def find_wrong_axis(run: RunView, softmax: SoftmaxSum) -> Evidence | None:
+    """Find a softmax whose result is then summed over another axis than the one over which it adds up to 1."""
+    call, axis, sums = softmax
+    if not sums or any(end.axis == end.softmax_axis for end in sums):
+        return None
+    return Evidence(
+        call,
+        run.graph.calls[sums[0].call],
+        at=call.first,
+        over=f"{axis} ({_axis_text(run, call.outputs[0], axis)})",
+        summed=_axis_text(run, sums[0].operand, sums[0].axis),
+        measured=_measured_sums(run, sums[0]),
+    )
 
 
 def _is_renormalised(graph: Graph, end: AxisSum) -> bool:
@@ -333,38 +328,31 @@ def _axis_text(run: RunView, ref: Ref, axis: int) -> str:
     return f"axis {axis}, {ref.shape[axis]}"
 
 
-def find_scales(run: RunView) -> Iterator[Finding]:
-    r"""Yield attentions whose scores are not divided by the root of the width of a head.
+@rule(
+    "scores scale",
+    lambda run: run.sites,
+    "{wrong} The factor between the projections of queries and keys and the softmax is {factor:.6g}, and 1/√d_k is"
+    " {right:.6g} for heads of width {width}.",
+    "Multiply the scores by `q.size(-1) ** -0.5`, the width of one head, once.",
+    lesson="notes",
+)
+def find_wrong_scale(run: RunView, site: AttentionSite) -> Evidence | None:
+    """Find scores that are not divided by the root of the width of a head.
 
     The factor is collected from the product back to the projections of queries and keys, and forward to the softmax.
     One that is none of the known mistakes is the model's own choice (Vaswani et al. 2017, section 3.2.1).
     """
-    graph = run.graph
-    if graph is None:
-        return
-    for site in find_attention_sites(graph):
-        if site.linear:
-            continue
-        factor, width = _factor(graph, site), graph.shape(site.q)[-1]
-        if factor is None or width < 2:
-            continue
-        shape = graph.shape(site.q)
-        heads = shape[-3] if len(shape) == 4 else 1
-        wrong = _wrong_scale(factor, width, heads, graph.shape(site.k)[-1 if site.fused else -2])
-        if wrong is None:
-            continue
-        call = graph.calls[site.call]
-        yield Finding(
-            "scores scale",
-            run.step(call.last - 1),
-            tuple(range(call.first, call.last)),
-            f"{wrong} The factor between the projections of queries and keys and the softmax is {factor:.6g}, and"
-            f" 1/√d_k is {1 / sqrt(width):.6g} for heads of width {width}.",
-            f"Multiply the scores by {'`q.size(-1) ** -0.5`'}, the width of one head, once.",
-        )
+    graph, shape = run.graph, run.graph.shape(site.q)
+    factor, width = _factor(graph, site), shape[-1]
+    if factor is None or width < 2:
+        return None
+    wrong = _wrong_scale(factor, width, shape[-3] if len(shape) == 4 else 1)
+    if wrong is None:
+        return None
+    return Evidence(graph.calls[site.call], wrong=wrong, factor=factor, right=1 / sqrt(width), width=width)
 
 
-def _wrong_scale(factor: float, width: int, heads: int, keys: int) -> str | None:
+def _wrong_scale(factor: float, width: int, heads: int) -> str | None:
     """Describe a factor other than 1/√d_k; None for the right one, and for one that is no known mistake."""
 
     def alike(value: float) -> bool:
@@ -501,39 +489,33 @@ def _data(graph: Graph, index: int) -> str:
     return next((ref.key for ref in refs if graph.depends[ref.key] == "x"), refs[0].key)
 
 
-def find_inner(run: RunView) -> Iterator[Finding]:
-    """Yield attentions whose queries and keys are the heads of one token, and not its tokens: queries `[B, T, h, d_k]`
-    were not transposed."""
-    graph = run.graph
-    if graph is None:
-        return
-    maps = IndexMapCache()
-    for site in find_attention_sites(graph):
-        call, shape = graph.calls[site.call], graph.shape(site.q)
-        if site.linear or base(call.name) == "einsum":  # which names its axes
-            continue
-        if not all(_within_token(graph, maps, key) for key in (site.q, site.k)):
-            continue
-        yield Finding(
-            "attention over heads",
-            run.step(call.last - 1),
-            tuple(range(call.first, call.last)),
-            f"Queries and keys are `{list(shape)}`, and both of the last two axes are parts of one token's projection:"
-            f" each token attends to its own {shape[-2]} heads, and to no other token.",
-            "Exchange the axes of tokens and heads before: `.transpose(1, 2)` of `[B, T, h, d_k]`.",
-        )
+@rule(
+    "attention over heads",
+    lambda run: run.sites,
+    "Queries and keys are `{shape}`, and both of the last two axes are parts of one token's projection: each token"
+    " attends to its own {heads} heads, and to no other token.",
+    "Exchange the axes of tokens and heads before: `.transpose(1, 2)` of `[B, T, h, d_k]`.",
+    lesson="notes",
+)
+def find_inner(run: RunView, site: AttentionSite) -> Evidence | None:
+    """Find queries and keys that are the heads of one token, and not its tokens: queries `[B, T, h, d_k]` were not
+    transposed."""
+    call, shape = run.graph.calls[site.call], run.graph.shape(site.q)
+    if base(call.name) == "einsum" or not all(_within_token(run, key) for key in (site.q, site.k)):
+        return None  # an einsum names its axes
+    return Evidence(call, shape=list(shape), heads=shape[-2])
 
 
-def _within_token(graph: Graph, maps: IndexMapCache, key: str) -> bool:
+def _within_token(run: RunView, key: str) -> bool:
     """Return whether the last two axes of queries or keys are both parts of the last axis of a projection of several
     tokens."""
-    root, shape = graph.root(key), graph.shape(key)
+    graph, root, shape = run.graph, run.graph.root(key), run.graph.shape(key)
     before = graph.shape(root)
     call = graph.producing_call(root)
     if call is None or base(call.name) not in LINEAR or len(before) < 3 or len(shape) < 4 or before[-2] < 2:
         return False
     chain = [(graph.calls[graph.producer[at]], _position(graph, at)) for at in graph.chain(key, root)]
-    places = maps.of(before, chain)
+    places = run.maps.of(before, chain)
     if shape[-2] < 2:
         return False
     rank = len(shape)
@@ -544,60 +526,63 @@ def _position(graph: Graph, key: str) -> int:
     return [ref.key for ref in graph.calls[graph.producer[key]].outputs].index(key)
 
 
-def find_late_masks(run: RunView) -> Iterator[Finding]:
-    """Yield masks that are applied to weights after the softmax, where hidden keys already had a weight."""
-    graph = run.graph
-    if graph is None:
-        return
-    walk = AxisWalk(graph)
-    for site in find_attention_sites(graph):
-        if site.weights is None or site.linear:
-            continue
-        rank = len(graph.shape(site.weights))
-        for end in walk.sums(site.weights, rank - 1):
+class WeightedCall(NamedTuple):
+    """A call between the weights of an attention and the sum that they are for: its site, and its number."""
+
+    site: AttentionSite
+    number: int
+
+
+def weighted_calls(run: RunView) -> Iterator[WeightedCall]:
+    """Yield the calls on attention weights after which these are not divided by their sum."""
+    walk = AxisWalk(run)
+    for site in run.sites:
+        for end in walk.sums(site.weights, len(run.graph.shape(site.weights)) - 1) if site.weights else ():
             for position, index in enumerate(end.between):
-                if _is_renormalised(graph, end._replace(between=end.between[position:])):
-                    continue
-                yield from _late_mask(run, site, index)
+                if not _is_renormalised(run.graph, end._replace(between=end.between[position:])):
+                    yield WeightedCall(site, index)
 
 
-def _late_mask(run: RunView, site: AttentionSite, index: int) -> Iterator[Finding]:
-    graph = run.graph
-    assert graph is not None and site.weights is not None
-    call = graph.calls[index]
+@rule(
+    "mask after softmax",
+    weighted_calls,
+    "A mask is applied to the attention weights after the softmax, when {count} keys that it hides had a weight"
+    " already, the largest {largest:.3g}; {then}.",
+    "Apply the mask to the scores, before the softmax: `scores.masked_fill(hidden, float('-inf'))`.",
+    lesson="mask",
+    runs_again=True,
+)
+def find_late_mask(run: RunView, weighted: WeightedCall) -> Evidence | None:
+    """Find a mask that is applied to weights after the softmax, where hidden keys already had a weight."""
+    call, key = run.graph.calls[weighted.number], weighted.site.weights or ""
     name = base(call.name)
     if name not in ("add", "sub", "mul", "masked_fill", "where") or not call.outputs:
-        return
-    weights, out = run.value(site.weights), run.value(call.outputs[0].key)
-    if weights is None or out is None or out.shape != weights.shape or not _is_mask(run, index, weights.shape):
-        return
+        return None
+    weights, out = run.value(key), run.value(call.outputs[0].key)
+    if (
+        weights is None
+        or out is None
+        or out.shape != weights.shape
+        or not _is_mask(run, weighted.number, weights.shape)
+    ):
+        return None
     hidden = (out <= MASKED_SCORE) if name in ("add", "sub") else ((out == 0) | (out <= MASKED_SCORE))
     leaks = weights[hidden & (weights > LEAK_THRESHOLD)]
     if not len(leaks):
-        return
-    sums = out.double().masked_fill(out.isinf(), 0).sum(dim=-1)
-    low = out.double().min()
-    softmax = graph.calls[graph.producer[site.weights]]
-    text = (
+        return None
+    sums, low = out.double().masked_fill(out.isinf(), 0).sum(dim=-1), out.double().min()
+    then = (
         f"their lowest number is then {low:.3g}"
         if low < 0
         else f"their rows then add up to between {sums.min():.3g} and {sums.max():.3g}"
     )
-    yield Finding(
-        "mask after softmax",
-        run.step(call.last - 1),
-        (*range(softmax.first, softmax.last), *range(call.first, call.last)),
-        f"A mask is applied to the attention weights after the softmax, when {len(leaks)} keys that it hides had a"
-        f" weight already, the largest {leaks.max():.3g}; {text}.",
-        "Apply the mask to the scores, before the softmax: `scores.masked_fill(hidden, float('-inf'))`.",
-    )
+    return Evidence(run.graph.calls[run.graph.producer[key]], call, count=len(leaks), largest=leaks.max(), then=then)
 
 
 def _is_mask(run: RunView, index: int, shape: torch.Size) -> bool:
     """Return whether a call takes a mask besides weights: one number for each query and key, with only two distinct
     values."""
     graph = run.graph
-    assert graph is not None
     for ref in graph.inputs[index]:
         mask = run.value(ref.key)
         if mask is None or mask.dim() < 2 or mask.shape[-1] != shape[-1] or mask.shape == ():
@@ -608,13 +593,3 @@ def _is_mask(run: RunView, index: int, shape: torch.Size) -> bool:
         if len(kinds) == 2 and (mask.dtype == torch.bool or bool(kinds[0] <= MASKED_SCORE) or kinds.tolist() == [0, 1]):
             return True
     return False
-
-
-WEIGHT_RULES = (
-    Rule("attention over heads", find_inner, "notes"),
-    Rule("softmax axis", find_axes, "notes"),
-    Rule("scores scale", find_scales, "notes"),
-    Rule("mask after softmax", find_late_masks, "mask", runs_again=True),
-)
-
-RULES = (*MASK_RULES, *WEIGHT_RULES)

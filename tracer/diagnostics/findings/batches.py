@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -11,7 +11,7 @@ from tracer.capture import Recording
 from tracer.capture.calls import Call, Ref
 from tracer.capture.tensors import output_tensors
 from tracer.diagnostics.findings.attention import is_causal
-from tracer.diagnostics.findings.run_view import Finding, Rule
+from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
 from tracer.graph.dataflow import Graph
 from tracer.ops import NORMS, SOFTMAXES, base
 from tracer.record import Op, TensorRecord, dtype_name, tolerance
@@ -58,52 +58,46 @@ class Difference(NamedTuple):
     op: Op | None
 
 
-def find_mixed(run: RunView) -> Iterator[Finding]:
-    """Yield the op from which on one sample's numbers change when only the other samples change."""
-    pair = _two_batches(run)
-    if pair is None:
-        return
+@rule(
+    "samples mixed",
+    lambda run: _two_batches(run),
+    "The output of the first sample moves by {share:.2g} of its largest value when only the other {others}: a second"
+    " run had the same first sample, and others beside it.{first}",
+    "{repair}",
+    runs_again=True,
+)
+def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
+    """Find the op from which on one sample's numbers change when only the other samples change."""
     difference = _compare(run, pair)
     if difference is None or (run.trains and difference.op and "batch_norm" in difference.op.op):
-        return
-    yield Finding(
-        "samples mixed",
-        run.step(difference.op.index) if difference.op else "",
-        (difference.op.index,) if difference.op else (),
-        f"The output of the first sample moves by {difference.share:.2g} of its largest value when only the other"
-        f" {'samples change' if pair.samples > 2 else 'sample changes'}: a second run had the same first sample, and"
-        f" others beside it.{_first_place(difference.op)}",
-        _fix(run, difference.op),
-    )
+        return None
+    others = "samples change" if pair.samples > 2 else "sample changes"
+    return _evidence(difference, others=others, repair=_repair(run, difference.op))
 
 
-def find_unequal(run: RunView) -> Iterator[Finding]:
-    """Yield the op from which on a sample's numbers depend on its position in the batch."""
-    if run.draws or run.trains:
-        return
-    pair = _two_batches(run, reverse=True)
-    if pair is None:
-        return
-    if next(find_mixed(run), None) is not None:
-        return
-    difference = _compare(run, pair)
-    if difference is None:
-        return
-    yield Finding(
-        "samples told apart",
-        run.step(difference.op.index) if difference.op else "",
-        (difference.op.index,) if difference.op else (),
-        f"A second run had the same samples in the reverse order, and its outputs are not those of the first in the"
-        f" reverse order: they differ by {difference.share:.2g} of the largest value.{_first_place(difference.op)}",
-        BATCH_FIRST if difference.op and any(name in difference.op.op for name in RECURRENT) else ALONG_BATCH,
-    )
+@rule(
+    "samples told apart",
+    lambda run: () if run.draws or run.trains else _two_batches(run, reverse=True),
+    "A second run had the same samples in the reverse order, and its outputs are not those of the first in the reverse"
+    " order: they differ by {share:.2g} of the largest value.{first}",
+    "{repair}",
+    runs_again=True,
+)
+def find_unequal(run: RunView, pair: BatchPair) -> Evidence | None:
+    """Find the op from which on a sample's numbers depend on its position in the batch, where samples are not mixed."""
+    if any(find_mixed(run, other) for other in _two_batches(run)) or (difference := _compare(run, pair)) is None:
+        return None
+    recurrent = difference.op and any(name in difference.op.op for name in RECURRENT)
+    return _evidence(difference, repair=BATCH_FIRST if recurrent else ALONG_BATCH)
 
 
-def _first_place(op: Op | None) -> str:
-    return f" It begins with the operation {op.op} in {op.module or 'the model itself'}." if op else ""
+def _evidence(difference: Difference, **values: Any) -> Evidence:
+    op = difference.op
+    first = f" It begins with the operation {op.op} in {op.module or 'the model itself'}." if op else ""
+    return Evidence(*([op.index] if op else []), share=difference.share, first=first, **values)
 
 
-def _fix(run: RunView, op: Op | None) -> str:
+def _repair(run: RunView, op: Op | None) -> str:
     """Return the repair that fits the first op whose result changes, and the ops that computed its operands."""
     makers = [run.trace.ops[t.maker] for t in op.inputs if isinstance(t.maker, int)] if op else []
     names = {base(near.op) for near in (*makers, *([op] if op else []))}
@@ -118,14 +112,14 @@ def _fix(run: RunView, op: Op | None) -> str:
     return BATCH_FIRST
 
 
-def _two_batches(run: RunView, reverse: bool = False) -> BatchPair | None:
-    """Return two runs of at least two samples that differ in all but the first.
+def _two_batches(run: RunView, reverse: bool = False) -> Iterator[BatchPair]:
+    """Yield two runs of at least two samples that differ in all but the first, if there are samples.
 
-    In `reverse`, both have the same samples, the second from last to first. None where there are no samples.
+    In `reverse`, both have the same samples, the second from last to first.
     """
     axes = _batch_axes(run)
     if not axes:
-        return None
+        return
     count = max(2, *(run.inputs[name].shape[axis] for name, axis in axes.items()))
     batches: list[dict[int, torch.Tensor]] = [{}, {}]
     differ = False
@@ -142,13 +136,13 @@ def _two_batches(run: RunView, reverse: bool = False) -> BatchPair | None:
         for batch, values in zip(batches, both, strict=True):
             batch[id(run.inputs[name])] = values
     if not differ:
-        return None
+        return
     try:
         first, second = (run.run(batch) for batch in batches)
     except Exception as error:  # of a stranger's model, on other numbers or another batch
         run.problems.append(f"It could not be run on another batch ({reason(error)}).")
-        return None
-    return BatchPair(first, second, count, reverse)
+        return
+    yield BatchPair(first, second, count, reverse)
 
 
 def _other(tensor: torch.Tensor, axis: int, count: int, seed: int) -> torch.Tensor:
@@ -189,7 +183,6 @@ def _batch_axis(tensor: TensorRecord) -> int | None:
 def _compare(run: RunView, pair: BatchPair) -> Difference | None:
     """Return how far the outputs of two runs deviate from the prediction; None if they do not, or their batch is not
     known."""
-    assert run.graph is not None
     ops, share = run.trace.ops, 0.0
     for first, second, ref in zip(_outputs(pair.first), _outputs(pair.second), run.graph.outputs, strict=False):
         op, _, place = ref.key.partition(".")
@@ -250,12 +243,6 @@ def _share(first: torch.Tensor, second: torch.Tensor, axis: int, reverse: bool) 
     return float(off / high * room) if high > 0 else 0.0
 
 
-SAMPLE_RULES = (
-    Rule("samples mixed", find_mixed, runs_again=True),
-    Rule("samples told apart", find_unequal, runs_again=True),
-)
-
-
 # Positions of tokens: rows of a table that two tokens share, and a class token that is read at another position.
 
 LOOKUPS = {"embedding": ("weight", "indices"), "index_select": ("self", "index"), "index": ("self", "indices")}
@@ -263,40 +250,47 @@ MIN_TOKENS = 3
 """Tokens from which on positions can be told from chance."""
 
 
-def find_shared(run: RunView) -> Iterator[Finding]:
-    """Yield position tables from which several tokens read the same row, since positions were clamped or restart."""
-    graph = run.graph
-    if graph is None:
-        return
-    for index, call in enumerate(graph.calls):
-        names = LOOKUPS.get(base(call.name))
-        if names is None or not graph.is_live(index):
-            continue
-        table, places = (call.arguments.get(name) for name in names)
+class Lookup(NamedTuple):
+    """A call that reads rows of a table, the table, and the numbers of the rows."""
+
+    call: Call
+    table: Ref
+    places: Ref
+
+
+def position_lookups(run: RunView) -> Iterator[Lookup]:
+    """Yield the calls that read rows of a table at places of no input, and whose result is added to tokens."""
+    for call in live_calls(run):
+        table, places = (call.arguments.get(name) for name in LOOKUPS.get(base(call.name), ("", "")))
         places = places[0] if isinstance(places, tuple) and len(places) == 1 else places
-        if not isinstance(table, Ref) or not isinstance(places, Ref) or graph.depends[places.key] != "c":
+        if not isinstance(table, Ref) or not isinstance(places, Ref) or run.graph.depends[places.key] != "c":
             continue
-        if not _added_to_tokens(graph, call.outputs[0]):
-            continue
-        numbers = run.value(places.key)
-        if numbers is None or numbers.is_floating_point() or numbers.dtype == torch.bool:
-            continue
-        rows = numbers.reshape(-1, numbers.shape[-1])[0].tolist() if numbers.dim() else []
-        if len(rows) < MIN_TOKENS or rows[1] - rows[0] != 1 or len(set(rows)) == len(rows):
-            continue
-        shared = max(set(rows), key=rows.count)
-        count, size = rows.count(shared), table.shape[0]
-        first = next(place for place, row in enumerate(rows) if row in rows[:place])
-        yield Finding(
-            "position shared",
-            run.step(call.last - 1),
-            tuple(range(call.first, call.last)),
-            f"{len(rows)} tokens read rows of a table of {size} positions, and from token {first} on they read rows"
-            f" that others have, too: row {shared} is read {count} times. The table is too short for this text, and the"
-            " code hides it.",
-            "Refuse longer texts, or make the table as long as the longest: positions that two tokens share can't be"
-            " told apart.",
-        )
+        if _added_to_tokens(run.graph, call.outputs[0]):
+            yield Lookup(call, table, places)
+
+
+@rule(
+    "position shared",
+    position_lookups,
+    "{tokens} tokens read rows of a table of {size} positions, and from token {first} on they read rows that others"
+    " have, too: row {row} is read {count} times. The table is too short for this text, and the code hides it.",
+    "Refuse longer texts, or make the table as long as the longest: positions that two tokens share can't be told"
+    " apart.",
+    lesson="positions",
+    runs_again=True,
+)
+def find_shared(run: RunView, lookup: Lookup) -> Evidence | None:
+    """Find rows of a table that several tokens read, since positions were clamped or restart."""
+    numbers = run.value(lookup.places.key)
+    if numbers is None or numbers.is_floating_point() or numbers.dtype == torch.bool:
+        return None
+    rows = numbers.reshape(-1, numbers.shape[-1])[0].tolist() if numbers.dim() else []
+    if len(rows) < MIN_TOKENS or rows[1] - rows[0] != 1 or len(set(rows)) == len(rows):
+        return None
+    row = max(set(rows), key=rows.count)
+    first = next(place for place, row in enumerate(rows) if row in rows[:place])
+    size, count = lookup.table.shape[0], rows.count(row)
+    return Evidence(lookup.call, tokens=len(rows), size=size, first=first, row=row, count=count)
 
 
 def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
@@ -316,43 +310,43 @@ def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
     return False
 
 
-def find_class_token(run: RunView) -> Iterator[Finding]:
-    """Yield answers that are read from a single token other than the learned one that was inserted into the
+class LearnedTokens(NamedTuple):
+    """A call that puts learned tokens among those of the input: the axis, the positions, the length of the result."""
+
+    call: Call
+    axis: int
+    places: set[int]
+    length: int
+
+
+@rule(
+    "class token",
+    lambda run: filter(None, (_learned_tokens(run.graph, call) for call in live_calls(run))),
+    "A learned token is put at place {put} of {length} tokens, and one token is read at place {read}, where a token of"
+    " the input lies. No answer is read at place {put}.",
+    "Read the token where it was put: `[:, {index}]`.",
+)
+def find_class_token(run: RunView, tokens: LearnedTokens) -> Evidence | None:
+    """Find an answer that is read from a single token other than the learned one that was inserted into the
     sequence."""
-    graph = run.graph
-    if graph is None:
-        return
-    for index, call in enumerate(graph.calls):
-        placed = _learned_tokens(graph, index)
-        if placed is None:
-            continue
-        axis, places, length = placed
-        after = _descendants(graph, call.outputs[0].key)
-        reads = [
-            (position, read)
-            for number, read in enumerate(graph.calls)
-            if number > index and (position := _single_read(graph, number, axis, length, after)) is not None
-        ]
-        if not reads or any(position in places for position, _ in reads) or is_causal(run):
-            continue
-        position, read = reads[-1]
-        if not _leads_out(graph, read.outputs[0].key):
-            continue
-        yield Finding(
-            "class token",
-            run.step(read.last - 1),
-            (*range(call.first, call.last), *range(read.first, read.last)),
-            f"A learned token is put at place {min(places)} of {length} tokens, and one token is read at place"
-            f" {position}, where a token of the input lies. No answer is read at place {min(places)}.",
-            f"Read the token where it was put: `[:, {min(places) if min(places) == 0 else -1}]`.",
-        )
+    graph, put = run.graph, min(tokens.places)
+    after = _descendants(graph, tokens.call.outputs[0].key)
+    reads = [
+        (position, read) for read in live_calls(run) if (position := _single_read(read, tokens, after)) is not None
+    ]
+    if not reads or any(position in tokens.places for position, _ in reads) or is_causal(run):
+        return None
+    position, read = reads[-1]
+    if not _leads_out(graph, read.outputs[0].key):
+        return None
+    index = put if put == 0 else -1
+    return Evidence(tokens.call, read, put=put, length=tokens.length, read=position, index=index)
 
 
-def _learned_tokens(graph: Graph, index: int) -> tuple[int, set[int], int] | None:
-    """Return the axis, the positions and the length of a sequence that a call concatenates from single learned tokens
-    and those of the input; None for any other call."""
-    call = graph.calls[index]
-    if base(call.name) not in ("cat", "concat", "concatenate") or not graph.is_live(index):
+def _learned_tokens(graph: Graph, call: Call) -> LearnedTokens | None:
+    """Return the learned tokens of a call that concatenates single ones and those of the input; None for any other
+    call."""
+    if base(call.name) not in ("cat", "concat", "concatenate"):
         return None
     operands, axis = call.arguments.get("tensors"), call.arguments.get("dim", 0)
     if not isinstance(operands, tuple) or not isinstance(axis, int) or len(call.outputs[0].shape) != 3:
@@ -367,7 +361,7 @@ def _learned_tokens(graph: Graph, index: int) -> tuple[int, set[int], int] | Non
                 return None
             places.add(start)
         start += ref.shape[axis]
-    return (axis, places, start) if places else None
+    return LearnedTokens(call, axis, places, start) if places else None
 
 
 def _descendants(graph: Graph, key: str) -> set[str]:
@@ -381,16 +375,13 @@ def _descendants(graph: Graph, key: str) -> set[str]:
     return keys
 
 
-def _single_read(graph: Graph, number: int, axis: int, length: int, after: set[str]) -> int | None:
+def _single_read(call: Call, tokens: LearnedTokens, after: set[str]) -> int | None:
     """Return the position from which a call takes one token out of a sequence; None for any other call."""
-    call: Call = graph.calls[number]
-    name, source = base(call.name), call.arguments.get("self")
+    name, source, axis, length = base(call.name), call.arguments.get("self"), tokens.axis, tokens.length
     if not isinstance(source, Ref) or source.key not in after or len(source.shape) != 3:
         return None
-    if source.shape[axis] != length or not graph.is_live(number):
-        return None
     dim = call.arguments.get("dim", 0)
-    if not isinstance(dim, int) or dim % 3 != axis:
+    if source.shape[axis] != length or not isinstance(dim, int) or dim % 3 != axis:
         return None
     if name == "select":
         place = call.arguments.get("index")
@@ -404,11 +395,3 @@ def _single_read(graph: Graph, number: int, axis: int, length: int, after: set[s
 def _leads_out(graph: Graph, key: str) -> bool:
     """Return whether an output depends on a value."""
     return bool(_descendants(graph, key) & graph.returned)
-
-
-POSITION_RULES = (
-    Rule("position shared", find_shared, "positions", runs_again=True),
-    Rule("class token", find_class_token),
-)
-
-RULES = (*SAMPLE_RULES, *POSITION_RULES)

@@ -12,9 +12,8 @@ import numpy as np
 import sympy
 
 from tracer.capture.calls import Call, Ref
-from tracer.diagnostics.findings.run_view import Finding, Rule
+from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.graph.dataflow import Graph, einsum_letters
-from tracer.graph.index_maps import IndexMapCache
 from tracer.ops import MATMULS, POINTWISE, base, is_layout
 from tracer.record import Op, TensorRecord
 from tracer.shapes import UNKNOWN
@@ -44,25 +43,47 @@ class Crossing(NamedTuple):
     operand: int
 
 
-def find(run: RunView) -> Iterator[Finding]:
-    """Yield the views of a run with a boundary between axes that the operand does not have, in symbols.
+class Reshape(NamedTuple):
+    """A view: its op, and the shapes before and after it, in symbols where both have them."""
+
+    op: Op
+    before: tuple[Formula, ...]
+    after: tuple[Formula, ...]
+
+
+def reshapes(run: RunView) -> Iterator[Reshape]:
+    """Yield the views of a run."""
+    reading = _formulas(run.trace.ops, run.trace.symbols)
+    for op in run.trace.ops:
+        if base(op.op) in VIEWS and op.inputs and op.outputs:
+            yield Reshape(op, *_comparable(op.inputs[0], op.outputs[0], reading))
+
+
+@rule(
+    "axes mixed",
+    reshapes,
+    "The view reads {before} as {after}, in the order in which the numbers lie in memory. Where axis {axis} of the"
+    " result ends, no axis of the operand ends{measured}.",
+    "{exchange}",
+)
+def find_crossing(run: RunView, view: Reshape) -> Evidence | None:
+    """Find a boundary between axes that the operand of a view does not have, in symbols.
 
     A boundary is the product of the lengths of the first axes: where one axis of the result ends, one of the operand
     has to end, too, or has to be split evenly. Without symbols, the lengths of this run are compared.
     """
-    reading = _formulas(run.trace.ops, run.trace.symbols)
-    for op in run.trace.ops:
-        if base(op.op) not in VIEWS or not op.inputs or not op.outputs:
-            continue
-        shapes = _comparable(op.inputs[0], op.outputs[0], reading)
-        if (crossing := cross(*shapes)) is not None:
-            intent = SHIFT if _is_shift(run, op.index) else ""
-            yield Finding(
-                "axes mixed", run.step(op.index), (op.index,), _message(op, crossing), _fix(op, shapes), intent
-            )
-
-
-RULES = (Rule("axes mixed", find),)
+    if (crossing := cross(view.before, view.after)) is None:
+        return None
+    before, after = view.op.inputs[0], view.op.outputs[0]
+    return Evidence(
+        view.op.index,
+        intent=SHIFT if _is_shift(run, view.op.index) else "",
+        before=_shape(before),
+        after=_shape(after),
+        axis=crossing.result - 1,
+        measured=_measurement_text(before, prod(after.shape[crossing.result :])),
+        exchange=_exchange_text(view),
+    )
 
 
 def _comparable(before: TensorRecord, after: TensorRecord, reading: dict[str, Formula]) -> tuple[tuple, tuple]:
@@ -144,16 +165,6 @@ def _inside(boundary: Formula, inner: list[Formula]) -> int:
     return next((axis for axis, end in enumerate(inner) if number < end.subs(at)), len(inner) - 1)
 
 
-def _message(op: Op, crossing: Crossing) -> str:
-    """Describe what the view does, and which numbers its first rows consist of in this run."""
-    before, after = op.inputs[0], op.outputs[0]
-    text = (
-        f"The view reads {_shape(before)} as {_shape(after)}, in the order in which the numbers lie in memory."
-        f" Where axis {crossing.result - 1} of the result ends, no axis of the operand ends"
-    )
-    return f"{text}{_measurement_text(before, prod(after.shape[crossing.result :]))}."
-
-
 def _measurement_text(before: TensorRecord, count: int) -> str:
     """Describe from how many positions of an axis one stretch of `count` numbers of the result comes in this run."""
     if not 0 < prod(before.shape) <= MOST_CELLS or not count:
@@ -175,9 +186,9 @@ def _shape(tensor: TensorRecord) -> str:
     )
 
 
-def _fix(op: Op, shapes: tuple[tuple, tuple]) -> str:
+def _exchange_text(view: Reshape) -> str:
     """Return the transpose of two axes with which no boundary is crossed."""
-    before, after = shapes
+    op, before, after = view
     for first, second in sorted(combinations(range(len(before)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
         if cross(_exchange_axes(before, first, second), after) is None:
             return f"Exchange the axes first: `.transpose({first}, {second})` before the view."
@@ -248,8 +259,8 @@ class AxisSum(NamedTuple):
 class AxisWalk:
     """A walk from values forward through layouts and element-wise ops, to where an axis is summed over."""
 
-    def __init__(self, graph: Graph):
-        self.graph, self._maps = graph, IndexMapCache()
+    def __init__(self, run: RunView):
+        self.graph, self._maps = run.graph, run.maps
 
     def sums(self, key: str, axis: int) -> Iterator[AxisSum]:
         """Yield the sums that an axis of a value goes into, each with its summands: a product with other data, or

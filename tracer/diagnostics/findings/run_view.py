@@ -1,16 +1,19 @@
-"""Run as rules read it: its record, its graph, its values, and second runs of its module."""
+"""Rules, each one entry with its check, and the run as they read it: its record, its graph, its values, second runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
 from tracer.capture import Recording, inputs_of, record
+from tracer.capture.calls import Call, CallLog
 from tracer.capture.modes import Function
+from tracer.graph.attention_sites import AttentionSite, find_attention_sites
 from tracer.graph.dataflow import Graph
+from tracer.graph.index_maps import IndexMapCache
 from tracer.lowering.aten import has_lowering
 from tracer.ops import ATTENTION, base
 from tracer.record import Finding, Trace
@@ -21,21 +24,44 @@ from tracer.utils.torch_state import seeded_draws
 if TYPE_CHECKING:
     from tracer.tracing.counterfactual import Replay
 
-__all__ = ["Finding", "Rule"]
+__all__ = ["RULES", "Evidence", "Rule", "RunView", "live_calls", "rule"]
 
-
-# Interface of a rule, and of what it reports.
 
 DOCUMENT = "docs/findings.md"
 """Where each rule has a section."""
 
 
+class Evidence:
+    """Evidence of a rule in a run: the ops of its calls, in order, and the values that the sentences of the rule have.
+
+    `at` is the op whose step the finding has, by default the last. `intent` is why the code is right nevertheless.
+    """
+
+    def __init__(self, *calls: Call | int, at: int | None = None, intent: str = "", **values: Any):
+        ops = ((call,) if isinstance(call, int) else range(call.first, call.last) for call in calls)
+        self.ops = tuple(op for each in ops for op in each)
+        self.at = self.ops[-1] if at is None and self.ops else at
+        self.intent, self.values = intent, values
+
+
 class Rule(NamedTuple):
-    """A rule: its name, the function that applies it to a run, and the address of the page of the app that explains its
-    subject, "" for none. One that `runs_again` needs the model, and values of a run besides those of the trace."""
+    """A rule, with all that is known of it.
+
+    Attributes:
+        kind: Its name, also of its section in the document.
+        over: Yields what it looks at in a run: calls, masks, second runs.
+        message: What was measured, and what follows, with a `{place}` for each value of the evidence.
+        fix: The repair, with such places.
+        check: Returns the evidence against one thing that it looks at, None for none.
+        lesson: The address of the page of the app that explains its subject, "" for none.
+        runs_again: Whether it needs the model, and values of a run besides those of the trace.
+    """
 
     kind: str
-    apply: Callable[[RunView], Iterable[Finding]]
+    over: Callable[[RunView], Iterable[Any]]
+    message: str
+    fix: str
+    check: Callable[[RunView, Any], Evidence | None]
     lesson: str = ""
     runs_again: bool = False
 
@@ -43,6 +69,38 @@ class Rule(NamedTuple):
     def document(self) -> str:
         """Section about the rule: `docs/findings.md#axes-mixed`."""
         return f"{DOCUMENT}#{self.kind.replace(' ', '-')}"
+
+    def findings(self, run: RunView) -> Iterator[Finding]:
+        """Yield the findings of the rule in a run."""
+        for subject in self.over(run):
+            if (evidence := self.check(run, subject)) is not None:
+                step = "" if evidence.at is None else run.step(evidence.at)
+                message, fix = (text.format(**evidence.values) for text in (self.message, self.fix))
+                yield Finding(self.kind, step, evidence.ops, message, fix, evidence.intent)
+
+
+RULES: dict[str, Rule] = {}
+"""All rules by their kinds, once the files of this folder are imported."""
+
+Subject = TypeVar("Subject")
+Check = Callable[["RunView", Subject], Evidence | None]
+
+
+def rule(
+    kind: str,
+    over: Callable[[RunView], Iterable[Subject]],
+    message: str,
+    fix: str,
+    lesson: str = "",
+    runs_again: bool = False,
+) -> Callable[[Check[Subject]], Check[Subject]]:
+    """Register a check as a rule; the fields are those of `Rule`."""
+
+    def register(check: Check[Subject]) -> Check[Subject]:
+        RULES[kind] = Rule(kind, over, message, fix, check, lesson, runs_again)
+        return check
+
+    return register
 
 
 KEPT_BYTES = 2**30
@@ -65,15 +123,25 @@ class RunView:
     @cached_property
     def repeatable(self) -> bool:
         """True if the module is there, has values, and is small enough to be run again unasked."""
-        if self.replay is None or self.graph is None:
+        if self.replay is None:
             return False
         tensors = [*self.replay.module.parameters(), *self.replay.module.buffers()]
         return not any(tensor.is_meta for tensor in tensors) and not counterfactual.too_large(self.trace)
 
     @cached_property
-    def graph(self) -> Graph | None:
-        """Calls of the run with their arguments; None for a trace without its model."""
-        return None if self.replay is None else Graph.of(self.replay.calls, has_lowering)
+    def graph(self) -> Graph:
+        """Calls of the run with their arguments; none for a trace without its model."""
+        return Graph.of(CallLog() if self.replay is None else self.replay.calls, has_lowering)
+
+    @cached_property
+    def sites(self) -> tuple[AttentionSite, ...]:
+        """Attentions of the run."""
+        return tuple(find_attention_sites(self.graph))
+
+    @cached_property
+    def maps(self) -> IndexMapCache:
+        """Index maps of the layouts of the run."""
+        return IndexMapCache()
 
     def run(
         self, replacements: dict[int, torch.Tensor] | None = None, *, seed: int = 0, whole: bool = False
@@ -106,9 +174,7 @@ class RunView:
     def draws(self) -> bool:
         """True if the run draws random numbers, which differ between the samples of a batch."""
         names = {base(op.op) for op in self.trace.ops}
-        dropout = self.graph is not None and any(
-            call.arguments.get("dropout_p") for call in self.graph.calls if call.name == ATTENTION
-        )
+        dropout = any(call.arguments.get("dropout_p") for call in self.graph.calls if call.name == ATTENTION)
         return dropout or any(
             name.startswith(("rand", "bernoulli", "native_dropout", "normal", "multinomial", "uniform"))
             for name in names
@@ -161,3 +227,8 @@ class RunView:
         hints = () if self.replay is None else self.replay.hints
         fitting = (hint.intent for hint in hints if hint.finding == kind and hint.fits(step, "", module))
         return next(filter(None, fitting), "")
+
+
+def live_calls(run: RunView) -> Iterator[Call]:
+    """Yield the calls that an output of a run depends on, in order."""
+    return (call for index, call in enumerate(run.graph.calls) if run.graph.is_live(index))

@@ -13,10 +13,9 @@ from tracer.capture.calls import Call, Ref
 from tracer.capture.modes import Function
 from tracer.capture.tensors import output_tensors, same_outputs
 from tracer.diagnostics.findings.attention import is_causal
-from tracer.diagnostics.findings.run_view import Finding, Rule
-from tracer.graph.attention_sites import find_attention_sites
+from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
 from tracer.graph.dataflow import Graph
-from tracer.graph.index_maps import IndexMap, IndexMapCache
+from tracer.graph.index_maps import IndexMap
 from tracer.ops import ATTENTION, IDENTITIES, NORMS, SOFTMAXES, base
 from tracer.shapes.variation import other_weights
 from tracer.utils.errors import reason
@@ -40,78 +39,66 @@ MIN_LABELS = 4
 """Labels from which on a shift can be told from chance."""
 
 
-def find_strangers(run: RunView) -> Iterator[Finding]:
-    """Yield losses in which logits of one sample are compared with a label of another, since their axes are in another
-    order."""
-    graph = run.graph
-    if graph is None:
-        return
-    for index, call in enumerate(graph.calls):
-        logits, target = call.arguments.get("self"), call.arguments.get("target")
-        if base(call.name) not in LOSSES or not graph.is_live(index):
-            continue
-        if not isinstance(logits, Ref) or not isinstance(target, Ref):
-            continue
-        rows, labels = _places(graph, logits), _label_places(graph, target)
-        if rows is None or labels is None or rows.shape != labels.shape:
-            continue
-        strangers = int((rows[:, 0] != labels[:, 0]).sum())
-        if not strangers:
-            continue
-        yield Finding(
-            "labels of another sample",
-            run.step(call.last - 1),
-            tuple(range(call.first, call.last)),
-            f"In {strangers} of {len(rows)} rows, the logits of one sample are compared with a label of another: the"
-            " axes of samples and tokens lie in one order in the logits, and in another in the labels.",
-            "Lay both out alike before they are flattened: `[B, T, V]` and `[B, T]`, or `[T, B, V]` and `[T, B]`.",
-        )
+def losses(run: RunView) -> Iterator[Call]:
+    """Yield the calls of losses of classes."""
+    return (call for call in live_calls(run) if base(call.name) in LOSSES)
 
 
-def find_shifts(run: RunView) -> Iterator[Finding]:
-    """Yield losses of causal models in which a position is not compared with the token that follows it.
+@rule(
+    "labels of another sample",
+    losses,
+    "In {strangers} of {rows} rows, the logits of one sample are compared with a label of another: the axes of samples"
+    " and tokens lie in one order in the logits, and in another in the labels.",
+    "Lay both out alike before they are flattened: `[B, T, V]` and `[B, T]`, or `[T, B, V]` and `[T, B]`.",
+    lesson="loss",
+)
+def find_strangers(run: RunView, loss: Call) -> Evidence | None:
+    """Find logits of one sample that are compared with a label of another, since their axes are in another order."""
+    logits, target = loss.arguments.get("self"), loss.arguments.get("target")
+    if not isinstance(logits, Ref) or not isinstance(target, Ref):
+        return None
+    rows, labels = _places(run, logits), _label_places(run, target)
+    if rows is None or labels is None or rows.shape != labels.shape:
+        return None
+    strangers = int((rows[:, 0] != labels[:, 0]).sum())
+    return Evidence(loss, strangers=strangers, rows=len(rows)) if strangers else None
+
+
+@rule(
+    "labels shifted",
+    lambda run: losses(run) if any(losses(run)) and is_causal(run) else (),
+    "The logits at each position are compared with {how}. So it is with {count} of {labels} labels of this run.",
+    "Compare each position with the next token, once: `cross_entropy(logits[:, :-1].flatten(0, 1), ids[:,"
+    " 1:].flatten())`. Models of transformers shift `labels` themselves.",
+    lesson="loss",
+    runs_again=True,
+)
+def find_shift(run: RunView, loss: Call) -> Evidence | None:
+    """Find a loss of a causal model in which a position is not compared with the token that follows it.
 
     Which label meets which position is read from the run: logits are followed back to the axis of tokens, and labels
     are compared with the ids that the model was given.
     """
-    graph = run.graph
-    if graph is None or not any(base(call.name) in LOSSES for call in graph.calls) or not is_causal(run):
-        return
-    for index, call in enumerate(graph.calls):
-        if base(call.name) not in LOSSES or not graph.is_live(index):
-            continue
-        pairs = _pairs(run, call)
-        if pairs is None:
-            continue
-        shift, count, of, ids = pairs
-        if shift == 1:
-            continue
-        yield Finding(
-            "labels shifted",
-            run.step(call.last - 1),
-            tuple(range(call.first, call.last)),
-            f"The logits at each position are compared with {HOW[shift].format(ids)}. So it is with {count} of {of}"
-            " labels of this run.",
-            "Compare each position with the next token, once: `cross_entropy(logits[:, :-1].flatten(0, 1),"
-            " ids[:, 1:].flatten())`. Models of transformers shift `labels` themselves.",
-        )
+    pairs = _pairs(run, loss)
+    if pairs is None or pairs[0] == 1:
+        return None
+    shift, count, labels, ids = pairs
+    return Evidence(loss, how=HOW[shift].format(ids), count=count, labels=labels)
 
 
 def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
     """Return by how many positions labels are ahead of the logits that they are compared with, how many of them fit, of
     how many, and the name of the ids; None where no shift fits alone."""
-    graph = run.graph
-    assert graph is not None
     logits, target = call.arguments.get("self"), call.arguments.get("target")
     if not isinstance(logits, Ref) or not isinstance(target, Ref):
         return None
-    places, labels = _places(graph, logits), run.value(target.key)
+    places, labels = _places(run, logits), run.value(target.key)
     if places is None or labels is None or labels.is_floating_point():
         return None
     labels = labels.reshape(-1).cpu()
     ignored = call.arguments.get("ignore_index", -100)
     for name, ids in run.inputs.items():
-        if f"input {name}" not in _ids(graph) or ids.dim() != 2 or len(places) != len(labels):
+        if f"input {name}" not in _ids(run.graph) or ids.dim() != 2 or len(places) != len(labels):
             continue
         ids = ids.cpu()
         samples, positions = (torch.from_numpy(axis) for axis in places.T)
@@ -133,10 +120,10 @@ def _ids(graph: Graph) -> set[str]:
     return {graph.root(call.arguments["indices"].key) for call in graph.calls if base(call.name) == "embedding"}
 
 
-def _places(graph: Graph, logits: Ref) -> np.ndarray | None:
+def _places(run: RunView, logits: Ref) -> np.ndarray | None:
     """Return the sample and the position of each row of logits, `[rows, 2]`; None where these are not a reshaped tensor
     `[B, T, V]`."""
-    key, chain = logits.key, []
+    graph, key, chain = run.graph, logits.key, []
     while True:
         shape = graph.shape(key)
         index = graph.producer.get(key)
@@ -152,84 +139,64 @@ def _places(graph: Graph, logits: Ref) -> np.ndarray | None:
         key = graph.layout_source(key)
     if len(shape) != 3 or not prod(shape):
         return None
-    places = IndexMapCache().of(shape, chain[::-1]) if chain else IndexMap(shape)
+    places = run.maps.of(shape, chain[::-1]) if chain else IndexMap(shape)
     cells = places.table()
     rows = np.moveaxis(cells, 1, -1).reshape(-1, cells.shape[1])[:, 0]
     samples, positions, letters = np.unravel_index(rows, shape)
     return np.stack([samples, positions], axis=1) if bool((letters == 0).all()) else None
 
 
-def _label_places(graph: Graph, target: Ref) -> np.ndarray | None:
+def _label_places(run: RunView, target: Ref) -> np.ndarray | None:
     """Return the sample and the position of each label, `[rows, 2]`; None where labels are not a reshaped input `[B,
     T]`."""
-    root = graph.root(target.key)
+    graph, root = run.graph, run.graph.root(target.key)
     shape = graph.shape(root)
     if not root.startswith("input ") or len(shape) != 2 or not prod(shape):
         return None
     calls = [graph.calls[graph.producer[key]] for key in graph.chain(target.key, root)]
     chain = [(call, 0) for call in calls if base(call.name) not in IDENTITIES]
-    places = IndexMapCache().of(shape, chain) if chain else IndexMap(shape)
+    places = run.maps.of(shape, chain) if chain else IndexMap(shape)
     return np.stack(np.unravel_index(places.table().reshape(-1), shape), axis=1)
 
 
-def find_raw_likelihoods(run: RunView) -> Iterator[Finding]:
-    """Yield losses that expect log-probabilities, but receive numbers whose exponentials do not add up to 1."""
-    graph = run.graph
-    if graph is None:
-        return
-    for index, call in enumerate(graph.calls):
-        logits = call.arguments.get("self")
-        if base(call.name) not in LOSSES - {"cross_entropy_loss"} or not graph.is_live(index):
-            continue
-        values = run.value(logits.key) if isinstance(logits, Ref) else None
-        if values is None or values.dim() < 1 or not values.is_floating_point():
-            continue
-        sums = values.double().exp().sum(dim=1 if values.dim() > 1 else 0)
-        if bool(((sums - 1).abs() <= SUM_TOLERANCE).all()):
-            continue
-        yield Finding(
-            "log-softmax missing",
-            run.step(call.last - 1),
-            tuple(range(call.first, call.last)),
-            "The negative log-likelihood takes log-probabilities. The exponentials of what it is given add up to"
-            f" between {sums.min():.3g} and {sums.max():.3g} instead of 1.",
-            "Take `F.log_softmax(logits, dim=1)` first, or `F.cross_entropy` of the logits.",
-        )
-
-
-def find_probabilities(run: RunView) -> Iterator[Finding]:
-    """Yield losses that expect logits, but receive probabilities, so that a softmax is taken twice."""
-    graph = run.graph
-    if graph is None:
-        return
-    for index, call in enumerate(graph.calls):
-        if base(call.name) != "cross_entropy_loss" or not graph.is_live(index):
-            continue
-        logits = call.arguments.get("self")
-        before = graph.producing_call(graph.root(logits.key)) if isinstance(logits, Ref) else None
-        if before is None or base(before.name) not in SOFTMAXES:
-            continue
-        values = run.value(logits.key) if run.repeatable else None  # type: ignore[union-attr]
-        measured = (
-            ""
-            if values is None
-            else f" In this run, what it is given lies between {values.min():.3g} and {values.max():.3g}."
-        )
-        yield Finding(
-            "softmax twice",
-            run.step(call.last - 1),
-            (*range(before.first, before.last), *range(call.first, call.last)),
-            f"Cross-entropy takes logits and applies a softmax itself, and is given the result of a softmax.{measured}",
-            "Give it the logits: leave the softmax out of forward, or take `nll_loss` of a `log_softmax`.",
-        )
-
-
-LOSS_RULES = (
-    Rule("labels shifted", find_shifts, "loss", runs_again=True),
-    Rule("labels of another sample", find_strangers, "loss"),
-    Rule("log-softmax missing", find_raw_likelihoods, "loss", runs_again=True),
-    Rule("softmax twice", find_probabilities, "loss"),
+@rule(
+    "log-softmax missing",
+    lambda run: (loss for loss in losses(run) if base(loss.name) != "cross_entropy_loss"),
+    "The negative log-likelihood takes log-probabilities. The exponentials of what it is given add up to between"
+    " {low:.3g} and {high:.3g} instead of 1.",
+    "Take `F.log_softmax(logits, dim=1)` first, or `F.cross_entropy` of the logits.",
+    lesson="loss",
+    runs_again=True,
 )
+def find_raw_likelihoods(run: RunView, loss: Call) -> Evidence | None:
+    """Find log-probabilities whose exponentials do not add up to 1."""
+    logits = loss.arguments.get("self")
+    values = run.value(logits.key) if isinstance(logits, Ref) else None
+    if values is None or values.dim() < 1 or not values.is_floating_point():
+        return None
+    sums = values.double().exp().sum(dim=1 if values.dim() > 1 else 0)
+    if bool(((sums - 1).abs() <= SUM_TOLERANCE).all()):
+        return None
+    return Evidence(loss, low=sums.min(), high=sums.max())
+
+
+@rule(
+    "softmax twice",
+    lambda run: (loss for loss in losses(run) if base(loss.name) == "cross_entropy_loss"),
+    "Cross-entropy takes logits and applies a softmax itself, and is given the result of a softmax.{measured}",
+    "Give it the logits: leave the softmax out of forward, or take `nll_loss` of a `log_softmax`.",
+    lesson="loss",
+)
+def find_probabilities(run: RunView, loss: Call) -> Evidence | None:
+    """Find probabilities in the place of logits, so that a softmax is taken twice."""
+    logits = loss.arguments.get("self")
+    before = run.graph.producing_call(run.graph.root(logits.key)) if isinstance(logits, Ref) else None
+    if before is None or base(before.name) not in SOFTMAXES:
+        return None
+    measured = ""
+    if run.repeatable and (values := run.value(logits.key)) is not None:  # type: ignore[union-attr]
+        measured = f" In this run, what it is given lies between {values.min():.3g} and {values.max():.3g}."
+    return Evidence(before, loss, measured=measured)
 
 
 # Findings on a module's state: dropout that is still on, and parameters that nothing depends on.
@@ -237,40 +204,50 @@ LOSS_RULES = (
 DROPOUTS = frozenset(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout"))
 
 
-def find_dropout(run: RunView) -> Iterator[Finding]:
-    """Yield dropout that is active although the module is in evaluation mode, and changes its output from run to
-    run."""
-    if run.graph is None or run.trains or run.replay is None:
+class Dropout(NamedTuple):
+    """A call that drops numbers, and how far two runs of the module differ."""
+
+    call: Call
+    share: float
+
+
+def active_dropouts(run: RunView) -> Iterator[Dropout]:
+    """Yield the dropouts that are active although the module is in evaluation mode."""
+    if run.trains:
         return
-    active = []
-    for call in run.graph.calls:
-        name = base(call.name)
-        if (name in DROPOUTS and call.arguments.get("p") and call.arguments.get("train")) or (
-            call.name == ATTENTION and call.arguments.get("dropout_p")
-        ):
-            active.append(call)
-    if not active:
-        return
-    share = _spread(run)
+    active = [
+        call
+        for call in run.graph.calls
+        if (base(call.name) in DROPOUTS and call.arguments.get("p") and call.arguments.get("train"))
+        or (call.name == ATTENTION and call.arguments.get("dropout_p"))
+    ]
+    share = _spread(run) if active else 0.0
+    yield from (Dropout(call, share) for call in active)
+
+
+@rule(
+    "dropout in eval",
+    active_dropouts,
+    "Dropout of {probability:g} is active although the model is in evaluation mode{where}: two runs of this input"
+    " differ by {share:.2g} of the largest value.",
+    "{repair}",
+    runs_again=True,
+)
+def find_dropout(run: RunView, dropout: Dropout) -> Evidence:
+    """Find where an active dropout is switched on."""
+    assert run.replay is not None
+    call, share = dropout
     modes = {path: module.training for path, module in run.replay.module.named_modules(remove_duplicate=False)}
-    for call in active:
-        probability = call.arguments.get("p") or call.arguments.get("dropout_p")
-        fix = (
-            "Pass `dropout_p=self.dropout if self.training else 0.0`."
-            if call.name == ATTENTION
-            else "Pass `training=self.training` to `F.dropout`, and hold modules in `nn.ModuleList`, where `.eval()`"
-            " reaches them."
-        )
-        where = call.module if modes.get(call.module) else ""
-        yield Finding(
-            "dropout in eval",
-            run.step(call.last - 1),
-            tuple(range(call.first, call.last)),
-            f"Dropout of {probability:g} is active although the model is in evaluation mode"
-            + (f", since `{where}` is still in training mode" if where else "")
-            + f": two runs of this input differ by {share:.2g} of the largest value.",
-            fix,
-        )
+    return Evidence(
+        call,
+        probability=call.arguments.get("p") or call.arguments.get("dropout_p"),
+        where=f", since `{call.module}` is still in training mode" if modes.get(call.module) else "",
+        share=share,
+        repair="Pass `dropout_p=self.dropout if self.training else 0.0`."
+        if call.name == ATTENTION
+        else "Pass `training=self.training` to `F.dropout`, and hold modules in `nn.ModuleList`, where `.eval()`"
+        " reaches them.",
+    )
 
 
 def _spread(run: RunView) -> float:
@@ -284,12 +261,21 @@ def _spread(run: RunView) -> float:
     return share
 
 
-def find_idle(run: RunView) -> Iterator[Finding]:
-    """Yield parameters that no output depends on: with other values in them, a second run gives the same output."""
+class IdleParameters(NamedTuple):
+    """A parameter, or a module with nothing but such ones, that no output depends on: its path, the names of its
+    parameters, and how many numbers they have."""
+
+    path: str
+    names: list[str]
+    size: int
+
+
+def idle_parameters(run: RunView) -> Iterator[IdleParameters]:
+    """Yield the parameters without which a second run gives the same output: it has other values in them."""
     graph, replay = run.graph, run.replay
-    if graph is None or replay is None or (isinstance(replay.module, Function) and not replay.module.owned):
+    if replay is None or (isinstance(replay.module, Function) and not replay.module.owned):
         return
-    live = _ancestors(run)
+    live = _ancestors(graph)
     tensors = dict(replay.module.named_parameters())
     idle = [name for name in tensors if f"parameter {name}" not in live]
     if not idle or not graph.outputs:
@@ -304,27 +290,32 @@ def find_idle(run: RunView) -> Iterator[Finding]:
     except Exception as error:  # of a stranger's model, with other numbers
         run.problems.append(f"It could not be run with other parameters ({reason(error)}).")
         return
-    if not same_outputs(again.output, run.values.output):
-        return
-    for group in _groups(idle, list(tensors)):
-        names = [name for name in idle if name == group or name.startswith(f"{group}.")]
-        count = sum(tensors[name].numel() for name in names)
-        readers = sorted({op.index for op in run.trace.ops if not set(names).isdisjoint(op.parameters)})
-        how = "is read, but what was computed from it reaches no output" if readers else "is read by no operation"
-        message = (
-            f"No output depends on `{group}` ({count:,} numbers): it {how}, and with other values in it, a second run"
-            " gives the same output, bit by bit."
-        )
-        step = run.step(readers[0]) if readers else ""
-        intent = run.intent_at("parameter unused", step, group)
-        fix = f"Use `{group}` in forward, or remove it: it gets no gradient."
-        yield Finding("parameter unused", step, tuple(readers), message, fix, intent)
+    if same_outputs(again.output, run.values.output):
+        for path in _groups(idle, list(tensors)):
+            names = [name for name in idle if name == path or name.startswith(f"{path}.")]
+            yield IdleParameters(path, names, sum(tensors[name].numel() for name in names))
 
 
-def _ancestors(run: RunView) -> set[str]:
+@rule(
+    "parameter unused",
+    idle_parameters,
+    "No output depends on `{path}` ({count:,} numbers): it {how}, and with other values in it, a second run gives the"
+    " same output, bit by bit.",
+    "Use `{path}` in forward, or remove it: it gets no gradient.",
+    runs_again=True,
+)
+def find_readers(run: RunView, parameters: IdleParameters) -> Evidence:
+    """Find the ops that read parameters that no output depends on."""
+    path, names, size = parameters
+    readers = sorted({op.index for op in run.trace.ops if not set(names).isdisjoint(op.parameters)})
+    at = readers[0] if readers else None
+    intent = run.intent_at("parameter unused", "" if at is None else run.step(at), path)
+    how = "is read, but what was computed from it reaches no output" if readers else "is read by no operation"
+    return Evidence(*readers, at=at, intent=intent, path=path, count=size, how=how)
+
+
+def _ancestors(graph: Graph) -> set[str]:
     """Return the keys of all values that an output was computed from."""
-    graph = run.graph
-    assert graph is not None
     waiting, live = [ref.key for ref in graph.outputs], set()
     while waiting:
         key = waiting.pop()
@@ -350,12 +341,6 @@ def _groups(idle: list[str], every: list[str]) -> list[str]:
     return groups
 
 
-STATE_RULES = (
-    Rule("dropout in eval", find_dropout, runs_again=True),
-    Rule("parameter unused", find_idle, runs_again=True),
-)
-
-
 # Residual sums that add another stream than the one that the branch read.
 
 FARTHEST = 120
@@ -375,51 +360,68 @@ class Residual(NamedTuple):
     """Whether the branch contains an attention."""
 
 
-def find_skips(run: RunView) -> Iterator[Finding]:
-    """Yield residual sums that skip a residual sum, and those that add the result of a norm where others of the same
-    model add the stream itself.
+class ResidualSum(NamedTuple):
+    """A residual sum, the one whose result its branch reads, None for none, the one before the norm whose result it
+    adds, None for none, and its norm."""
+
+    residual: Residual
+    earlier: Residual | None
+    normed: Residual | None
+
+
+NORMED = (
+    "This sum adds the result of a norm, and the sum before it adds the stream itself: from here on, the stream goes on"
+    " without what was there before the norm."
+)
+SKIPPED = (
+    "The branch reads the sum of the line before, and what is added to it is the stream from before that sum, which no"
+    " other call reads: what attention added is in no residual sum."
+)
+
+
+def residual_sums(run: RunView) -> Iterator[ResidualSum]:
+    """Yield the residual sums of a run, with those that they come from."""
+    graph = run.graph
+    sums = residuals(run)
+    results = {graph.calls[residual.call].outputs[0].key: residual for residual in sums}
+    for residual in sums:
+        norm = graph.producing_call(graph.root(residual.skip))
+        before = ""
+        if norm is not None and base(norm.name) in NORMS:
+            before = graph.root(next(iter(norm.arguments.values())).key)
+        alone = before in results and len(graph.live_users[before]) <= 1
+        yield ResidualSum(residual, results.get(residual.read), results[before] if alone else None)
+
+
+@rule(
+    "residual skip",
+    residual_sums,
+    "{what}",
+    "{repair}",
+)
+def find_skip(run: RunView, sums: ResidualSum) -> Evidence | None:
+    """Find a residual sum that skips a residual sum, or that adds the result of a norm where the one before adds the
+    stream itself.
 
     Source: He et al. 2016, equation 1; Xiong et al. 2020, figure 1.
     """
-    graph = run.graph
-    if graph is None:
-        return
-    sums = residuals(graph)
-    results = {graph.calls[residual.call].outputs[0].key: residual for residual in sums}
-    for residual in sums:
-        earlier = results.get(residual.read)
-        if earlier is None or residual.skip == residual.read:
-            continue
-        lost = not [user for user in graph.live_users[residual.read] if not _inside(graph, user, residual)]
-        if earlier.attends and residual.skip == earlier.skip and lost:
-            yield _finding(
-                run,
-                residual,
-                "The branch reads the sum of the line before, and what is added to it is the stream from before that"
-                " sum, which no other call reads: what attention added is in no residual sum.",
-                "Add the stream that the branch reads: `x = x + attention(norm1(x))`, then `x = x + mlp(norm2(x))`.",
-            )
-    plain = [residual for residual in sums if residual.normed and residual.skip == residual.read]
-    for residual in sums:
-        norm = graph.producing_call(graph.root(residual.skip))
-        if norm is None or base(norm.name) not in NORMS or residual.skip != residual.read or residual.normed:
-            continue
-        before = graph.root(next(iter(norm.arguments.values())).key)
-        earlier = results.get(before)
-        if earlier is None or earlier not in plain or len(graph.live_users[before]) > 1:
-            continue
-        yield _finding(
-            run,
-            residual,
-            "This sum adds the result of a norm, and the sum before it adds the stream itself: from here on, the stream"
-            " goes on without what was there before the norm.",
-            "Norm inside of the branch alone: `x = x + mlp(norm2(x))`.",
-        )
+    graph, (residual, earlier, normed) = run.graph, sums
+    call = graph.calls[residual.call]
+    if residual.skip != residual.read:
+        if earlier is None or not earlier.attends or residual.skip != earlier.skip:
+            return None
+        if any(user >= residual.call for user in graph.live_users[residual.read]):
+            return None
+        repair = "Add the stream that the branch reads: `x = x + attention(norm1(x))`, then `x = x + mlp(norm2(x))`."
+        return Evidence(call, what=SKIPPED, repair=repair)
+    if residual.normed or normed is None or not normed.normed or normed.skip != normed.read:
+        return None
+    return Evidence(call, what=NORMED, repair="Norm inside of the branch alone: `x = x + mlp(norm2(x))`.")
 
 
-def residuals(graph: Graph) -> list[Residual]:
+def residuals(run: RunView) -> list[Residual]:
     """Return the sums of a run in which one operand was computed from the other, or from the same stream."""
-    attentions = {site.result for site in find_attention_sites(graph)}
+    graph, attentions = run.graph, {site.result for site in run.sites}
     sums = []
     for index in graph.computing_calls():
         call = graph.calls[index]
@@ -428,18 +430,13 @@ def residuals(graph: Graph) -> list[Residual]:
             continue
         if len(operands[0].shape) < 3 or call.outputs[0].shape != operands[0].shape:
             continue
-        first, second = (_origin(graph, ref.key) for ref in operands)
+        first, second = (graph.root(ref.key) for ref in operands)
         for skip, branch in ((first, second), (second, first)):
             reading = _reads(graph, branch, skip, attentions)
             if reading is not None:
                 sums.append(Residual(index, skip, *reading))
                 break
     return sums
-
-
-def _origin(graph: Graph, key: str) -> str:
-    """Return a value without the layouts and identities, such as dropout, that led to it."""
-    return graph.root(key)
 
 
 def _reads(graph: Graph, branch: str, skip: str, attentions: set[str]) -> tuple[str, bool, bool] | None:
@@ -484,19 +481,3 @@ def _comes_from(graph: Graph, key: str, operand: str) -> bool:
     """Return whether a sum has another stream as an operand."""
     index = graph.producer.get(key)
     return index is not None and operand in {graph.root(ref.key) for ref in graph.inputs[index]}
-
-
-def _inside(graph: Graph, user: int, residual: Residual) -> bool:
-    """Return whether a call belongs to the branch of a residual sum."""
-    return user < residual.call
-
-
-def _finding(run: RunView, residual: Residual, message: str, fix: str) -> Finding:
-    assert run.graph is not None
-    call = run.graph.calls[residual.call]
-    return Finding("residual skip", run.step(call.last - 1), tuple(range(call.first, call.last)), message, fix)
-
-
-RESIDUAL_RULES = (Rule("residual skip", find_skips),)
-
-RULES = (*LOSS_RULES, *STATE_RULES, *RESIDUAL_RULES)
