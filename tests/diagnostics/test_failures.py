@@ -3,6 +3,8 @@
 import inspect
 import sys
 import types
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import torch
 from torch import nn
 
 import tracer
-from tests.diagnostics.modules import correct, failing, more_failing
+from tests.diagnostics.modules import correct, failing, more_failing, of_moves
+from tracer.diagnostics.failures import clashes, trials
 from tracer.diagnostics.failures.trials import apply_edits
 from tracer.zoo import user_factory
 
@@ -145,6 +148,44 @@ def test_a_factory_that_fails_is_explained_and_its_edited_file_runs(name):
         exec(compile(apply_edits(lines, fix.edits), "edited.py", "exec"), edited.__dict__)
         module, args = build(getattr(edited, name))
         module(*args)
+
+
+def factories(module):
+    """Return the factories of a file: all their sizes have defaults."""
+    functions = [value for value in vars(module).values() if inspect.isfunction(value)]
+    return [f"{module.__name__}:{f.__name__}" for f in functions if len(f.__defaults__ or ()) == f.__code__.co_argcount]
+
+
+def test_every_move_of_a_repair_has_a_module_that_it_repairs_at_two_sizes(monkeypatch):
+    """All repairs of a move are tried, those too that explanations leave out as they change more than others."""
+    repaired, moves = set(), list(trials.MOVES)
+
+    def numbered(number, move):
+        def candidates(scene, clash):
+            return (replace(each, message=str(number)) for each in move.candidates(scene, clash))
+
+        return move._replace(candidates=candidates)
+
+    def choose(trial, candidates):
+        for each in (each for each in candidates if each.message not in repaired):
+            here = {**trial.shapes.sizes, **dict(each.sizes)}
+            others = trial._other_sizes(here, dict(each.sizes))
+            if trial.runs(each, here) and any(trial.runs(each, at) for at in others):
+                repaired.add(each.message)
+        return [trials.Fix("one repair")]
+
+    monkeypatch.setattr(trials, "MOVES", [numbered(*each) for each in enumerate(moves)])
+    monkeypatch.setattr(trials.Trials, "choose", choose)
+    for reference in (name for module in (of_moves, failing, more_failing) for name in factories(module)):
+        with pytest.raises(user_factory.OwnCodeError) as raised:
+            user_factory.trace(reference)
+        tracer.explain(raised.value)
+    assert [move for number, move in enumerate(moves) if str(number) not in repaired] == []
+
+
+def test_every_rule_of_a_clash_is_for_functions_of_its_own():
+    names = Counter(name for rule in clashes.RULES for name in rule.functions)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_shapes_are_in_symbols_with_the_clash_marked():

@@ -10,17 +10,11 @@ from dataclasses import replace
 
 import torch
 
+from tracer.diagnostics.failures import repair_calls, repair_constructors  # noqa: F401 # which have moves
 from tracer.diagnostics.failures.clashes import clash_of
 from tracer.diagnostics.failures.explanation import Edit, Explanation, Fix, Operand
 from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of, root_call
-from tracer.diagnostics.failures.python_errors import python_repairs, sentence_of
-from tracer.diagnostics.failures.repair_calls import call_repairs, operand_repairs
-from tracer.diagnostics.failures.repair_constructors import (
-    batch_repairs,
-    constructor_repairs,
-    list_repairs,
-    size_repairs,
-)
+from tracer.diagnostics.failures.python_errors import sentence_of
 from tracer.diagnostics.failures.trials import (
     Candidate,
     Clash,
@@ -29,6 +23,7 @@ from tracer.diagnostics.failures.trials import (
     Trials,
     apply_edits,
     line_edits,
+    repairs,
     run_text,
     solve_shapes,
 )
@@ -87,22 +82,16 @@ def _explain(error: BaseException) -> Explanation:
         return _of_python(original, site, run)
     shapes = solve_shapes(run, line)
     scene = Scene(run, original, site, shapes)
-    clash = clash_of(scene, original)
+    clash = clash_of(scene)
     trials = Trials(run, site, shapes, line)
+    candidates = list(repairs(scene, *([clash] if clash else _guesses(scene))))
+    fixes = trials.choose(candidates)
     if clash is None:
-        fixes = trials.choose(
-            [
-                *_suppress_errors(python_repairs(original, site)),
-                *_suppress_errors(size_repairs(scene)),
-                *_suppress_errors(_of_unknown(scene)),
-            ]
-        )
         sentence = sentence_of(original, site)
         tensors = [tensor for _, tensor in scene.tensors][: len(ROLES)]
         clash = Clash(sentence.kind, sentence.message, {}, tuple(tensors))
-    else:
-        candidates = list(_candidates(scene, clash))
-        fixes = trials.choose(candidates) or trials.choose(list(_suppress_errors(_pairs(scene, trials, candidates))))
+    elif not fixes:
+        fixes = trials.choose(list(_pairs(scene, trials, candidates)))
     run_so_far = _trace(run, shapes)
     return Explanation(
         clash.kind,
@@ -153,20 +142,12 @@ def _of_python(error: BaseException, site: FailureSite | None, run: FailedRun | 
     return Explanation(sentence.kind, sentence.message, text, "", site.source, site.span)
 
 
-def _candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    yield from _suppress_errors(constructor_repairs(scene, clash))
-    yield from _suppress_errors(call_repairs(scene, clash))
-    yield from _suppress_errors(operand_repairs(scene, clash))
-    yield from _suppress_errors(python_repairs(scene.error, scene.site))
-    if clash.kind in ("view", "norm", "attention", "expand"):
-        yield from _suppress_errors(size_repairs(scene))
-
-
-def _suppress_errors(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-    """Yield candidates until one can't be written: code may have any unforeseen form, and an explanation without a
-    repair is better than none."""
-    with suppress(Exception):
-        yield from candidates
+def _guesses(scene: Scene) -> Iterator[Clash]:
+    """Yield what may be wrong with a call that no rule covers: another order of axes, another dtype, another layer."""
+    yield Clash("refusal", "", {})
+    tensors = tuple(tensor for _, tensor in scene.tensors)
+    if tensors:
+        yield from (Clash(kind, "", {}, tensors) for kind in ("product", "broadcast", "dtype"))
 
 
 def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterator[Candidate]:
@@ -184,23 +165,11 @@ def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterato
             continue
         edited = tuple(text.splitlines(keepends=True))
         after = Scene(run, error, replace(there, text=edited), Shapes(trials.shapes.sizes))
-        if (clash := clash_of(after, error)) is None:
-            continue
-        for second in (*call_repairs(after, clash), *operand_repairs(after, clash)):
-            edits = line_edits(site.file, site.lines, apply_edits(list(edited), second.edits))
-            yield Candidate(f"{first.message}, and {second.message}", first.cost + second.cost, edits)
-
-
-def _of_unknown(scene: Scene) -> Iterator[Candidate]:
-    """Yield repairs of a call that no rule covers: another order of axes, another dtype, another layer."""
-    yield from list_repairs(scene)
-    yield from batch_repairs(scene, Clash("refusal", "", {}))
-    tensors = tuple(tensor for _, tensor in scene.tensors)
-    if not tensors:
-        return
-    for kind in ("product", "broadcast", "dtype"):
-        yield from operand_repairs(scene, Clash(kind, "", {}, tensors))
-    yield from constructor_repairs(scene, Clash("product", "", {}, tensors))
+        with suppress(Exception):  # a rule on code of another form: the other repairs stand
+            clash = clash_of(after)
+            for second in repairs(after, clash, edits=("call", "operand")) if clash else ():
+                edits = line_edits(site.file, site.lines, apply_edits(list(edited), second.edits))
+                yield Candidate(f"{first.message}, and {second.message}", first.cost + second.cost, edits)
 
 
 def _trace(run: FailedRun, shapes: Shapes) -> Trace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,9 +13,49 @@ from tracer.capture.modes import FailedCall
 from tracer.diagnostics.failures.trials import Clash, Scene, argument
 from tracer.utils.errors import reason
 
+DEVICE, LOSS, DTYPE, FUNCTION = range(4)
+"""The order in which the rules of a call are asked: a loss knows better than its error which dtypes it takes."""
+
+Check = Callable[[Scene, FailedCall], Clash | None]
+
+
+class ClashRule(NamedTuple):
+    """A rule on the failed calls of some functions, of all where it names none: its rank, and its check, which returns
+    what does not fit, None for nothing."""
+
+    functions: frozenset[str]
+    rank: int
+    check: Check
+
+
+RULES: list[ClashRule] = []
+"""All rules, in the order of their definitions."""
+
+
+def clash(*functions: str, rank: int = FUNCTION) -> Callable[[Check], Check]:
+    """Register a check of the failed calls of these functions, or of all."""
+
+    def register(check: Check) -> Check:
+        RULES.append(ClashRule(frozenset(functions), rank, check))
+        return check
+
+    return register
+
+
+def clash_of(scene: Scene) -> Clash | None:
+    """Return the mismatch in the failed call; None where its kind is not known."""
+    call = scene.call
+    if call is None:
+        return None
+    rules = (rule for rule in RULES if not rule.functions or call.name in rule.functions)
+    found = (rule.check(scene, call) for rule in sorted(rules, key=lambda rule: rule.rank))
+    return next(filter(None, found), None)
+
+
 # Attention whose queries, keys, values or mask do not fit.
 
 
+@clash("scaled_dot_product_attention")
 def scaled_dot_product(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that queries and keys are equally wide, keys and values equally long, and the mask is S_q × S_k."""
     q, k, v = argument(call, 0, "query"), argument(call, 1, "key"), argument(call, 2, "value")
@@ -58,6 +98,7 @@ def _mask(
     return Clash("mask", message, {id(mask): tuple(axes)}, shown)
 
 
+@clash("multi_head_attention_forward")
 def multi_head(scene: Scene, call: FailedCall) -> Clash | None:
     """Find a width of the queries that is not the layer's, or a mask with other axes than it takes."""
     q, k = argument(call, 0, "query"), argument(call, 1, "key")
@@ -98,15 +139,23 @@ def multi_head(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
-ATTENTION_RULES = {"scaled_dot_product_attention": scaled_dot_product, "multi_head_attention_forward": multi_head}
-
-
 # Shapes that do not fit: tensors that are joined, broadcast, viewed or expanded, and axes that are not there.
 
 STRIDES = "view size is not compatible"
 """What PyTorch says of a view of a tensor whose memory is in another order."""
+IN_PLACE = frozenset("iadd isub imul idiv itruediv add_ sub_ mul_ div_ copy_ masked_fill_".split())
+ARITHMETIC = (
+    "add sub mul div truediv floordiv pow radd rsub rmul rtruediv rdiv iadd isub imul itruediv idiv add_ sub_ mul_ div_"
+    " maximum minimum where masked_fill masked_fill_ eq ne lt le gt ge and or xor logical_and logical_or logical_xor"
+    " lerp addcmul addcdiv atan2 fmod remainder copy_ hypot bitwise_and bitwise_or rand ror rpow iand ior"
+).split()
+AXES = (
+    "permute transpose swapaxes movedim softmax log_softmax sum mean max min amax amin argmax argmin std var norm"
+    " cumsum cumprod unsqueeze squeeze flatten select narrow split chunk size flip roll sort topk logsumexp size unbind"
+).split()
 
 
+@clash("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack")
 def cat(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that tensors that are joined along an axis are equally long along all others."""
     tensors = argument(call, 0, "tensors")
@@ -135,6 +184,7 @@ def cat(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
+@clash(*ARITHMETIC)
 def broadcast(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that axes that meet, counted from the last, are equally long, or one of them is 1."""
     tensors = [x for x in (*call.args, *call.kwargs.values()) if isinstance(x, Tensor)]
@@ -175,6 +225,7 @@ def wanted_shape(call: FailedCall) -> tuple[int, ...] | None:
     return rest if all(isinstance(size, int) for size in rest) else None
 
 
+@clash("view", "reshape", "view_as", "reshape_as", "unflatten")
 def view(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that a view has as many numbers as the tensor, in the order of its memory."""
     x, shape = call.args[0] if call.args else None, wanted_shape(call)
@@ -203,6 +254,7 @@ def view(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
+@clash("expand", "expand_as", "broadcast_to")
 def expand(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that only axes of length 1 are expanded."""
     x, shape = call.args[0] if call.args else None, wanted_shape(call)
@@ -222,6 +274,7 @@ def expand(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
+@clash(*AXES)
 def axis_range(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that an axis exists."""
     x = call.args[0] if call.args else None
@@ -241,33 +294,14 @@ def axis_range(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
-IN_PLACE = frozenset("iadd isub imul idiv itruediv add_ sub_ mul_ div_ copy_ masked_fill_".split())
-ARITHMETIC = (
-    "add sub mul div truediv floordiv pow radd rsub rmul rtruediv rdiv iadd isub imul itruediv idiv add_ sub_ mul_ div_"
-    " maximum minimum where masked_fill masked_fill_ eq ne lt le gt ge and or xor logical_and logical_or logical_xor"
-    " lerp addcmul addcdiv atan2 fmod remainder copy_ hypot bitwise_and bitwise_or rand ror rpow iand ior"
-).split()
-AXES = (
-    "permute transpose swapaxes movedim softmax log_softmax sum mean max min amax amin argmax argmin std var norm"
-    " cumsum cumprod unsqueeze squeeze flatten select narrow split chunk size flip roll sort topk logsumexp size unbind"
-).split()
-
-LAYOUT_RULES = {
-    **dict.fromkeys(AXES, axis_range),
-    **dict.fromkeys(("cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack"), cat),
-    **dict.fromkeys(ARITHMETIC, broadcast),
-    **dict.fromkeys(("view", "reshape", "view_as", "reshape_as", "unflatten"), view),
-    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), expand),
-}
-
-
 # Rows and cells that do not exist: embeddings, indices, slices.
 
 
+@clash("embedding")
 def embedding(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that each id is a row of the table."""
     ids, table = argument(call, 0, "input"), argument(call, 1, "weight")
-    if call.name == "embedding" and isinstance(ids, Tensor) and isinstance(table, Tensor):
+    if isinstance(ids, Tensor) and isinstance(table, Tensor):
         if ids.is_floating_point() or ids.is_complex():
             message = (
                 f"{scene.name(ids, 'the input')} is {_index_dtype(ids)}, and the rows of an embedding are looked up by "
@@ -296,6 +330,7 @@ def _out_of_range(scene: Scene, ids: Tensor, holder: Tensor, axis: int, marked: 
     return Clash("range", message, {id(marked): (axis,)}, (ids, holder))
 
 
+@clash("gather", "index_select", "scatter", "scatter_", "take_along_dim")
 def gather(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that each index is a position of the axis."""
     x, dim, index = argument(call, 0, "input"), argument(call, 1, "dim"), argument(call, 2, "index")
@@ -306,6 +341,7 @@ def gather(scene: Scene, call: FailedCall) -> Clash | None:
     return _out_of_range(scene, index, x, axis, x, what)
 
 
+@clash("getitem", "setitem")
 def getitem(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that each index of `x[…]` is a position of its axis, and that there are no more indices than axes."""
     x, key = argument(call, 0, "self"), argument(call, 1, "key")
@@ -367,16 +403,10 @@ def _axes_of(keys: tuple[Any, ...], dim: int) -> list[tuple[Any, int]]:
     return result
 
 
-LOOKUP_RULES = {
-    "embedding": embedding,
-    **dict.fromkeys(("gather", "index_select", "scatter", "scatter_", "take_along_dim"), gather),
-    **dict.fromkeys(("getitem", "setitem"), getitem),
-}
-
-
 # Losses whose targets do not fit: their shape, their dtype, their range.
 
 
+@clash("cross_entropy", "nll_loss", "nll_loss_nd", "cross_entropy_loss", rank=LOSS)
 def cross_entropy(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that axis 1 of the scores has the classes, and that the target has the other axes and class indices."""
     x, target = argument(call, 0, "input"), argument(call, 1, "target")
@@ -417,6 +447,15 @@ def cross_entropy(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
+@clash(
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    rank=LOSS,
+)
 def same_shape(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that the input and the target of these losses have one shape and one dtype."""
     x, target = argument(call, 0, "input"), argument(call, 1, "target")
@@ -451,25 +490,10 @@ def same_shape(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
-LOSS_RULES = {
-    **dict.fromkeys(("cross_entropy", "nll_loss", "nll_loss_nd", "cross_entropy_loss"), cross_entropy),
-    **dict.fromkeys(
-        (
-            "binary_cross_entropy",
-            "binary_cross_entropy_with_logits",
-            "mse_loss",
-            "l1_loss",
-            "smooth_l1_loss",
-            "huber_loss",
-        ),
-        same_shape,
-    ),
-}
-
-
 # Norms whose size differs from that of their input.
 
 
+@clash("layer_norm", "rms_norm")
 def layer_norm(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that the last axes of the input are those that the norm was built for."""
     x, shape = argument(call, 0, "input"), argument(call, 1, "normalized_shape")
@@ -487,6 +511,7 @@ def layer_norm(scene: Scene, call: FailedCall) -> Clash | None:
     return Clash("norm", message, {id(x): tuple(range(-len(wanted), 0))}, (x,))
 
 
+@clash("batch_norm", "instance_norm")
 def batch_norm(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that the channels of the input, axis 1, are those of the norm."""
     x, module = argument(call, 0, "input"), scene.module
@@ -510,6 +535,7 @@ def batch_norm(scene: Scene, call: FailedCall) -> Clash | None:
     return Clash("norm", message, {id(x): (1,)}, (x,))
 
 
+@clash("group_norm")
 def group_norm(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that the channels of the input, axis 1, are those of the norm, in equal groups."""
     x, groups = argument(call, 0, "input"), argument(call, 1, "num_groups")
@@ -539,16 +565,10 @@ def group_norm(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
-NORM_RULES = {
-    **dict.fromkeys(("layer_norm", "rms_norm"), layer_norm),
-    **dict.fromkeys(("batch_norm", "instance_norm"), batch_norm),
-    "group_norm": group_norm,
-}
-
-
 # Products that do not fit: matrices, linear layers, convolutions, `einsum`, recurrent layers.
 
 
+@clash("matmul", "rmatmul", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addbmm")
 def matmul(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that the last axis of the first factor is as long as the last but one of the second."""
     a, b = argument(call, 0, "input"), argument(call, 1, "other", call.kwargs.get("mat2", call.kwargs.get("tensor2")))
@@ -588,6 +608,7 @@ def matmul(scene: Scene, call: FailedCall) -> Clash | None:
     return Clash("product", message, {id(a): tuple(p for p, _ in pairs), id(b): tuple(q for _, q in pairs)}, (a, b))
 
 
+@clash("linear")
 def linear(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that the last axis of the input is as long as the second of the weight."""
     x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
@@ -607,6 +628,7 @@ def _size(scene: Scene, tensor: Tensor, axis: int) -> str:
     return scene.size(tensor, axis).partition(" = ")[0]
 
 
+@clash(*(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)))
 def conv(scene: Scene, call: FailedCall) -> Clash | None:
     """Compare the channels of the input with those of the weight; the input has a batch, channels and positions."""
     x, weight = argument(call, 0, "input"), argument(call, 1, "weight")
@@ -635,6 +657,7 @@ def conv(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
+@clash("lstm", "gru", "rnn_tanh", "rnn_relu")
 def recurrent(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that the last axis of the input is the input size of the layer."""
     module, x = scene.module, argument(call, 0, "input")
@@ -685,6 +708,7 @@ def letter_sizes(letters: Subscripts, operands: list[Tensor]) -> Iterator[tuple[
     yield from places.items()
 
 
+@clash("einsum")
 def einsum(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that each letter has one size, and each operand a letter for each axis."""
     known = einsum_operands(call)
@@ -718,17 +742,7 @@ def einsum(scene: Scene, call: FailedCall) -> Clash | None:
     return None
 
 
-PRODUCT_RULES = {
-    **dict.fromkeys(("matmul", "rmatmul", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addbmm"), matmul),
-    "linear": linear,
-    **dict.fromkeys([f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)], conv),
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), recurrent),
-    "einsum": einsum,
-}
-
-
-RULES = PRODUCT_RULES | LAYOUT_RULES | LOOKUP_RULES | NORM_RULES | LOSS_RULES | ATTENTION_RULES
-"""The rules by the name of the function."""
+# Devices and dtypes, of any call.
 
 DTYPES = re.compile(
     r"scalar type|same dtype|to have the same dtype|same type|Input type|not implemented for '|must be .*(Long|Int)"
@@ -737,24 +751,12 @@ DTYPES = re.compile(
 DEVICES = re.compile(r"same device|is on (cpu|cuda|mps|meta)|devices?, |device type|device meta")
 
 
-def clash_of(scene: Scene, error: BaseException) -> Clash | None:
-    """Return the mismatch in the failed call; None where its kind is not known."""
-    call = scene.call
-    if call is None:
-        return None
-    message = str(error)
+@clash(rank=DEVICE)
+def device(scene: Scene, call: FailedCall) -> Clash | None:
+    """Check that all tensors of a call are on one device, where its error names devices."""
     tensors = [tensor for _, tensor in scene.tensors]
-    if len({tensor.device for tensor in tensors}) > 1 and DEVICES.search(message):
-        return _device(scene, tensors)
-    rule = RULES.get(call.name)
-    if rule is not None and call.name in LOSS_RULES and (clash := rule(scene, call)):
-        return clash
-    if DTYPES.search(message) and (clash := _dtype(scene, tensors, message)):
-        return clash
-    return rule(scene, call) if rule is not None else None
-
-
-def _device(scene: Scene, tensors: list[Tensor]) -> Clash:
+    if len({tensor.device for tensor in tensors}) < 2 or not DEVICES.search(str(scene.error)):
+        return None
     places = [
         f"{scene.name(tensor, 'a tensor')} is on {str(tensor.device)!r}" for tensor in _one_each(tensors, "device")
     ]
@@ -762,16 +764,19 @@ def _device(scene: Scene, tensors: list[Tensor]) -> Clash:
     return Clash("device", message, {}, tuple(tensors))
 
 
-def _dtype(scene: Scene, tensors: list[Tensor], message: str) -> Clash | None:
+@clash(rank=DTYPE)
+def dtype(scene: Scene, call: FailedCall) -> Clash | None:
+    """Check that all tensors of a call have one dtype, and one that it takes, where its error names dtypes."""
+    tensors = [tensor for _, tensor in scene.tensors]
+    if not tensors or not DTYPES.search(str(scene.error)):
+        return None
     names = [
         f"{scene.name(tensor, 'a tensor')} is {str(tensor.dtype).removeprefix('torch.')}"
         for tensor in _one_each(tensors, "dtype")
     ]
-    if not names:
-        return None
     what = call_name(scene)
     if len(names) == 1:
-        wanted = reason(ValueError(message)).rstrip(".")
+        wanted = reason(scene.error).rstrip(".")
         return Clash("dtype", f"{what} does not take this dtype: {names[0]} ({wanted}).", {}, tuple(tensors))
     return Clash("dtype", f"{what} needs tensors of one dtype: {' and '.join(names)}.", {}, tuple(tensors))
 

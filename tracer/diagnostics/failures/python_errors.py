@@ -10,18 +10,22 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from tracer.diagnostics.failures.explanation import Edit
 from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, FailureSite, is_users
-from tracer.diagnostics.failures.trials import Candidate, edit_node, edit_span
+from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, add_argument, edit_span, move
 from tracer.utils import files
 from tracer.utils.errors import quote, reason, shorten
 
 MIN_SIMILARITY = 0.6
 """The least likeness of two names."""
+BEFORE_INIT = "before Module.__init__() call"
+"""What PyTorch says of a module that holds another before it is one itself."""
+MISSING_FORWARD = re.compile(r"Module \[(\w+)\] is missing the required \"forward\" function")
+"""What PyTorch says of a module that can't be called."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,23 @@ class Sentence:
     message: str
 
 
+SENTENCES: dict[type[BaseException], Callable[..., Sentence | None]] = {}
+"""The functions that return an error in a sentence, None where it is of another form, by its class."""
+
+
+def sentence(kind: type[BaseException]) -> Callable[[Callable], Callable]:
+    """Register the function that returns errors of a class in a sentence."""
+
+    def register(function: Callable[..., Sentence | None]) -> Callable:
+        SENTENCES[kind] = function
+        return function
+
+    return register
+
+
 def sentence_of(error: BaseException, site: FailureSite) -> Sentence:
     """Return an error of Python in a sentence."""
-    rule = next((rule for kind, rule in RULES if isinstance(error, kind)), _plain)
+    rule = next((rule for kind, rule in SENTENCES.items() if isinstance(error, kind)), _plain)
     return rule(error, site) or _plain(error, site)
 
 
@@ -99,6 +117,7 @@ def _values_text(site: FailureSite, node: ast.AST | None) -> str:
     return f" Here {', '.join(f'{name} = {value}' for name, value in texts.items())}." if texts else ""
 
 
+@sentence(AssertionError)
 def _assertion(error: AssertionError, site: FailureSite) -> Sentence:
     node = (
         next(
@@ -118,11 +137,12 @@ def _assertion(error: AssertionError, site: FailureSite) -> Sentence:
     return Sentence("assertion", f"`{site.text_of(node.test)}` does not hold{stated}.{_values_text(site, node.test)}")
 
 
+@sentence(AttributeError)
 def _attribute(error: AttributeError, site: FailureSite) -> Sentence | None:
     name, holder = error.name, error.obj
     match = re.search(r"has no attribute '(\w+)'", str(error))
     name = name or (match[1] if match else None)
-    if "before Module.__init__() call" in str(error):
+    if BEFORE_INIT in str(error):
         return Sentence(
             "attribute",
             "`super().__init__()` has to be the first line of `__init__`: before it, a module can hold no other.",
@@ -251,6 +271,7 @@ def close_names(name: str, names: Any) -> list[str]:
     return list(dict.fromkeys([*get_close_matches(name, public, 3, MIN_SIMILARITY), *sorted(inside, key=len)]))
 
 
+@sentence(TypeError)
 def _type(error: TypeError, site: FailureSite) -> Sentence | None:
     text = str(error)
     if "NoneType" in text:
@@ -328,6 +349,7 @@ def _signature(site: FailureSite) -> str:
     return f" {kind} takes ({', '.join(map(str, parameters.parameters.values()))})."
 
 
+@sentence(NameError)
 def _name(error: NameError, site: FailureSite) -> Sentence | None:
     name = error.name or (re.search(r"'(\w+)'", str(error)) or [None, None])[1]
     if name is None:
@@ -347,6 +369,7 @@ def names_near(site: FailureSite, name: str) -> list[str]:
     return [*own, *close_names(name, [*site.frame.f_locals, *site.frame.f_globals, *dir(builtins)])]
 
 
+@sentence(KeyError)
 def _key(error: KeyError, site: FailureSite) -> Sentence | None:
     key = error.args[0] if error.args else None
     holder = next((o for o in site.operands if isinstance(o.value, (dict, nn.ModuleDict, nn.ParameterDict))), None)
@@ -361,6 +384,7 @@ def _key(error: KeyError, site: FailureSite) -> Sentence | None:
     )
 
 
+@sentence(ValueError)
 def _value(error: ValueError, site: FailureSite) -> Sentence | None:
     line = _assignment(site)
     if line is None or not re.search(r"not enough values to unpack|too many values to unpack", str(error)):
@@ -386,8 +410,9 @@ def _assignment(site: FailureSite) -> ast.Assign | None:
     )
 
 
+@sentence(NotImplementedError)
 def _missing_forward(error: NotImplementedError, site: FailureSite) -> Sentence | None:
-    match = re.search(r"Module \[(\w+)\] is missing the required \"forward\" function", str(error))
+    match = MISSING_FORWARD.search(str(error))
     if not match:
         return None
     module = next((m for m in reversed(site.modules) if type(m).__name__ == match[1]), None)
@@ -403,6 +428,7 @@ def _missing_forward(error: NotImplementedError, site: FailureSite) -> Sentence 
     return Sentence("forward", f"`{match[1]}` has no method `forward`{f'; it has `{near[0]}`' if near else ''}.")
 
 
+@sentence(IndexError)
 def _index(error: IndexError, site: FailureSite) -> Sentence | None:
     holder = next((o for o in site.operands if isinstance(o.value, (list, tuple, nn.ModuleList, nn.Sequential))), None)
     if holder is None:
@@ -414,45 +440,21 @@ def _index(error: IndexError, site: FailureSite) -> Sentence | None:
     )
 
 
-RULES: tuple[tuple[type[BaseException], Callable[..., Sentence | None]], ...] = (
-    (AssertionError, _assertion),
-    (AttributeError, _attribute),
-    (NameError, _name),
-    (TypeError, _type),
-    (KeyError, _key),
-    (IndexError, _index),
-    (NotImplementedError, _missing_forward),
-    (ValueError, _value),
-)
+# Repairs of errors of Python.
+
+code_move = partial(move, edits="code")
 
 
-def python_repairs(error: BaseException, site: FailureSite) -> Iterator[Candidate]:
-    """Yield repairs of an error of Python."""
-    file, lines, node = site.file, site.lines, site.node
-    if not lines:
+@code_move(cost=1.0)
+def write_a_close_name(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield names in scope that resemble one that is not."""
+    error, site = scene.error, scene.site
+    if not isinstance(error, NameError) or not error.name:
         return
-    for number, operand in enumerate(site.operands):
-        if isinstance(operand.value, (tuple, list)) and not isinstance(operand.node, (ast.Tuple, ast.List)):
-            index = next((i for i, item in enumerate(operand.value) if isinstance(item, Tensor)), None)
-            if index is not None:
-                text = f"{operand.atom}[{index}]"
-                edit = edit_node(file, lines, operand.node, text)
-                yield Candidate(f"write `{text}` in the place of `{operand.text}`", 1 + number / 10, (edit,))
-    if isinstance(error, AttributeError) and error.name:
-        yield from _attribute_repairs(error, site)
-    elif isinstance(error, NameError) and error.name:
-        where = [n for n in _nodes_of_line(site) if isinstance(n, ast.Name) and n.id == error.name]
-        for rank, near in enumerate(names_near(site, error.name)[:3] if where else ()):
-            edit = edit_node(file, lines, where[0], near)
-            yield Candidate(f"write `{near}` in the place of `{error.name}`", 1 + rank / 10, (edit,))
-    elif isinstance(error, KeyError) and error.args:
-        yield from _key_repairs(error, site)
-    elif isinstance(error, TypeError) and isinstance(node, ast.Call):
-        yield from _argument_repairs(error, site, node)
-    if "None" in str(error) or "NoneType" in str(error):
-        yield from _return_repairs(site)
-    yield from _forward_repairs(error, site)
-    yield from _super_repairs(error, site)
+    where = [n for n in _nodes_of_line(site) if isinstance(n, ast.Name) and n.id == error.name]
+    for rank, near in enumerate(names_near(site, error.name)[:3] if where else ()):
+        message = f"write `{near}` in the place of `{error.name}`"
+        yield Candidate(message, rank / 10, (scene.edit(where[0], near),))
 
 
 def _nodes_of_line(site: FailureSite) -> list[ast.AST]:
@@ -461,75 +463,127 @@ def _nodes_of_line(site: FailureSite) -> list[ast.AST]:
     return [n for n in ast.walk(site.tree) if getattr(n, "lineno", 0) == site.line]
 
 
-def _attribute_repairs(error: AttributeError, site: FailureSite) -> Iterator[Candidate]:
-    name, holder = error.name, error.obj
-    where = next((n for n in _nodes_of_line(site) if isinstance(n, ast.Attribute) and n.attr == name), None)
-    if where is None or holder is None or name is None:
+@code_move(cost=1.0)
+def write_a_close_attribute(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield attributes that resemble one that is missing."""
+    error, site = scene.error, scene.site
+    if not isinstance(error, AttributeError) or not error.name or error.obj is None:
         return
-    names = module_names(holder) if isinstance(holder, nn.Module) else dir(holder)
-    for rank, near in enumerate(close_names(name, names)[:3]):
+    where = next((n for n in _nodes_of_line(site) if isinstance(n, ast.Attribute) and n.attr == error.name), None)
+    if where is None:
+        return
+    names = module_names(error.obj) if isinstance(error.obj, nn.Module) else dir(error.obj)
+    for rank, near in enumerate(close_names(error.name, names)[:3]):
         text = f"{site.text_of(where.value)}.{near}"
-        yield Candidate(f"write `{text}`", 1 + rank / 10, (edit_node(site.file, site.lines, where, text),))
+        yield Candidate(f"write `{text}`", rank / 10, (scene.edit(where, text),))
 
 
-def _key_repairs(error: KeyError, site: FailureSite) -> Iterator[Candidate]:
-    for holder in site.operands:
+@code_move(cost=1.0)
+def write_a_close_key(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield keys that resemble one that is missing."""
+    if not isinstance(scene.error, KeyError) or not scene.error.args:
+        return
+    key = scene.error.args[0]
+    for holder in scene.site.operands:
         if not isinstance(holder.value, (dict, nn.ModuleDict)):
             continue
-        nodes = (n for n in _nodes_of_line(site) if isinstance(n, ast.Constant) and n.value == error.args[0])
+        nodes = (n for n in _nodes_of_line(scene.site) if isinstance(n, ast.Constant) and n.value == key)
         if (where := next(nodes, None)) is None:
             continue
-        for rank, near in enumerate(close_names(str(error.args[0]), list(holder.value.keys()))[:2]):
-            edit = edit_node(site.file, site.lines, where, repr(near))
-            yield Candidate(f"write `{near!r}`", 1 + rank / 10, (edit,))
+        for rank, near in enumerate(close_names(str(key), list(holder.value.keys()))[:2]):
+            yield Candidate(f"write `{near!r}`", rank / 10, (scene.edit(where, repr(near)),))
 
 
-def _argument_repairs(error: TypeError, site: FailureSite, node: ast.Call) -> Iterator[Candidate]:
-    file, lines, text = site.file, site.lines, str(error)
-    if match := re.search(r"unexpected keyword argument '(\w+)'", text):
-        keyword = next((k for k in node.keywords if k.arg == match[1]), None)
-        parameters = signature(callee(site))
-        if keyword is not None:
-            names = list(parameters.parameters) if parameters is not None else []
-            taken = {k.arg for k in node.keywords} | set(names[: len(node.args)])
-            for rank, near in enumerate(n for n in close_names(match[1], names) if n not in taken):
-                new = f"{near}={site.text_of(keyword.value)}"
-                yield Candidate(f"pass it as `{near}=`", 1 + rank / 10, (edit_node(file, lines, keyword, new),))
-            yield _without(site, node, keyword, 1.5)
-    elif "missing" in text:
-        parameters = signature(callee(site))
-        arguments = list(node.args)
-        for name in re.findall(r"'(\w+)'", text):
-            local = site.frame.f_locals.get(name)
-            for value, cost in ((name, 1.0), ("None", 1.4), (site.text_of(arguments[-1]) if arguments else "", 1.6)):
-                if not value or (value == name and local is None):
+class RefusedCall(NamedTuple):
+    """A call of the failed line whose arguments were refused, and what the error says of them."""
+
+    node: ast.Call
+    match: re.Match[str]
+
+    def keyword(self) -> ast.keyword | None:
+        """Return the argument that the error names."""
+        return next((keyword for keyword in self.node.keywords if keyword.arg == self.match[1]), None)
+
+
+def _refused(scene: Scene, pattern: str) -> Iterator[RefusedCall]:
+    """Yield the call whose arguments were refused with such an error."""
+    node = scene.site.node
+    if (
+        isinstance(scene.error, TypeError)
+        and isinstance(node, ast.Call)
+        and (match := re.search(pattern, str(scene.error)))
+    ):
+        yield RefusedCall(node, match)
+
+
+UNEXPECTED = r"unexpected keyword argument '(\w+)'"
+
+
+@code_move(cost=1.0)
+def pass_by_a_close_name(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield an argument by a name that resembles one that is not taken."""
+    for call in _refused(scene, UNEXPECTED):
+        if (keyword := call.keyword()) is None:
+            continue
+        parameters = signature(callee(scene.site))
+        names = list(parameters.parameters) if parameters is not None else []
+        taken = {k.arg for k in call.node.keywords} | set(names[: len(call.node.args)])
+        for rank, near in enumerate(n for n in close_names(call.match[1], names) if n not in taken):
+            edit = scene.edit(keyword, f"{near}={scene.site.text_of(keyword.value)}")
+            yield Candidate(f"pass it as `{near}=`", rank / 10, (edit,))
+
+
+@code_move(cost=1.5)
+def leave_out_a_keyword(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the call without an argument whose name is not taken."""
+    for call in _refused(scene, UNEXPECTED):
+        if (keyword := call.keyword()) is not None:
+            yield _without(scene, call.node, keyword)
+
+
+@code_move(cost=1.2)
+def leave_out_a_second_value(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the call without an argument that it passes twice."""
+    for call in _refused(scene, r"multiple values for argument '(\w+)'"):
+        if (keyword := call.keyword()) is not None:
+            yield _without(scene, call.node, keyword)
+
+
+@code_move(cost=1.2)
+def leave_out_the_last_argument(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the call without its last argument, where it passes too many."""
+    for call in _refused(scene, r"(?s)^(?!.*(?:missing|unexpected keyword)).*positional argument"):
+        if call.node.args:
+            yield _without(scene, call.node, call.node.args[-1])
+
+
+@code_move(cost=1.0)
+def pass_a_missing_argument(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the call with an argument that it lacks: a value of that name, None, or its last one."""
+    site = scene.site
+    for call in _refused(scene, r"(?s)^(?!.*unexpected keyword).*missing"):
+        last = site.text_of(call.node.args[-1]) if call.node.args else ""
+        for name in re.findall(r"'(\w+)'", str(scene.error)):
+            for value, cost in ((name, 0.0), ("None", 0.4), (last, 0.6)):
+                if not value or (value == name and site.frame.f_locals.get(name) is None):
                     continue
-                yield Candidate(
-                    f"pass `{name}={value}`", cost, (_with_argument(site, node, f"{name}={value}"),), family="argument"
-                )
-        del parameters
-    elif "positional argument" in text and node.args:
-        yield _without(site, node, node.args[-1], 1.2)
-    elif (match := re.search(r"multiple values for argument '(\w+)'", text)) and node.keywords:
-        keyword = next((k for k in node.keywords if k.arg == match[1]), None)
-        if keyword is not None:
-            yield _without(site, node, keyword, 1.2)
+                edit = add_argument(site.file, site.lines, call.node, f"{name}={value}")
+                yield Candidate(f"pass `{name}={value}`", cost, (edit,), family="argument")
 
 
-def _with_argument(site: FailureSite, node: ast.Call, text: str) -> Edit:
-    end = (node.end_lineno or node.lineno, (node.end_col_offset or 1) - 1)
-    comma = ", " if node.args or node.keywords else ""
-    return edit_span(site.file, site.lines, end, end, f"{comma}{text}")
-
-
-def _without(site: FailureSite, node: ast.Call, argument: ast.AST, cost: float) -> Candidate:
+def _without(scene: Scene, node: ast.Call, argument: ast.AST) -> Candidate:
+    site = scene.site
     kept = [site.text_of(a) for a in (*node.args, *node.keywords) if a is not argument]
     text = f"{site.text_of(node.func)}({', '.join(kept)})"
-    return Candidate(f"leave out `{site.text_of(argument)}`", cost, (edit_node(site.file, site.lines, node, text),))
+    return Candidate(f"leave out `{site.text_of(argument)}`", edits=(scene.edit(node, text),))
 
 
-def _return_repairs(site: FailureSite) -> Iterator[Candidate]:
+@code_move(cost=1.0)
+def return_the_last_value(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the repair of a forward of the same file that returns nothing: its last value is returned."""
+    site = scene.site
+    if "None" not in str(scene.error):
+        return
     if site.tree is None:
         return
     kinds = {type(module).__name__ for module in site.modules} | _modules_called(site)
@@ -543,11 +597,11 @@ def _return_repairs(site: FailureSite) -> Iterator[Candidate]:
                 continue
             last = function.body[-1]
             if isinstance(last, ast.Expr):
-                edit = edit_node(site.file, site.lines, last, f"return {site.text_of(last)}")
+                edit = scene.edit(last, f"return {site.text_of(last)}")
             elif isinstance(last, ast.Assign) and isinstance(last.targets[0], ast.Name):
-                edit = edit_node(site.file, site.lines, last, f"return {site.text_of(last.value)}")
+                edit = scene.edit(last, f"return {site.text_of(last.value)}")
             elif isinstance(last, ast.AugAssign) and isinstance(last.target, ast.Name):
-                edit = edit_node(site.file, site.lines, last, f"{site.text_of(last)}; return {last.target.id}")
+                edit = scene.edit(last, f"{site.text_of(last)}; return {last.target.id}")
             elif isinstance(last, ast.Return):
                 names = [
                     n.targets[0].id
@@ -555,10 +609,10 @@ def _return_repairs(site: FailureSite) -> Iterator[Candidate]:
                     if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
                 ]
                 names = names or [a.arg for a in function.args.args[1:2]]
-                edit = edit_node(site.file, site.lines, last, f"return {names[-1]}")
+                edit = scene.edit(last, f"return {names[-1]}")
             else:
                 continue
-            yield Candidate(f"return the last value of `{node.name}.forward`", 1.0, (edit,))
+            yield Candidate(f"return the last value of `{node.name}.forward`", edits=(edit,))
 
 
 def _modules_called(site: FailureSite) -> set[str]:
@@ -573,9 +627,10 @@ def _modules_called(site: FailureSite) -> set[str]:
     }
 
 
-def _forward_repairs(error: BaseException, site: FailureSite) -> Iterator[Candidate]:
+@code_move(cost=1.0)
+def name_the_forward(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the right name of a forward that is misspelled."""
-    match = re.search(r"Module \[(\w+)\] is missing the required \"forward\" function", str(error))
+    site, match = scene.site, MISSING_FORWARD.search(str(scene.error))
     if not match or site.tree is None:
         return
     for node in ast.walk(site.tree):
@@ -588,23 +643,17 @@ def _forward_repairs(error: BaseException, site: FailureSite) -> Iterator[Candid
                 column = len(line[: line.index(function.name)].encode())
                 start, end = (function.lineno, column), (function.lineno, column + len(function.name.encode()))
                 edit = edit_span(site.file, site.lines, start, end, "forward")
-                yield Candidate(f"call the method `forward` and not `{function.name}`", 1.0, (edit,))
+                yield Candidate(f"call the method `forward` and not `{function.name}`", edits=(edit,))
 
 
-def _super_repairs(error: BaseException, site: FailureSite) -> Iterator[Candidate]:
+@code_move(cost=1.0)
+def call_the_constructor_of_modules(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the call that a constructor has to begin with."""
-    if "before Module.__init__() call" not in str(error) or site.tree is None:
-        return
-    for node in ast.walk(site.tree):
-        if (
-            isinstance(node, ast.FunctionDef)
-            and node.name == "__init__"
-            and node.lineno <= site.line <= (node.end_lineno or 0)
-        ):
-            first = node.body[0]
-            at = (first.lineno, first.col_offset)
-            yield Candidate(
-                "begin `__init__` with `super().__init__()`",
-                1.0,
-                (edit_span(site.file, site.lines, at, at, "super().__init__(); "),),
-            )
+    site = scene.site
+    for node in ast.walk(site.tree) if BEFORE_INIT in str(scene.error) and site.tree is not None else ():
+        if not isinstance(node, ast.FunctionDef) or node.name != "__init__":
+            continue
+        if node.lineno <= site.line <= (node.end_lineno or 0):
+            at = (node.body[0].lineno, node.body[0].col_offset)
+            edit = edit_span(site.file, site.lines, at, at, "super().__init__(); ")
+            yield Candidate("begin `__init__` with `super().__init__()`", edits=(edit,))

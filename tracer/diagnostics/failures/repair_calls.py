@@ -1,111 +1,93 @@
-"""Repairs of the failed call itself: another axis, another shape, other letters, another function."""
+"""Moves that repair the failed call itself: another axis, another shape, other letters, another function."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, combinations, permutations
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, combinations, permutations, product
 from operator import mul
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_sizes, subscripts, wanted_shape
 from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression
-from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, edit_node, edit_span
+from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, add_argument, argument, move
 
 LETTERS = 6
 """Most letters of an operand whose orders are tried."""
 
-
-def call_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield repairs of the failed call, by its kind."""
-    node = scene.site.node
-    if isinstance(node, (ast.Return, ast.Assign, ast.Expr)):
-        node = node.value
-    if not isinstance(node, (ast.Call, ast.Subscript)) or scene.call is None:
-        return
-    if clash.kind == "loss" or (clash.kind == "range" and "entropy" in scene.call.name):
-        yield from _losses(scene, node)
-    if isinstance(node, ast.Subscript):
-        yield from _indices(scene, clash, node)
-        return
-    match clash.kind:
-        case "join":
-            yield from _axes(scene, node)
-            if scene.call.name == "stack":
-                yield _rename_call(scene, node, "cat")
-        case "view":
-            yield from _views(scene, node)
-        case "expand":
-            yield from _expansions(scene, node)
-        case "axis":
-            yield from _axes(scene, node)
-        case "einsum":
-            yield from _letters(scene, node)
-        case "range":
-            yield from _shift_indices(scene)
+call_move = partial(move, edits="call")
 
 
-def _edit(scene: Scene, node: ast.AST, text: str, message: str, cost: float) -> Candidate:
-    return Candidate(message, cost, (edit_node(scene.site.file, scene.site.lines, node, text),))
+def _write(scene: Scene, node: ast.AST, text: str, message: str, cost: float = 0.0) -> Candidate:
+    return Candidate(message, cost, (scene.edit(node, text),))
 
 
 def _rename_call(scene: Scene, node: ast.Call, name: str) -> Candidate:
-    function = node.func
-    text = scene.site.text_of(function)
+    text = scene.site.text_of(node.func)
     new = text.rpartition(".")[0] + "." + name if "." in text else name
-    return _edit(scene, function, new, f"call `{new}` in the place of `{text}`", 1.4)
+    return _write(scene, node.func, new, f"call `{new}` in the place of `{text}`")
 
 
-def _axes(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
-    """Yield the call along each other axis."""
-    x = scene.tensors[0][1] if scene.tensors else None
-    if x is None:
+class AxisArguments(NamedTuple):
+    """Arguments of a call that are axes, and whether they are unnamed, where there may be others."""
+
+    call: ast.Call
+    nodes: list[ast.expr]
+    rank: int
+
+
+def _axis_arguments(scene: Scene) -> Iterator[AxisArguments]:
+    """Yield the axes of the failed call."""
+    node = scene.node
+    if not isinstance(node, ast.Call) or not scene.tensors:
         return
     keyword = next((k.value for k in node.keywords if k.arg in ("dim", "axis")), None)
     index = 1 if isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") in ("torch", "F") else 0
-    whole = [argument for argument in node.args[index:] if isinstance(argument, (ast.Constant, ast.UnaryOp))]
-    for axis_node in [keyword] if keyword is not None else whole:
-        for axis in dict.fromkeys((-1, *range(x.dim()))):
-            text = str(axis)
-            if scene.site.text_of(axis_node) != text:
-                yield _edit(scene, axis_node, text, f"take axis {axis}: `dim={axis}`", 0.9 + axis / 100)
-    if keyword is None and not whole and node.args:
-        for axis in range(1, x.dim()):
-            text = f"{scene.site.text_of(node.args[-1])}, dim={axis}"
-            yield _edit(scene, node.args[-1], text, f"take axis {axis}: `dim={axis}`", 1.1 + axis / 100)
+    whole: list[ast.expr] = [a for a in node.args[index:] if isinstance(a, (ast.Constant, ast.UnaryOp))]
+    yield AxisArguments(node, whole if keyword is None else [keyword], scene.tensors[0][1].dim())
 
 
-def _views(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
-    """Yield the view as a reshape, and with one of its sizes inferred by PyTorch."""
-    if STRIDES in str(scene.error) and isinstance(node.func, ast.Attribute):
-        yield from _copies(scene, node.func)
-        return
-    items = _shape_nodes(scene, node)
-    if any(_is_minus_one(item) for item in items):
-        for number, item in enumerate(items):
-            if isinstance(item, ast.Constant) and not _is_minus_one(item):
-                left = next(i for i in items if _is_minus_one(i))
-                edits = (
-                    edit_node(scene.site.file, scene.site.lines, item, "-1"),
-                    edit_node(scene.site.file, scene.site.lines, left, scene.site.text_of(item)),
-                )
-                yield Candidate(f"exchange `-1` and `{scene.site.text_of(item)}`", 1.6 + number / 100, edits)
-        return
-    for number, item in enumerate(reversed(items)):
-        text = scene.site.text_of(item)
-        yield _edit(scene, item, "-1", f"leave this size to PyTorch: `-1` in the place of `{text}`", 1.3 + number / 100)
+@call_move("join", "axis", cost=0.9)
+def take_another_axis(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the call along each other axis."""
+    for _, nodes, rank in _axis_arguments(scene):
+        for node in nodes:
+            for axis in dict.fromkeys((-1, *range(rank))):
+                if scene.site.text_of(node) != str(axis):
+                    yield _write(scene, node, str(axis), f"take axis {axis}: `dim={axis}`", axis / 100)
 
 
-def _copies(scene: Scene, function: ast.Attribute) -> Iterator[Candidate]:
+@call_move("join", "axis", cost=1.1)
+def name_an_axis(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the call along each axis but the first, where it names none."""
+    for call, nodes, rank in _axis_arguments(scene):
+        for axis in range(1, rank) if call.args and not nodes else ():
+            text = f"{scene.site.text_of(call.args[-1])}, dim={axis}"
+            yield _write(scene, call.args[-1], text, f"take axis {axis}: `dim={axis}`", axis / 100)
+
+
+@call_move("join", cost=1.4)
+def join_along_an_axis(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the call that joins tensors along an axis that they have, in the place of a new one."""
+    if isinstance(scene.node, ast.Call) and scene.call is not None and scene.call.name == "stack":
+        yield _rename_call(scene, scene.node, "cat")
+
+
+@call_move("view", cost=1.0)
+def copy_the_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the view as a reshape, which copies, of the axes in an order in which it joins whole axes.
 
     A reshape whose boundaries are none of the tensor's would mix the numbers of several places: heads that are joined
     without a transpose.
     """
+    if not isinstance(scene.node, ast.Call) or not isinstance(function := scene.node.func, ast.Attribute):
+        return
     x = scene.tensors[0][1]
-    shape = wanted_shape(scene.call) if scene.call else None
+    shape = wanted_shape(scene.call) if scene.call and STRIDES in str(scene.error) else None
     if shape is None or -1 in shape[:-1]:
         return
     receiver, orders = scene.site.text_of(function.value), [(0, 0), *combinations(range(x.dim()), 2)]
@@ -115,7 +97,7 @@ def _copies(scene: Scene, function: ast.Attribute) -> Iterator[Candidate]:
             continue
         text = f"{receiver}.reshape" if i == j else f"{receiver}.transpose({i}, {j}).reshape"
         batch = i != j and i == 0
-        yield _edit(scene, function, text, f"write `{text}(…)`, which copies the tensor", 1.0 + (i != j) / 10 + batch)
+        yield _write(scene, function, text, f"write `{text}(…)`, which copies the tensor", (i != j) / 10 + batch)
 
 
 def boundaries(shape: Sequence[int]) -> set[int]:
@@ -123,7 +105,11 @@ def boundaries(shape: Sequence[int]) -> set[int]:
     return set(accumulate(shape[:-1], mul))
 
 
-def _shape_nodes(scene: Scene, node: ast.Call) -> list[ast.expr]:
+def _sizes(scene: Scene) -> list[ast.expr]:
+    """Return the sizes that the failed call writes out."""
+    node = scene.node
+    if not isinstance(node, ast.Call):
+        return []
     method = isinstance(node.func, ast.Attribute) and node.func.attr in ("view", "reshape", "expand", "unflatten")
     items = list(node.args)
     if method and isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "torch":
@@ -137,17 +123,31 @@ def _is_minus_one(item: ast.expr) -> bool:
     return isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.USub) and getattr(item.operand, "value", 0) == 1
 
 
-def _expansions(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
-    for number, item in enumerate(_shape_nodes(scene, node)):
+@call_move("view", cost=1.3)
+def infer_a_size(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the view with one of its sizes inferred by PyTorch, where it has another number of cells."""
+    copies = isinstance(scene.node, ast.Call) and isinstance(scene.node.func, ast.Attribute)
+    sizes = [] if copies and STRIDES in str(scene.error) else _sizes(scene)
+    for number, item in enumerate(() if any(map(_is_minus_one, sizes)) else reversed(sizes)):
         text = scene.site.text_of(item)
+        yield _write(scene, item, "-1", f"leave this size to PyTorch: `-1` in the place of `{text}`", number / 100)
+
+
+@call_move("expand", cost=1.2)
+def keep_an_axis(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the expansion without one of its axes."""
+    for number, item in enumerate(_sizes(scene)):
         if not _is_minus_one(item):
-            yield _edit(scene, item, "-1", f"keep this axis: `-1` in the place of `{text}`", 1.2 + number / 100)
+            text = scene.site.text_of(item)
+            yield _write(scene, item, "-1", f"keep this axis: `-1` in the place of `{text}`", number / 100)
 
 
-def _letters(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
-    """Yield other letters of an `einsum`: another order of those of one operand."""
+@call_move("einsum", cost=0.7)
+def write_other_letters(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield other letters of an `einsum`: another order of those of one operand, or an ellipsis before them."""
     known = einsum_operands(scene.call) if scene.call else None
-    literal = next((a for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), None)
+    arguments = scene.node.args if isinstance(scene.node, ast.Call) else []
+    literal = next((a for a in arguments if isinstance(a, ast.Constant) and isinstance(a.value, str)), None)
     if known is None or literal is None:
         return
     equation, operands = known
@@ -161,7 +161,7 @@ def _letters(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
     ]
     texts = []
     if tuple(ellipsis) != letters.operands:
-        texts.append((ellipsis, f"...{letters.result}" if letters.result is not None else None, 1.2))
+        texts.append((ellipsis, f"...{letters.result}" if letters.result is not None else None, 0.5))
     for number, text in enumerate(letters.operands):
         if len(text) > LETTERS:
             continue
@@ -169,7 +169,7 @@ def _letters(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
             if (new := "".join(order)) != text and len(new) == operands[number].dim():
                 changed = [*letters.operands[:number], new, *letters.operands[number + 1 :]]
                 moved = sum(a != b for a, b in zip(new, text, strict=True))
-                texts.append((changed, letters.result, 0.7 + moved / 10 + number / 100))
+                texts.append((changed, letters.result, moved / 10 + number / 100))
     for changed, result, cost in texts:
         sizes = {
             letter: {operands[n].shape[a] for n, a in places}
@@ -178,16 +178,41 @@ def _letters(scene: Scene, node: ast.Call) -> Iterator[Candidate]:
         if any(len(each - {1}) > 1 for each in sizes.values()):
             continue
         new = ",".join(changed) + (f"->{result}" if result is not None else "")
-        yield _edit(scene, literal, f"{quoted}{new}{quoted}", f"write the letters `{new}`", cost)
+        yield _write(scene, literal, f"{quoted}{new}{quoted}", f"write the letters `{new}`", cost)
 
 
-def _operand_texts(scene: Scene) -> tuple[Expression | None, Expression | None]:
+# Losses: the usual layouts of scores and target.
+
+
+class Loss(NamedTuple):
+    """A failed loss: the expressions of its scores and of its target, their tensors, and whether it is one of
+    classes."""
+
+    scores: Expression
+    target: Expression
+    x: Tensor
+    y: Tensor
+    classes: bool
+
+
+def loss_of(scene: Scene, clash: Clash) -> Loss | None:
+    """Return the failed loss; None for another call, and where its operands are not known."""
+    call = scene.call
+    if call is None or not isinstance(scene.node, (ast.Call, ast.Subscript)):
+        return None
+    if clash.kind == "range" and "entropy" not in call.name:
+        return None
+    x, y = argument(call, 0, "input"), argument(call, 1, "target")
+    scores, target = _loss_operands(scene, x, y)
+    if scores is None or target is None or scores is target or not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return None
+    return Loss(scores, target, x, y, "entropy" in call.name or "nll" in call.name)
+
+
+def _loss_operands(scene: Scene, x: Any, y: Any) -> tuple[Expression | None, Expression | None]:
     """Return the expressions of the scores and of the target of a loss."""
-    if scene.call is None:
-        return None, None
-    x, target = argument(scene.call, 0, "input"), argument(scene.call, 1, "target")
     operands = scene.site.operands
-    by = [next((o for o in operands if o.value is value), None) for value in (x, target)]
+    by = [next((o for o in operands if o.value is value), None) for value in (x, y)]
     if None in by:
         tensors = [
             o
@@ -198,132 +223,378 @@ def _operand_texts(scene: Scene) -> tuple[Expression | None, Expression | None]:
     return by[0], by[1]
 
 
-def _losses(scene: Scene, node: ast.AST) -> Iterator[Candidate]:
-    """Yield the usual layouts of scores and target."""
-    scores, target = _operand_texts(scene)
-    if scores is None or target is None or scores is target or scene.call is None:
-        return
-    file, lines = scene.site.file, scene.site.lines
-
-    def both(first: str, second: str, message: str, cost: float) -> Candidate:
-        edits = [
-            edit_node(file, lines, e.node, text) for e, text in ((scores, first), (target, second)) if text != e.text
-        ]
-        return Candidate(message, cost, tuple(edits))
-
-    x, y = argument(scene.call, 0, "input"), argument(scene.call, 1, "target")
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        return
-    if "entropy" in scene.call.name or "nll" in scene.call.name:
-        yield from _shift(scene, scores)
-        if x.dim() > 2:
-            text = f"{scores.atom}.transpose(1, {x.dim() - 1})"
-            yield both(text, target.text, f"put the classes on axis 1: `{text}`", 0.9)
-            first, second = f"{scores.atom}.flatten(0, {x.dim() - 2})", f"{target.atom}.flatten()"
-            yield both(first, second, f"count all places as samples: `{first}` and `{second}`", 1.0)
-        if y.dim() == x.dim():
-            for axis in (-1, 1):
-                yield both(
-                    scores.text,
-                    f"{target.atom}.argmax({axis})",
-                    f"take the number of the class: `{target.atom}.argmax({axis})`",
-                    1.6,
-                )
-                yield both(scores.text, f"{target.atom}.squeeze({axis})", f"write `{target.atom}.squeeze({axis})`", 1.0)
-            if x.dim() == 2:
-                yield both(scores.text, f"{target.atom}[:, 0]", f"write `{target.atom}[:, 0]`", 2.0)
-        yield both(scores.text, f"{target.atom}.long()", f"write `{target.atom}.long()`", 1.0)
-        if x.dim() >= 2 and not y.is_floating_point() and y.numel() and not y.is_meta and int(y.min()) >= 1:
-            text = f"{target.atom} - 1"
-            yield both(scores.text, text, f"count classes from 0: `{text}`", 1.1)
-    yield both(f"{scores.atom}.squeeze(-1)", target.text, f"write `{scores.atom}.squeeze(-1)`", 1.0)
-    yield both(scores.text, f"{target.atom}.unsqueeze(-1)", f"write `{target.atom}.unsqueeze(-1)`", 1.1)
-    yield both(scores.text, f"{target.atom}.unsqueeze(-1).float()", f"write `{target.atom}.unsqueeze(-1).float()`", 1.3)
-    yield both(
-        f"{scores.atom}.squeeze(-1)",
-        f"{target.atom}.float()",
-        f"write `{scores.atom}.squeeze(-1)` and `{target.atom}.float()`",
-        1.3,
-    )
-    if scene.call.name == "binary_cross_entropy" and isinstance(node, ast.Call):
-        yield _rename_call(scene, node, "binary_cross_entropy_with_logits")
+loss_move = partial(call_move, "loss", "range")
 
 
-def _shift(scene: Scene, scores: Expression) -> Iterator[Candidate]:
+@loss_move(cost=0.9)
+def leave_out_the_last_token(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield scores without those of the last token, for labels that begin at the second."""
-    node, shift = scores.node, "[:, :-1]"
+    if (loss := loss_of(scene, clash)) is None or not loss.classes:
+        return
+    node, scores, shift = loss.scores.node, loss.scores, "[:, :-1]"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("view", "reshape"):
         base = scene.site.expression(node.func.value)
         if isinstance(base.value, Tensor) and base.value.dim() == 3:
             text = f"{base.atom}{shift}.reshape"
-            yield _edit(scene, node.func, text, f"leave out the scores of the last token: `{base.atom}{shift}`", 0.9)
+            yield _write(scene, node.func, text, f"leave out the scores of the last token: `{base.atom}{shift}`")
     elif isinstance(scores.value, Tensor) and scores.value.dim() == 3:
         text = f"{scores.atom}{shift}.transpose(1, 2)"
-        yield _edit(scene, node, text, f"leave out the scores of the last token: `{text}`", 0.95)
+        yield _write(scene, node, text, f"leave out the scores of the last token: `{text}`", 0.05)
 
 
-def _indices(scene: Scene, clash: Clash, node: ast.Subscript) -> Iterator[Candidate]:
-    """Yield other positions for an index that is out of range."""
-    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    for number, item in enumerate(items):
-        value = scene.site.value(item)
-        if isinstance(value, int) and not isinstance(value, bool):
-            yield _edit(scene, item, "-1", "take the last place: `-1`", 1.0 + number / 100)
-            text = scene.site.text_of(item)
-            yield _edit(scene, item, f"{text} - 1", f"count from 0: `{text} - 1`", 1.2 + number / 100)
-    if len(items) > 1 and clash.kind == "index" and "too many indices" in str(scene.error):
-        for number in range(len(items)):
-            kept = [scene.site.text_of(item) for i, item in enumerate(items) if i != number]
-            yield _edit(
-                scene, node.slice, ", ".join(kept), f"index fewer axes: `[{', '.join(kept)}]`", 1.6 + number / 100
-            )
-    yield from _shift_indices(scene)
+def loss_layout(
+    scores: str = "",
+    target: str = "",
+    message: str = "write {}",
+    *,
+    cost: float,
+    when: Callable[[Loss], bool] = lambda loss: True,
+) -> None:
+    """Register a usual layout of scores and target as a move: what is written after each, where `{n}` is the last
+    axis of the scores, and `{m}` the one before it."""
+
+    @loss_move(cost=cost)
+    def candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+        if (loss := loss_of(scene, clash)) is None or not when(loss):
+            return
+        pairs = [(loss.scores, scores.format(n=loss.x.dim() - 1, m=loss.x.dim() - 2)), (loss.target, target)]
+        texts = [(operand, f"{operand.atom}{suffix}") for operand, suffix in pairs if suffix]
+        edits = tuple(scene.edit(operand.node, text) for operand, text in texts)
+        yield Candidate(message.format(" and ".join(f"`{text}`" for _, text in texts)), edits=edits)
 
 
-def _shift_indices(scene: Scene) -> Iterator[Candidate]:
+def _has_places(loss: Loss) -> bool:
+    return loss.classes and loss.x.dim() > 2
+
+
+def _has_rows(loss: Loss) -> bool:
+    return loss.classes and loss.y.dim() == loss.x.dim()
+
+
+loss_layout(".transpose(1, {n})", message="put the classes on axis 1: {}", cost=0.9, when=_has_places)
+loss_layout(".flatten(0, {m})", ".flatten()", "count all places as samples: {}", cost=1.0, when=_has_places)
+for axis in (-1, 1):
+    loss_layout("", f".argmax({axis})", "take the number of the class: {}", cost=1.6, when=_has_rows)
+    loss_layout("", f".squeeze({axis})", cost=1.0, when=_has_rows)
+loss_layout("", "[:, 0]", cost=2.0, when=lambda loss: _has_rows(loss) and loss.x.dim() == 2)
+loss_layout("", ".long()", cost=1.0, when=lambda loss: loss.classes)
+loss_layout(
+    "",
+    " - 1",
+    "count classes from 0: {}",
+    cost=1.1,
+    when=lambda loss: loss.classes and loss.x.dim() >= 2 and _counts_from_1(loss.y),
+)
+loss_layout(".squeeze(-1)", cost=1.0)
+loss_layout("", ".unsqueeze(-1)", cost=1.1)
+loss_layout("", ".unsqueeze(-1).float()", cost=1.3)
+loss_layout(".squeeze(-1)", ".float()", cost=1.3)
+
+
+@loss_move(cost=1.4)
+def take_logits(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the loss of logits, in the place of that of probabilities."""
+    probabilities = scene.call is not None and scene.call.name == "binary_cross_entropy"
+    if probabilities and loss_of(scene, clash) and isinstance(scene.node, ast.Call):
+        yield _rename_call(scene, scene.node, "binary_cross_entropy_with_logits")
+
+
+# Indices that are out of range.
+
+
+def _counts_from_1(value: Any) -> bool:
+    """Return whether a tensor holds whole numbers above 0."""
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:
+        return False
+    return bool(value.numel()) and not value.is_meta and int(value.min()) >= 1
+
+
+def _index_items(scene: Scene) -> list[ast.expr]:
+    """Return the items of the failed `x[…]`."""
+    if not isinstance(scene.node, ast.Subscript):
+        return []
+    return scene.node.slice.elts if isinstance(scene.node.slice, ast.Tuple) else [scene.node.slice]
+
+
+@call_move("index", "range", cost=1.0)
+def take_the_last_place(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the last place for an index that is out of range."""
+    for number, item in enumerate(_index_items(scene)):
+        if type(scene.site.value(item)) is int:
+            yield _write(scene, item, "-1", "take the last place: `-1`", number / 100)
+
+
+@call_move("index", "range", cost=1.2)
+def count_an_index_from_0(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield an index that counts from 0."""
+    for number, item in enumerate(_index_items(scene)):
+        if type(scene.site.value(item)) is int:
+            text = f"{scene.site.text_of(item)} - 1"
+            yield _write(scene, item, text, f"count from 0: `{text}`", number / 100)
+
+
+@call_move("index", cost=1.6)
+def index_fewer_axes(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield an index without one of its items, where there are more than axes."""
+    items = _index_items(scene)
+    for number in range(len(items)) if len(items) > 1 and "too many indices" in str(scene.error) else ():
+        kept = ", ".join(scene.site.text_of(item) for i, item in enumerate(items) if i != number)
+        slices = scene.node.slice  # type: ignore[union-attr] # of a subscript, which has items
+        yield _write(scene, slices, kept, f"index fewer axes: `[{kept}]`", number / 100)
+
+
+@call_move("index", "range", cost=1.4)
+def count_from_0(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield whole numbers that count from 0 in place of those that count from 1."""
-    for operand in scene.site.operands:
-        value = operand.value
-        if not isinstance(value, Tensor) or value.is_floating_point() or value.dtype == torch.bool:
-            continue
-        if value.numel() and not value.is_meta and int(value.min()) >= 1:
-            text = f"{operand.atom} - 1"
-            yield _edit(scene, operand.node, text, f"count from 0: `{text}`", 1.4)
+    if isinstance(scene.node, ast.Subscript) or (isinstance(scene.node, ast.Call) and clash.kind == "range"):
+        for operand in scene.site.operands:
+            if _counts_from_1(operand.value):
+                text = f"{operand.atom} - 1"
+                yield _write(scene, operand.node, text, f"count from 0: `{text}`")
 
 
-# Repairs of an operand in the failed line: another order of its axes, an axis more or fewer, a part of it, a dtype.
+# Operands of the failed line: another order of axes, an axis more or fewer, a part, a dtype, a device.
 
-SHAPES = frozenset("product convolution join broadcast expand norm loss mask attention einsum".split())
+SHAPES = tuple("product convolution join broadcast expand norm loss mask attention einsum".split())
 """The kinds of failures that another shape may repair."""
+JOINS = "broadcast", "join", "mask", "attention", "product"
+"""Those that tensors of one more axis, or a part of one, may repair."""
 FACTORIES = frozenset("arange zeros ones full empty eye tensor randn rand linspace tril_indices triu_indices".split())
 """Functions that build a tensor from no other."""
 PERMUTATIONS = {3: ("(2, 0, 1)", "(1, 2, 0)"), 4: ("(0, 3, 1, 2)", "(0, 2, 3, 1)")}
 """By the number of axes, the orders that no single exchange gives: pictures with the channels first, or last."""
 
 
-def operand_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield repairs of each operand of the failed line."""
-    operands = [each for each in scene.site.operands if not isinstance(each.value, nn.Module)]
+class Target(NamedTuple):
+    """An operand of the failed line, its text and value, and the other tensors of the line. `rank` is the number of its
+    axes, and `most` the largest of the others."""
+
+    operand: Expression
+    atom: str
+    value: Any
+    others: list[Expression]
+    rank: int
+    most: int
+
+
+def _operands(scene: Scene) -> list[Expression]:
+    return [operand for operand in scene.site.operands if not isinstance(operand.value, nn.Module)]
+
+
+def _targets(scene: Scene) -> Iterator[Target]:
+    """Yield the operands of the failed line that are tensors, or whose value is not known."""
+    operands = _operands(scene)
     for operand in operands:
-        others = [other for other in operands if other is not operand]
-        for text, cost in _variants(scene, clash, operand, others):
-            yield _candidate(scene, operand, text, cost)
-    if clash.kind == "device":
-        yield from _factories(scene, operands)
-    if clash.kind in ("broadcast", "product", "attention"):
-        yield from _of_assignments(scene, operands)
-    if clash.kind == "product" and isinstance(scene.site.node, ast.BinOp) and len(operands) == 2:
+        if operand.value is not UNKNOWN_SITE and not isinstance(operand.value, Tensor):
+            continue
+        others = [other for other in operands if other is not operand and isinstance(other.value, Tensor)]
+        rank = operand.value.dim() if isinstance(operand.value, Tensor) else 3
+        most = max((other.value.dim() for other in others), default=rank)
+        yield Target(operand, operand.atom, operand.value, others, rank, most)
+
+
+def _exchange(scene: Scene, operand: Expression, text: str, cost: float = 0.0) -> Candidate:
+    return _write(scene, operand.node, text, f"write `{text}` in the place of `{operand.text}`", cost)
+
+
+UNMARKED_COST = 0.4
+"""What another shape of an operand costs besides that does not clash."""
+Texts = Callable[[Scene, Clash, Target], Iterator[tuple[str, float]]]
+
+
+def operand_move(*kinds: str, cost: float) -> Callable[[Texts], Texts]:
+    """Register a function that yields texts in the place of an operand, with what each costs besides, as a move."""
+
+    def register(texts: Texts) -> Texts:
+        @move(*kinds, cost=cost, edits="operand")
+        def candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+            for target in _targets(scene):
+                marked = target.value is UNKNOWN_SITE or id(target.value) in clash.axes
+                more = UNMARKED_COST if clash.kind in SHAPES and not marked else 0.0
+                for text, extra in texts(scene, clash, target):
+                    yield _exchange(scene, target.operand, text, extra + more)
+
+        return texts
+
+    return register
+
+
+@move(cost=1.0, edits="operand")
+def take_the_first_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the first tensor of a tuple, such as what a layer returns besides its state."""
+    for operand in _operands(scene):
+        if isinstance(operand.value, (tuple, list)) and not isinstance(operand.node, (ast.Tuple, ast.List)):
+            index = next((i for i, item in enumerate(operand.value) if isinstance(item, Tensor)), None)
+            if index is not None:
+                yield _exchange(scene, operand, f"{operand.atom}[{index}]")
+
+
+def _is_large(clash: Clash, target: Target) -> float:
+    """Return what moving the axes of the larger of two tensors that are broadcast costs besides."""
+    return 0.8 if clash.kind in ("broadcast", "mask") and target.rank >= target.most else 0.0
+
+
+@operand_move(*SHAPES, cost=1.0)
+def transpose(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor with two axes exchanged. Moving the batch, the first axis, costs more."""
+    atom, rank = target.atom, target.rank
+    for i, j in sorted(combinations(range(rank), 2), key=lambda pair: (-pair[0], -pair[1])):
+        last, batch = (i, j) == (rank - 2, rank - 1), i == 0 and rank > 2
+        picture = 1.6 if clash.kind == "convolution" and rank == 4 else 0.0  # an exchange would turn it, too
+        text = f"{atom}.transpose(-2, -1)" if last and rank != 3 else f"{atom}.transpose({i}, {j})"
+        cost = (0.0 if last else 1.0 if batch else 0.2) + _is_large(clash, target) + picture
+        yield f"{atom}.T" if rank == 2 else text, cost
+
+
+@operand_move(*SHAPES, cost=1.5)
+def permute(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor with its axes in an order that no single exchange gives."""
+    for order in PERMUTATIONS.get(target.rank, ()):
+        yield f"{target.atom}.permute{order}", (0.0 if order.startswith("(0") else 0.9) + _is_large(clash, target)
+
+
+@operand_move("product", "norm", "convolution", cost=1.4)
+def flatten(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor with its last axes as one."""
+    return ((f"{target.atom}.flatten({start})", start / 10) for start in range(1, target.rank - 1))
+
+
+@operand_move(*JOINS, "convolution", "expand", cost=1.3)
+def unsqueeze(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor with one axis more."""
+    if clash.kind in JOINS and target.rank >= target.most:
+        return
+    closes = (
+        isinstance(target.value, Tensor) and target.value.dtype == torch.bool
+    )  # a mask of keys: its last axis stays
+    for axis in (*range(target.rank), -1):
+        yield f"{target.atom}.unsqueeze({axis})", axis / 100 + (axis < 0 and closes)
+
+
+@operand_move("broadcast", "mask", cost=1.3)
+def index_new_axes(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor with several axes more."""
+    if target.rank == 2 and target.most == 4:
+        yield f"{target.atom}[:, None, None, :]", 0.0
+        yield f"{target.atom}[:, None, :, None]", 0.4
+        yield f"{target.atom}[:, :, None, None]", 0.4
+    if target.rank == 1 and target.most > 2:
+        yield f"{target.atom}[:, {', '.join(['None'] * (target.most - 1))}]", 0.2
+
+
+@operand_move("loss", cost=1.2)
+def unsqueeze_for_a_loss(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor with one axis more, at its end or after the batch."""
+    yield from ((f"{target.atom}.unsqueeze(-1)", 0.0), (f"{target.atom}.unsqueeze(1)", 0.3))
+
+
+@operand_move(*SHAPES, cost=1.1)
+def squeeze(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor without one of its axes of length 1."""
+    for axis, size in enumerate(target.value.shape if isinstance(target.value, Tensor) else ()):
+        if size == 1:
+            yield f"{target.atom}.squeeze({-1 if axis == target.rank - 1 else axis})", 0.0
+
+
+@operand_move(*JOINS, cost=1.2)
+def take_a_part(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield the part of a table or a mask that is as long as another tensor."""
+    if not isinstance(target.value, Tensor) or not _is_table(scene, target.value):
+        return
+    for other, axis in product(target.others, range(target.rank)):
+        for theirs in range(1, other.value.dim()):
+            if 1 < other.value.shape[theirs] < target.value.shape[axis]:
+                stop = f":{other.atom}.size({theirs})"
+                yield f"{target.atom}[{', '.join([*[':'] * axis, stop])}]", abs(theirs - axis) / 10
+                if axis == target.rank - 2:
+                    apart = abs(theirs - other.value.dim() + 2)
+                    yield f"{target.atom}[..., {stop}, {stop}]", 0.2 + apart / 10
+
+
+class Short(NamedTuple):
+    """An axis of an operand that is shorter than that of another tensor with as many axes."""
+
+    other: Expression
+    axis: int
+    size: int
+    theirs: int
+
+
+def _short_axes(target: Target) -> Iterator[Short]:
+    if not isinstance(target.value, Tensor):
+        return
+    for other in target.others:
+        if target.rank == other.value.dim():
+            for axis, (size, theirs) in enumerate(zip(target.value.shape, other.value.shape, strict=True)):
+                if size < theirs:
+                    yield Short(other, axis, size, theirs)
+
+
+@operand_move(*JOINS, cost=1.1)
+def expand(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield the expansion of an axis of 1 to that of another tensor."""
+    for other, axis, size, _ in _short_axes(target):
+        if size == 1:
+            sizes = [f"{other.atom}.size({i})" if i == axis else "-1" for i in range(target.rank)]
+            yield f"{target.atom}.expand({', '.join(sizes)})", 0.0 if _is_table(scene, target.value) else 0.6
+
+
+@operand_move(*JOINS, cost=1.3)
+def repeat(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor repeated along an axis that another one has several times as long."""
+    for other, axis, size, theirs in _short_axes(target):
+        if size == 1 or theirs % size:
+            continue
+        if axis == target.rank - 1 and theirs == 2 * size:
+            yield f"torch.cat([{target.atom}, {target.atom}], dim=-1)", 0.1
+        elif 0 < axis < target.rank - 2:
+            times = f"{other.atom}.size({axis}) // {target.atom}.size({axis})"
+            yield f"{target.atom}.repeat_interleave({times}, dim={axis})", 0.0
+
+
+@operand_move("dtype", cost=1.0)
+def cast(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor in the dtype of another, of the parameter, or in a usual one."""
+    atom, value = target.atom, target.value
+    for other in target.others:
+        if isinstance(value, Tensor) and value.dtype == other.value.dtype:
+            continue
+        yield f"{atom}.to({other.atom}.dtype)", (isinstance(value, Tensor) and value.is_floating_point()) / 2
+    if isinstance(value, Tensor) and not value.is_floating_point():
+        yield f"{atom}.float()", 0.1
+    else:
+        yield from ((f"{atom}.long()", 0.1), (f"{atom}.float()", 0.2))
+    if path := _parameter_path(scene):
+        yield f"{atom}.to(self.{path}.dtype)", 0.3
+    yield f"{atom}.bool()", 0.6
+
+
+@operand_move("device", cost=1.0)
+def move_to_the_device(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor on the device of another, or of the parameter."""
+    cost = 0.0 if isinstance(target.value, Tensor) and _is_table(scene, target.value) else 1.5
+    yield from ((f"{target.atom}.to({other.atom}.device)", cost) for other in target.others)
+    if path := _parameter_path(scene):
+        yield f"{target.atom}.to(self.{path}.device)", cost + 0.5
+
+
+@move("product", cost=2.5, edits="operand")
+def exchange_factors(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the product the other way round."""
+    node, operands = scene.site.node, _operands(scene)
+    if isinstance(node, ast.BinOp) and len(operands) == 2:
         left, right = operands
-        text = f"{right.atom} {'@' if isinstance(scene.site.node.op, ast.MatMult) else '*'} {left.atom}"
-        edit = edit_node(scene.site.file, scene.site.lines, scene.site.node, text)
-        yield Candidate(f"exchange the factors: `{text}`", 2.5, (edit,))
+        text = f"{right.atom} {'@' if isinstance(node.op, ast.MatMult) else '*'} {left.atom}"
+        yield _write(scene, node, text, f"exchange the factors: `{text}`")
 
 
-def _of_assignments(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
-    """Yield repairs of a tensor in the line that assigned it, so that all lines after it read the repaired one."""
+@move("broadcast", "product", "attention", cost=1.5, edits="operand")
+def repeat_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a tensor of twice the width in the line that assigned it, so that all lines after it read that one."""
     site = scene.site
     if site.tree is None:
         return
+    operands = _operands(scene)
     names = {
         inner.id: site.value(inner)
         for operand in operands
@@ -347,13 +618,13 @@ def _of_assignments(scene: Scene, operands: list[Expression]) -> Iterator[Candid
             if not isinstance(wanted, Tensor) or not wanted.dim() or not value.dim():
                 continue
             if wanted.shape[-1] == 2 * value.shape[-1]:
-                text = f"torch.cat([{before.text}] * 2, dim=-1)"
-                yield _candidate(scene, before, text, 1.5)
+                yield _exchange(scene, before, f"torch.cat([{before.text}] * 2, dim=-1)")
 
 
-def _factories(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
+@move("device", cost=0.9, edits="operand")
+def build_on_the_device(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the repair of a tensor that was built on another device, in the line that builds it."""
-    site = scene.site
+    site, operands = scene.site, _operands(scene)
     for operand in operands:
         maker = scene.maker(operand.value) if isinstance(operand.value, Tensor) else ""
         if not isinstance(maker, int) or not _is_table(scene, operand.value):
@@ -375,105 +646,8 @@ def _factories(scene: Scene, operands: list[Expression]) -> Iterator[Candidate]:
                 for other in others[:1]:
                     text = f"device={other.atom}.device"
                     keyword = next((k for k in node.keywords if k.arg == "device"), None)
-                    end = (node.end_lineno or node.lineno, (node.end_col_offset or 1) - 1)
-                    edit = (
-                        edit_node(site.file, site.lines, keyword, text)
-                        if keyword
-                        else edit_span(site.file, site.lines, end, end, f", {text}")
-                    )
-                    yield Candidate(f"build `{operand.text}` on the device of `{other.text}`", 0.9, (edit,))
-
-
-def _candidate(scene: Scene, operand: Expression, text: str, cost: float) -> Candidate:
-    edit = edit_node(scene.site.file, scene.site.lines, operand.node, text)
-    return Candidate(f"write `{text}` in the place of `{operand.text}`", cost, (edit,))
-
-
-def _variants(scene: Scene, clash: Clash, operand: Expression, others: list[Expression]) -> Iterator[tuple[str, float]]:
-    """Yield texts that may replace an operand, with their costs."""
-    value, atom = operand.value, operand.atom
-    if isinstance(value, (tuple, list)) and any(isinstance(item, Tensor) for item in value):
-        first = next(index for index, item in enumerate(value) if isinstance(item, Tensor))
-        yield f"{atom}[{first}]", 1.0
-        return
-    if value is not UNKNOWN_SITE and not isinstance(value, Tensor):
-        return
-    tensors = [other for other in others if isinstance(other.value, Tensor)]
-    if clash.kind == "dtype":
-        yield from _dtypes(scene, operand, tensors)
-        return
-    if clash.kind == "device":
-        cost = 1.0 if isinstance(value, Tensor) and _is_table(scene, value) else 2.5
-        yield from ((f"{atom}.to({other.atom}.device)", cost) for other in tensors)
-        if path := _parameter_path(scene):
-            yield f"{atom}.to(self.{path}.device)", cost + 0.5
-        return
-    if clash.kind not in SHAPES:
-        return
-    marked = isinstance(value, Tensor) and id(value) in clash.axes
-    extra = 0.0 if marked or value is UNKNOWN_SITE else 0.4
-    rank = value.dim() if isinstance(value, Tensor) else 3
-    most = max((other.value.dim() for other in tensors), default=rank)  # type: ignore[union-attr] # tensors
-    yield from ((text, cost + extra) for text, cost in _layouts(atom, value, rank, most, clash.kind))
-    if clash.kind in ("broadcast", "join", "mask", "product", "attention"):
-        for other in tensors:
-            yield from ((text, cost + extra) for text, cost in _parts(scene, atom, value, other))
-
-
-def _layouts(atom: str, value: object, rank: int, most: int, kind: str) -> Iterator[tuple[str, float]]:
-    """Yield a tensor with its axes in another order, with one axis more, with fewer. Moving the batch, the first axis,
-    costs more, and so does moving the axes of the larger of two tensors that are broadcast."""
-    large = 0.8 if kind in ("broadcast", "mask") and rank >= most else 0.0
-    for i, j in sorted(combinations(range(rank), 2), key=lambda pair: (-pair[0], -pair[1])):
-        last, batch = (i, j) == (rank - 2, rank - 1), i == 0 and rank > 2
-        picture = 1.6 if kind == "convolution" and rank == 4 else 0.0  # an exchange would turn it, too
-        text = f"{atom}.transpose(-2, -1)" if last and rank != 3 else f"{atom}.transpose({i}, {j})"
-        yield f"{atom}.T" if rank == 2 else text, (1.0 if last else 2.0 if batch else 1.2) + large + picture
-    for order in PERMUTATIONS.get(rank, ()):
-        yield f"{atom}.permute{order}", (1.5 if order.startswith("(0") else 2.4) + large
-    if kind in ("product", "norm", "convolution"):
-        yield from ((f"{atom}.flatten({start})", 1.4 + start / 10) for start in range(1, rank - 1))
-    joins = kind in ("broadcast", "join", "mask", "attention", "product") and rank < most
-    if joins or kind in ("convolution", "expand"):
-        closes = isinstance(value, Tensor) and value.dtype == torch.bool  # a mask of keys: its last axis stays
-        yield from (
-            (f"{atom}.unsqueeze({axis})", 1.3 + axis / 100 + (axis < 0 and closes)) for axis in (*range(rank), -1)
-        )
-    if kind in ("broadcast", "mask") and rank < most:
-        if rank == 2 and most == 4:
-            yield from ((f"{atom}[:, None, None, :]", 1.3), (f"{atom}[:, None, :, None]", 1.7))
-            yield from ((f"{atom}[:, :, None, None]", 1.7),)
-        if rank == 1 and most > 2:
-            yield f"{atom}[:, {', '.join(['None'] * (most - 1))}]", 1.5
-    if kind == "loss":
-        yield from ((f"{atom}.unsqueeze(-1)", 1.2), (f"{atom}.unsqueeze(1)", 1.5))
-    if isinstance(value, Tensor):
-        ones = [axis for axis in range(rank) if value.shape[axis] == 1]
-        yield from ((f"{atom}.squeeze({-1 if axis == rank - 1 else axis})", 1.1) for axis in ones)
-
-
-def _parts(scene: Scene, atom: str, value: object, other: Expression) -> Iterator[tuple[str, float]]:
-    """Yield the part of a table or a mask that is as long as another tensor, and the expansion of an axis of 1."""
-    if not isinstance(value, Tensor) or not isinstance(other.value, Tensor):
-        return
-    for axis in range(value.dim() if _is_table(scene, value) else 0):
-        for theirs in range(1, other.value.dim()):
-            if 1 < other.value.shape[theirs] < value.shape[axis]:
-                stop = f":{other.atom}.size({theirs})"
-                yield f"{atom}[{', '.join([*[':'] * axis, stop])}]", 1.2 + abs(theirs - axis) / 10
-                if axis == value.dim() - 2:
-                    yield f"{atom}[..., {stop}, {stop}]", 1.4 + abs(theirs - other.value.dim() + 2) / 10
-    if value.dim() == other.value.dim():
-        for axis in range(value.dim()):
-            if value.shape[axis] == 1 and other.value.shape[axis] != 1:
-                sizes = [f"{other.atom}.size({i})" if i == axis else "-1" for i in range(value.dim())]
-                yield f"{atom}.expand({', '.join(sizes)})", 1.1 if _is_table(scene, value) else 1.7
-            elif 1 < value.shape[axis] < other.value.shape[axis] and other.value.shape[axis] % value.shape[axis] == 0:
-                times = f"{other.atom}.size({axis}) // {atom}.size({axis})"
-                if axis == value.dim() - 1 and other.value.shape[axis] == 2 * value.shape[axis]:
-                    yield f"torch.cat([{atom}, {atom}], dim=-1)", 1.4
-                elif 0 < axis < value.dim() - 2:
-                    yield f"{atom}.repeat_interleave({times}, dim={axis})", 1.3
+                    edit = scene.edit(keyword, text) if keyword else add_argument(site.file, site.lines, node, text)
+                    yield Candidate(f"build `{operand.text}` on the device of `{other.text}`", edits=(edit,))
 
 
 def _is_table(scene: Scene, tensor: Tensor) -> bool:
@@ -489,21 +663,6 @@ def _is_table(scene: Scene, tensor: Tensor) -> bool:
             seen.add(maker)
             waiting += [tensor[2] for tensor in ops[maker].inputs]
     return True
-
-
-def _dtypes(scene: Scene, operand: Expression, others: list[Expression]) -> Iterator[tuple[str, float]]:
-    atom, value = operand.atom, operand.value
-    for other in others:
-        if isinstance(value, Tensor) and isinstance(other.value, Tensor) and value.dtype == other.value.dtype:
-            continue
-        yield f"{atom}.to({other.atom}.dtype)", 1.0 + (isinstance(value, Tensor) and value.is_floating_point()) / 2
-    integer = isinstance(value, Tensor) and not value.is_floating_point()
-    yield (f"{atom}.float()", 1.1) if integer else (f"{atom}.long()", 1.1)
-    if not integer:
-        yield f"{atom}.float()", 1.2
-    if path := _parameter_path(scene):
-        yield f"{atom}.to(self.{path}.dtype)", 1.3
-    yield f"{atom}.bool()", 1.6
 
 
 def _parameter_path(scene: Scene) -> str:

@@ -1,4 +1,4 @@
-"""Repairs of a constructor: a layer of another size, in the line that builds it."""
+"""Moves that repair a constructor, by a layer of another size in the line that builds it, or a number of the code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -21,12 +22,21 @@ from tracer.diagnostics.failures.explanation import (
     construction_of,
     constructor_of,
 )
-from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, edit_node, edit_span, letters
+from tracer.diagnostics.failures.trials import (
+    Candidate,
+    Clash,
+    Scene,
+    add_argument,
+    argument,
+    edit_node,
+    letters,
+    move,
+)
 from tracer.shapes import value_of
 from tracer.symbols import notation
 from tracer.utils import files
 
-COST = 2.0
+SIZE_COST = 2.0
 """What another size of the failed layer costs; that of the layer before it costs more."""
 FOREIGN_COST = 1.1
 """What a layer costs besides whose size is one of the input, which no other layer has."""
@@ -73,22 +83,19 @@ class LayerSize:
     name: str
     formula: str
     value: int
-    cost: float = COST
+    cost: float = 0.0
 
 
-def constructor_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield repairs of the layer that failed, and of the one before it."""
+constructor_move = partial(move, edits="constructor")
+
+
+@constructor_move(cost=SIZE_COST)
+def size_the_layer(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield another size of the layer that failed, and of the one before it."""
     sizes = {letter for symbolic in _weight_shapes(scene) for formula in symbolic for letter in letters(formula)}
     for wanted in _fitting_sizes(scene):
         foreign = set(letters(wanted.formula)) - sizes  # a size of the input that no layer has
         yield from size_candidates(scene, replace(wanted, cost=wanted.cost + FOREIGN_COST) if foreign else wanted)
-    yield from batch_repairs(scene, clash)
-    yield from _key_widths(scene)
-    if clash.kind == "broadcast":
-        for wanted in _sums(scene, clash):
-            yield from size_candidates(scene, wanted)
-        yield from _paddings(scene, clash)
-        yield from _tables(scene, clash)
 
 
 def _weight_shapes(scene: Scene) -> Iterator[tuple[str, ...]]:
@@ -195,7 +202,7 @@ def _rows(scene: Scene, path: str, ids: Tensor, rows: int) -> Iterator[LayerSize
     yield LayerSize(path, "num_embeddings", str(rows), rows)
     for axis in range(ids.dim()):
         if ids.shape[axis] == rows and scene.formula(ids, axis) != str(rows):
-            yield LayerSize(path, "num_embeddings", scene.formula(ids, axis), rows, COST + 0.2)
+            yield LayerSize(path, "num_embeddings", scene.formula(ids, axis), rows, 0.2)
 
 
 def _input(scene: Scene) -> Any:
@@ -224,7 +231,7 @@ def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Ite
         )
         if module is not None and name:
             if getattr(module, name) == size and op.module != scene.path:
-                yield LayerSize(op.module, name, formula, value, COST + 0.5)
+                yield LayerSize(op.module, name, formula, value, 0.5)
             return
         maker = next((tensor[2] for tensor in op.inputs if size in tensor[0]), None)
 
@@ -237,7 +244,8 @@ def _has(root: nn.Module, path: str) -> bool:
     return True
 
 
-def batch_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+@constructor_move(cost=0.9)
+def exchange_batch_first(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the repair that takes the batch along the other axis, in all layers that the failed line calls."""
     called = list(scene.site.modules[scene.site.own :])
     layer = next(
@@ -255,7 +263,7 @@ def batch_repairs(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         return old
 
     where = f"`{path}`" if name == type(called[0]).__name__ or not name else f"the `{name}` of `{path}`"
-    cost = 0.9 if clash.kind in ("mask", "refusal") else 1.8
+    cost = 0.0 if clash.kind in ("mask", "refusal") else 0.9
     yield Candidate(f"build {where} with `batch_first={value}`", cost, edits, path, exchange)
 
 
@@ -283,12 +291,11 @@ def _with_keyword(file: str, lines: list[str], call: ast.Call, name: str, text: 
     node = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
     if node is not None:
         return edit_node(file, lines, node, text)
-    end = (call.end_lineno or 0, (call.end_col_offset or 1) - 1)
-    comma = ", " if call.args or call.keywords else ""
-    return edit_span(file, lines, end, end, f"{comma}{name}={text}")
+    return add_argument(file, lines, call, f"{name}={text}")
 
 
-def _key_widths(scene: Scene) -> Iterator[Candidate]:
+@constructor_move(cost=1.5)
+def widen_keys(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield attention whose keys and values are of another width than its queries."""
     module, call = scene.module, scene.call
     if not isinstance(module, nn.MultiheadAttention) or call is None or not scene.path:
@@ -301,34 +308,42 @@ def _key_widths(scene: Scene) -> Iterator[Candidate]:
     text = ", ".join(f"{name}={width}" for name, width in widths.items())
     edits: tuple[Edit, ...] = ()
     if built is not None and not {keyword.arg for keyword in built.call.keywords} & {"kdim", "vdim"}:
-        end = (built.call.end_lineno or 0, (built.call.end_col_offset or 1) - 1)
-        edits = (edit_span(built.file, built.lines, end, end, f", {text}"),)
+        edits = (add_argument(built.file, built.lines, built.call, text),)
 
     def widen(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
         return rebuild_layer(old, **widths)
 
-    yield Candidate(f"build `{scene.path}` with `{text}`", 1.5, edits, scene.path, widen)
+    yield Candidate(f"build `{scene.path}` with `{text}`", 0.0, edits, scene.path, widen)
 
 
-def _sums(scene: Scene, clash: Clash) -> Iterator[LayerSize]:
-    """Yield the size of a layer whose output is to be as wide as what it is added to."""
+def _layer_of(scene: Scene, tensor: Tensor) -> tuple[str, nn.Module | None]:
+    """Return the path of the module that computed a tensor, and the module; None where there is none."""
+    maker = scene.maker(tensor)
+    path = scene.run.recording.ops[maker].module if isinstance(maker, int) else ""
+    return path, scene.run.module.get_submodule(path) if path and _has(scene.run.module, path) else None
+
+
+@constructor_move("broadcast", cost=SIZE_COST)
+def size_the_layer_of_a_sum(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield another size of a layer whose output is to be as wide as what it is added to."""
     tensors = [tensor for _, tensor in scene.tensors]
     for tensor in tensors:
-        maker = scene.maker(tensor)
-        path = scene.run.recording.ops[maker].module if isinstance(maker, int) else ""
-        module = scene.run.module.get_submodule(path) if path and _has(scene.run.module, path) else None
+        path, module = _layer_of(scene, tensor)
         other = next((t for t in tensors if t is not tensor and t.dim() == tensor.dim()), None)
         if isinstance(module, nn.Linear) and other is not None and clash.axes.get(id(tensor)) == (-1,):
-            yield LayerSize(path, "out_features", scene.formula(other, -1), other.shape[-1])
+            yield from size_candidates(
+                scene, LayerSize(path, "out_features", scene.formula(other, -1), other.shape[-1])
+            )
 
 
-def _paddings(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+@constructor_move("broadcast", cost=1.5)
+def pad_a_convolution(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the padding with which a convolution keeps the size of its picture, for the sum of both."""
     for _, tensor in scene.tensors:
-        maker = scene.maker(tensor)
-        path = scene.run.recording.ops[maker].module if isinstance(maker, int) else ""
-        module = scene.run.module.get_submodule(path) if path and _has(scene.run.module, path) else None
+        path, module = _layer_of(scene, tensor)
         if not isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) or set(module.stride) != {1}:
+            continue
+        if id(tensor) not in clash.axes:
             continue
         sizes = {d * (k - 1) for d, k in zip(module.dilation, module.kernel_size, strict=True)}
         if len(sizes) != 1 or (whole := sizes.pop()) % 2 or module.padding == (whole // 2,) * len(module.stride):
@@ -340,10 +355,11 @@ def _paddings(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         def pad(old: nn.Module, at: dict[str, int], padding: int = padding) -> nn.Module:
             return rebuild_layer(old, padding=padding)
 
-        yield Candidate(f"build `{path}` with `padding={padding}`", 1.5, edits, path, pad)
+        yield Candidate(f"build `{path}` with `padding={padding}`", 0.0, edits, path, pad)
 
 
-def _tables(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+@constructor_move("broadcast", cost=1.9)
+def size_a_table(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield a parameter of the size that it meets, such as a table of positions with one token more."""
     tensors = [tensor for _, tensor in scene.tensors]
     for tensor in tensors:
@@ -385,10 +401,10 @@ def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: i
             if scene.run.rebuild is not None and scene.run.file == file:
                 for number, text in enumerate((f"{before} + 1", f"{before} + 2", f"{before} - 1", str(value))):
                     edit = edit_node(file, lines, sizes[axis], text)
-                    yield Candidate(message, 1.9 + number / 50, (edit,), family=message)
+                    yield Candidate(message, number / 50, (edit,), family=message)
                 return
             edit = edit_node(file, lines, sizes[axis], f"{before} + 1" if not before.isdigit() else str(value))
-            yield Candidate(message, 1.9, (edit,), path, rebuild, family=message)
+            yield Candidate(message, 0.0, (edit,), path, rebuild, family=message)
             return
 
 
@@ -403,7 +419,8 @@ def _shape_nodes(value: ast.expr) -> list[ast.expr]:
     return []
 
 
-def list_repairs(scene: Scene) -> Iterator[Candidate]:
+@constructor_move("refusal", cost=1.2)
+def chain_a_list(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the `Sequential` that a called list of modules has to be."""
     if not isinstance(scene.module, nn.ModuleList) or not scene.path:
         return
@@ -421,7 +438,7 @@ def list_repairs(scene: Scene) -> Iterator[Candidate]:
         return nn.Sequential(*old.children())
 
     yield Candidate(
-        f"build `{scene.path}` as `Sequential`, which calls one after the other", 1.2, (edit,), scene.path, chain
+        f"build `{scene.path}` as `Sequential`, which calls one after the other", 0.0, (edit,), scene.path, chain
     )
 
 
@@ -485,14 +502,7 @@ def _code(formula: str) -> str:
 
 REACH = 4
 """How far from a number others are tried, besides its double and its half."""
-SIZE_COST = 1.6
-
-
-def size_repairs(scene: Scene) -> Iterator[Candidate]:
-    """Yield other values for the numbers in the failed code."""
-    yield from _of_factory(scene)
-    yield from _of_calls(scene)
-    yield from _of_attributes(scene)
+number_move = partial(move, "view", "norm", "attention", "expand", "refusal", edits="number")
 
 
 def near(value: int) -> list[int]:
@@ -501,7 +511,9 @@ def near(value: int) -> list[int]:
     return [v for v in sorted(dict.fromkeys(around), key=lambda v: (abs(v - value), -v)) if v not in (0, value)]
 
 
-def _of_factory(scene: Scene) -> Iterator[Candidate]:
+@number_move(cost=1.6)
+def choose_a_size(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield other values of the sizes of a factory, except the length of an input, which is what it is."""
     run = scene.run
     if run.rebuild is None or run.sizes is None:
         return
@@ -512,13 +524,13 @@ def _of_factory(scene: Scene) -> Iterator[Candidate]:
     for name, shape in scene.shapes.symbolic.items():
         (of_inputs if name.startswith("input ") else of_weights).update(*map(letters, shape))
     for name, value in run.sizes.items():
-        if name == "B" or name in of_inputs - of_weights:  # the length of an input is what it is
+        if name == "B" or name in of_inputs - of_weights:
             continue
         nodes = list(_defaults(tree, name, value, set(run.sizes)))
         for other in near(value):
             edits = tuple(edit_node(run.file, lines, node, str(other)) for node in nodes[:1])
             likely = 0.0 if value in used or name in used else 0.5
-            cost = SIZE_COST + likely + abs(other - value) / (50 * value) + 0.4 * (value == max(run.sizes.values()))
+            cost = likely + abs(other - value) / (50 * value) + 0.4 * (value == max(run.sizes.values()))
             yield Candidate(f"choose {name}={other}", cost, edits, sizes=((name, other),), family="number")
 
 
@@ -546,7 +558,8 @@ def _names_of_error(scene: Scene) -> set[object]:
     return used
 
 
-def _of_calls(scene: Scene) -> Iterator[Candidate]:
+@number_move(cost=1.7)
+def write_another_number(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield other numbers in the calls that led to the error, such as `Attention(D, 3)`."""
     for frame in scene.site.frames:
         for node in _calls(frame):
@@ -556,7 +569,7 @@ def _of_calls(scene: Scene) -> Iterator[Candidate]:
                     lines = linecache.getlines(file)
                     text = ast.get_source_segment("".join(lines), node) or ""
                     for other in near(value.value):
-                        cost = SIZE_COST + 0.1 + abs(other - value.value) / (50 * value.value)
+                        cost = abs(other - value.value) / (50 * value.value)
                         edit = edit_node(file, lines, value, str(other))
                         message = f"write {other} in the place of {value.value} in `{text}`"
                         yield Candidate(message, cost, (edit,), family="number")
@@ -573,7 +586,8 @@ def _calls(frame: FrameType) -> Iterator[ast.Call]:
             yield node
 
 
-def _of_attributes(scene: Scene) -> Iterator[Candidate]:
+@number_move(cost=1.8)
+def choose_an_attribute(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield other values of the whole numbers that a module holds and the failed line reads, such as `self.heads`."""
     site = scene.site
     if not site.own or site.tree is None:
@@ -602,12 +616,6 @@ def _of_attributes(scene: Scene) -> Iterator[Candidate]:
                 vars(new)[name] = other
                 return new
 
-            cost = SIZE_COST + 0.2 + abs(other - value) / (50 * value)
-            yield Candidate(
-                f"choose `{name}` = {other} in `{path or type(module).__name__}`",
-                cost,
-                (),
-                path,
-                change,
-                family="number",
-            )
+            cost = abs(other - value) / (50 * value)
+            where = path or type(module).__name__
+            yield Candidate(f"choose `{name}` = {other} in `{where}`", cost, (), path, change, family="number")

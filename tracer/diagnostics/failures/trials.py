@@ -10,13 +10,13 @@ import linecache
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -238,6 +238,13 @@ def edit_span(file: str, lines: list[str], start: tuple[int, int], end: tuple[in
     return Edit(file, start, end, text, before.rstrip("\n"), f"{first}{text}{last}".rstrip("\n"))
 
 
+def add_argument(file: str, lines: list[str], call: ast.Call, text: str) -> Edit:
+    """Return the edit that passes an argument more at the end of a call."""
+    end = (call.end_lineno or call.lineno, (call.end_col_offset or 1) - 1)
+    comma = ", " if call.args or call.keywords else ""
+    return edit_span(file, lines, end, end, f"{comma}{text}")
+
+
 def apply_edits(lines: list[str], edits: Iterable[Edit]) -> str:
     """Return the text of a file, from its lines, with edits that do not overlap."""
     data = [line.encode() for line in lines]
@@ -392,12 +399,13 @@ Change = Callable[[nn.Module, dict[str, int]], nn.Module]
 class Candidate:
     """A possible repair: its sentence, edits of the source, and a module that is rebuilt.
 
-    `cost` orders repairs: the smaller, the less is changed. `replace` returns the new module for the one at `path`. Of
-    the repairs of one `family` one is enough. `sizes` are sizes of the factory that the repair changes.
+    `cost` orders repairs: the smaller, the less is changed; a move adds its own. `replace` returns the new module for
+    the one at `path`. Of the repairs of one `family` one is enough. `sizes` are sizes of the factory that the repair
+    changes.
     """
 
     message: str
-    cost: float
+    cost: float = 0.0
     edits: tuple[Edit, ...] = ()
     path: str | None = None
     replace: Change | None = None
@@ -605,6 +613,16 @@ class Scene:
         return list(named_tensors("", (self.call.args, self.call.kwargs))) if self.call else []
 
     @cached_property
+    def node(self) -> ast.AST | None:
+        """Expression of the failed line in which a call of PyTorch failed."""
+        node = self.site.node if self.call is not None else None
+        return node.value if isinstance(node, (ast.Return, ast.Assign, ast.Expr)) else node
+
+    def edit(self, node: ast.AST, text: str) -> Edit:
+        """Return the edit that replaces a node of the failed line's file by a text."""
+        return edit_node(self.site.file, self.site.lines, node, text)
+
+    @cached_property
     def module(self) -> nn.Module | None:
         """Module whose forward failed: `Linear` where the line calls it, else the one that the line is in."""
         return self.site.modules[-1] if self.site.modules else None
@@ -725,7 +743,53 @@ def letters(formula: str) -> list[str]:
     return [] if formula == UNSOLVED else [str(letter) for letter in notation.parse(formula).free_symbols]
 
 
-Rule = Callable[[Scene, FailedCall], "Clash | None"]
+# Moves: the ways to repair a failure, each one entry. No repair is shown that `Trials` did not run to its end.
+
+EDITS = ("constructor", "call", "operand", "code", "number")
+"""What a move edits, in the order in which repairs of one cost are tried."""
+
+
+class Move(NamedTuple):
+    """A way to repair a failure.
+
+    `kinds` are the kinds of clashes that it is for, all where there are none, `cost` is that of its least change, and
+    `candidates` yields its repairs, whose costs are added to it.
+    """
+
+    kinds: tuple[str, ...]
+    cost: float
+    edits: str
+    candidates: Callable[[Scene, Clash], Iterator[Candidate]]
+
+
+MOVES: list[Move] = []
+"""All moves, in the order of their definitions."""
+
+Candidates = Callable[[Scene, Clash], Iterator[Candidate]]
+
+
+def move(*kinds: str, cost: float, edits: str) -> Callable[[Candidates], Candidates]:
+    """Register a function that yields repairs as a move; the arguments are the fields of `Move`."""
+
+    def register(candidates: Candidates) -> Candidates:
+        MOVES.append(Move(kinds, cost, edits, candidates))
+        return candidates
+
+    return register
+
+
+def repairs(scene: Scene, *clashes: Clash, edits: Collection[str] = EDITS) -> Iterator[Candidate]:
+    """Yield the repairs of all moves with these `edits`, each for the first of the clashes that it is for.
+
+    Those of a move end where one can't be written: code may have any unforeseen form, and an explanation without a
+    repair is better than none.
+    """
+    for move in sorted(MOVES, key=lambda move: EDITS.index(move.edits)):
+        clash = next((clash for clash in clashes if not move.kinds or clash.kind in move.kinds), None)
+        if clash is not None and move.edits in edits:
+            with suppress(Exception):
+                for candidate in move.candidates(scene, clash):
+                    yield replace(candidate, cost=move.cost + candidate.cost)
 
 
 def argument(call: FailedCall, position: int, name: str, default: Any = None) -> Any:

@@ -1,0 +1,148 @@
+"""Functions that fail, each of which a move repairs that no module of `failing` or `more_failing` needs."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Call(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args):
+        return self.function(*args)
+
+
+def axis_of_a_join(B=2, T=5, D=8):
+    return Call(lambda x, y: torch.cat([x, y])), (torch.randn(B, T, D), torch.randn(B, T, D // 2))
+
+
+def expanded_length(B=2, T=5, D=8):
+    return Call(lambda x: x.expand(x.size(0), 7, 8)), torch.randn(B, T, D)
+
+
+def marked_classes(B=4, K=3):
+    return Call(lambda x, y: F.cross_entropy(x, y)), (torch.randn(B, K), torch.eye(K).long()[torch.arange(B) % K])
+
+
+def column_of_labels(B=4, K=3):
+    return Call(lambda x, y: F.cross_entropy(x, y)), (torch.randn(B, K), torch.randint(K, (B, 1)))
+
+
+def float_labels(B=4, K=3):
+    return Call(lambda x, y: F.cross_entropy(x, y)), (torch.randn(B, K), torch.ones(B))
+
+
+def labels_from_1(B=4, K=3):
+    return Call(lambda x, y: F.cross_entropy(x, y)), (torch.randn(B, K), 1 + torch.arange(B) % K)
+
+
+def column_of_scores(B=4):
+    return Call(lambda x, y: F.binary_cross_entropy_with_logits(x, y)), (torch.randn(B, 1), torch.ones(B))
+
+
+def no_probabilities(B=4):
+    return Call(lambda x, y: F.binary_cross_entropy(x, y)), (3 * torch.randn(B), torch.ones(B))
+
+
+def too_many_indices(B=2, T=5, D=8):
+    return Call(lambda x: x[:, 0, 0, 0]), torch.randn(B, T, D)
+
+
+def ids_from_1(B=2, V=4):
+    return Call(lambda ids, table: F.embedding(ids, table)), (1 + torch.arange(2 * B).reshape(B, 2) % V, torch.eye(V))
+
+
+def exchanged_factors(T=5, D=8):
+    return Call(lambda x, w: x @ w), (torch.randn(D, T), torch.randn(D, D))
+
+
+class Sum(nn.Module):
+    def __init__(self, D):
+        super().__init__()
+        self.proj = nn.Linear(D, D - 2)
+
+    def forward(self, x):
+        return x + self.proj(x)
+
+
+def narrow_sum(B=2, T=5, D=8):
+    return Sum(D), torch.randn(B, T, D)
+
+
+def split_heads(x, h):
+    return x.view(x.size(0), x.size(1), h, x.size(2) // h)
+
+
+def number_of_heads(B=2, T=5, D=8):
+    return Call(lambda x: split_heads(x, 3)), torch.randn(B, T, D)
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = 1 + 2
+
+    def forward(self, x):
+        return x.view(x.size(0), x.size(1), self.heads, x.size(2) // self.heads)
+
+
+def attribute_of_heads(B=2, T=5, D=8):
+    return Heads(), torch.randn(B, T, D)
+
+
+def misspelt_name(B=2, D=8):
+    return Call(lambda x, table: x + tabel), (torch.randn(B, D), torch.randn(D))  # noqa: F821
+
+
+def misspelt_key(B=2, D=8):
+    return Call(lambda x: {"first": x}["frist"] * 2), torch.randn(B, D)
+
+
+def scaled(x, scale=1.0):
+    return x * scale
+
+
+def misspelt_argument(B=2, D=8):
+    return Call(lambda x: scaled(x, scle=2.0)), torch.randn(B, D)
+
+
+def second_value(B=2, D=8):
+    return Call(lambda x: scaled(x, 2.0, scale=3.0)), torch.randn(B, D)
+
+
+def one_argument_more(B=2, D=8):
+    return Call(lambda x: scaled(x, 2.0, 3.0)), torch.randn(B, D)
+
+
+class Misspelt(nn.Module):
+    def froward(self, x):
+        return 2 * x
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Misspelt()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def misspelt_forward(B=2, D=8):
+    return Outer(), torch.randn(B, D)
+
+
+class Bare(nn.Module):
+    def __init__(self, D):
+        self.proj = nn.Linear(D, D)
+
+    def forward(self, x):
+        return self.proj(x)
+
+
+def no_super(B=2, D=8):
+    return Bare(D), torch.randn(B, D)
