@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,17 @@ from tracer.ops import (
 
 
 @dataclass(frozen=True)
-class ExpertInput:
+class ExpertTree:
+    """Node of such a tree. Two experts of the same structure are equal, each with its own tensors."""
+
+
+@dataclass(frozen=True)
+class ExpertInput(ExpertTree):
     """Token that is an expert's input."""
 
 
 @dataclass(frozen=True)
-class ExpertWeight:
+class ExpertWeight(ExpertTree):
     """An expert's slice of weight `number`, with its last two axes transposed if `transposed`."""
 
     number: int
@@ -43,60 +49,31 @@ class ExpertWeight:
 
 
 @dataclass(frozen=True)
-class ColumnSlice:
+class ColumnSlice(ExpertTree):
     """A slice of the last axis of `of`: `start`, `stop`, `step`."""
 
-    of: object
+    of: ExpertTree
     start: int
     stop: int
     step: int
 
 
 @dataclass(frozen=True)
-class Pointwise:
-    """A pointwise call, with nodes of this tree among its arguments."""
+class Pointwise(ExpertTree):
+    """A pointwise call of this name, with nodes of this tree among its arguments."""
 
-    call: Call
+    name: str
     arguments: dict[str, object]
+    call: Call = field(compare=False)
 
 
 @dataclass(frozen=True)
-class MatMul:
+class MatMul(ExpertTree):
     """A node of this tree times a weight, with an optional bias."""
 
-    left: object
+    left: ExpertTree
     weight: ExpertWeight
     bias: ExpertWeight | None = None
-
-
-def find_transposed(what) -> dict[int, bool]:
-    """Return for each weight of an expert whether its last two axes are transposed."""
-    match what:
-        case MatMul(left, weight, bias):
-            return find_transposed(left) | {weight.number: weight.transposed} | (find_transposed(bias) if bias else {})
-        case ColumnSlice(inner):
-            return find_transposed(inner)
-        case Pointwise(_, arguments):
-            return {
-                number: transposed
-                for argument in arguments.values()
-                for number, transposed in find_transposed(argument).items()
-            }
-    return {}
-
-
-def same_structure(a, b) -> bool:
-    """Return whether two experts have the same structure, each with its own tensors."""
-    match a, b:
-        case (Pointwise(call, arguments), Pointwise(name_of, others)):
-            same = call.name == name_of.name and arguments.keys() == others.keys()
-            return same and all(same_structure(arguments[name], others[name]) for name in arguments)
-        case (MatMul(left, weight, bias), MatMul(other_left, other_weight, other_bias)):
-            return (weight, bias) == (other_weight, other_bias) and same_structure(left, other_left)
-        case (ColumnSlice(), ColumnSlice()):
-            ranges = [(columns.start, columns.stop, columns.step) for columns in (a, b)]
-            return ranges[0] == ranges[1] and same_structure(a.of, b.of)
-    return a == b
 
 
 # Matching of the MLP of one expert in the graph: its products, and the ops between them.
@@ -181,7 +158,20 @@ class ExpertMatcher:
                 return self.graph.ref[key]
         raise NoMatch
 
-    def _match(self, key: str, depth: int = 0):
+    def _arguments(self, x: Ref, gates: Ref, chosen: Ref | None, body: ExpertTree) -> dict[str, Any]:
+        """Return the arguments of the call that replaces the mixture."""
+        weights = tuple(self.weights)
+        return {
+            "x": x,
+            "gates": gates,
+            "chosen": chosen,
+            "weights": weights,
+            "body": body,
+            "members": tuple(self.members.get(weight.key, weight.key) for weight in weights),
+            "transposed": tuple(self.transposed[weight.key] for weight in weights),
+        }
+
+    def _match(self, key: str, depth: int = 0) -> ExpertTree:
         """Return the expression tree from the token to a value. Raise NoMatch for unknown ops."""
         if depth > 40:
             raise NoMatch
@@ -210,7 +200,7 @@ class ExpertMatcher:
             argument: self._match(value.key, depth + 1) if isinstance(value, Ref) else value
             for argument, value in call.arguments.items()
         }
-        return Pointwise(call, arguments)
+        return Pointwise(call.name, arguments, call)
 
     def _match_bias(self, ref: Ref) -> ExpertWeight | None:
         top = self._trace_up(ref.key)[-1]
@@ -357,13 +347,11 @@ class _DenseMoE(ExpertMatcher):
         self.ups = self._trace_first_operand(outputs[0])
         self.token = self.token or self.ups[-1]
         body = self._match(outputs[0])
-        if not self.weights or not all(same_structure(body, self._match(output)) for output in outputs[1:]):
+        if not self.weights or any(body != self._match(output) for output in outputs[1:]):
             raise NoMatch
         x, whole = self._find_tokens(result), self._collect_calls(result)
         result, whole = self._with_reshapes(result, whole)
-        members = tuple(self.members.get(output.key, output.key) for output in self.weights)
-        arguments = {"x": x, "gates": self.gates, "chosen": None, "weights": tuple(self.weights), "body": body}
-        return whole, (result, arguments | {"members": members})
+        return whole, (result, self._arguments(x, self.gates, None, body))
 
     def _find_result(self) -> tuple[Ref, list[str]]:
         """Return the first value that all gates contribute to, and the result of each expert, or of all together."""
@@ -582,7 +570,7 @@ class _DenseMoE(ExpertMatcher):
 SELECTION_CALLS = frozenset(("topk",))
 FEWEST = 2
 """Smallest number of products in an expert."""
-FUNC = SyntheticOp("experts", ("x", "gates", "chosen", "weights", "body", "members"))
+FUNC = SyntheticOp("experts", ("x", "gates", "chosen", "weights", "body", "members", "transposed"))
 MAX_TOPK_CALLS = 4000
 """Largest number of calls in a mixture."""
 
@@ -637,15 +625,13 @@ class _TopKMoE(ExpertMatcher):
         self.token = self._find_token(products[0], whole)
         lasts = self._expert_results(products)
         body = self._match(lasts[0])
-        if not all(same_structure(body, self._match(last)) for last in lasts[1:]):
+        if any(body != self._match(last) for last in lasts[1:]):
             raise NoMatch
         gates = self._find_gates(whole)
         result, whole = self._with_reshapes(result, whole)
         if not isinstance(body, MatMul) or len(self.weights) < FEWEST:
             raise NoMatch
-        x = self._find_tokens(result)
-        arguments = {"x": x, "gates": gates, "chosen": self.chosen, "weights": tuple(self.weights), "body": body}
-        arguments["members"] = tuple(self.members.get(weight.key, weight.key) for weight in self.weights)
+        arguments = self._arguments(self._find_tokens(result), gates, self.chosen, body)
         return whole, _experts_call(self.graph, whole, max(region), result, arguments)
 
     def _find_region(self) -> tuple[set[int], Ref]:

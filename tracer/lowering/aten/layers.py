@@ -551,12 +551,11 @@ def _expand_pairs(table: Node, shape: tuple, halves: bool) -> Node:
 
 @register_lowering("experts")
 def mixture(call: BoundCall) -> Node:
-    transposed = mixtures.find_transposed(call["body"])
     weights = [
         Tensor(tensor.name, (*tensor.shape[:-2], *tensor.shape[:-3:-1]), tensor.key, transposed=True)
-        if transposed.get(number)
+        if transposed
         else tensor
-        for number, tensor in enumerate(call["weights"])
+        for tensor, transposed in zip(call["weights"], call["transposed"], strict=True)
     ]
     x = call["x"]
     token = Tensor(x.name if isinstance(x, Tensor) else rf"{{{latex(x)}}}", call.shape("x"), TOKEN)
@@ -573,9 +572,9 @@ class _Body:
     def __init__(self, call: BoundCall, token: Tensor, parts: list[Tensor]):
         self.call, self.token, self.parts = call, token, parts
 
-    def of(self, what) -> Node:
+    def of(self, tree: mixtures.ExpertTree) -> Node:
         """Return the node of a tree of an expert."""
-        match what:
+        match tree:
             case mixtures.ExpertInput():
                 return self.token
             case mixtures.ExpertWeight(number):
@@ -585,9 +584,9 @@ class _Body:
                 return Plus(product, self.of(bias)) if bias is not None else product
             case mixtures.ColumnSlice(inner, start, stop, step):
                 return self._lower_columns(self.of(inner), start, stop, step)
-            case mixtures.Pointwise(call, arguments):
+            case mixtures.Pointwise(_, arguments, call):
                 return self._lower_pointwise(call, arguments)
-        raise TypeError(what)
+        raise TypeError(tree)
 
     def _lower_columns(self, inner: Node, start: int, stop: int, step: int) -> Node:
         size = infer(inner)[-1]
@@ -606,16 +605,7 @@ class _Body:
         nodes: dict[str, Any] = {}
         shapes, numerics, dtypes = {}, {}, {}
         for name, value in arguments.items():
-            if isinstance(
-                value,
-                (
-                    mixtures.ExpertInput,
-                    mixtures.ExpertWeight,
-                    mixtures.MatMul,
-                    mixtures.ColumnSlice,
-                    mixtures.Pointwise,
-                ),
-            ):
+            if isinstance(value, mixtures.ExpertTree):
                 nodes[name] = self.of(value)
                 shapes[name], dtypes[name] = infer(nodes[name]), call.arguments[name].dtype
                 numerics[name] = self._numeric_shape(shapes[name], call.arguments[name].shape)
