@@ -1,6 +1,6 @@
 """Semantics of PyTorch's ops: one table that recorder, probes, derivation and figures read.
 
-A new op is one entry in `table.py`; its formula, if it has one, is a function in `tracer/lowering/aten/`.
+A new op is one entry; its formula, if it has one, is a row of `tracer/lowering/aten/formulas.py`.
 """
 
 from __future__ import annotations
