@@ -146,7 +146,7 @@ print(step.verdict, step.latex)
 
 
 def test_the_formula_of_an_op_is_one_node_and_one_row(tree):
-    assert ran(tree, "-c", RUN) == "proven \\mathbf{Z} = 2^{\\mathbf{x}}\n"
+    assert ran(tree, "-c", RUN) == "verified \\mathbf{Z} = 2^{\\mathbf{x}}\n"
 
 
 @pytest.mark.sweep
