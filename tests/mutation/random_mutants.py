@@ -62,7 +62,7 @@ FILES = (
     "spec/blocks.py",
     "spec/preparation.py",
     "spec/results.py",
-    "symbols/axes.py",
+    "symbols/axes.py:parse_pattern,_parse_side,factor_sizes,normalise_axis,align_axes,split_axis,merge_axes,read_axes",
     "symbols/cost.py",
     "textbook/derivation.py:StepOrigin,Line,opaque,DerivedStep,owners",
     "tracing/__init__.py",
