@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import tracer
 from tests.support.drawing import check_name, drawn_alike
 from tracer.capture import record
-from tracer.shapes import Vocabulary, solve
+from tracer.shapes import Vocabulary, solve, variation
 from tracer.shapes.alignment import align
 from tracer.shapes.probes import candidate_probes, choose_sizes, probe_flops, resize
 from tracer.verify.checks.run import at
@@ -300,3 +300,22 @@ CHECKS = [_sizes, _ways, _work, _laid_out, _alignment, _copies, _missing, _unsee
 def test_runs_at_other_sizes_are_right(problems):
     with drawn_alike():
         assert list(problems()) == []
+
+
+def test_a_kind_of_probe_is_one_entry(monkeypatch):
+    """One that runs far beyond all others contradicts a formula that they leave."""
+
+    def cut(x):
+        return x[:, :1].expand(-1, min(len("." * x.size(1)), 300), -1)  # no comparison of sizes that a log could see
+
+    def solved():
+        return tracer.trace(cut, torch.randn(2, 5, 8), symbols={"B": 0, "T": 1}).ops[-1].outputs[0].symbolic
+
+    assert solved() == ("B", "T", "8")
+    monkeypatch.setattr(variation, "PROBES", [*variation.PROBES])
+
+    @variation.probe_kind("far beyond", variation.FORMULAS, cost=1, applies=lambda partial: "T" in partial.sizes)
+    def run_far_beyond(partial):
+        partial.try_sizes({**partial.sizes, "T": 400}, partial.notes)
+
+    assert solved() == ("B", "?", "8")

@@ -314,3 +314,17 @@ def test_a_line_that_is_computed_by_other_ops_is_checked_itself(nanogpt):
     assert not any(step.unseen for step in counterfactual.check(run, other).steps)
     same = {id: check._replace(unseen=("X",)) for id, check in plain.items()}
     assert any(step.unseen for step in counterfactual.check(run, same).steps)
+
+
+@pytest.mark.parametrize("symbols", [SYMBOLS, None])
+def test_lines_are_checked_on_a_run_of_each_kind(symbols):
+    """Where no size is named, a third run with other weights stands for the one at other sizes."""
+    run = trace_module(Blocks(), torch.randn(2, 5, 6), symbols=symbols)
+    labels = [other.label for other in run.replay.runs()]
+    assert labels == [
+        "other inputs",
+        "other weights and inputs",
+        "other sizes" if symbols else "other weights and inputs",
+    ]
+    sizes = [other.sizes for other in run.replay.runs()]
+    assert sizes[0] == sizes[1] == run.replay.sizes and (sizes[2] != sizes[0]) is bool(symbols)

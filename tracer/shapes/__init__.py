@@ -53,7 +53,10 @@ from tracer.shapes.solver import (
     value_of,
 )
 from tracer.shapes.variation import (
+    CONSTANTS,
+    FORMULAS,
     FREE_DRAWS,
+    SOLVES,
     Digests,
     Guard,
     Operand,
@@ -62,6 +65,8 @@ from tracer.shapes.variation import (
     moved_constants,
     note_unreached,
     other_inputs,
+    probe_kind,
+    probe_kinds,
     solve_positions,
 )
 from tracer.utils.errors import reason
@@ -291,45 +296,93 @@ def solve(
     """
     if len(probes) < MIN_PROBES:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {MIN_PROBES} are")
-    partial = PartialSolution(run, opened, list(scalars_of(calls.entries)) if calls else [], returned, positions or {})
-    partial.solve_over(sizes, vocabulary, probes, vocabulary.names)
-    partial.solve_copies()
-    notes = [""] * len(run)
-    missing, open_ = partial.missing_ops(), partial.unsolved_ops()
-    if (missing or open_ or None in partial.parts) and any(probe.get("B") != sizes.get("B") for probe in probes):
-        fixed = [{**probe, "B": sizes["B"]} for probe in probes]
-        again = {i for i in open_ if partial.depends_on_batch(i, vocabulary, sizes, probes)}
-        partial.solve_over(sizes, vocabulary, fixed, tuple(name for name in vocabulary.names if name != "B"), again)
-        partial.solve_copies()
-        for i in {*missing} - {*partial.missing_ops()}:
-            if not partial.depends_on_batch(
-                i, vocabulary, sizes, probes
-            ):  # another size is why it does not run in each probe
-                partial.inputs[i] = partial.outputs[i] = None
-        for i in {*missing, *again} - {*partial.missing_ops(), *partial.unsolved_ops()}:
-            notes[i] = f"{AT_SOME} B held at {sizes['B']}"
-    if partial.missing_ops() and vocabulary.mode and not vocabulary.missing_ops:
-        raise OpsDiffer(f"without values it does not run {run[partial.missing_ops()[0]].name}")
-    for i in partial.missing_ops():
-        notes[i] = NOT_ALL
-        partial.inputs[i], partial.outputs[i] = _unknown(run[i])
-    if calls and any(notes):
-        respell(run, calls.entries, partial.probes, notes, partial.inputs, partial.outputs)
-    problem = ""
-    if vocabulary.mode is None:
-        try:
-            others = vocabulary.probe_other_values(probes[0], reads_values(run))
-        except Exception as error:
-            problem, others = UNCOMPARED_NOTE.format(reason(error)), []
-        for recording in others:
-            for i in partial.compare(vocabulary.probe(probes[0], primitives=False), recording):
-                notes[i] = OF_DATA
-    partial.size_dependent.update(moved_constants(constants or {}, partial.probes))
-    partial.try_beyond(vocabulary, notes)
-    unreached = note_unreached(partial.try_guards(vocabulary, [sizes, *probes], notes))
+    scalars = list(scalars_of(calls.entries)) if calls else []
+    partial = PartialSolution(run, vocabulary, sizes, probes, opened, scalars, returned, constants, positions)
+    for kind in probe_kinds(SOLVES, partial):
+        kind.make(partial)
+    partial.give_up(calls.entries if calls else ())
+    for kind in (kind for shows in (CONSTANTS, FORMULAS) for kind in probe_kinds(shows, partial)):
+        kind.make(partial)
     partial.diverge(calls.entries if calls else ())
     vocabulary.keep([*probes, *partial.tried])
-    return partial.solution(notes, (vocabulary, probes), "; ".join(filter(None, [problem, unreached])))
+    return partial.solution((vocabulary, probes))
+
+
+# The kinds of probes of a run whose shapes are solved.
+
+
+@probe_kind("other sizes", SOLVES, cost=5)
+def _run_at_other_sizes(partial: PartialSolution) -> None:
+    """Solve what all probes have; the last is predicted."""
+    partial.solve_over(partial.at, partial.vocabulary.names)
+    partial.solve_copies()
+    partial.size_dependent.update(moved_constants(partial.constants, partial.probes))
+
+
+def _is_open(partial: PartialSolution) -> bool:
+    """Return whether something is not solved, and may be at the batch of the traced run."""
+    unsolved = partial.missing_ops() or partial.unsolved_ops() or None in partial.parts
+    return bool(unsolved) and any(probe.get("B") != partial.sizes.get("B") for probe in partial.at)
+
+
+@probe_kind("other sizes, the same batch", SOLVES, cost=7, applies=_is_open)
+def _run_at_the_same_batch(partial: PartialSolution) -> None:
+    """Solve what differs with the batch, with B held: another op at B = 1, and ops that a batch alone changes."""
+    vocabulary, batch, missing = partial.vocabulary, partial.sizes["B"], partial.missing_ops()
+    again = {i for i in partial.unsolved_ops() if partial.depends_on_batch(i)}
+    names = tuple(name for name in vocabulary.names if name != "B")
+    partial.solve_over([{**probe, "B": batch} for probe in partial.at], names, again)
+    partial.solve_copies()
+    for i in {*missing} - {*partial.missing_ops()}:
+        if not partial.depends_on_batch(i):  # another size is why it does not run in each probe
+            partial.inputs[i] = partial.outputs[i] = None
+    for i in {*missing, *again} - {*partial.missing_ops(), *partial.unsolved_ops()}:
+        partial.notes[i] = f"{AT_SOME} B held at {batch}"
+
+
+@probe_kind("other values", CONSTANTS, cost=FREE_DRAWS, applies=lambda partial: partial.vocabulary.mode is None)
+def _run_on_other_values(partial: PartialSolution) -> None:
+    """Note the numbers, sizes and tensors that differ between runs at one size."""
+    try:
+        recordings = partial.vocabulary.probe_other_values(partial.at[0], reads_values(partial.run))
+    except Exception as error:
+        partial.problems.append(UNCOMPARED_NOTE.format(reason(error)))
+        return
+    for recording in recordings:
+        for i in partial.compare(partial.reference(), recording):
+            partial.notes[i] = OF_DATA
+
+
+@probe_kind("sizes beyond those of the probes", FORMULAS, cost=4)
+def _run_beyond(partial: PartialSolution) -> None:
+    """Drop the formulas that runs at sizes below and above those of the probes contradict, where the model runs.
+
+    Those that were solved with B held are compared in runs with the same B.
+    """
+    for choices in partial.vocabulary.beyond:
+        any(partial.try_sizes(at, partial.notes) for at in choices)
+        if batch := _held_batch(partial.notes):
+            compared = ["" if held_size(note) else note for note in partial.notes]
+            any(partial.try_sizes({**at, "B": batch}, compared) for at in choices)
+
+
+@probe_kind("sizes at which comparisons come out otherwise", FORMULAS, cost=MOST_TRIALS)
+def _run_beyond_guards(partial: PartialSolution) -> None:
+    """Drop the formulas that are contradicted by runs in which a comparison of sizes has another outcome than in all so
+    far; note the comparisons for which such a run would be too large."""
+    vocabulary, runs = partial.vocabulary, [partial.sizes, *partial.at, *partial.tried]
+    names = [name for name in partial.sizes if all(name in at for at in runs)]  # others can't be chosen
+    trials = Trials([vocabulary.complete(at) for at in runs], names, vocabulary.complete, vocabulary.derived)
+    untried, count = [], 0
+    for guard in partial.guards():
+        at = trials.sizes(guard)
+        if at is None or (at and count == MOST_TRIALS):
+            untried.append(guard)
+        elif at:
+            count += 1
+            partial.try_sizes(at, partial.notes)
+            trials.add(at)
+    partial.problems += filter(None, [note_unreached(untried)])
 
 
 def reads_values(run: list[OpEvent]) -> bool:
@@ -353,17 +406,25 @@ def is_near(value: float, number: float) -> bool:
 
 
 class PartialSolution:
-    """A partial solution: the ops of a run, and the shapes that are solved so far."""
+    """A partial solution: the ops of a run at some `sizes`, the sizes of its probes, `at`, and the shapes that are
+    solved so far. `problems` are notes on runs that were not made."""
 
     def __init__(
         self,
         run: list[OpEvent],
-        opened,
-        scalars: list[Scalars],
+        vocabulary: Vocabulary,
+        sizes: dict[str, int],
+        at: list[dict[str, int]],
+        opened=(),
+        scalars: Sequence[Scalars] = (),
         returned: Sequence[int | str] = (),
-        list_positions: Mapping = {},
+        constants: Digests | None = None,
+        list_positions: Mapping | None = None,
     ):
-        self.run, self.opened, self.returned, self.listed = run, opened, returned, list_positions
+        self.run, self.opened, self.returned, self.listed = run, opened, returned, list_positions or {}
+        self.vocabulary, self.sizes, self.at, self.constants = vocabulary, sizes, at, constants or {}
+        self.notes = [""] * len(run)
+        self.problems: list[str] = []
         self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars}
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}
@@ -391,25 +452,25 @@ class PartialSolution:
             i for i, (first, two) in both if first is not None and any(UNKNOWN in shape for shape in (*first, *two))
         }
 
-    def depends_on_batch(self, op: int, vocabulary: Vocabulary, sizes: dict[str, int], probes) -> bool:
+    def depends_on_batch(self, op: int) -> bool:
         """Return whether an op differs because of the batch: another op runs, or at another position, if only B
         changes.
 
         A batch of one counts, since sizes of one are broadcast.
         """
-        if sizes["B"] == 1:
+        if self.sizes["B"] == 1:
             return True
         if self.alone is None:
             self.alone = []
-            for batch in {probes[0]["B"], probes[1]["B"]}:
+            for batch in {self.at[0]["B"], self.at[1]["B"]}:
                 with suppress(Exception):  # a batch that the model does not take
-                    self.alone.append(align(self.run, vocabulary.probe({**sizes, "B": batch}, primitives=False).ops))
+                    probe = self.vocabulary.probe({**self.sizes, "B": batch}, primitives=False)
+                    self.alone.append(align(self.run, probe.ops))
         return not self.alone or any(match[op] is None for match in self.alone)
 
-    def solve_over(
-        self, sizes, vocabulary: Vocabulary, probes, names: tuple[str, ...], again: Collection[int] = ()
-    ) -> None:
+    def solve_over(self, probes: list[dict[str, int]], names: tuple[str, ...], again: Collection[int] = ()) -> None:
         """Solve what all probes have, over `names`; solve the ops `again` anew, unless they are unsolved here, too."""
+        vocabulary = self.vocabulary
         plain = others = [vocabulary.probe(probe, primitives=False) for probe in probes]
         matches = [align(self.run, recording.ops) for recording in plain]
         self.probes = self.probes or list(zip(plain, matches, strict=True))
@@ -419,7 +480,7 @@ class PartialSolution:
                 for recording, match in zip(plain, matches, strict=True)
             ]
             others = [vocabulary.probe(at, primitives=these) for at, these in zip(probes, places, strict=True)]
-        *configurations, fresh = (vocabulary.complete(s) for s in (sizes, *probes))
+        *configurations, fresh = (vocabulary.complete(s) for s in (self.sizes, *probes))
         solver = Solver(names, vocabulary.derived, configurations, fresh)
         before = {i: (self.inputs[i], self.outputs[i]) for i in again}
         for i in again:
@@ -473,35 +534,28 @@ class PartialSolution:
                 if (edge := solve_slice(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
 
-    def try_beyond(self, vocabulary: Vocabulary, notes: Sequence[str]) -> None:
-        """Drop the formulas that runs at sizes below and above those of the probes contradict, where the model runs.
+    def give_up(self, calls: Sequence[Call]) -> None:
+        """Note the ops that no probe ran. Raise `OpsDiffer` if tensors without values run other ops."""
+        missing = self.missing_ops()
+        if missing and self.vocabulary.mode and not self.vocabulary.missing_ops:
+            raise OpsDiffer(f"without values it does not run {self.run[missing[0]].name}")
+        for i in missing:
+            self.notes[i] = NOT_ALL
+            self.inputs[i], self.outputs[i] = _unknown(self.run[i])
+        if calls and any(self.notes):
+            respell(self.run, calls, self.probes, self.notes, self.inputs, self.outputs)
 
-        Those that were solved with B held are compared in runs with the same B.
-        """
-        for choices in vocabulary.beyond:
-            any(self._try(vocabulary, at, notes) for at in choices)
-            if batch := _held_batch(notes):
-                compared = ["" if held_size(note) else note for note in notes]
-                any(self._try(vocabulary, {**at, "B": batch}, compared) for at in choices)
+    def reference(self) -> Recording:
+        """Return the run that those on other values are compared with: the first probe, or the traced run itself where
+        no sizes are named."""
+        if self.sizes:
+            return self.vocabulary.probe(self.at[0], primitives=False)
+        numbers = list(range(len(self.run)))
+        return Recording(
+            ops=self.run, numbers=numbers, scalars=[*self.entries.values()], constants=dict(self.constants)
+        )
 
-    def try_guards(self, vocabulary: Vocabulary, runs: Sequence[dict[str, int]], notes: Sequence[str]) -> list[Guard]:
-        """Drop the formulas that are contradicted by runs in which a comparison of sizes has another outcome than in
-        the `runs` and in those tried so far; return the comparisons for which such a run would be too large."""
-        names = [name for name in runs[0] if all(name in at for at in (*runs, *self.tried))]  # others can't be chosen
-        runs = [vocabulary.complete(at) for at in (*runs, *self.tried)]
-        trials = Trials(runs, names, vocabulary.complete, vocabulary.derived)
-        untried, count = [], 0
-        for guard in self._guards():
-            at = trials.sizes(guard)
-            if at is None or (at and count == MOST_TRIALS):
-                untried.append(guard)
-            elif at:
-                count += 1
-                self._try(vocabulary, at, notes)
-                trials.add(at)
-        return untried
-
-    def _guards(self) -> list[Guard]:
+    def guards(self) -> list[Guard]:
         """Return the comparisons that all probes make, of formulas."""
         guards: dict[Guard, None] = {}
         for probe, match in self.probes:
@@ -519,14 +573,15 @@ class PartialSolution:
             guards |= dict.fromkeys(filter(None, (Guard.of(comparison, formulas) for comparison in probe.comparisons)))
         return [*guards]
 
-    def _try(self, vocabulary: Vocabulary, at: dict[str, int], notes: Sequence[str]) -> bool:
-        """Drop the formulas that a run at these sizes contradicts; return whether the model runs there."""
+    def try_sizes(self, at: dict[str, int], notes: Sequence[str]) -> bool:
+        """Drop the formulas that a run at these sizes contradicts, except those of ops with `notes`; return whether the
+        model runs there."""
         try:
-            probe = vocabulary.probe(at, primitives=False)
+            probe = self.vocabulary.probe(at, primitives=False)
         except Exception:  # a size that the model does not take
             return False
         match = align(self.run, probe.ops)
-        small = SmallRun(probe, match, vocabulary.complete(at), notes)
+        small = SmallRun(probe, match, self.vocabulary.complete(at), notes)
         small.refute_shapes(self.inputs, self.outputs)
         small.refute_missing_slices(self.entries, self.edges, self.inputs, self.outputs)
         ops = small.refute_numbers(self.entries, self.scalars, self.edges)
@@ -617,12 +672,18 @@ class PartialSolution:
                 return (solved[op.inputs.index(tensor)],)
         return None
 
-    def solution(self, notes: list[str], way, problem: str) -> Solution:
+    def dependence(self) -> Solution | None:
+        """Return what depends on the values of the input alone, without sizes; None if nothing does."""
+        if not (any(self.notes) or self.scalars or self.value_dependent):
+            return None
+        return Solution((), (), tuple(self.notes), (), self.scalars, value_dependent=frozenset(self.value_dependent))
+
+    def solution(self, way: tuple[Vocabulary, list[dict[str, int]]] | None) -> Solution:
         """Return the solution; dimensions that are not solved are unknown."""
         for i, part in enumerate(self.parts):
             if part is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
-        solved = tuple(self.inputs), tuple(self.outputs), tuple(notes), tuple(self.parts)
+        solved = tuple(self.inputs), tuple(self.outputs), tuple(self.notes), tuple(self.parts)
         return Solution(
             *solved,
             self.scalars,
@@ -633,7 +694,7 @@ class PartialSolution:
             frozenset(self.size_dependent),
             self.positions,
             way,
-            problem,
+            "; ".join(self.problems),
             tuple(self.run),
         )
 

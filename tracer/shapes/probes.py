@@ -13,8 +13,8 @@ import torch
 from tracer.capture import Recording
 from tracer.capture.logged_sizes import scalars_of
 from tracer.capture.modes import Function
-from tracer.shapes import OF_DATA, UNCOMPARED_NOTE, PartialSolution, Solution, Vocabulary, reads_values
-from tracer.shapes.variation import parameters, shadow_copy, without_values
+from tracer.shapes import UNCOMPARED_NOTE, PartialSolution, Solution, Vocabulary
+from tracer.shapes.variation import CONSTANTS, parameters, probe_kind, probe_kinds, shadow_copy, without_values
 from tracer.symbols import cost
 from tracer.utils.errors import quote, reason
 
@@ -322,37 +322,25 @@ def solve_value_dependence(module: torch.nn.Module, recording: Recording) -> tup
     """
     if recording.calls is None or any(tensor.is_meta for tensor in (*recording.inputs.values(), *module.parameters())):
         return None, ""
-    note = ""
+    scalars = list(scalars_of(recording.calls.entries))
+    problem = ""
     try:
         for vocabulary in copies_at_same_sizes(module, recording):
-            try:
-                return _compare(recording, vocabulary), ""
-            except Exception as error:  # the model's own: without values, or on others
-                note = reason(error)
+            partial = PartialSolution(recording.ops, vocabulary, {}, [{}], (), scalars, constants=recording.constants)
+            for kind in probe_kinds(CONSTANTS, partial):
+                kind.make(partial)
+            if not partial.problems:
+                return partial.dependence(), ""
+            problem = partial.problems[-1]
     except Exception as error:  # of what can't be copied
-        note = reason(error)
-    return None, UNCOMPARED_NOTE.format(note)
+        problem = UNCOMPARED_NOTE.format(reason(error))
+    return None, problem
 
 
-def _compare(recording: Recording, vocabulary: Vocabulary) -> Solution | None:
-    """Return the differences of another run; a model that runs on tensors without values reads none."""
-    if vocabulary.mode is not None:
-        vocabulary.probe({}, primitives=False)
-        return None
-    run = recording.ops
-    partial_solution = PartialSolution(run, (), list(scalars_of(recording.calls.entries)) if recording.calls else [])
-    entries, places = list(partial_solution.entries.values()), list(range(len(run)))
-    traced = Recording(ops=run, numbers=places, scalars=entries, constants=recording.constants)
-    notes = [""] * len(run)
-    for elsewhere in vocabulary.probe_other_values({}, reads_values(run)):
-        for i in partial_solution.compare(traced, elsewhere):
-            notes[i] = OF_DATA
-    if not (any(notes) or partial_solution.scalars or partial_solution.value_dependent):
-        return None
-    return Solution(
-        (),
-        (),
-        tuple(notes),
-        scalars=partial_solution.scalars,
-        value_dependent=frozenset(partial_solution.value_dependent),
-    )
+@probe_kind("no values", CONSTANTS, cost=1, applies=lambda partial: not partial.sizes and partial.vocabulary.mode)
+def _run_without_values(partial: PartialSolution) -> None:
+    """Run the model on tensors without values: where it runs, nothing depends on these."""
+    try:
+        partial.vocabulary.probe({}, primitives=False)
+    except Exception as error:  # the model's own
+        partial.problems.append(UNCOMPARED_NOTE.format(reason(error)))

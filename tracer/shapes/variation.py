@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import chain
 from logging import LogRecord, getLogger
 from numbers import Number
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,56 @@ from tracer.shapes.solver import (
 )
 from tracer.utils.torch_internals import DispatchMode, fake_tensor_mode
 from tracer.utils.torch_state import INFINITY_THRESHOLD
+
+# Kinds of probes: the runs that are made besides the traced one, each kind one entry.
+
+SOLVES, FORMULAS, CONSTANTS, EQUATIONS = "formulas", "wrong formulas", "dependence on values", "wrong equations"
+"""What probes show: formulas of sizes; that one does not hold at other sizes; that a number, a size or a tensor depends
+on the values of the input; that an equation does not hold on other numbers."""
+
+
+class ProbeKind(NamedTuple):
+    """A kind of run that is made besides the traced one.
+
+    Attributes:
+        name: What differs from the traced run.
+        shows: What can be concluded from it.
+        cost: How many runs it takes at most: the cheapest kinds come first.
+        applies: Whether it can be made: of shapes that are being solved, or for the lines of a trace.
+        make: Makes its runs of those. From a run for lines, these are predicted; None where the model does not run so.
+    """
+
+    name: str
+    shows: str
+    cost: int
+    applies: Callable[[Any], bool]
+    make: Callable[[Any], Any]
+
+
+PROBES: list[ProbeKind] = []
+"""All kinds, in the order of their definitions."""
+
+Make = TypeVar("Make", bound=Callable[[Any], Any])
+
+
+def probe_kind(
+    name: str, shows: str, cost: int, applies: Callable[[Any], bool] = lambda subject: True
+) -> Callable[[Make], Make]:
+    """Register a function as the `make` of a kind of probes; the other fields are the arguments."""
+
+    def register(make: Make) -> Make:
+        PROBES.append(ProbeKind(name, shows, cost, applies, make))
+        return make
+
+    return register
+
+
+def probe_kinds(shows: str, subject: Any) -> Iterator[ProbeKind]:
+    """Yield the kinds of probes of a subject that show this, the cheapest first."""
+    for kind in sorted(PROBES, key=lambda kind: kind.cost):
+        if kind.shows == shows and kind.applies(subject):
+            yield kind
+
 
 # Guards: the comparisons of sizes that the code of a forward makes, such as `T > 8`, and sizes at which each has
 # another outcome, where a run shows what the code does there.

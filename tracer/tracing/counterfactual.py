@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from tracer.latex_reader.parser import Line, UnreadableLatex, read
 from tracer.record import ModuleRecord, Step, Trace, dtype_name, tolerance
 from tracer.shapes import Solution, value_of
 from tracer.shapes.solver import UNKNOWN
-from tracer.shapes.variation import Variation, vary
+from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
 from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep
 from tracer.textbook.names import Hint
@@ -129,7 +130,7 @@ class Replay:
         asked = {step.id for step in chosen}
         lines = {step.id: _read(step, known) for step in steps if step.id in asked or step.recomputed}
         outcomes: dict[str, list[Outcome]] = {id: [] for id in lines}
-        failed = BLOCKS_NOTE if self._left_out() else ""
+        failed = BLOCKS_NOTE if self.left_out() else ""
         self.missing.clear()
         self.narrow.clear()
         runs = self.runs()
@@ -170,54 +171,34 @@ class Replay:
     def _names(self, steps: Sequence[Step]) -> frozenset[str]:
         return frozenset(names(steps)) | {notation.latex(name) for name in self.sizes}
 
+    @property
+    def outside(self) -> bool:
+        """True if the module is a function that reads tensors around it, which can't be copied."""
+        return isinstance(self.module, Function) and not self.module.owned
+
     def runs(self) -> Iterator[Run]:
-        """Yield other runs: other inputs, then other weights too, then other sizes if the model can be run at
-        others."""
-        outside = isinstance(self.module, Function) and not self.module.owned
+        """Yield `RUNS` other runs, of the kinds that show wrong equations."""
         if any(tensor.is_meta for tensor in weights(self.module).values()):
             raise ValueError("its weights have no values")
-        wide = not outside
-        yield self._run("other inputs", Variation(False, True, wide, 1))
-        variation = "other inputs" if outside else "other weights and inputs"
-        yield self._run(variation, Variation(True, True, wide, 2))
-        if (elsewhere := self._elsewhere()) is not None:
-            yield elsewhere
-        else:
-            yield self._run(variation, Variation(True, True, wide, 3))
+        runs = (kind.make(self) for kind in probe_kinds(EQUATIONS, self))
+        yield from islice(filter(None, runs), RUNS)
 
-    def _run(self, label: str, how: Variation) -> Run:
+    def run(self, how: Variation) -> Run:
         """Return a run at the sizes of the traced one; with its ids and precision if it fails with others."""
-        shared = self._left_out()
+        label = "other weights and inputs" if how.weights and not self.outside else "other inputs"
+        how = how._replace(wide=how.wide and not self.outside)
+        shared = self.left_out()
         try:
-            return self._at(label, self.module, self.args, self.kwargs, how, self.sizes, shared)
+            return self.at(label, self.module, self.args, self.kwargs, how, self.sizes, shared)
         except Exception as error:
             if not how.wide:
                 raise
             narrow = how._replace(wide=False)
-            run = self._at(label, self.module, self.args, self.kwargs, narrow, self.sizes, shared)
+            run = self.at(label, self.module, self.args, self.kwargs, narrow, self.sizes, shared)
             self.narrow.append(PRECISION_NOTE.format(label, reason(error)))
             return run
 
-    def _elsewhere(self) -> Run | None:
-        """Return a run at sizes of a probe, or None if the model can't be run at any."""
-        if self.solution is None or self.solution.way is None:
-            return None
-        vocabulary, probes = self.solution.way
-        if vocabulary.mode is not None:  # its tensors have no values
-            return None
-        at = probes[0] | {name: self.sizes[name] for name in self.depths if name in probes[0]}
-        try:
-            with seeded_draws(0):
-                module, args, *more = vocabulary.build(at)
-            kwargs = more[0] if more else {}
-            how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
-            left = self._left_out(module)
-            return self._at("other sizes", module, args, kwargs, how, vocabulary.complete(at), left)
-        except Exception as error:  # a size that it does not take; the runs at its own sizes stand
-            self.missing.append(NOT_RUN.format(OTHER_SIZES, reason(error)))
-            return None
-
-    def _left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
+    def left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
         """Return the blocks that are not run again, of a model that is too large for a second set of weights, or of one
         that was `built` at other sizes."""
         whole, most = built or self.module, LARGE_BYTES
@@ -235,7 +216,7 @@ class Replay:
 
     def _run_again(self) -> Callable[[DerivedStep], bool]:
         """Return a predicate of the steps whose module is run again."""
-        left = set(map(id, self._left_out()))
+        left = set(map(id, self.left_out()))
         paths = {path for path, module in self.module.named_modules(remove_duplicate=False) if id(module) in left}
         inside = tuple(f"{path}." for path in paths)
 
@@ -245,7 +226,7 @@ class Replay:
 
         return run_again
 
-    def _at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
+    def at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
         """Return a run of a twin, aligned with the traced one."""
         varied, args, kwargs = vary(module, args, kwargs, how, left_out)
         if left_out:
@@ -300,6 +281,47 @@ class Replay:
                 places[step.line.id] = step.value
                 precision[step.line.id] = _precision(recording.ops, step.ops, owned)
         return places, precision
+
+
+# The kinds of probes on which lines are checked, in float64.
+
+
+@probe_kind("other inputs", EQUATIONS, cost=1)
+def _run_on_other_inputs(replay: Replay) -> Run:
+    return replay.run(Variation(False, True, True, 1))
+
+
+@probe_kind("other weights and inputs", EQUATIONS, cost=1)
+def _run_with_other_weights(replay: Replay) -> Run:
+    return replay.run(Variation(True, True, True, 2))
+
+
+def _has_sizes(replay: Replay) -> bool:
+    """Return whether a model was run at other sizes, on tensors with values."""
+    way = replay.solution.way if replay.solution is not None else None
+    return way is not None and way[0].mode is None
+
+
+@probe_kind("other sizes", EQUATIONS, cost=1, applies=_has_sizes)
+def _run_at_other_sizes(replay: Replay) -> Run | None:
+    """Return a run at sizes of a probe, with other weights and inputs; None if the model can't be run there."""
+    vocabulary, probes = replay.solution.way  # type: ignore[union-attr,misc] # which it has
+    at = probes[0] | {name: replay.sizes[name] for name in replay.depths if name in probes[0]}
+    try:
+        with seeded_draws(0):
+            module, args, *more = vocabulary.build(at)
+        how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
+        sizes, kwargs = vocabulary.complete(at), more[0] if more else {}
+        return replay.at("other sizes", module, args, kwargs, how, sizes, replay.left_out(module))
+    except Exception as error:  # a size that it does not take; the runs at its own sizes stand
+        replay.missing.append(NOT_RUN.format(OTHER_SIZES, reason(error)))
+        return None
+
+
+@probe_kind("other weights and inputs again", EQUATIONS, cost=1)
+def _run_with_other_weights_again(replay: Replay) -> Run:
+    """Return the run in the place of one at other sizes."""
+    return replay.run(Variation(True, True, True, 3))
 
 
 def _match_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Call, Call]]:
