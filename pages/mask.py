@@ -11,7 +11,8 @@ from pages.state import session, url_state
 from pages.ui import page_frame, texts, widgets
 from tracer.attention import layers, parts, places, segments
 from tracer.figures import mask_payload as pictures
-from tracer.figures.drawing import can_draw, percent
+from tracer.figures.drawing import can_draw
+from tracer.utils.text import percent
 
 TITLE = "Mask"
 ICON = ":material/grid_on:"

@@ -15,9 +15,9 @@ from pages.state.visitor import View, model_name
 from pages.ui import page_frame, sidebar, texts
 from tracer import models
 from tracer.export import verdicts
-from tracer.export.math_labels import amount, scientific
 from tracer.figures import tensors
 from tracer.record import Trace
+from tracer.utils.text import amount, scientific
 
 TITLE = "Overview"
 ICON = ":material/image:"

@@ -52,6 +52,10 @@ SCALE = (
 )
 
 
+SHARED = ("numbers",)
+"""Modules of the film's player that other components have, too."""
+
+
 MAX_TOP_K = 100
 """The largest k of top-k."""
 
@@ -77,7 +81,7 @@ def _component(
     """
 
     def join(files: tuple[str, ...], kind: str) -> str:
-        return "\n".join(_text(f"{file}.{kind}") for file in files or (name,))
+        return "\n".join(page.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files or (name,))
 
     return st.components.v2.component(
         name,
@@ -330,7 +334,7 @@ def next_token(
         if isinstance(token, int):
             write(token)
 
-    component = _component("next_token", scripts=("headed", "next_token"))
+    component = _component("next_token", scripts=("headed", "numbers", "next_token"))
     component(key=Key.NEXT_TOKEN, data=_under(facts, logits), on_token_change=take)
 
 

@@ -19,9 +19,9 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from tracer.cli.shared_options import is_loopback
-from tracer.export.math_labels import amount
 from tracer.utils.errors import limits
 from tracer.utils.job_queue import NOBODY, Owner, Progress, position_text
+from tracer.utils.text import amount
 
 # Display while a visitor waits: the task, its progress, and a button that cancels it.
 

@@ -29,6 +29,7 @@ from tracer.inputs import images
 from tracer.inputs.synthetic import VOCABULARY
 from tracer.record import Trace
 from tracer.utils.errors import shorten
+from tracer.utils.text import percent
 
 # Film of a run for its page: packed once for all visitors, with the names of its beats.
 
@@ -350,7 +351,7 @@ def _tokens(result, trace, filmed) -> None:
         answer += f" A text that is too short is padded with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
     least = f"“{predictions.visible_token(result['tokens'][place])}” at position {place + 1}"
-    answer += f" The least certain, {least}, has a probability of {drawing.percent(result['probabilities'][place])}."
+    answer += f" The least certain, {least}, has a probability of {percent(result['probabilities'][place])}."
     st.caption(plain(answer))
     with st.expander("Each position and its probability"):
         texts.show(
@@ -358,7 +359,7 @@ def _tokens(result, trace, filmed) -> None:
                 "position": list(range(1, len(result["tokens"][:ROWS]) + 1)),
                 "in": [predictions.visible_token(token) for token in result["text"][:ROWS]],
                 "out": [predictions.visible_token(token) for token in result["tokens"][:ROWS]],
-                "probability": [drawing.percent(share) for share in result["probabilities"][:ROWS]],
+                "probability": [percent(share) for share in result["probabilities"][:ROWS]],
             },
             alt="The most probable token at each position",
         )
@@ -409,7 +410,7 @@ def _draw_labels(trace: Trace) -> None:
 
 def _label_map(result, trace) -> None:
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
-    shares_text = ", ".join(f"{name} {drawing.percent(share)}" for name, share in shares.items())
+    shares_text = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
     opacity = st.slider("How much of the photo the labels cover", 0, 100, 100, format="%d %%") if view else 100
     draw = partial(predictions.label_map, result["labels"], result["classes"], view and view.image, opacity / 100)

@@ -20,14 +20,13 @@ from pages.state.visitor import model_name, visitor
 from pages.ui import texts
 from tracer.attention import layers, places, segments
 from tracer.export import verdicts
-from tracer.export.math_labels import scientific
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures.attention_maps import Measure
-from tracer.figures.drawing import percent
 from tracer.figures.op_tables import shapes
 from tracer.ops import category
 from tracer.record import Op, Trace
 from tracer.utils.errors import shorten
+from tracer.utils.text import percent, scientific
 
 if TYPE_CHECKING:
     from tracer.attention.head_effects import HeadEffects
@@ -343,7 +342,7 @@ def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -
         else "No head alone changes which answer is the most probable."
     )
     return (
-        f"{start}, {_answer(trace)} of {drawing.percent(effects.probability or 0.0)}. Switching off {which} "
+        f"{start}, {_answer(trace)} of {percent(effects.probability or 0.0)}. Switching off {which} "
         f"changes it most, by {most}. {others}"
     )
 

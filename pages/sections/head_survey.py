@@ -24,6 +24,7 @@ from tracer.record import Trace
 from tracer.survey.result import SurveyResult
 from tracer.utils.errors import limits, shorten
 from tracer.utils.job_queue import doing, tell
+from tracer.utils.text import percent
 
 if TYPE_CHECKING:
     from tracer.attention.head_effects import HeadEffects
@@ -250,7 +251,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
         beside = beside if statistic == "mean" else f", mean {of_mean.full(float(mean[row, head]))}"
         flips = float(result.flips[:, row, head].mean())
         return (
-            f"{beside}; another answer on {100 * flips:.0f} % of the photos" if name == "effect" and flips else beside
+            f"{beside}; another answer on {percent(flips, 0)} of the photos" if name == "effect" and flips else beside
         )
 
     nothing = np.zeros(mean.shape, dtype=bool)
@@ -311,7 +312,9 @@ def _describe(
         lowers = (
             np.mean(result.tables["change"][(slice(None), *cells[most])] < 0) if result.has_numbers("change") else None
         )
-        lower = "" if lowers is None else f" The probability falls without it on {100 * lowers:.0f} % of the photos."
+        lower = (
+            "" if lowers is None else f" The probability falls without it on {percent(float(lowers), 0)} of the photos."
+        )
         return f"On average, switching off {place(most)} changes the answer most, by {value}.{lower}"
     return (
         f"The largest value is {value}, of {place(most)}. The smallest is "

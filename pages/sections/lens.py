@@ -14,11 +14,12 @@ from pages.state import session
 from pages.ui import texts
 from pages.ui.texts import literal, plain
 from tracer.attention import parts, places
-from tracer.figures import drawing, predictions, tensors
-from tracer.figures.drawing import OTHER_COLOR, Bar, BarPart, bars, percent, stage_colour
+from tracer.figures import predictions, tensors
+from tracer.figures.drawing import OTHER_COLOR, Bar, BarPart, bars, stage_colour
 from tracer.figures.predictions import label_token, visible_token
 from tracer.record import Trace
 from tracer.utils.errors import shorten
+from tracer.utils.text import percent
 
 if TYPE_CHECKING:
     from tracer.attention.lens_answers import LensAnswer, LensAnswers
@@ -126,7 +127,7 @@ def words(trace: Trace) -> None:
     shares = region(trace, place, layer, head)
     caption = (
         f"In the row that predicts “{words_read[place - 1]}”, {_attention(known[which])} attends most to patch "
-        f"{int(shares.argmax()) + 1}; {drawing.percent(float(shares.sum()))} of the row’s attention goes to the "
+        f"{int(shares.argmax()) + 1}; {percent(float(shares.sum()))} of the row’s attention goes to the "
         "picture."
     )
     with picture:
@@ -141,7 +142,7 @@ def words(trace: Trace) -> None:
     )
     if measured is not None:
         caption += (
-            f" This was measured on other scenes, for words of colour and shape. In {drawing.percent(measured)} of "
+            f" This was measured on other scenes, for words of colour and shape. In {percent(measured)} of "
             "the cases, the patch with the largest weight lies on the object that the word names."
         )
     details.caption(plain(caption))

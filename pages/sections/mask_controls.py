@@ -12,10 +12,10 @@ from pages.jobs import run_cache, single_flight
 from pages.state import session, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui import texts
-from tracer.export.math_labels import scientific
-from tracer.figures import drawing, predictions
+from tracer.figures import predictions
 from tracer.record import Segment, Trace
 from tracer.utils.job_queue import BACKGROUND, VISITOR, JobQueue
+from tracer.utils.text import percent, scientific
 
 if TYPE_CHECKING:
     from tracer.attention.masks import ChangedPositions
@@ -100,7 +100,7 @@ def changes(trace: Trace, cells) -> None:
 
 def _open_share(prediction) -> str:
     """Return the share of open pairs under a mask, as text; a dash where the model does not run under it."""
-    return "–" if isinstance(prediction, str) else drawing.percent(float(prediction[0].float().mean()))
+    return "–" if isinstance(prediction, str) else percent(float(prediction[0].float().mean()))
 
 
 def _answer(prediction) -> str:

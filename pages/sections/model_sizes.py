@@ -19,9 +19,9 @@ from pages.state.visitor import model_name, visitor
 from pages.ui import texts
 from tracer import models, zoo
 from tracer.attention import parts
-from tracer.export.math_labels import amount
 from tracer.symbols import notation
 from tracer.utils.errors import limits
+from tracer.utils.text import amount, latex_whole
 from tracer.zoo.recommendations import PublishedModel, published_models
 
 if TYPE_CHECKING:
@@ -151,12 +151,8 @@ def _cache_text(scaling: Scaling, now: Mapping[str, int]) -> str:
     if overtakes is None:
         return ""
     name = notation.latex(scaling.length)
-    return f"The cache is as large as the weights at ${name} = {whole(overtakes)}$, with $B = {whole(now['B'])}$."
-
-
-def whole(value: float) -> str:
-    """Return a number without decimals as LaTeX, in groups of three digits."""
-    return f"{value:,.0f}".replace(",", "{,}")
+    cached, batch = latex_whole(overtakes), latex_whole(now["B"])
+    return f"The cache is as large as the weights at ${name} = {cached}$, with $B = {batch}$."
 
 
 def show_formulas(scaling: Scaling) -> None:
@@ -377,7 +373,7 @@ def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -
     if crossing is None:
         return ""
     name, length = notation.latex(scaling.length), now[scaling.length]
-    there, here = (f"${name} = {value:,.0f}$".replace(",", "{,}") for value in (crossing, length))
+    there, here = (f"${name} = {latex_whole(value)}$" for value in (crossing, length))
     if length >= crossing:
         return f"QKᵀ and the weighted sum cost more than the MLP at {here}, as they do from {there} on."
     return (
@@ -504,7 +500,7 @@ def size_label(name: str) -> str:
 def show_crossing(scaling: Scaling, now: Mapping[str, int]) -> None:
     """State the length at which attention overtakes the MLP, if any."""
     if (meets := scaling.crossover_length(now)) is not None:
-        at = f"${notation.latex(scaling.length)} = {whole(meets)}$"
+        at = f"${notation.latex(scaling.length)} = {latex_whole(meets)}$"
         st.markdown(f"QKᵀ and the weighted sum cost as much as the MLP at {at}.")
 
 
@@ -562,7 +558,7 @@ def _sizes(run: PublishedRun) -> dict[str, int]:
         if "T" in sizes:
             at = url_state.count("length", min(MAX_DEFAULT_TOKENS, longest), longest)
             sizes["T"] = int(st.number_input(size_label("T"), step=1, **at))
-    held = [f"${notation.latex(name)} = {whole(run.sizes[name])}$" for name in sizes if name not in ("B", "T")]
+    held = [f"${notation.latex(name)} = {latex_whole(run.sizes[name])}$" for name in sizes if name not in ("B", "T")]
     st.markdown(f"As published: {', '.join(held)}.")
     return run.scaling.complete(sizes)
 
@@ -604,7 +600,7 @@ def _row(line: ShapeLine, now: dict[str, int]) -> str:
     from tracer.record.costs import evaluate  # loads sympy
 
     values = [evaluate(size, now) for size in line.symbolic]
-    numbers = r",\ ".join("?" if value is None else whole(value) for value in values)
+    numbers = r",\ ".join("?" if value is None else latex_whole(value) for value in values)
     shape = rf"\begin{{array}}{{l}}{notation.shape_latex(line.symbolic)}\\ {{[{numbers}]}}\end{{array}}"
     title = texts.escape(line.title).replace(".", ".\u200b")  # a path may break after each part
     return f"| ${line.symbol}$ | {title} | ${shape}$ |"

@@ -20,13 +20,13 @@ from pages.state.visitor import model_name, visitor
 from pages.ui import texts
 from tracer import models
 from tracer.figures import attention_charts
-from tracer.figures.drawing import percent
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.statements import Finding, StatementRow, rows, sections
 from tracer.record import Trace
 from tracer.utils import note_titles
 from tracer.utils.errors import limits
 from tracer.utils.job_queue import BACKGROUND
+from tracer.utils.text import percent
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator

@@ -12,7 +12,6 @@ from pages.state import session, url_state
 from pages.state.visitor import Key, visitor
 from pages.ui import texts, widgets
 from tracer.export import verdicts
-from tracer.export.math_labels import amount, scientific, shape_numbers
 from tracer.figures import op_tables
 from tracer.figures import op_tables as bars
 from tracer.figures.drawing import PAGE, ROWS
@@ -22,6 +21,7 @@ from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, Ten
 from tracer.symbols import notation
 from tracer.utils import note_titles
 from tracer.utils.errors import quote, shorten
+from tracer.utils.text import amount, percent, scientific, shape_numbers
 
 # Primitives of the operations that a visitor opened: each is decomposed alone, by one more run.
 
@@ -196,7 +196,7 @@ def _call_cost(trace: Trace, record: ModuleRecord) -> None:
         ("FLOP", cost.flops, cost.flops_symbolic, trace.flops),
     ):
         symbols = f" $= {notation.inline_latex(formula)}$" if value and formula not in ("?", str(value)) else ""
-        share = f", {value / total:.0%} of the model’s" if total and 0 < value < total else ""
+        share = f", {percent(value / total, 0)} of the model’s" if total and 0 < value < total else ""
         st.markdown(f"**{value:,}** {what}{symbols}{share}")
     if not cost.counted:
         st.caption(

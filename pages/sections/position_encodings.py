@@ -15,13 +15,12 @@ from pages.state.visitor import FIRST_MODEL, model_name
 from pages.ui import widgets
 from pages.ui.texts import escape, prose
 from tracer import models
-from tracer.export.math_labels import scientific
 from tracer.figures import attention_charts as drawn
-from tracer.figures.drawing import percent
 from tracer.figures.tensors import Panel, edge
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.positions import NO_POSITIONS, PositionKind, position_kind
 from tracer.record import tolerance
+from tracer.utils.text import percent, scientific
 
 if TYPE_CHECKING:
     from tracer.lessons.positions.experiments import Curve, Grid, PositionedModel, ShuffleResult

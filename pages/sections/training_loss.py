@@ -18,14 +18,12 @@ from pages.ui import page_frame, texts, widgets
 from pages.ui.texts import escape, has_random_weights, plain
 from pages.ui.widgets import SIGNS
 from tracer import models
-from tracer.export import rows
-from tracer.export.math_labels import scientific
 from tracer.figures import predictions as descent_curve
 from tracer.figures import predictions as drawn
-from tracer.figures.drawing import percent
 from tracer.figures.predictions import visible_token
 from tracer.record import Trace
 from tracer.symbols import notation
+from tracer.utils.text import percent, scientific, shape_numbers, signed, three_digits
 
 if TYPE_CHECKING:
     from tracer.lessons.next_token_loss import Loss, TextLoss
@@ -151,7 +149,7 @@ def _gradients(step: TrainingStep) -> None:
                 "gradient": [f"$\\displaystyle {line.latex}$" if line.latex else f"${line.symbol}$" for line in lines],
                 "proof": [_proof(line) for line in lines],
                 "norm": [_norms(line) for line in lines],
-                "shape": [f"${notation.shape_latex(line.symbolic)}$ = {rows.numbers(line.shape)}" for line in lines],
+                "shape": [f"${notation.shape_latex(line.symbolic)}$ = {shape_numbers(line.shape)}" for line in lines],
             },
             hide_index=True,
             alt="The gradient of each parameter",
@@ -192,9 +190,8 @@ def _proof(line: GradientLine) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a number with three digits, a tiny one by its exponent."""
-    text = f"{value:.3g}" if abs(value) >= MIN_DECIMAL or not value else scientific(value).replace(" ", "\u00a0")
-    return text.replace("-", "\N{MINUS SIGN}")
+    """Return a number that does not break, with a typographic sign."""
+    return signed(three_digits(value)).replace(" ", "\u00a0")
 
 
 def _format_change(value: float) -> str:
@@ -222,8 +219,8 @@ def lesson() -> None:
     if has_random_weights(trace):
         st.info(
             "The weights of this model are random: it has learned nothing. Its mean loss is "
-            f"{_nats(losses.loss.mean)}; that of a guess among all {exp(losses.loss.guess):,.0f} tokens of its "
-            f"vocabulary is {_nats(losses.loss.guess)}."
+            f"{three_digits(losses.loss.mean)}; that of a guess among all {exp(losses.loss.guess):,.0f} tokens of its "
+            f"vocabulary is {three_digits(losses.loss.guess)}."
         )
     _text(trace, losses.loss)
     if dict(run.options).get("mask") == "bidirectional":
@@ -255,11 +252,6 @@ def _compute_loss(name: str, options: run_cache.Options, chosen: UserInput, trac
     return run_cache.measure(measure_loss, name, options, session.inputs(model, chosen, options), *arguments)
 
 
-def _nats(loss: float) -> str:
-    """Return a loss with three digits, a tiny one as a power of ten."""
-    return f"{loss:.3g}" if loss >= MIN_DECIMAL else scientific(loss)
-
-
 def _text(trace: Trace, loss: Loss) -> None:
     """Show the text coloured by loss; positions over the picture have no target."""
     components.style(Path(__file__).with_name("next_token_loss.css"))
@@ -281,7 +273,7 @@ def _text(trace: Trace, loss: Loss) -> None:
     else:
         st.html(text)
     with st.container(key="facts"):
-        st.metric("loss, mean of −log p, in nats", _nats(loss.mean))
+        st.metric("loss, mean of −log p, in nats", three_digits(loss.mean))
         st.metric(
             "perplexity, exp(loss)",
             f"{exp(loss.mean):.3g}" if loss.mean >= MIN_DECIMAL else f"1 + {scientific(expm1(loss.mean))}",
@@ -319,7 +311,7 @@ def _gradient(trace: Trace, highway: GradientNorms | str) -> None:
     ratio = whole[0] / branches[0] if branches[0] else float("inf")
     more = "larger" if ratio > 1 else "smaller"
     st.markdown(
-        f"Each line is one backward pass from the same loss, {_nats(highway.loss)}. In the second, the gradient goes "
-        "back through attention and the MLPs only, not past them. At the input of the first block, it is "
+        f"Each line is one backward pass from the same loss, {three_digits(highway.loss)}. In the second, the gradient "
+        "goes back through attention and the MLPs only, not past them. At the input of the first block, it is "
         f"{max(ratio, 1 / ratio):.3g} times {more} with the residual path than without it."
     )

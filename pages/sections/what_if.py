@@ -24,10 +24,11 @@ from pages.ui import texts
 from tracer import models
 from tracer.attention import layers, places
 from tracer.figures import drawing, predictions
-from tracer.figures.drawing import percent, points
+from tracer.figures.drawing import points
 from tracer.figures.tensors import Panel, as_array, edge, rescale
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, Picture, Step, Trace
 from tracer.utils.errors import shorten
+from tracer.utils.text import percent
 
 if TYPE_CHECKING:
     from tracer.attention.head_effects import HidingTest
@@ -189,7 +190,7 @@ def effect_sentence(plain: Trace, trace: Trace) -> str:
     if first == now:
         points = drawing.points(before[now], after[now])
         if abs(points) < MIN_DIGITS_CHANGE:
-            share = drawing.percent(after[now])
+            share = percent(after[now])
             return f"The answer stays **{texts.escape(now)}**, and its probability hardly changes: it is {share}."
         way = "more" if points > 0 else "less"
         return f"The answer stays **{texts.escape(now)}**, {abs(points):.1f} percentage points {way} probable."
@@ -202,7 +203,7 @@ def _of_pixels(before: np.ndarray, after: np.ndarray) -> str:
     differing = float((before != after).mean())
     if not differing:
         return "No pixel changes its class."
-    return f"**{drawing.percent(differing)}** of the pixels change their class."
+    return f"**{percent(differing)}** of the pixels change their class."
 
 
 def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, query: str) -> None:
@@ -235,7 +236,7 @@ def concentration(before: np.ndarray, after: np.ndarray) -> str:
     and its entropy, means over queries."""
     if any(np.nanmax(np.abs(weights.sum(-1) - 1)) > ROW_SUM_TOLERANCE for weights in (before, after)):
         return "Not every row of these weights sums to 1, so how concentrated they are can’t be compared."
-    largest = [drawing.percent(float(np.nanmean(weights.max(-1)))) for weights in (before, after)]
+    largest = [percent(float(np.nanmean(weights.max(-1)))) for weights in (before, after)]
     rows = [(weights * np.log(np.where(weights > 0, weights, 1))).sum(-1) for weights in (before, after)]
     entropies = [-float(np.nanmean(row)) for row in rows]
     first, last = (f"{entropy:.2f}" for entropy in entropies)
@@ -309,7 +310,7 @@ def differences(plain: Trace, trace: Trace) -> list[tuple[str, str, str]]:
     for row in compare(plain, trace).rows:
         if row.id in wanted and row.values.difference is not None:
             title = ", ".join(filter(None, (options.block_title(trace, row.step), row.step.title)))
-            share = "" if row.values.relative is None else drawing.percent(row.values.relative)
+            share = "" if row.values.relative is None else percent(row.values.relative)
             rows.append((title, f"{row.values.difference:.3g}", share))
     return rows
 
@@ -415,7 +416,6 @@ def _answer(plain: Trace, trace: Trace) -> list[tuple[str, str, tuple[str, float
     old = dict(zip(*before, strict=True))
     names = list(dict.fromkeys([drawing.ranking(*before)[0][0], *(name for name, _ in drawing.ranking(*after))]))
     new = dict(zip(*after, strict=True))
-    percent = drawing.percent
     return [
         (name, percent(old[name]), (percent(new[name]), new[name]), drawing.arrow(old[name], new[name]))
         for name in names[:TOP_CLASSES]

@@ -18,13 +18,12 @@ from pages.state.visitor import UserInput, visitor
 from pages.ui import texts, widgets
 from pages.ui.texts import plain, sentence
 from tracer.attention import layers
-from tracer.export import rows
-from tracer.export.math_labels import amount, scientific
 from tracer.figures import predictions
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import Panel, as_array
 from tracer.record import Step, Trace
 from tracer.symbols import notation
+from tracer.utils.text import amount, scientific, shape_numbers
 
 if TYPE_CHECKING:
     from tracer.lessons.writing import CacheCosts, PaddedAnswer
@@ -114,7 +113,7 @@ def _next_token(run: DecoderRun) -> None:
     st.header("The last row chooses")
     st.markdown(
         f"The model returns a row of logits for every token, ${logits.symbol} \\in "
-        f"{notation.shape_latex(logits.symbolic)}$ = {rows.numbers(logits.shape)}. Only the last row says what comes "
+        f"{notation.shape_latex(logits.symbolic)}$ = {shape_numbers(logits.shape)}. Only the last row says what comes "
         "next: `logits[:, -1]`. Its softmax is a probability for each token of the vocabulary."
     )
     if not any(any(character.isalnum() for character in name) for name in run.names.values()):
@@ -181,7 +180,7 @@ def _growth(run: DecoderRun, cached: Trace, layer: int) -> None:
         "Without a cache, the whole triangle is computed again for each token. With it, only the last row is: the "
         f"query of token {last} meets all keys. Keys and values of the tokens before are read from the cache, and one "
         "column is appended to them."
-        + (f" ${key.symbol} \\in {notation.shape_latex(key.symbolic)}$ = {rows.numbers(key.shape)}." if key else "")
+        + (f" ${key.symbol} \\in {notation.shape_latex(key.symbolic)}$ = {shape_numbers(key.shape)}." if key else "")
     )
 
 

@@ -21,11 +21,11 @@ from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, m
 from pages.ui import page_frame, texts
 from pages.ui.texts import plain
 from tracer import models, zoo
-from tracer.export.math_labels import amount
 from tracer.inputs import images
 from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
 from tracer.utils.errors import limits, quote, shorten
+from tracer.utils.text import amount
 
 if TYPE_CHECKING:
     from tracer.record.costs import Scaling

@@ -16,12 +16,12 @@ from pages.state import page_registry, session, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui.texts import escape, plain
 from tracer import models
-from tracer.export.math_labels import amount
 from tracer.figures import equations, predictions
 from tracer.inputs.images import KINDS
 from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.utils.errors import limits
+from tracer.utils.text import amount
 
 # Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already.
 

@@ -9,12 +9,11 @@ from pages.state.visitor import UserInput, View
 from tracer import models
 from tracer.attention import windows
 from tracer.export import rows, verdicts
-from tracer.export.math_labels import scientific
-from tracer.figures.drawing import percent
 from tracer.record import MOVED_TOKENS, AttentionRecord, Name, Step, Trace
 from tracer.record.steps import mathematics
 from tracer.symbols import notation
 from tracer.utils import note_titles
+from tracer.utils.text import percent, scientific
 
 # Markdown sentences as plain pieces for components; the browser shows each as text.
 

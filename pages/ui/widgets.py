@@ -7,10 +7,10 @@ import streamlit as st
 from pages.state import url_state
 from pages.ui.texts import plain, prose
 from tracer.attention import parts
-from tracer.export import rows, verdicts
-from tracer.export.math_labels import scientific
+from tracer.export import verdicts
 from tracer.record import Step, Trace
 from tracer.symbols import notation
+from tracer.utils.text import scientific, shape_numbers
 
 # Box of a verdict: green for verified, red for refuted, else neutral.
 
@@ -42,7 +42,7 @@ def line(step: Step) -> str:
     shape = f" \\in {notation.shape_latex(step.symbolic)}" if step.shape else "\\text{ is a number}"
     why = f"  \n{prose(step.why)}" if step.why else ""
     note = f"\n\n:small[{prose(step.note)}]" if step.note else ""
-    numbers = f" = {rows.numbers(step.shape)}" if step.shape else ""
+    numbers = f" = {shape_numbers(step.shape)}" if step.shape else ""
     return (
         f"**{plain(step.title)}** {SIGNS.get(step.verdict, '')} {_verdict_text(step)}{why}\n\n"
         f"$$\n{step.latex}\n$$\n\n${step.symbol}{shape}${numbers}{note}"

@@ -20,6 +20,7 @@ from tracer.attention import head_effects
 from tracer.figures import drawing
 from tracer.record import MOVED_TOKENS
 from tracer.serialization import to_bytes
+from tracer.utils.text import percent
 
 HEAD = "block3.attention.weights=drop_heads(1)"
 UNIFORM = "block2.attention.scores=zero"
@@ -188,7 +189,7 @@ def test_the_answer_before_and_after_is_that_of_both_runs(vit):
     (drawn,) = [markup for markup in markups(at) if "before and after" in markup]
     first, share = drawing.ranking(*after)[0]
     old = dict(zip(*before, strict=True))[first]
-    assert f"{drawing.percent(share)} {drawing.arrow(old, share)}" in drawn and drawing.percent(old) in drawn
+    assert f"{percent(share)} {drawing.arrow(old, share)}" in drawn and percent(old) in drawn
     now = drawing.ranking(*before)[0][0]
     assert f"The answer changes from **{now}** to **{first}**." in text(at) or f"stays **{first}**" in text(at)
 
@@ -213,7 +214,7 @@ def test_the_brush_names_what_is_hidden_and_what_that_does():
     assert (facts["patches"], facts["fill"]) == ([1, 9], "grey")
     assert facts["fills"] == ["grey", "mean", "blur", "removed"] and facts["why"] == ""
     changed = run_of(at)
-    percents = {name: drawing.percent(share) for name, share in zip(*what_if.shares(changed.result), strict=True)}
+    percents = {name: percent(share) for name, share in zip(*what_if.shares(changed.result), strict=True)}
     assert all(percents[name] == after for name, _, (after, _), _ in facts["answer"]) and len(facts["answer"]) == 3
     assert facts["status"].startswith("All changes together: the answer ") and "*" not in facts["status"]
     assert Image.open(BytesIO(b64decode(facts["photo"]))).size[0] > 100  # the photo without the change
@@ -343,9 +344,9 @@ def test_patches_are_hidden_beside_the_other_changes_of_the_run(vit):
     at.main.toggle[0].set_value(True).run()
     table = at.main.table[0].value
     shares = np.array(trace.result["probabilities"])
-    assert table.iloc[0, -1] == drawing.percent(shares.max())
+    assert table.iloc[0, -1] == percent(shares.max())
     hidden = changed.trace(image=photo, change={"image": f"hide({','.join(map(str, attended))},mean)"})
-    assert table.iloc[1, -1] == drawing.percent(hidden.result["probabilities"][shares.argmax()])
+    assert table.iloc[1, -1] == percent(hidden.result["probabilities"][shares.argmax()])
 
 
 def test_the_change_of_pixels_is_told_by_their_number():
@@ -362,7 +363,7 @@ def test_the_concentration_of_the_mean_is_that_of_the_map_on_screen(vit):
     for run in (plain, trace):
         rows = run.attention(5)[0].mean(0).double()
         assert f"{float(-(rows * rows.log()).sum(-1).mean()):.2f}" in told
-        assert drawing.percent(float(rows.amax(-1).mean())) in told
+        assert percent(float(rows.amax(-1).mean())) in told
 
 
 def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():

@@ -54,19 +54,6 @@ def test_sizes_are_italic(symbolic, html):
     assert math_labels.size_html(symbolic) == html
 
 
-@pytest.mark.parametrize(("value", "text"), [(2.1e-07, "2.1 × 10⁻⁷"), (0, "0"), (12345, "1.2 × 10⁴")])
-def test_small_numbers_have_superscripts(value, text):
-    assert math_labels.scientific(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [(17_600_000_000, "FLOP", "17.6 GFLOP"), (1_210_000, "", "1.21 M"), (812_170, "", "812 k"), (64, "", "64")],
-)
-def test_amounts_have_units(value, unit, text):
-    assert math_labels.amount(value, unit) == text
-
-
 def test_subscripts_in_svg_return_to_the_line():
     assert math_labels.svg_text("<b>X</b><sub>p</sub>") == (
         '<tspan font-weight="700">X</tspan><tspan dy="0.3em" font-size="70%">p</tspan>'
@@ -222,20 +209,6 @@ def test_the_pictures_of_one_row_have_one_size_with_a_colour_bar_or_without():
     plain, coloured = predictions.panel(np.eye(4)), predictions.panel(np.eye(4), "error", "patch")
     assert plain.layout.height == coloured.layout.height and plain.layout.margin == coloured.layout.margin
     assert coloured.data[0].colorbar.orientation == "h" and coloured.data[0].colorbar.title.font.size <= 15
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (1, "100.0\u00a0%"),
-        (0.0042, "0.42\u00a0%"),
-        (0.00001, "<\u00a00.01\u00a0%"),
-        (0.9996, ">\u00a099.9\u00a0%"),
-        (0, "0.0\u00a0%"),
-    ],
-)
-def test_per_cent(share, text):
-    assert drawing.percent(share) == text
 
 
 def decode_image(svg: str) -> Image.Image:

@@ -11,11 +11,11 @@ import tracer
 from tracer import models
 from tracer.attention import textbook_claims
 from tracer.attention.textbook_claims import terms
-from tracer.figures.drawing import percent
 from tracer.inputs import synthetic
 from tracer.lessons.notes import evaluate as CARDS
 from tracer.lessons.notes.claims import attention, structure, vision
 from tracer.spec.results import anomaly_map
+from tracer.utils.text import percent
 
 BOOK = {"circle": 1.0, "square": 2.0, "triangle": 3.0, "diamond": 4.0}
 

@@ -11,9 +11,9 @@ from pages.state import session
 from tests.app.test_app import open_page, text, visit
 from tests.support.sweeping import cases
 from tracer import models
-from tracer.export.math_labels import amount
 from tracer.figures import cost_curves
 from tracer.record import costs
+from tracer.utils.text import amount
 
 PUBLISHED_COUNTS = {
     ("vit", "ViT-B/16 (Dosovitskiy et al. 2021)"): 86_567_656,  # torchvision.models.vit_b_16

@@ -1,4 +1,4 @@
-r"""Labels for figures without LaTeX: `\mathbf{X}_p` as `<b>X</b><sub>p</sub>` or `X_p`, numbers with units.
+r"""Labels for figures without LaTeX: `\mathbf{X}_p` as `<b>X</b><sub>p</sub>` or `X_p`.
 
 The HTML is the subset that plotly, SVG in a page and `st.html` share: b, i, sub, sup.
 """
@@ -6,9 +6,9 @@ The HTML is the subset that plotly, SVG in a page and `st.html` share: b, i, sub
 import html
 import re
 from collections.abc import Mapping
-from math import isinf
 
 from tracer.symbols import notation
+from tracer.utils.text import SUPERSCRIPTS
 
 _TOKEN = re.compile(r"\\([a-zA-Z]+|.)|([{}^_'])|\s+|([^\\{}^_'\s])")
 _FONTS = {"mathbf": "b", "boldsymbol": "b", "mathit": "i", "mathrm": "", "text": "", "operatorname": "", "mathbb": "b"}
@@ -26,7 +26,6 @@ GLYPHS = {
 }  # fmt: skip
 """Characters for commands of LaTeX: one table for pictures and texts."""
 _BLANK = "\N{INVISIBLE SEPARATOR}"
-_SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 
 
 def symbol_html(latex: str) -> str:
@@ -47,7 +46,7 @@ class _Script:
 
     def format(self, piece: str) -> str:
         if self.mark == "^" and re.fullmatch("[0-9⊤′−-]{1,3}", piece):
-            return piece.translate(_SUPERSCRIPT).replace("⊤", "ᵀ")
+            return piece.translate(SUPERSCRIPTS)
         return f"{self.mark}{piece}" if re.fullmatch(r"\w*", piece) or piece[:1] == "(" else f"{self.mark}({piece})"
 
 
@@ -85,11 +84,6 @@ def shape_html(symbolic: tuple[str, ...]) -> str:
     return "scalar" if not symbolic else "[" + ", ".join(map(size_html, symbolic)) + "]"
 
 
-def shape_numbers(shape: tuple[int, ...]) -> str:
-    """Return a concrete shape as text: `[1, 197, 768]`, or `scalar`."""
-    return "scalar" if not shape else "[" + ", ".join(map(str, shape)) + "]"
-
-
 def svg_text(markup: str) -> str:
     """Return the HTML of a label as SVG text: bold, italic, and smaller shifted spans for sub- and superscripts."""
     for tag, shift in (("sub", 0.3), ("sup", -0.5)):
@@ -101,38 +95,6 @@ def svg_text(markup: str) -> str:
         )
     markup = re.sub("<b>(.*?)</b>", r'<tspan font-weight="700">\1</tspan>', markup)
     return re.sub("<i>(.*?)</i>", r'<tspan font-style="italic">\1</tspan>', markup)
-
-
-def scientific(value: float) -> str:
-    """Return a number in scientific notation with real superscripts: `2.1e-07` gives `2.1 × 10⁻⁷`, infinity `∞`."""
-    if value == 0:
-        return "0"
-    if isinf(value):
-        return "∞" if value > 0 else "-∞"
-    digits, exponent = f"{value:.1e}".split("e")
-    return f"{digits} × 10{superscript(int(exponent))}"
-
-
-def superscript(power: int) -> str:
-    """Return a whole number in raised digits: `-7` gives `⁻⁷`."""
-    return str(power).translate(_SUPERSCRIPT)
-
-
-def numeral(value: float) -> str:
-    """Return a number with a typographic sign and power: `0`, `−∞`, `−10⁹`, `−3.4 × 10³⁸`, `−100`."""
-    if isinf(value):
-        return "∞" if value > 0 else "−∞"
-    size = f"{abs(value):g}" if abs(value) < 1e5 else scientific(abs(value)).removeprefix("1.0 × ")
-    return f"−{size}" if value < 0 else size
-
-
-def amount(value: float, unit: str = "") -> str:
-    """Return a count with an SI prefix: `17.6e9, "FLOP"` gives `17.6 GFLOP`, `812_170` gives `812 k`."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            scaled = value / factor
-            return f"{scaled:.{0 if scaled >= 100 else 1 if scaled >= 10 else 2}f} {prefix}{unit}"
-    return f"{value:g} {unit}".strip()
 
 
 def _parse(latex: str) -> list:

@@ -13,6 +13,7 @@ from tracer.export.math_labels import ACCENTS, GLYPHS
 from tracer.record import Step, Trace
 from tracer.record.repeats import Repeat, at_any
 from tracer.symbols import notation
+from tracer.utils.text import SUPERSCRIPTS, shape_numbers
 
 if TYPE_CHECKING:
     from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, TensorRecord
@@ -92,8 +93,6 @@ COLUMNS = {
 
 NOT_COUNTED = "not counted"
 
-SUPERSCRIPTS = str.maketrans("0123456789()ℓ⊤", "⁰¹²³⁴⁵⁶⁷⁸⁹⁽⁾ˡᵀ")
-
 
 def columns(level: str) -> tuple[str, ...]:
     """Return the columns at a level, in order."""
@@ -148,7 +147,7 @@ def calls(trace: Trace) -> list[dict[str, Any]]:
     """Return one dictionary per composite op: its call in Python, its output, and its ops and steps."""
     return [
         {"index": index, "module": call.module, "call": call.text, "outputs": symbols(call.outputs)}
-        | {"shapes": ", ".join(numbers(x.shape) for x in call.outputs), "dtype": dtypes(call)}
+        | {"shapes": ", ".join(shape_numbers(x.shape) for x in call.outputs), "dtype": dtypes(call)}
         | {
             "flops": sum_flops(trace.ops[call.first : call.last]),
             "ops": between(call),
@@ -197,7 +196,11 @@ def primitives(trace: Trace) -> list[dict[str, Any]]:
 
 def _step(step: Step) -> dict[str, Any]:
     row = {name: getattr(step, name) for name in STEP_COLUMNS}
-    row |= {"symbolic": notation.shape_text(step.symbolic), "shape": numbers(step.shape), "source": place(step.source)}
+    row |= {
+        "symbolic": notation.shape_text(step.symbolic),
+        "shape": shape_numbers(step.shape),
+        "source": place(step.source),
+    }
     return row | {"ops": " ".join(map(str, step.ops))}
 
 
@@ -210,7 +213,7 @@ def _op(op: Op) -> dict[str, Any]:
 
 def shapes(op: Op | Primitive | ModuleRecord) -> str:
     """Return `[1, 197, 768], [768] → [1, 197, 768]`."""
-    return f"{', '.join(numbers(x.shape) for x in op.inputs)} → {', '.join(numbers(x.shape) for x in op.outputs)}"
+    return " → ".join(", ".join(shape_numbers(x.shape) for x in tensors) for tensors in (op.inputs, op.outputs))
 
 
 def dtypes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
@@ -218,14 +221,9 @@ def dtypes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
     return ", ".join(dict.fromkeys(tensor.dtype for tensor in op.outputs))
 
 
-def numbers(shape: tuple[int, ...]) -> str:
-    """Return `[1, 197, 768]`, and `scalar` for `()`."""
-    return str(list(shape)) if shape else "scalar"
-
-
 def symbols(tensors: tuple[TensorRecord, ...]) -> str:
     """Return the symbolic shapes of tensors, or the numeric one of a tensor without a solved shape."""
-    return ", ".join(numbers(x.shape) if x.symbolic is None else notation.shape_text(x.symbolic) for x in tensors)
+    return ", ".join(shape_numbers(x.shape) if x.symbolic is None else notation.shape_text(x.symbolic) for x in tensors)
 
 
 def place(source: Source | None) -> str:

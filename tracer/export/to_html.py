@@ -18,6 +18,7 @@ from tracer.export import rows
 from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.utils.note_titles import with_titles
+from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".html", ".htm")
 
@@ -74,7 +75,7 @@ def _steps(trace: Trace) -> str:
         (
             f'<td title="{text(with_titles(step.why))}">{text(step.title)}<br>{_quiet(step.id)}</td>',
             f"<td>{equation(step.latex)}{'<br>' + _quiet(with_titles(step.note)) if step.note else ''}</td>",
-            f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(rows.numbers(step.shape))}</td>",
+            f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(shape_numbers(step.shape))}</td>",
             f'<td class="number">{text(rows.proof(step))}</td>',
         )
         for step in trace.steps

@@ -10,6 +10,7 @@ from tracer.export.rows import as_printed
 from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Step, Trace
 from tracer.record.repeats import Repeat
 from tracer.symbols import notation
+from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".tex",)
 ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
@@ -121,7 +122,7 @@ def _long(columns: str, lines: Sequence[tuple[str, ...]]) -> str:
 
 def _shapes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
     shapes = (
-        text(rows.numbers(x.shape)) if x.symbolic is None else f"${notation.shape_latex(x.symbolic)}$"
+        text(shape_numbers(x.shape)) if x.symbolic is None else f"${notation.shape_latex(x.symbolic)}$"
         for x in op.outputs
     )
     return ", ".join(shapes)

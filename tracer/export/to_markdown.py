@@ -10,6 +10,7 @@ from tracer.export.rows import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.utils.note_titles import with_titles
+from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".md", ".markdown")
 
@@ -30,7 +31,7 @@ def _steps(trace: Trace) -> str:
             (f"`{step.id}`" if "`" not in step.id else text(step.id)) + (f" × {repeat.times}" if repeat else ""),
             math(step.latex),
             math(notation.shape_latex(step.symbolic)),
-            rows.numbers(step.shape),
+            shape_numbers(step.shape),
             rows.proof(step),
             text(with_titles(step.why)),
             text(with_titles(step.note)),

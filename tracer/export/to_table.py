@@ -8,6 +8,7 @@ from tracer.export import rows
 from tracer.export.rows import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
+from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".txt",)
 RIGHT = {"index", "number", "error", "params", "flops", "times", "numbers"}
@@ -35,7 +36,7 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
             **({"times": f"× {repeat.times}" if repeat else ""} if trace.repeats else {}),
             "symbol": rows.letters(step.symbol),
             "shape": notation.shape_text(step.symbolic),
-            "here": rows.numbers(step.shape),
+            "here": shape_numbers(step.shape),
             "error": rows.proof(step),
             "equation": step.latex,
         }

@@ -16,6 +16,7 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
 
 from tracer.expr.node import Node, Shape, broadcast
+from tracer.utils.text import latex_power
 from tracer.utils.torch_internals import function_schema, tree_map_only
 
 COMMA = r",\,"
@@ -61,10 +62,7 @@ def decimal(value: complex) -> str:
     digits, _, power = repr(float(value)).partition("e")
     if len(digits) > MAX_DIGITS and (exact := closed_form(value)):
         return exact
-    if not power:
-        return digits
-    power = f"10^{{{int(power)}}}"
-    return power if digits in ("1", "1.0") else rf"{digits} \cdot {power}"
+    return latex_power(digits, power) if power else digits
 
 
 MAX_DIGITS = 12

@@ -27,7 +27,7 @@ from tracer.expr.node import Node, Shape, ShapeError, Tensor, broadcast, infer, 
 from tracer.expr.rearrangements import Arange, Rearrange
 from tracer.expr.reductions import along
 from tracer.symbols.axes import align_axes
-from tracer.symbols.notation import number
+from tracer.utils.text import latex_scientific
 
 # Masks as they are added to the scores: 0 where a query may look, -∞ where it may not.
 
@@ -44,7 +44,7 @@ class CausalMask(Node):
         return super().__new__(cls, sympy.sympify(length), *map(sympy.Float, lowest))
 
     def _latex(self, printer) -> str:
-        lowest = r"-\infty" if len(self.args) == 1 else number(float(self.args[1]))
+        lowest = r"-\infty" if len(self.args) == 1 else latex_scientific(float(self.args[1]))
         return rf"\begin{{cases}} 0 & j \le i \\ {lowest} & j > i \end{{cases}}"
 
     def infer(self, same) -> Shape:

@@ -19,14 +19,14 @@ from tracer.expr.index_sets import (
 from tracer.expr.node import Node, Shape, broadcast
 from tracer.expr.reductions import along
 from tracer.symbols.axes import name_axes
-from tracer.symbols.notation import number
+from tracer.utils.text import latex_scientific
 
 # Normalisation of each token on its own.
 
 
 def _epsilon_term(eps: sympy.Expr) -> str:
     """Return ε as a summand, or "" if it is 0."""
-    return f" + {number(float(eps))}" if eps else ""
+    return f" + {latex_scientific(float(eps))}" if eps else ""
 
 
 class LayerNorm(Standardisation, RowWise, Node):

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.export.math_labels import scientific
 from tracer.figures.drawing import (
     OTHER_COLOR,
     PLAIN_AXIS,
@@ -25,6 +24,7 @@ from tracer.figures.drawing import (
 )
 from tracer.figures.tensors import ALL_BYTES, HeatmapData, as_array, pack_cells, reduce
 from tracer.utils.errors import shorten
+from tracer.utils.text import scientific
 
 # Charts of the notes' claims: numbers block by block, the spread of products over the width, shares of a lookup.
 

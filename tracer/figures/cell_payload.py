@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from tracer.attention import parts
-from tracer.export.math_labels import superscript, symbol_text
+from tracer.export.math_labels import symbol_text
 from tracer.figures import attention_maps
 from tracer.figures.tensors import as_array, has_weights, mask_value, reduce
 from tracer.record import Step, Trace
 from tracer.record.trace import Cell, Number, User
 from tracer.symbols.notation import AXES
 from tracer.utils.errors import quote
+from tracer.utils.text import all_digits, four_digits, signed
 
 TERMS = 24
 """Terms that are listed; the others are added up."""
@@ -73,19 +74,7 @@ def value(trace: Trace, place: str) -> str:
     ):
         return ""
     box = tensor[tuple(slice(first, last + 1) for first, last in spans)]
-    return digits(box.item()) if box.numel() == 1 else f"{float(box.double().mean()):.9g}"
-
-
-def digits(number: float | complex) -> str:
-    """Return a number as text with all the digits that float32 has."""
-    if isinstance(number, complex):
-        return f"{digits(number.real)} + {digits(number.imag)} i"
-    if float(number).is_integer() and abs(number) < 1e9:
-        return str(int(number)).replace("-", "−")
-    if not isfinite(number):
-        return {"inf": "∞", "-inf": "−∞"}.get(str(number), "NaN")
-    plain = np.format_float_positional(np.float32(number), trim="-")
-    return (plain if 1e-4 <= abs(number) < 1e7 else str(np.float32(number))).replace("-", "−")
+    return all_digits(box.item()) if box.numel() == 1 else f"{float(box.double().mean()):.9g}"
 
 
 def _inside(spans: Sequence[tuple[int, int]], shape: Sequence[int]) -> bool:
@@ -137,7 +126,7 @@ def _cell(trace: Trace, cell: Cell) -> dict[str, Any]:
     rows, more, beside = _rows(trace, steps, cell)
     return {
         **_head(trace, step, cell.id, cell.index),
-        "value": digits(cell.value),
+        "value": all_digits(cell.value),
         "latex": cell.latex,
         "numeric": cell.numeric_latex and f"= {cell.numeric_latex}",
         "exact": _exact(cell),
@@ -159,7 +148,7 @@ def _exact(cell: Cell) -> str:
     if not isfinite(cell.computed):
         return ""
     apart = abs(cell.computed - cell.value)
-    return f"The terms come to {cell.computed:.9g}".replace("-", "−") + (
+    return signed(f"The terms come to {cell.computed:.9g}") + (
         f", {apart:.1g} from the number that ran: rounding." if apart else ", the number that ran."
     )
 
@@ -288,7 +277,7 @@ def _rows(trace: Trace, steps: Mapping[str, Step], cell: Cell):
         rows.append(row)
     rest = [number.share for _, number in counted[TERMS:]]
     known = [share for share in rest if share is not None]
-    more = {"count": len(rest), "share": short(sum(known)) if len(known) == len(rest) else ""} if rest else None
+    more = {"count": len(rest), "share": four_digits(sum(known)) if len(known) == len(rest) else ""} if rest else None
     paired = {(key, number.index) for key, number in partners.values()}
     every = ((key, number) for key, numbers in uncounted.items() for number in numbers)
     beside = [(key, number) for key, number in every if (key, number.index) not in paired]
@@ -318,7 +307,7 @@ def _term(
 ) -> dict[str, Any]:
     share = number.share
     return _operand(trace, steps, cell, key, number) | {
-        "share": "" if share is None else short(share),
+        "share": "" if share is None else four_digits(share),
         "part": _size(number) / total,
         "negative": bool(share is not None and not isinstance(share, complex) and share < 0),
     }
@@ -331,18 +320,9 @@ def _operand(trace: Trace, steps: Mapping[str, Step], cell: Cell, key: str, numb
         "symbol": cell.symbols.get(key) or (steps[key].symbol if key in steps else ""),
         "place": _place(_printed_index(trace, key, number.index)),
         "where": where(trace, key, number.index) if not key.startswith("number ") else "",
-        "value": short(number.value),
+        "value": four_digits(number.value),
         "ends": key.startswith("number "),
     }
-
-
-def short(number: float | complex) -> str:
-    """Return a number with four significant digits, such as `0.6387` or `3.178·10⁻⁶`."""
-    whole = not isinstance(number, complex) and float(number).is_integer() and abs(number) < 1e9
-    if isinstance(number, complex) or not isfinite(number) or whole:
-        return digits(number)
-    text, _, power = f"{number:.4g}".replace("-", "−").partition("e")
-    return text + (f"·10{superscript(int(power.replace('−', '-')))}" if power else "")
 
 
 def _operands(trace: Trace, steps: Mapping[str, Step], cell: Cell) -> list[dict[str, Any]]:
@@ -453,7 +433,7 @@ def _mean(trace: Trace, place: str, id: str, spans: Sequence[tuple[int, int]]) -
     cell = Cell(id, index, mean, mean, "", {id: tuple(numbers)}, trace=trace)
     steps = {step.id: step for step in trace.steps}
     rows, more, _ = _rows(trace, steps, cell)
-    texts = [short(number.value) for number in numbers[:4]] + (["…"] if count > 4 else [])
+    texts = [four_digits(number.value) for number in numbers[:4]] + (["…"] if count > 4 else [])
     slices = ", ".join(f"{first}:{last + 1}" if first < last else str(first) for first, last in spans)
     spans_read = ", ".join(f"{first + 1}" if first == last else f"{first + 1} to {last + 1}" for first, last in spans)
     return {
@@ -461,7 +441,7 @@ def _mean(trace: Trace, place: str, id: str, spans: Sequence[tuple[int, int]]) -
         "place": f"[{spans_read}]",
         "where": "",
         "mean": f"This is a mean of {count:,} cells: the picture has fewer cells than the tensor.",
-        "value": f"{mean:.9g}".replace("-", "−"),
+        "value": signed(f"{mean:.9g}"),
         "latex": "",
         "numeric": rf"= \frac{{{' + '.join(texts).replace('−', '-').replace('…', chr(92) + 'ldots')}}}{{{count}}}",
         "exact": "",

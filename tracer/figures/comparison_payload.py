@@ -12,13 +12,12 @@ import numpy as np
 
 from tracer.attention import layers
 from tracer.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
-from tracer.export import rows as text
-from tracer.export.math_labels import scientific
-from tracer.figures.drawing import ROWS, can_draw, percent, stage_colour, tables
+from tracer.figures.drawing import ROWS, can_draw, stage_colour, tables
 from tracer.figures.equations import mark_differences
 from tracer.figures.tensors import as_array, pack_cells, reduce
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace
 from tracer.symbols import notation
+from tracer.utils.text import percent, shape_numbers, three_digits
 
 LETTERS = 1200
 """Letters of an equation that is sent; a longer one is left out."""
@@ -136,7 +135,7 @@ def _inside(step: Step) -> str:
     """Return the symbol with its shape, in symbols and in numbers."""
     if not step.shape:
         return rf"{step.symbol} \text{{ is a number}}"
-    return rf"{step.symbol} \in {notation.shape_latex(step.symbolic)} = {text.numbers(step.shape)}"
+    return rf"{step.symbol} \in {notation.shape_latex(step.symbolic)} = {shape_numbers(step.shape)}"
 
 
 def _values_text(row: LinePair) -> str:
@@ -159,7 +158,7 @@ def _values_text(row: LinePair) -> str:
         verdict = "equal up to rounding" if relation is Relation.ROUNDING else "different"
         return (
             f"{its} {verdict}: the largest difference is "
-            f"{_amount(values.difference)}, {_share(values.relative)} of the largest on the left."
+            f"{three_digits(values.difference or 0)}, {_share(values.relative)} of the largest on the left."
         )
     if relation is Relation.PERMUTED:
         return f"{its} equal up to a permutation: {values.note}."
@@ -192,16 +191,12 @@ def _shapes_text(row: LinePair) -> str:
     )
 
 
-def _amount(value: float | None) -> str:
-    if value is None or value == 0:
-        return "0"
-    return f"{value:.3g}" if 1e-3 <= value < 1e6 else scientific(value)
-
-
 def _share(value: float | None) -> str:
-    if value is None or value >= 10 or 0 < value < 1e-4:
-        return f"{_amount(value)} times" if value is not None and value >= 10 else _amount(value)
-    return percent(value)
+    if value is None:
+        return "0"
+    return (
+        f"{three_digits(value)} times" if value >= 10 else three_digits(value) if 0 < value < 1e-4 else percent(value)
+    )
 
 
 def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[bytes]]:
@@ -222,7 +217,7 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
             cells.append(blob + bytes(-len(blob) % 4))
             at += len(cells[-1])
         differ = attention.values.difference
-        caption = "" if differ is None else f"the largest difference in any head is {_amount(differ)}"
+        caption = "" if differ is None else f"the largest difference in any head is {three_digits(differ)}"
         for run, part in attention.towers:
             records = layers(run, part)
             places |= {_around(step): len(maps) for step in run.steps if _computes(step, records[attention.layer])}

@@ -7,7 +7,7 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from tracer.export.math_labels import amount, size_html
+from tracer.export.math_labels import size_html
 from tracer.figures.drawing import (
     OTHER_COLOR,
     TRANSPARENT_BACKGROUND,
@@ -17,6 +17,7 @@ from tracer.figures.drawing import (
 )
 from tracer.record.costs import ENDS, MLP, PROJECTIONS, SCORES, WEIGHTED_SUM
 from tracer.symbols.notation import MEANINGS
+from tracer.utils.text import amount, percent
 
 # Shares of a model's arithmetic over one of its sizes.
 
@@ -111,5 +112,5 @@ def describe_curves(name: str, flops: Mapping[str, Sequence[int]], values: Seque
     """Return the text alternative: the share of each part now."""
     at = values.index(now)
     total = sum(column[at] for column in flops.values()) or 1
-    shares = ", ".join(f"{part} {100 * column[at] / total:.0f} %" for part, column in flops.items())
+    shares = ", ".join(f"{part} {percent(column[at] / total, 0)}" for part, column in flops.items())
     return f"Share of all FLOPs over {name}, at {name} = {now:,}: {shares}"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from plotly import colors
 
 from tracer.record import AttentionRecord, Trace
+from tracer.utils.text import percent
 
 # Colours with a meaning: one per stage of the forward pass, and the scales of heatmaps.
 #
@@ -343,18 +344,6 @@ def ranking(classes: Sequence[str], probabilities: Sequence[float]) -> list[tupl
     """Return (class, probability), the most probable first; equal ones in the model's order."""
     pairs = zip(classes, map(float, probabilities), strict=True)
     return sorted(pairs, key=lambda pair: -pair[1])
-
-
-def percent(share: float) -> str:
-    """Return a probability in per cent with as many digits as it needs: `97.3 %`, `0.04 %`, `< 0.01 %`, `> 99.9 %`.
-
-    Its blanks do not break, so a sign never begins a line.
-    """
-    if 0 < share < 0.0001:
-        return "<\N{NO-BREAK SPACE}0.01\N{NO-BREAK SPACE}%"
-    if 0.9995 <= share < 1:
-        return ">\N{NO-BREAK SPACE}99.9\N{NO-BREAK SPACE}%"
-    return f"{100 * share:.{1 if share >= 0.01 or share == 0 else 2}f}\N{NO-BREAK SPACE}%"
 
 
 def describe(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP) -> str:

@@ -8,13 +8,13 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from tracer.attention import layers
-from tracer.export import rows, verdicts
-from tracer.export.math_labels import scientific
+from tracer.export import verdicts
 from tracer.export.to_html import equation, text
 from tracer.figures.tensors import as_array
 from tracer.latex_reader.parser import TokenCursor
 from tracer.record import AttentionRecord, Step, Trace, tolerance
 from tracer.symbols import notation
+from tracer.utils.text import scientific, shape_numbers
 
 # Equations with marks, and as a strip of panels.
 
@@ -117,7 +117,7 @@ def _line(step: Step) -> str:
     inside = f"{step.symbol} \\in {notation.shape_latex(step.symbolic)}" if step.shape else step.symbol
     return (
         f'<span class="formula">{equation(step.latex)}</span>'
-        f'<span class="formula">{equation(inside)} = {text(rows.numbers(step.shape))}</span>'
+        f'<span class="formula">{equation(inside)} = {text(shape_numbers(step.shape))}</span>'
         f'<button type="button" data-step="{text(step.id)}" title="{text(verdicts.MEANING)}">'
         f"{text(step.title)}: {text(verdicts.sentence(step))}</button>"
     )

@@ -24,6 +24,7 @@ from tracer.record import MOVED_TOKENS, Picture, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import note_titles
 from tracer.utils.errors import shorten
+from tracer.utils.text import percent, shape_numbers
 
 # Attention of a run for a handout: one query's row over the photo or the words, by blocks and by heads.
 
@@ -64,7 +65,7 @@ def _tower(trace: Trace, part: str) -> str:
     )
     weights = last.mean(0)[query]
     most = np.argsort(-weights)[:TOP_TOKENS]
-    first = ", ".join(f"{text(names[key])} {drawing.percent(float(weights[key]))}" for key in most)
+    first = ", ".join(f"{text(names[key])} {percent(float(weights[key]))}" for key in most)
     how = (
         "The brighter a patch, the larger its weight; framed are those with at least half of the largest. Each map has "
         "its own scale."
@@ -250,7 +251,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     lines = "".join(
         f"<tr><td>{text(shorten(predictions.visible_token(str(name)), 60))}</td>"
         f'<td class="share"><i style="width:{100 * min(1, max(0, share)):.1f}%"></i></td>'
-        f'<td class="number">{drawing.percent(share)}</td></tr>'
+        f'<td class="number">{percent(share)}</td></tr>'
         for name, share in drawing.ranking(names, shares)[:CLASSES]
         if share or kind != "labels"
     )
@@ -294,7 +295,7 @@ def _step(step: Step) -> str:
     )
     return (
         f'<div class="step"><h4>{text(step.title)}</h4><div class="equation">{equation(step.latex)}</div>'
-        f"<p>{equation(inside)} = {text(rows.numbers(step.shape))} · {_verdict(step)}</p>{why}{note}</div>"
+        f"<p>{equation(inside)} = {text(shape_numbers(step.shape))} · {_verdict(step)}</p>{why}{note}</div>"
     )
 
 

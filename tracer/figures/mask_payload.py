@@ -9,10 +9,10 @@ import numpy as np
 
 from tracer.attention import layers
 from tracer.attention import segments as of_part
-from tracer.export.math_labels import numeral, scientific
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import as_array, pack_cells
 from tracer.record import Segment, Trace
+from tracer.utils.text import numeral, scientific
 
 MAX_BYTES = 1_500_000
 """Bytes of rows that one message takes; of a larger run a head's comes at a time, or rows about the one asked for."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tracer.export import verdicts
-from tracer.export.math_labels import amount, scientific, shape_numbers, symbol_text
+from tracer.export.math_labels import symbol_text
 from tracer.figures.drawing import (
     Bar,
     BarPart,
@@ -16,6 +16,7 @@ from tracer.figures.drawing import (
 from tracer.ops import COMPUTING, ORDER, category
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
+from tracer.utils.text import amount, scientific, shape_numbers
 
 # Bars of the operations of a run by category, and of its arithmetic by module.
 
@@ -182,8 +183,8 @@ def call_modules(trace: Trace) -> list[dict]:
         cells = [
             label(trace, number),
             module.kind,
-            [call_shapes(module.inputs, symbols), call_shapes(module.inputs, numbers)],
-            [call_shapes(module.outputs, symbols), call_shapes(module.outputs, numbers)],
+            call_shapes(module.inputs),
+            call_shapes(module.outputs),
             module.params,
             call_flops(trace.ops[module.first : module.last]),
             module.last - module.first,
@@ -202,7 +203,7 @@ def calls(trace: Trace) -> list[dict]:
         cells = [
             call.name,
             arguments(call),
-            [call_shapes(call.outputs, symbols), call_shapes(call.outputs, numbers)],
+            call_shapes(call.outputs),
             call_flops(beneath),
             " ".join(op.op for op in beneath) or PASSES,
             " ".join(dict.fromkeys(op.step for op in beneath if op.step)),
@@ -225,22 +226,10 @@ def call_flops(ops: Sequence[Op]) -> int | list:
     return [sum_of, f"{sum_of:,}, some not counted" if sum_of else "not counted"]
 
 
-def call_shapes(tensors: Sequence[TensorRecord], known_shapes) -> str:
-    """Return the shapes of tensors, each in the format of `known_shapes`, with equal ones counted: `2 × [B, T, D]`."""
-    columns: dict[str, int] = {}
-    for tensor in tensors:
-        columns[known_shapes(tensor)] = columns.get(known_shapes(tensor), 0) + 1
-    return ", ".join(f"{count} × {shape}" if count > 1 else shape for shape, count in columns.items())
-
-
-def symbols(tensor: TensorRecord) -> str:
-    """Return a shape in symbols if they are known, else in numbers."""
-    return numbers(tensor) if tensor.symbolic is None else notation.shape_text(tensor.symbolic)
-
-
-def numbers(tensor: TensorRecord) -> str:
-    """Return a shape in numbers."""
-    return shape_numbers(tensor.shape)
+def call_shapes(tensors: Sequence[TensorRecord]) -> list[str]:
+    """Return the shapes of tensors in symbols and in numbers, with equal ones counted: `2 × [B, T, D]`."""
+    both = Counter(map(shape, tensors)), Counter(shape_numbers(tensor.shape) for tensor in tensors)
+    return [", ".join(f"{n} × {text}" if n > 1 else text for text, n in counts.items()) for counts in both]
 
 
 def of_op(records: Sequence[ModuleRecord | CallRecord], index: int) -> int | None:

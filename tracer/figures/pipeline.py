@@ -11,12 +11,13 @@ from itertools import islice, pairwise
 from math import prod
 from typing import NamedTuple
 
-from tracer.export.math_labels import shape_html, shape_numbers, size_html, symbol_html
+from tracer.export.math_labels import shape_html, size_html, symbol_html
 from tracer.figures.drawing import LINES, stage_colour
 from tracer.ops import takes_shape
 from tracer.record import CHANGED_SUFFIX, Op, Step, Trace
 from tracer.record.repeats import Repeat, at_any
 from tracer.utils.errors import shorten
+from tracer.utils.text import shape_numbers
 
 # Data flow between the steps of a run: the producers of each step, and the steps of one lane.
 #

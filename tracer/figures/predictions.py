@@ -20,13 +20,13 @@ from tracer.figures.drawing import (
     SEQUENTIAL,
     STAGES,
     TRANSPARENT_BACKGROUND,
-    percent,
     ranking,
     title,
 )
 from tracer.figures.tensors import data_uri
 from tracer.record import Trace
 from tracer.utils.errors import shorten
+from tracer.utils.text import percent
 
 # Arithmetic of each token of a text, with a cache and without, over the length of the text.
 

@@ -16,10 +16,11 @@ import numpy as np
 from PIL import Image
 
 from tracer.export.math_labels import size_html, svg_text, symbol_html, symbol_text
-from tracer.figures.drawing import AMBER, VALUES, percent, stage_colour, tables
+from tracer.figures.drawing import AMBER, VALUES, stage_colour, tables
 from tracer.inputs.images import Crop, patch_boxes
 from tracer.record import Operand, Step
 from tracer.symbols.notation import AXES, latex
+from tracer.utils.text import percent
 
 # A tensor as a heatmap of its last two axes: axes named after the symbols, a colour bar with numbers.
 

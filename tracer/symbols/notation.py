@@ -15,6 +15,7 @@ from sympy.printing.latex import LatexPrinter
 from sympy.printing.str import StrPrinter
 
 from tracer.symbols import formula_parser
+from tracer.utils.text import SUPERSCRIPTS
 
 MEANINGS = {
     "B": "batch: how many inputs run at once",
@@ -186,13 +187,6 @@ def _latex(expression: sympy.Expr) -> str:
     return SizePrinter().doprint(expression)
 
 
-def number(value: float) -> str:
-    r"""Return a number as LaTeX, to seven digits: `1e-6` gives `10^{-6}`, `3e-6` gives `3 \cdot 10^{-6}`."""
-    digits, exponent = f"{value:.6e}".split("e")
-    digits, power = digits.rstrip("0").removesuffix("."), f"10^{{{int(exponent)}}}"
-    return power if digits == "1" else rf"{digits} \cdot {power}"
-
-
 def shape_latex(symbolic: tuple[str, ...]) -> str:
     r"""Return a symbolic shape as LaTeX: `("B", "N + 1", "D")` gives `[B,\ N + 1,\ D]`."""
     return "[" + r",\ ".join(latex(size) for size in symbolic) + "]"
@@ -287,5 +281,5 @@ class PlainPrinter(StrPrinter):
     def _print_Pow(self, expr, rational=False):
         if expr.exp.is_Integer and expr.exp > 1:
             base = f"({self._print(expr.base)})" if expr.base.is_Add else self._print(expr.base)
-            return base + str(expr.exp).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+            return base + str(expr.exp).translate(SUPERSCRIPTS)
         return super()._print_Pow(expr, rational)

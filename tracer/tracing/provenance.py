@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Mapping
 from itertools import product
-from math import exp, isfinite, isinf, isnan, prod
+from math import exp, isfinite, prod
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from tracer.shapes import value_of
 from tracer.symbols.axes import normalise_axis
 from tracer.tracing.proofs import Values
 from tracer.utils.errors import quote
+from tracer.utils.text import latex_number
 
 # Walk from a cell of an equation to the numbers that the equation names, through the nodes between.
 
@@ -345,24 +346,6 @@ class Numerals(Node):
         return ()
 
 
-def number_latex(value: float | complex, digits: int = DIGITS) -> str:
-    r"""Return a number as LaTeX, `-1.25 \cdot 10^{-7}`, with that many significant digits; whole numbers have all."""
-    if isinstance(value, complex):
-        imaginary = number_latex(value.imag, digits)
-        sign = "" if imaginary.startswith("-") else "+"
-        return rf"{number_latex(value.real, digits)}{sign}{imaginary}\,\mathrm{{i}}"
-    if isnan(value):
-        return r"\mathrm{NaN}"
-    if isinf(value):
-        return r"-\infty" if value < 0 else r"\infty"
-    if float(value).is_integer() and abs(value) < 1e9:
-        return str(int(value))
-    text, _, power = f"{value:.{digits}g}".partition("e")
-    if text == "1" and power:
-        return f"10^{{{int(power)}}}"
-    return rf"{text} \cdot 10^{{{int(power)}}}" if power else text
-
-
 def fill(walk: ProvenanceWalk, index: tuple[int, ...]) -> str:
     """Return the right side of the equation of one cell, as LaTeX with numbers."""
     return _Filling(walk).node(walk.equation, index)
@@ -383,7 +366,7 @@ class _Filling:
             return self._number(node, index)
 
     def _number(self, node: Node, index: tuple[int, ...]) -> str:
-        return number_latex(plain(self.walk.tensor(node)[index]))
+        return latex_number(plain(self.walk.tensor(node)[index]))
 
     def _fill(self, node: Node, index: tuple[int, ...]) -> str:
         if isinstance(node, Tensor) or not node.operands:
@@ -402,7 +385,7 @@ class _Filling:
             return _sum([(term.share, _product(term.value, term.factor)) for term in counted])
         shares = [term.share for term in counted if term.share is not None]
         if shares and len(shares) == len(counted):
-            return _sum([(share, number_latex(share)) for share in shares])
+            return _sum([(share, latex_number(share)) for share in shares])
         return self._number(node, index)
 
     def _operand(self, node: Node, operand: int, index: tuple[int, ...]) -> Numerals:
@@ -430,7 +413,7 @@ class _Filling:
         base = largest if isfinite(largest) and abs(largest) > 50 else 0.0
         own, powers = "", []
         for score, _ in sorted(terms, key=lambda term: not term[1]):  # its own first
-            power = rf"e^{{{number_latex(score - base)}}}"
+            power = rf"e^{{{latex_number(score - base)}}}"
             own = own or power
             powers.append((exp(score - base), power))
         return rf"\frac{{{own}}}{{{_sum(powers, first=1)}}}"
@@ -439,16 +422,16 @@ class _Filling:
         r"""Return `(x - μ) / √(σ² + ε) · γ + β` with its numbers, or `x / √(mean + ε) · γ`."""
         x, *vectors = node.operands
         row = self.walk.tensor(x)[index[:-1]]
-        epsilon = f" + {number_latex(float(node.args[0]))}" if node.args[0] else ""
+        epsilon = f" + {latex_number(float(node.args[0]))}" if node.args[0] else ""
         at = self.node(x, index)
         if isinstance(node, LayerNorm):
-            mean = _bracket_negative(number_latex(float(row.mean())))
+            mean = _bracket_negative(latex_number(float(row.mean())))
             above, square = f"{at} - {mean}", float(row.var(correction=0))
         else:
             above, square = at, float((row * row).mean())
-        text = rf"\frac{{{above}}}{{\sqrt{{{number_latex(square)}{epsilon}}}}}"
+        text = rf"\frac{{{above}}}{{\sqrt{{{latex_number(square)}{epsilon}}}}}"
         tensors = map(self.walk.tensor, vectors)
-        numbers = [number_latex(plain(vector[index[len(index) - vector.ndim :]])) for vector in tensors]
+        numbers = [latex_number(plain(vector[index[len(index) - vector.ndim :]])) for vector in tensors]
         if numbers:
             text += rf" \cdot {_bracket_negative(numbers[0])}"
         return _join_terms([text, *numbers[1:]])
@@ -467,8 +450,8 @@ def _bracket_negative(text: str) -> str:
 def _product(value, factor) -> str:
     """Return `a · b`, or the number alone where it is not multiplied."""
     if factor == 1:
-        return number_latex(value)
-    return rf"{number_latex(value)} \cdot {_bracket_negative(number_latex(factor))}"
+        return latex_number(value)
+    return rf"{latex_number(value)} \cdot {_bracket_negative(latex_number(factor))}"
 
 
 def _is_sum(text: str) -> bool:
@@ -487,7 +470,7 @@ def _sum(terms: list[tuple], first: int = 0) -> str:
         return _join_terms([text for _, text in terms])
     order = [*range(first), *sorted(range(first, len(terms)), key=lambda place: -abs(terms[place][0]))]
     rest = sum(terms[place][0] for place in order[PRINTED_TERMS:])
-    others = rf"\underbrace{{{number_latex(rest)}}}_{{{len(terms) - PRINTED_TERMS}\text{{ more}}}}"
+    others = rf"\underbrace{{{latex_number(rest)}}}_{{{len(terms) - PRINTED_TERMS}\text{{ more}}}}"
     return _join_terms([*(terms[place][1] for place in order[:PRINTED_TERMS]), others])
 
 

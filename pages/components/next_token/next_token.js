@@ -44,7 +44,6 @@ function drawToken(order, shares, u) {
   return last;
 }
 
-const percent = (share) => (share === 0 ? "0\u00a0%" : share < 0.0001 ? "<\u00a00.01\u00a0%" : `${(100 * share).toFixed(share < 0.01 ? 2 : 1)}\u00a0%`);
 const visible = (text) => ({ " ": "␣", "\n": "↵", "\t": "⇥" })[text] ?? text;
 
 function part(tag, name, text = "") {

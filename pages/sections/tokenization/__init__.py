@@ -23,11 +23,10 @@ from pages.state import url_state
 from pages.state.visitor import visitor
 from pages.ui import widgets
 from pages.ui.texts import prose
-from tracer.export import rows
-from tracer.export.math_labels import amount
 from tracer.record import Step, Trace
 from tracer.symbols import notation
 from tracer.utils.files import read_literals
+from tracer.utils.text import amount, shape_numbers
 
 Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Hashable)
@@ -163,7 +162,7 @@ def steps(trace: Trace) -> None:
     st.header("From here on, all inputs are treated alike")
     st.markdown(
         f"Whatever the input was, it is now ${tokens.symbol} \\in {notation.shape_latex(tokens.symbolic)}$ = "
-        f"**{rows.numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, with "
+        f"**{shape_numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, with "
         "the same weights, reads every kind of input on this page. Its weights are random and have learned nothing."
     )
     with st.container(key="facts"):

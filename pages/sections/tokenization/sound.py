@@ -7,6 +7,7 @@ from pages.sections import tokenization
 from pages.ui import texts
 from tracer.figures import media as pictures
 from tracer.inputs import audio
+from tracer.utils.text import percent
 
 TITLE = "Sound"
 ICON = ":material/graphic_eq:"
@@ -61,7 +62,7 @@ def show() -> None:
     lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
     used = len(set(ids.tolist()))
     st.markdown(
-        f"The codes keep {1 - lost:.0%} of the variance of the spectrogram, in {count} numbers instead of "
+        f"The codes keep {percent(1 - lost, 0)} of the variance of the spectrogram, in {count} numbers instead of "
         f"{logs.size:,}; {used} of the {rows} rows are used."
     )
     makes = {

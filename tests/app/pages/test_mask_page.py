@@ -16,8 +16,8 @@ from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import masks
-from tracer.export.math_labels import scientific
 from tracer.inputs.model_inputs import samples
+from tracer.utils.text import scientific
 
 OPEN_SENTENCE = "Nothing is masked, so every output may change, and every one did."
 CLOSED_SENTENCE = "The mask predicts exactly these positions."

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.cli import shared_options as shared
 from tracer.cli.commands.trace import parse_choice
-from tracer.export import rows, to_table
-from tracer.export.math_labels import scientific
+from tracer.export import to_table
 from tracer.record import Trace
 from tracer.utils.errors import quote, shorten
+from tracer.utils.text import scientific, shape_numbers
 
 if TYPE_CHECKING:
     from tracer.comparison import Comparison, TensorRelation
@@ -193,7 +193,7 @@ def _table(comparison: Comparison) -> list[dict[str, str]]:
     table = []
     for row in comparison.rows:
         a, b = row.a, row.b
-        shapes = list(dict.fromkeys(rows.numbers(step.shape) for step in (a, b) if step))
+        shapes = list(dict.fromkeys(shape_numbers(step.shape) for step in (a, b) if step))
         ids = list(dict.fromkeys(step.id for step in (a, b) if step))
         table.append(
             {

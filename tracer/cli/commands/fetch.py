@@ -17,8 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each model."""
-    from tracer.export.math_labels import amount
     from tracer.export.to_table import align
+    from tracer.utils.text import amount
     from tracer.zoo import recommendations
 
     if not options.names:

@@ -22,7 +22,7 @@ from tracer.utils.errors import quote
 
 PLAYER = Path(__file__).parent / "player"
 STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "tensors", "pointing"))
-MODULES = ("message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
+MODULES = ("numbers", "message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
 """The modules, each behind those that it imports."""
 PAGE = """:root { color-scheme: light dark; }
 html, body { margin: 0; height: 100%; }
@@ -38,8 +38,12 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MUL
 @cache
 def script() -> str:
     """Return all modules as one script, which defines `mount(root, message)` and `unpack(bytes)`."""
-    parts = ((PLAYER / f"{name}.js").read_text(encoding="utf-8") for name in MODULES)
-    return "\n".join(EXPORT.sub("", IMPORT.sub("", part)) for part in parts)
+    return "\n".join(map(module, MODULES))
+
+
+def module(name: str) -> str:
+    """Return one module without its imports and exports, to be joined with others."""
+    return EXPORT.sub("", IMPORT.sub("", (PLAYER / f"{name}.js").read_text(encoding="utf-8")))
 
 
 @cache

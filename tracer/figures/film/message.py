@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tracer.export import rows, verdicts
-from tracer.export.math_labels import scientific
+from tracer.export import verdicts
 from tracer.export.to_html import equation, text
 from tracer.figures import attention_maps
-from tracer.figures.drawing import percent
 from tracer.figures.film import sentences
 from tracer.figures.film.sentences import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
@@ -29,6 +27,7 @@ from tracer.figures.tensors import data_uri
 from tracer.record import AttentionRecord, Step, Trace
 from tracer.symbols import notation
 from tracer.utils.errors import shorten
+from tracer.utils.text import percent, scientific, shape_numbers
 
 ROOM = 300_000
 """Bytes of attention in a message: all heads if they fit, else their mean, else the rows of the token in focus."""
@@ -149,7 +148,7 @@ def line_facts(beat: Beat) -> dict[str, Any]:
     shape = ""
     if beat.shape:
         inside = f"{beat.symbol} \\in {notation.shape_latex(beat.symbolic)}" if beat.symbol else ""
-        shape = f"{equation(inside)} = {text(rows.numbers(beat.shape))}" if inside else text(rows.numbers(beat.shape))
+        shape = f"{equation(inside)} = {text(shape_numbers(beat.shape))}" if inside else text(shape_numbers(beat.shape))
     lines = (beat.also.latex if beat.also else "", beat.latex)
     return {
         "kind": beat.kind,

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tracer.figures.cell_payload import short, tensor_of
-from tracer.figures.drawing import DIVERGING_SCALE, SEQUENTIAL, VALUES, percent, ranking, table
+from tracer.figures.cell_payload import tensor_of
+from tracer.figures.drawing import DIVERGING_SCALE, SEQUENTIAL, VALUES, ranking, table
 from tracer.figures.film.chapters import Chapter
 from tracer.figures.film.streams import Lane, Snapshot, Stream, tensor
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import as_array, reduce
 from tracer.record import AttentionRecord, Step, TensorRecord, Trace
 from tracer.utils.errors import shorten
+from tracer.utils.text import four_digits, percent
 
 # Numbers of a message, in half precision.
 
@@ -587,7 +588,7 @@ def input_caption(array: np.ndarray | None, shape: tuple[int, ...]) -> Caption:
     if array is None:
         return Caption("The input", f"{count}.")
     least, most = float(array.min()), float(array.max())
-    sentence = f"{count}. They lie between {short(least)} and {short(most)}."
+    sentence = f"{count}. They lie between {four_digits(least)} and {four_digits(most)}."
     return Caption("The input", sentence, {"least": least, "most": most})
 
 

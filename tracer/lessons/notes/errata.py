@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.export.math_labels import scientific, shape_numbers
 from tracer.lessons.notes import torchvision_block_counts
 from tracer.lessons.notes.claims import attention, vision
 from tracer.lessons.notes.measurement import STANDARD, Provider, close, tensor_of
@@ -21,6 +20,7 @@ from tracer.lessons.tokenization import text
 from tracer.ops import category, is_layout
 from tracer.record import Trace, tolerance
 from tracer.spec.spec import Model
+from tracer.utils.text import scientific, shape_numbers
 
 __all__ = ["SLIPS", "Evidence", "Slip"]
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracer import models
-from tracer.export.math_labels import scientific
 from tracer.lessons.notes import claims, errata, torchvision_block_counts
 from tracer.lessons.notes.measurement import RUNS, STANDARD, Provider
 from tracer.lessons.notes.statements import Finding, StatementRow, Verdict, agreement, sections, shape_markdown
@@ -14,6 +13,7 @@ from tracer.lessons.tokenization import text
 from tracer.record import Op, Primitive, TensorRecord, verdict_within
 from tracer.shapes import value_of
 from tracer.utils.errors import quote
+from tracer.utils.text import scientific
 
 SENTENCE = "reverse this one"
 """The sentence that is tokenized."""

@@ -29,11 +29,11 @@ from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from tracer import models
-from tracer.export.math_labels import scientific, shape_numbers
 from tracer.record import Step
 from tracer.symbols import notation
 from tracer.utils.errors import quote
 from tracer.utils.note_titles import TITLES
+from tracer.utils.text import scientific, shape_numbers
 
 # Statements of the five notes in order, each with its reproduction.
 #

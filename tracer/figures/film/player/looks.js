@@ -3,7 +3,8 @@
 import { measured, rgb, shade } from "./stage/colours.js";
 import { mostAdded } from "./stage/stream.js";
 import { headOf } from "./stage/tensors.js";
-import { kindOf, percent, rowOf } from "./message.js";
+import { kindOf, rowOf } from "./message.js";
+import { decimals, percent } from "./numbers.js";
 
 const LANES = 400; // lanes that a list offers at most
 const LOOKS = { attention: "Attention", rollout: "Rollout", patches: "Patches", photo: "Photo" };
@@ -151,7 +152,7 @@ export function choices(root, film, state, eye, scales, changed) {
     const read = film.streams[stream].lanes[film.streams[stream].read]?.name;
     const { least, most } = scale;
     const [what, write] = {
-      like: [`Lanes: cosine of others with ${read}`, (value) => value.toFixed(2).replace("-", "−")],
+      like: [`Lanes: cosine of others with ${read}`, (value) => decimals(value, 2)],
       change: ["Lanes: how far this changed them", multiple],
       length: ["Lanes: length of each vector", (value) => value.toPrecision(3)],
     }[name];

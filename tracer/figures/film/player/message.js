@@ -71,10 +71,3 @@ export function kindOf(look, lane, head) {
   const view = head >= 0 && head < look.views ? head : look.kinds.length - 1; // the last is the mean
   return KINDS[look.kinds[view][look.queries.indexOf(look.slots.indexOf(lane))] ?? 0];
 }
-
-// A share as per cent, in three digits.
-export const percent = (share) => {
-  const value = 100 * share;
-  if (value > 0 && value < 0.01) return "< 0.01\u00a0%";
-  return `${value.toFixed(value >= 1 || value === 0 ? 1 : 2)}\u00a0%`;
-};

@@ -16,12 +16,11 @@ import tracer
 from tracer.attention import masks, places, segments, weights
 from tracer.attention import textbook_claims as numbers
 from tracer.attention.textbook_claims import reads
-from tracer.export.math_labels import scientific, shape_numbers
-from tracer.figures.drawing import percent
 from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.lessons.notes.statements import Verdict
 from tracer.record import Trace
 from tracer.spec.spec import Model
+from tracer.utils.text import percent, scientific, shape_numbers
 
 # One attention of a run in parts: its input, its results, and the module itself to run on other tokens.
 

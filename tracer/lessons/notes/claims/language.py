@@ -9,13 +9,12 @@ import torch.nn.functional as F
 
 from tracer.attention import masks, weights
 from tracer.attention.textbook_claims import terms
-from tracer.export.math_labels import scientific
-from tracer.figures.drawing import percent
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.claims.attention import BlockAttention
 from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.record import Trace
 from tracer.spec.spec import Model, build_seeded
+from tracer.utils.text import percent, scientific
 
 NEIGHBOURS = 3
 """Neighbours of a row that are named."""

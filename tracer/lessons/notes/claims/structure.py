@@ -12,13 +12,12 @@ from torch import nn
 
 import tracer
 from tracer.attention.textbook_claims import reads
-from tracer.export.math_labels import scientific
-from tracer.figures.drawing import percent
 from tracer.lessons.notes.claims.attention import BlockAttention, blocks
 from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
 from tracer.record import Trace
 from tracer.spec.spec import Model, build_seeded
 from tracer.tracing import attention_backends
+from tracer.utils.text import percent, scientific
 
 FILES = ("vision_transformer.py", "activation.py", "functional.py", "misc.py")
 """The source files that note 003 lists."""

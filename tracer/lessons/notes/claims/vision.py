@@ -12,8 +12,6 @@ from PIL import Image
 from torch import nn
 
 from tracer.attention import parts, places, rollout, weights
-from tracer.export.math_labels import scientific, shape_numbers
-from tracer.figures.drawing import percent
 from tracer.inputs import synthetic
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.claims.structure import influence
@@ -21,6 +19,7 @@ from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of,
 from tracer.record import Trace, tolerance
 from tracer.spec.results import anomaly_map
 from tracer.spec.spec import Model
+from tracer.utils.text import percent, scientific, shape_numbers
 from tracer.utils.torch_state import seeded_draws
 
 
