@@ -24,6 +24,7 @@ from tracer.shapes.solver import Solver
 from tracer.symbols.notation import parse
 from tracer.utils import files
 from tracer.utils.errors import quote, reason
+from tracer.utils.source_edits import Edit, apply_edits, edit_node, edit_span
 from tracer.zoo import user_factory
 
 # Shapes of what the functions of one file assign, take and return, in the order in which they ran.
@@ -130,8 +131,6 @@ class _Observer:
 SHAPE_COMMENT = re.compile(r"#\s*\[[^\]]*\]")
 """A comment that is a shape."""
 IMPORT = "from jaxtyping import {}\n"
-Edit = tuple[int, int, int, str]
-"""Line from 1, first and last column in bytes, and what stands there then."""
 
 
 def with_comments(source: str, shapes: Mapping[Place, Values]) -> str:
@@ -185,23 +184,23 @@ def with_jaxtyping(source: str, shapes: Mapping[Place, Values]) -> str:
     """
     kinds: set[str] = set()
     edits: list[Edit] = []
+    lines = source.splitlines(keepends=True)
     for node in ast.walk(files.parse(source)):
         if isinstance(node, ast.FunctionDef):
-            edits += _signature(node, source, shapes, kinds)
+            edits += _signature(node, lines, shapes, kinds)
     if not edits:
         return source
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
-    for number, first, last, text in sorted(edits, reverse=True):
-        lines[number - 1] = lines[number - 1][:first] + text.encode() + lines[number - 1][last:]
+    lines = apply_edits(lines, edits).splitlines(keepends=True)
     at = _first_import(source)
     header = IMPORT.format(", ".join(sorted(kinds)))
     if not re.search(r"^from torch import .*\bTensor\b", source, flags=re.MULTILINE):
         header += "from torch import Tensor\n"
-    lines.insert(at, header.encode())
-    return b"".join(lines).decode()
+    return "".join([*lines[:at], header, *lines[at:]])
 
 
-def _signature(node: ast.FunctionDef, source: str, shapes: Mapping[Place, Values], kinds: set[str]) -> Iterator[Edit]:
+def _signature(
+    node: ast.FunctionDef, lines: list[str], shapes: Mapping[Place, Values], kinds: set[str]
+) -> Iterator[Edit]:
     """Yield the edits of one function's signature."""
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     bound: set[str] = set()
@@ -212,18 +211,18 @@ def _signature(node: ast.FunctionDef, source: str, shapes: Mapping[Place, Values
         bound |= {str(size) for size in value.shape if str(size).isidentifier()}
         text = _annotation(value, bound, kinds)
         if argument.annotation is None:
-            column = argument.col_offset + len(argument.arg.encode())
-            yield argument.lineno, column, column, f": {text}"
-        else:
-            yield from _replace(argument.annotation, text)
+            end = argument.lineno, argument.col_offset + len(argument.arg.encode())
+            yield edit_span("", lines, end, end, f": {text}")
+        elif argument.annotation.lineno == argument.annotation.end_lineno:
+            yield edit_node("", lines, argument.annotation, text)
     value = _only(shapes.get(Place(first, "return", True), ()))
     if value is None or not _may_replace(node.returns):
         return
     text = _annotation(value, bound, kinds)
-    if node.returns is not None:
-        yield from _replace(node.returns, text)
-    elif (colon := _end_of_signature(node, source)) is not None:
-        yield colon[0], colon[1], colon[1], f" -> {text}"
+    if node.returns is not None and node.returns.lineno == node.returns.end_lineno:
+        yield edit_node("", lines, node.returns, text)
+    elif node.returns is None and (colon := _end_of_signature(node, lines)) is not None:
+        yield edit_span("", lines, colon, colon, f" -> {text}")
 
 
 def _only(values: Values) -> Value | None:
@@ -233,11 +232,6 @@ def _only(values: Values) -> Value | None:
 def _may_replace(annotation: ast.expr | None) -> bool:
     """Return whether there is no annotation, or that of any tensor."""
     return annotation is None or ast.unparse(annotation) in ("Tensor", "torch.Tensor")
-
-
-def _replace(node: ast.expr, text: str) -> Iterator[Edit]:
-    if node.lineno == node.end_lineno and node.end_col_offset is not None:
-        yield node.lineno, node.col_offset, node.end_col_offset, text
 
 
 def _annotation(value: Value, bound: set[str], kinds: set[str]) -> str:
@@ -255,11 +249,10 @@ def _axis(size: str, bound: set[str]) -> str:
     return size.replace(" ", "") if known else "_"
 
 
-def _end_of_signature(node: ast.FunctionDef, source: str) -> tuple[int, int] | None:
+def _end_of_signature(node: ast.FunctionDef, lines: list[str]) -> tuple[int, int] | None:
     """Return the line and the column in bytes of the colon that ends a function's signature."""
     depth, started = 0, False
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+    for token in tokenize.generate_tokens(io.StringIO("".join(lines)).readline):
         if token.start < (node.lineno, node.col_offset):
             continue
         started = started or token.string == "def"

@@ -286,6 +286,12 @@ class Graph:
             if key in self.producer:
                 waiting += [ref.key for ref in self.inputs[self.producer[key]]]
 
+    def ancestors(self, keys: Iterable[str]) -> set[str]:
+        """Return these values, and all that they were computed from."""
+        ancestors: set[str] = set()
+        self._mark_live(ancestors, [*keys])
+        return ancestors
+
     def is_live(self, index: int) -> bool:
         return any(ref.key in self.live for ref in self.calls[index].outputs)
 

@@ -12,7 +12,7 @@ import torch
 
 from tracer.diagnostics.failures import repair_calls, repair_constructors  # noqa: F401 # which have moves
 from tracer.diagnostics.failures.clashes import clash_of
-from tracer.diagnostics.failures.explanation import Edit, Explanation, Fix, Operand
+from tracer.diagnostics.failures.explanation import Explanation, Fix, Operand
 from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of, root_call
 from tracer.diagnostics.failures.python_errors import sentence_of
 from tracer.diagnostics.failures.trials import (
@@ -21,8 +21,6 @@ from tracer.diagnostics.failures.trials import (
     Scene,
     Shapes,
     Trials,
-    apply_edits,
-    line_edits,
     repairs,
     run_text,
     solve_shapes,
@@ -30,6 +28,7 @@ from tracer.diagnostics.failures.trials import (
 from tracer.record import Step, Trace
 from tracer.tracing import FailedRun, assemble, name_of, of_caller, trace
 from tracer.utils.errors import quote, reason
+from tracer.utils.source_edits import Edit, apply_edits, line_edits
 
 __all__ = ["Edit", "Explanation", "Fix", "Operand", "explain", "run_text"]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from tracer.diagnostics.failures.failure_site import is_users
+from tracer.diagnostics.failures.failure_site import is_users, tree_of
 from tracer.record import Source
 from tracer.symbols import notation
-from tracer.utils import files
+from tracer.utils.source_edits import Edit
 
 if TYPE_CHECKING:
     from tracer.record import Step, Trace
@@ -87,11 +87,8 @@ def constructor_of(kind: type) -> tuple[str, list[str], ast.FunctionDef] | None:
         return None
     file, first = init.__code__.co_filename, init.__code__.co_firstlineno
     lines = linecache.getlines(file)
-    try:
-        tree = files.parse("".join(lines))
-    except SyntaxError:
-        return None
-    for node in ast.walk(tree):
+    tree = tree_of(lines)
+    for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, ast.FunctionDef) or node.name != "__init__":
             continue
         if first in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
@@ -159,32 +156,6 @@ class Operand:
         return (
             "[" + ", ".join(mark.format(size) if axis in self.clash else size for axis, size in enumerate(sizes)) + "]"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A change of the source: the text from `start` to `end`, each a line from 1 and a column in bytes, is replaced by
-    `text`. `before` and `after` are the lines that hold it."""
-
-    file: str
-    start: tuple[int, int]
-    end: tuple[int, int]
-    text: str
-    before: str
-    after: str
-
-    @property
-    def line(self) -> int:
-        """Number of the first line."""
-        return self.start[0]
-
-    def diff(self) -> str:
-        """Return the change of the line as a diff."""
-        marked = (
-            [f"- {line}" for line in self.before.splitlines()],
-            [f"+ {line}" for line in self.after.splitlines()],
-        )
-        return "\n".join([*marked[0], *marked[1]])
 
 
 @dataclass(frozen=True, slots=True)

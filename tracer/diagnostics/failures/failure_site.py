@@ -40,6 +40,14 @@ def is_users(code: CodeType) -> bool:
     return not file.startswith((_TORCH, _TRACER, "<frozen")) and "importlib" not in file
 
 
+def tree_of(lines: list[str]) -> ast.Module | None:
+    """Return the syntax tree of the lines of a file, None where they are no Python."""
+    try:
+        return files.parse("".join(lines))
+    except (SyntaxError, ValueError):
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class Expression:
     """An operand of the failed expression: its node, its text, and its value, `UNKNOWN` where that is not known."""
@@ -89,10 +97,7 @@ class FailureSite:
     @cached_property
     def tree(self) -> ast.Module | None:
         """Syntax tree of the file."""
-        try:
-            return files.parse("".join(self.lines)) if self.lines else None
-        except (SyntaxError, ValueError):
-            return None
+        return tree_of(self.lines) if self.lines else None
 
     @property
     def source(self) -> Source:

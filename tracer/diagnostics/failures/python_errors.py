@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, FailureSite, is_users
-from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, add_argument, edit_span, move
+from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, move
 from tracer.utils import files
 from tracer.utils.errors import quote, reason, shorten
+from tracer.utils.source_edits import add_argument, edit_span
 
 MIN_SIMILARITY = 0.6
 """The least likeness of two names."""

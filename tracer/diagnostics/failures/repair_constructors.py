@@ -16,25 +16,17 @@ from torch import Tensor, nn
 
 from tracer.diagnostics.failures.explanation import (
     Construction,
-    Edit,
     assignments,
     class_name,
     construction_of,
     constructor_of,
 )
-from tracer.diagnostics.failures.trials import (
-    Candidate,
-    Clash,
-    Scene,
-    add_argument,
-    argument,
-    edit_node,
-    letters,
-    move,
-)
+from tracer.diagnostics.failures.failure_site import tree_of
+from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, letters, move
 from tracer.shapes import value_of
 from tracer.symbols import notation
 from tracer.utils import files
+from tracer.utils.source_edits import Edit, add_argument, edit_node
 
 SIZE_COST = 2.0
 """What another size of the failed layer costs; that of the layer before it costs more."""
@@ -576,12 +568,8 @@ def write_another_number(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 
 
 def _calls(frame: FrameType) -> Iterator[ast.Call]:
-    lines = linecache.getlines(frame.f_code.co_filename)
-    try:
-        tree = files.parse("".join(lines))
-    except SyntaxError:
-        return
-    for node in ast.walk(tree):
+    tree = tree_of(linecache.getlines(frame.f_code.co_filename))
+    for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
             yield node
 

@@ -10,7 +10,7 @@ import linecache
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,7 +25,7 @@ from tracer.capture import OpEvent, Recording, inputs_of, record
 from tracer.capture.calls import source
 from tracer.capture.modes import FailedCall, Function
 from tracer.capture.tensors import named_tensors, same_outputs
-from tracer.diagnostics.failures.explanation import Edit, Fix, Operand, construction_of
+from tracer.diagnostics.failures.explanation import Fix, Operand, construction_of
 from tracer.diagnostics.failures.failure_site import (
     UNKNOWN_SITE,
     FailureSite,
@@ -42,6 +42,7 @@ from tracer.shapes.variation import other_inputs, parameters, shadow_copy
 from tracer.symbols import notation
 from tracer.tracing import FailedRun
 from tracer.utils.errors import reason, shorten
+from tracer.utils.source_edits import Edit, apply_edits, edit_node
 from tracer.utils.torch_state import seeded_draws
 
 # Shapes of a failing forward in symbols: the code runs at other sizes, and what ran before the error is solved.
@@ -219,49 +220,10 @@ def is_solved(symbolic: tuple[str, ...] | None) -> bool:
     return symbolic is not None and UNKNOWN not in symbolic
 
 
-# Edits of a user's source: an expression replaced by its position, and the functions of a module recompiled.
+# Edits of a user's source: the functions of a module recompiled.
 
 Codes = dict[tuple[str, int], CodeType]
 """Code objects by their qualified name and first line."""
-
-
-def edit_node(file: str, lines: list[str], node: ast.AST, text: str) -> Edit:
-    """Return the edit that replaces a node of a file's syntax tree by a text."""
-    start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
-    return edit_span(file, lines, start, end, text)
-
-
-def edit_span(file: str, lines: list[str], start: tuple[int, int], end: tuple[int, int], text: str) -> Edit:
-    """Return the edit that replaces the text between two positions of a file."""
-    before = "".join(lines[start[0] - 1 : end[0]])
-    first, last = lines[start[0] - 1].encode()[: start[1]].decode(), lines[end[0] - 1].encode()[end[1] :].decode()
-    return Edit(file, start, end, text, before.rstrip("\n"), f"{first}{text}{last}".rstrip("\n"))
-
-
-def add_argument(file: str, lines: list[str], call: ast.Call, text: str) -> Edit:
-    """Return the edit that passes an argument more at the end of a call."""
-    end = (call.end_lineno or call.lineno, (call.end_col_offset or 1) - 1)
-    comma = ", " if call.args or call.keywords else ""
-    return edit_span(file, lines, end, end, f"{comma}{text}")
-
-
-def apply_edits(lines: list[str], edits: Iterable[Edit]) -> str:
-    """Return the text of a file, from its lines, with edits that do not overlap."""
-    data = [line.encode() for line in lines]
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        (first, left), (last, right) = edit.start, edit.end
-        merged = data[first - 1][:left] + edit.text.encode() + data[last - 1][right:]
-        # as many lines as before, so that all code below keeps its first line
-        data[first - 1 : last] = [merged, *[b""] * (last - first)]
-    return b"".join(data).decode()
-
-
-def line_edits(file: str, lines: list[str], text: str) -> tuple[Edit, ...]:
-    """Return the edits of whole lines that lead from the lines of a file to a text of as many lines."""
-    after = text.splitlines(keepends=True)
-    changed = [number for number, pair in enumerate(zip(lines, after, strict=True), 1) if pair[0] != pair[1]]
-    ends = {number: (number, len(lines[number - 1].rstrip("\n").encode())) for number in changed}
-    return tuple(edit_span(file, lines, (n, 0), ends[n], after[n - 1].rstrip("\n")) for n in changed)
 
 
 def codes_of(text: str, file: str) -> Codes:

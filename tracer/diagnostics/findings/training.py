@@ -275,7 +275,7 @@ def idle_parameters(run: RunView) -> Iterator[IdleParameters]:
     graph, replay = run.graph, run.replay
     if replay is None or (isinstance(replay.module, Function) and not replay.module.owned):
         return
-    live = _ancestors(graph)
+    live = graph.ancestors(ref.key for ref in graph.outputs)
     tensors = dict(replay.module.named_parameters())
     idle = [name for name in tensors if f"parameter {name}" not in live]
     if not idle or not graph.outputs:
@@ -312,18 +312,6 @@ def find_readers(run: RunView, parameters: IdleParameters) -> Evidence:
     intent = run.intent_at("parameter unused", "" if at is None else run.step(at), path)
     how = "is read, but what was computed from it reaches no output" if readers else "is read by no operation"
     return Evidence(*readers, at=at, intent=intent, path=path, count=size, how=how)
-
-
-def _ancestors(graph: Graph) -> set[str]:
-    """Return the keys of all values that an output was computed from."""
-    waiting, live = [ref.key for ref in graph.outputs], set()
-    while waiting:
-        key = waiting.pop()
-        if key not in live:
-            live.add(key)
-            if key in graph.producer:
-                waiting += [ref.key for ref in graph.inputs[graph.producer[key]]]
-    return live
 
 
 def _groups(idle: list[str], every: list[str]) -> list[str]:
