@@ -185,8 +185,10 @@ def test_json_keeps_the_contract():
         "id": "block1.attention.scores",
         "stage": "attention",
         "layer": 0,
+        "role": "scores",
         "symbol": r"\mathbf{S}",
         "latex": r"\mathbf{S} = \frac{\mathbf{Q} \mathbf{K}^{\top}}{\sqrt{d_k}}",
+        "reads": ["input image"],
         "symbolic": ["B", "h", "N + 1", "N + 1"],
         "shape": [1, 2, 5, 5],
         "error": 1.5e-07,
@@ -207,6 +209,10 @@ def test_json_keeps_the_contract():
     }
     last = tree["steps"][1]
     assert (last["layer"], last["error"], last["source"], last["recomputed"]) == (None, None, None, True)
+    assert (last["role"], last["reads"]) == (
+        "",
+        ["block1.attention.scores", "parameter head.weight", "parameter head.bias"],
+    )
     assert tree["ops"][1] == {
         "index": 1,
         "module": "head",

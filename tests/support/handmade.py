@@ -50,11 +50,13 @@ def sample(**changes) -> Trace:
              r"\mathbf{S} = \frac{\mathbf{Q} \mathbf{K}^{\top}}{\sqrt{d_k}}", ("B", "h", "N + 1", "N + 1"),
              (1, 2, 5, 5), 1.5e-7, False, source, (0,), "How much each query asks of each key.", "", "scores",
              (Operand(r"\mathbf{Q}", ("N + 1", "d_k"), (5, 3)), Operand(r"\mathbf{K}^{\top}", ("d_k", "N + 1"), (3, 5)),
-              Operand(r"\mathbf{S}", ("N + 1", "N + 1"), (5, 5))), margin=0.125),
+              Operand(r"\mathbf{S}", ("N + 1", "N + 1"), (5, 5))), margin=0.125,
+             reads=("input image",), role="scores"),
         Step("head.logits", "head", None, "Logits", r"\mathbf{Z}", r"\mathbf{Z} = \mathbf{X}_f \mathbf{W} + \mathbf{b}",
              ("B", "?"), (1, 4), None, True, None, (1,), "One number per class.",
              "Too large | not executed: 100 %_# & $x$ ~ ^",
-             names=(Name(r"\mathbf{W}", "parameter head.weight", True),)),
+             names=(Name(r"\mathbf{W}", "parameter head.weight", True),),
+             reads=("block1.attention.scores", "parameter head.weight", "parameter head.bias")),
     )  # fmt: skip
     decompositions = (
         Decomposition(0, (Primitive("bmm", "", (replace(tokens, maker="input 0"), replace(tokens, maker="input 1")),

@@ -6,8 +6,15 @@ verified), read back with `tracer.symbols.notation.parse`.
 """
 
 from tracer.record.steps import (
+    ATTENTION_WEIGHTS,
     CHANGED_SUFFIX,
+    INPUT,
+    LOGITS,
     MOVED_TOKENS,
+    RESIDUAL_STREAM,
+    SCORES,
+    SELECTED_TOKENS,
+    SEQUENCE,
     TOLERANCES,
     Argument,
     AttentionRecord,
@@ -35,8 +42,15 @@ from tracer.record.steps import (
 from tracer.record.trace import Trace
 
 __all__ = [
+    "ATTENTION_WEIGHTS",
     "CHANGED_SUFFIX",
+    "INPUT",
+    "LOGITS",
     "MOVED_TOKENS",
+    "RESIDUAL_STREAM",
+    "SCORES",
+    "SELECTED_TOKENS",
+    "SEQUENCE",
     "TOLERANCES",
     "Argument",
     "AttentionRecord",

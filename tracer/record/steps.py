@@ -423,11 +423,21 @@ def verdict_within(error: float | None, dtype: str) -> str:
     return verdict(error if error is None or error == 0 else error / tolerance(dtype) if tolerance(dtype) else inf)
 
 
+INPUT = "input "
+"""Prefix of the key of an input of the run."""
+RESIDUAL_STREAM, SCORES, ATTENTION_WEIGHTS, LOGITS = "residual stream", "scores", "attention weights", "logits"
+SEQUENCE, SELECTED_TOKENS = "sequence", "selected tokens"
+"""Roles of steps that figures look for; `tracer.textbook.names` has all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One line of the textbook: a symbol, an equation, a shape, and the proof.
 
     Attributes:
+        reads: The keys of what the equation reads, in its order: ids of steps, "input x", "parameter w", "constant 0".
+            A recurrence reads itself.
+        role: What the tensor is in a transformer, such as "queries" or "residual stream"; "" without a role.
         error: max|equation - traced| / max|traced|, or None if the equation was not executed (`note` says why).
         margin: The largest error of a cell, as a share of the error that is allowed in that cell. The allowed error
             follows from the rounding of the cell's own terms in the dtype of the run. Up to 1 is verified.
@@ -475,6 +485,8 @@ class Step:
     unseen: tuple[str, ...] = ()
     recorded: bool = False
     of_input: bool = False
+    reads: tuple[str, ...] = ()
+    role: str = ""
 
     @property
     def verdict(self) -> str:

@@ -11,6 +11,7 @@ from tracer.ops import is_layout
 from tracer.record.repeats import Repeat, repeats
 from tracer.record.steps import (
     CHANGED_SUFFIX,
+    INPUT,
     AttentionRecord,
     CallRecord,
     Decomposition,
@@ -103,6 +104,19 @@ class Trace:
     def repeats(self) -> tuple[Repeat, ...]:
         """Blocks whose lines differ only in their number."""
         return repeats(self.steps)
+
+    @cached_property
+    def producers(self) -> dict[str, tuple[str, ...]]:
+        """The steps and the inputs of the run that lead to each step: what its equation reads, in its order.
+
+        A change that reads nothing, such as zeros, follows the line whose value it replaces.
+        """
+        ids = {step.id for step in self.steps}
+        reads = {step.id: [key for key in step.reads if key in ids or key.startswith(INPUT)] for step in self.steps}
+        for id in ids:
+            if id.endswith(CHANGED_SUFFIX) and not reads[id] and (changed := id.removesuffix(CHANGED_SUFFIX)) in ids:
+                reads[id] = [changed]
+        return {id: tuple(key for key in keys if key != id) for id, keys in reads.items()}
 
     def step(self, id: str) -> Step:
         """Return the step with that id. KeyError quotes an unknown one."""

@@ -71,6 +71,7 @@ class Line:
     outside: frozenset[str] = frozenset()
     of_input: bool = False
     idiom: bool = False
+    role: str = ""
 
 
 def opaque(line: Line) -> bool:
@@ -332,6 +333,7 @@ def _derive(
             of_input=any(remark.endswith(OF_INPUT) for remark in remarks)
             or (SIZED_NOTE in remarks and equation.has(OneHot)),
             idiom=not book.idioms.isdisjoint(ops),
+            role=names.role(roles, key),
         )
         book.steps.append(DerivedStep(line, _op(key), ops, key, value.shape, value.dtype, shapes.solved.get(key)))
         if key in changes:

@@ -27,7 +27,7 @@ from tracer.record import dtype_name
 from tracer.textbook.claims import Context, Subject, Why
 from tracer.textbook.explanations import WHY
 from tracer.textbook.explanations import scores as reason_of
-from tracer.textbook.names import Hints, ParameterSymbols
+from tracer.textbook.names import ROLES, Hints, ParameterSymbols
 from tracer.textbook.step_selection import StepPlan
 
 BROADCASTING_CALLS = ops_with("broadcast")
@@ -518,4 +518,5 @@ def _letter(tensor: Tensor, letter: str) -> str:
 
 
 def _line(step: str, tensor: Tensor, equation: Node, why: Why) -> dict:
-    return {"id": tensor.key, "title": TITLES[step], "tensor": tensor, "equation": equation, "why": why}
+    role = ROLES[PARTS[step].removeprefix("causal ")]
+    return {"id": tensor.key, "title": TITLES[step], "tensor": tensor, "equation": equation, "why": why, "role": role}

@@ -13,6 +13,14 @@ from tracer.expr import BatchNorm, GroupNorm, Node
 from tracer.graph.dataflow import TOWERS, own_name
 from tracer.graph.value_shapes import Shapes
 from tracer.ops import ACTIVATIONS, CONVOLUTIONS, LINEAR, MATMULS, NORMS, RECURRENT, base
+from tracer.record import (
+    ATTENTION_WEIGHTS,
+    LOGITS,
+    RESIDUAL_STREAM,
+    SCORES,
+    SELECTED_TOKENS,
+    SEQUENCE,
+)
 from tracer.textbook.claims import Claim, Context, Explanation, Why, explain
 from tracer.textbook.roles import Roles
 
@@ -382,6 +390,73 @@ ROLE_LABELS = {
     "classes": StepLabel("head", "Classify", "logits"),
     "vocabulary": StepLabel("head", "Score every token", "logits"),
 }
+
+
+ROLES = {
+    "I": "patch embeddings",
+    "sequence": SEQUENCE,
+    "E": "token embeddings",
+    "P": "positional embeddings",
+    "position": "embeddings with positions",
+    "places": "position ids",
+    "types": "token type ids",
+    "one": "contiguity check",
+    "M": "mask",
+    "bias": "position bias",
+    "ALiBi": "ALiBi bias",
+    "angles": "rotary angles",
+    "cosine": "rotary cosines",
+    "sine": "rotary sines",
+    "QKV": "queries, keys and values",
+    "QK": "queries and keys",
+    "KV": "keys and values",
+    "Q": "queries",
+    "K": "keys",
+    "V": "values",
+    "S": SCORES,
+    "A": ATTENTION_WEIGHTS,
+    "H": "context",
+    "memory": "keys times values",
+    "O": "attention output",
+    "X": RESIDUAL_STREAM,
+    "Y": "residual sum",
+    "R": "sum",
+    "mix": "token mix",
+    "placed": "queries and keys with positions",
+    "U": "MLP hidden",
+    "G": "activation",
+    "gated": "gated activation",
+    "F": "MLP output",
+    "cell": "cell state",
+    "read": "state output",
+    "decay": "state decay",
+    "enter": "state input",
+    "delta": "time step",
+    "router": "router logits",
+    "routed": "router probabilities",
+    "top": "top router probabilities",
+    "chosen": "chosen experts",
+    "gates": "expert weights",
+    "first": "first token",
+    "every token": "one vector for all tokens",
+    "chosen tokens": SELECTED_TOKENS,
+    "put": "scattered tokens",
+    "tokens": "some tokens",
+    "grid": "token grid",
+    "Z": LOGITS,
+    "result": "output",
+    "shares": "probabilities",
+}
+"""The words of the field for roles, as a trace has them; of those that are missing, the role is the word."""
+
+
+def role(roles: Roles, key: str) -> str:
+    """Return the role of a line in words, "" without one: "queries", "residual stream"."""
+    shared = roles.shared_letters.get(key, "")
+    plain = shared if len(shared) > 1 else roles.of.get(key, "").rstrip("'")
+    if not plain and roles.name(key) == "masked_scatter" and "E" in roles.of_operands(key):
+        plain = "sequence"  # patches among the tokens of a text
+    return ROLES.get(plain, plain)
 
 
 def part(roles: Roles, key: str, shape: tuple) -> str:

@@ -481,6 +481,8 @@ def _step(
         pending=later and not fused and not opaque(line),
         inside=op.index if fused else None,
         of_input=line.of_input,
+        reads=tuple(dict.fromkeys(tensor.key for tensor in tensors(line.equation))),
+        role=line.role,
     )
 
 

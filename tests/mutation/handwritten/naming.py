@@ -54,6 +54,11 @@ RULES = (
         within="records",
     ),
     code(
+        "a step reads all but its first operand",
+        {"Step(reads=$x, **$rest)": "Step(reads=$x[1:], **$rest)"},
+        within="records",
+    ),
+    code(
         "operands named without their transposition",
         {"Name($x.name, $x.key, $x.transposed, *$rest)": "Name($x.name, $x.key, False, *$rest)"},
         within="records",
