@@ -3,15 +3,19 @@
 import dataclasses
 import json
 import os
+import re
 import threading
 
 import pytest
 import safetensors.torch
 import torch
 
+import tracer
 from tests.support.handmade import sample
 from tracer import serialization
 from tracer.attention import places, unseen
+from tracer.figures.film.storyboard import storyboard
+from tracer.figures.pipeline import pipeline
 from tracer.record import Segment, Step, Symbol, Trace
 from tracer.record.steps import mathematics
 from tracer.serialization import validation
@@ -131,6 +135,48 @@ def test_files_of_before_segments_had_places_open(data):
 
     opened = serialization.open(rewritten(data, older))
     assert opened.segments == sample().segments and opened.segments[1].places == ()
+
+
+def older_version(data: bytes) -> bytes:
+    """Return a file as version 1 wrote it, whose steps did not state what they read, nor their roles."""
+
+    def older(fields):
+        fields["version"] = 1
+        for step in fields["steps"]:
+            del step["reads"], step["role"]
+
+    return rewritten(data, older)
+
+
+@pytest.mark.parametrize("name", ["vit", "nanogpt", "llama", "mae", "clip"])
+def test_films_and_pictures_of_files_of_before_steps_said_what_they_read_are_as_those_of_today(name):
+    changed = {"block1.attention.weights": "zero"} if name == "nanogpt" else None
+    data = serialization.to_bytes(tracer.load(name).trace(change=changed))
+    today, older = (serialization.open(file, prove="later") for file in (data, older_version(data)))
+    assert {step.id: set(step.reads) for step in older.steps} == {step.id: set(step.reads) for step in today.steps}
+    pairs = {(old.role, new.role) for old, new in zip(older.steps, today.steps, strict=True) if old.role}
+    assert pairs >= {("scores", "scores"), ("attention weights", "attention weights")}
+    assert all(old == new for old, new in pairs)
+
+    def shown(trace):
+        return [(beat.kind, beat.caption, beat.symbol, beat.steps) for beat in storyboard(trace, prove=False).beats]
+
+    assert shown(older) == shown(today)
+    assert re.findall('data-node="[^"]*"', pipeline(older)) == re.findall('data-node="[^"]*"', pipeline(today))
+
+
+def test_a_step_reads_no_later_one_and_nothing_that_is_not_there(data):
+    for wrong in ("head.logits", "block9.attention.scores", "input <b>", "file x"):
+
+        def change(fields, wrong=wrong):
+            fields["steps"][0]["reads"] = [wrong]
+
+        assert f"expected to read no later line, got {wrong!r}" in refusal(rewritten(data, change))
+
+
+def test_a_file_of_a_later_version_is_refused(data):
+    for version in (3, 0, "1", True, None, 2.5):
+        assert "its format is version" in refusal(rewritten(data, lambda fields, v=version: fields.update(version=v)))
 
 
 def test_places_of_some_patches_are_saved_and_checked(tmp_path):

@@ -19,13 +19,14 @@ from safetensors import SafetensorError
 
 from tracer.record import Trace
 from tracer.serialization import validation
+from tracer.serialization.earlier_versions import DATAFLOW_VERSION, with_dataflow
 from tracer.serialization.format import decode, encode
 from tracer.serialization.proof_on_opening import unverified
 from tracer.serialization.validation import HEADER, ITEMS
 from tracer.utils import files
 from tracer.utils.errors import quote, shorten
 
-VERSION = 1
+VERSION = 2
 MAX_BYTES = 2 << 30
 OPERANDS = 64 << 20
 """Bytes of parameters and inputs that are saved with a run."""
@@ -53,7 +54,9 @@ def to_bytes(trace: Trace, net: torch.nn.Module | None = None) -> bytes:
         data = safetensors.torch.save(tensors, {"trace": text})
         if len(data) > MAX_BYTES:
             raise ValueError(f"it would take {len(data):,} bytes, expected at most {MAX_BYTES:,}")
-        validation.check(decode(_fields(data), tensors))
+        fields = _fields(data)
+        del fields["version"]
+        validation.check(decode(fields, tensors))
     except (*READ_ERRORS, KeyError, TypeError, RuntimeError) as error:  # of the file format too: a dtype that it lacks
         raise ValueError(f"this run of {quote(trace.model)} can't be saved: {_problem(error)}") from error
     return data
@@ -95,8 +98,10 @@ def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | st
         name, source = str(source), _read(str(source))
     try:
         fields = _fields(source)
+        version = fields.pop("version")
         trace = decode(fields, _tensors(source))
         validation.check(trace)
+        trace = with_dataflow(trace) if version < DATAFLOW_VERSION else trace
     except READ_ERRORS as error:
         problem = _problem(error)
         if "not fully covered" in problem:
@@ -142,9 +147,9 @@ def _fields(data: bytes) -> dict:
         raise ValueError(f"its header has {items:,} values, expected at most {ITEMS:,}")
     try:
         fields = json.loads(json.loads(header)["__metadata__"]["trace"])
-        version = fields.pop("version")
+        version = fields["version"]
     except (UnicodeDecodeError, json.JSONDecodeError, LookupError, TypeError, AttributeError):
         raise ValueError("its header holds no trace") from None
-    if version != VERSION:
-        raise ValueError(f"its format is version {quote(version, 40)}, expected {VERSION}")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise ValueError(f"its format is version {quote(version, 40)}, expected 1 to {VERSION}")
     return fields

@@ -64,11 +64,12 @@ MAX_LETTERS = {
             "weights",
             "path",
             "changes",
+            "reads",
         ),
         400,
     ),
     **dict.fromkeys(
-        ("op", "function", "name", "part", "stage", "dtype", "mask", "over", "after", "words", "kind"), 100
+        ("op", "function", "name", "part", "stage", "dtype", "mask", "over", "after", "words", "kind", "role"), 100
     ),
     "symbolic": 200,
     "of": 400,
@@ -247,8 +248,13 @@ def _steps(trace: Trace, formulas: Formulas) -> None:
     _expect(len(set(ids)) == len(ids), "steps", "each id once")
     most = max(Counter(step.layer for step in trace.steps).values(), default=0)
     _expect(most <= IN_A_PART, "steps", f"at most {IN_A_PART} of one block or outside all, got {most:,}")
+    earlier: set[str] = set()
     for step in trace.steps:
         where = f"step {quote(step.id)}"
+        earlier.add(step.id)
+        for key in step.reads:
+            known = key in earlier or SOURCE_KEY.fullmatch(key)
+            _expect(known, where, f"to read no later line, got {quote(key)}")
         _shape(step.shape, step.symbolic, formulas, where)
         _expect(all(0 <= op < len(trace.ops) for op in step.ops), where, f"indices of {len(trace.ops)} ops")
         _expect(len(set(step.ops)) == len(step.ops), where, "each op once")
