@@ -15,7 +15,7 @@ from pages.state.visitor import UserInput, model_name, visitor
 from pages.ui import page_frame, texts
 from tracer import models
 from tracer.inputs.model_inputs import samples
-from tracer.record import Step, Trace
+from tracer.record import ATTENTION_WEIGHTS, Step, Trace
 from tracer.utils.errors import limits, shorten
 
 
@@ -132,7 +132,7 @@ def _of_change(trace: Trace) -> SecondRun:
     lines = {step.id: step for step in trace.steps if any(options.of_step(trace, step))}
     if not lines:
         raise ValueError("no step of this run can be changed by itself")
-    first = next((id for id, step in lines.items() if step.symbol.startswith(r"\mathbf{A}")), next(iter(lines)))
+    first = next((id for id, step in lines.items() if step.role == ATTENTION_WEIGHTS), next(iter(lines)))
     left, right = st.columns(2)
     with left:
         widget = url_state.widget("line", list(lines), first, other=None, step=None)

@@ -23,10 +23,10 @@ from tracer.export import verdicts
 from tracer.export.math_labels import symbol_text
 from tracer.export.rows import flops, repeat_of
 from tracer.figures import attention_charts as pictures
-from tracer.figures import pipeline, tensors
+from tracer.figures import tensors
 from tracer.figures.drawing import MASK, PAGE, ROWS, answer, stage_colour, tables
 from tracer.lessons.notes.statements import number_steps
-from tracer.record import CHANGED_SUFFIX, Finding, Op, Step, Trace, tolerance
+from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, tolerance
 from tracer.symbols import notation
 from tracer.utils import note_titles
 from tracer.utils.errors import quote
@@ -151,15 +151,13 @@ def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dic
 
 def reshaping_steps(trace: Trace) -> set[str]:
     """Return the ids of steps whose tensor has a symbolic shape that none of their inputs has."""
-    taken, known = pipeline.sources(trace), {step.id: step for step in trace.steps}
+    known = {step.id: step for step in trace.steps}
     ops = {op.index: op for op in trace.ops}
     ids = set()
     for step in trace.steps:
-        shapes = {tuple(known[id].symbolic) for id in taken[step.id] if id in known}
+        shapes = {tuple(known[id].symbolic) for id in trace.producers[step.id] if id in known}
         inside = (tensor for index in step.ops if index in ops for tensor in ops[index].inputs)
-        shapes |= {
-            tuple(op_index.symbolic or ()) for op_index in inside if str(op_index.maker).startswith(pipeline.INPUT)
-        }
+        shapes |= {tuple(op_index.symbolic or ()) for op_index in inside if str(op_index.maker).startswith(INPUT)}
         if tuple(step.symbolic) not in shapes:
             ids.add(step.id)
     return ids

@@ -15,7 +15,6 @@ from tests.support.sweeping import cases
 from tracer import changes, zoo
 from tracer.attention import masks
 from tracer.capture.interventions import CallSite, Intervention, with_interventions
-from tracer.figures import pipeline
 from tracer.inputs.model_inputs import Inputs
 
 WEIGHTS = "block3.attention.weights"
@@ -469,7 +468,7 @@ def test_masks_are_read_from_changed_scores_and_saved_with_them(scores, tmp_path
         assert torch.equal(masks.visible(trace, 1), expected) and trace.changes == ran.changes
         assert masks.whole(trace, [0, 1], 1).before.shape[-2:] == (2, size)
         assert torch.equal(trace.attention(1), ran.attention(1))
-    (source,) = pipeline.sources(ran)["block2.attention.scores.changed"]
+    (source,) = ran.producers["block2.attention.scores.changed"]
     assert source == "block2.attention.scores"
 
 

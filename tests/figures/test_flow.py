@@ -39,8 +39,9 @@ def flowing(*lines: tuple) -> Trace:
         ops.append(Op(at[id], "", 0, "add", "add", None, taken, made, step=id))
         what = id.rstrip("01")
         steps.append(
-            Step(id, what, layer, f"<{what}>", symbol, "x", ("B", "C"), (2, 3), 0.0, False, None, (at[id],), "why")
-        )
+            Step(id, what, layer, f"<{what}>", symbol, "x", ("B", "C"), (2, 3), 0.0, False, None, (at[id],), "why",
+                 reads=tuple(takes))
+        )  # fmt: skip
     return Trace("hand", ops=tuple(ops), steps=tuple(steps), symbols=(Symbol("L", "blocks", 2),))
 
 
@@ -64,7 +65,7 @@ def test_what_stands_side_by_side_and_what_reaches_back_is_read_from_the_run():
         ("sum", 0, "R", "scores", "first"),
     )
     trace = replace(trace, steps=tuple(replace(step, stage="attention") for step in trace.steps))
-    taken = pipeline.sources(trace)
+    taken = trace.producers
     assert (taken["first"], taken["k"], taken["sum"]) == (("input image",), ("first",), ("scores", "first"))
     html = pipeline.pipeline(trace)
     assert "The one block" in html and "times" not in html
@@ -76,34 +77,13 @@ def test_what_stands_side_by_side_and_what_reaches_back_is_read_from_the_run():
     assert "<first>" not in html
 
 
-def test_ops_that_only_lead_to_a_step_are_looked_through():
-    trace = flowing(("first", None, "X", "input image"), ("second", None, "Y", "first"))
-    shape = {"shape": (2, 3), "dtype": "float32", "symbolic": ("B", "C")}
-    way = Op(2, "", 0, "view", "view", None, (TensorRecord(maker="input image", **shape),), (), step="second")
-    ops = (*trace.ops, replace(trace.ops[1], index=3, inputs=(TensorRecord(maker=2, **shape),)))
-    steps = (trace.steps[0], replace(trace.steps[1], ops=(2, 3)), replace(trace.steps[1], id="third", ops=(4,)))
-    last = replace(trace.ops[1], index=4, inputs=(TensorRecord(maker=2, **shape),), step="third")
-    taken = pipeline.sources(replace(trace, ops=(*ops, way, last), steps=steps))
-    assert taken["third"] == ("input image",)  # op 2 belongs to the second step, but is not its tensor
-
-
-@pytest.mark.parametrize(("line", "takes"), [("V + 1", "v"), ("QKV + 1", "qkv")])
-def test_of_an_op_with_several_outputs_a_step_takes_the_one_that_its_equation_names(line, takes):
-    trace = flowing(("qkv", None, "QKV", "input image"), ("v", None, "V'", "qkv"), ("q", None, "Q", "v"))
-    split = replace(trace.ops[1], outputs=2 * trace.ops[1].outputs)
-    steps = (*trace.steps[:2], replace(trace.steps[2], latex=f"Q = {line}"))
-    steps = (steps[0], replace(steps[1], symbol="V", latex="V = QKV"), steps[2])
-    taken = pipeline.sources(replace(trace, ops=(trace.ops[0], split, trace.ops[2]), steps=steps))
-    assert taken["q"] == (takes,)
-
-
 def test_a_mask_comes_in_from_the_side_of_the_step_that_takes_it():
     trace = flowing(
         ("first", None, r"\mathbf{X}^{(0)}", "input tokens"),
         ("mask", None, r"\mathbf{M}"),
         *blocks("", "first", "mask"),
     )
-    drawn_lanes, sides = pipeline.lanes(trace.steps, pipeline.sources(trace))
+    drawn_lanes, sides = pipeline.lanes(trace.steps, trace.producers)
     assert [step.id for step in drawn_lanes[0].steps] == ["first", ".scores0", ".sum0", ".scores1", ".sum1"]
     assert {id: [lane.steps[0].id for lane in found] for id, found in sides.items()} == {".scores0": ["mask"]}
     html = pipeline.pipeline(trace)
@@ -122,7 +102,7 @@ def test_two_towers_are_two_lanes_that_meet():
         ("token", None, "x", "t.sum1", "end"),
         ("compare", None, "C", "i.sum1", "token"),
     )
-    (whole,), sides = pipeline.lanes(trace.steps, pipeline.sources(trace))
+    (whole,), sides = pipeline.lanes(trace.steps, trace.producers)
     assert [step.id for step in whole.steps] == ["compare"]
     assert [lane.steps[0].id for lane in whole.parts] == ["image", "text"]
     assert set(sides) == {"t.scores0", "token"}
@@ -142,23 +122,12 @@ def test_a_block_says_what_any_block_takes_and_not_what_the_first_one_took():
     assert "run <i>L</i> = 2 times" in html
 
 
-def test_a_fused_op_hides_no_step_from_the_picture():
-    trace = flowing(
-        ("q", None, r"\mathbf{Q}", "input x"), ("v", None, r"\mathbf{V}", "input x"), ("h", None, "H", "q", "v")
-    )
-    q, v, h = trace.steps
-    inner = replace(q, id="a", symbol=r"\mathbf{A}", latex=r"\mathbf{A} = f(\mathbf{Q})", recomputed=True, ops=())
-    steps = (q, v, inner, replace(h, latex=r"H = \mathbf{A} \mathbf{V}"))
-    taken = pipeline.sources(replace(trace, steps=steps))
-    assert taken["a"] == ("q",) and set(taken["h"]) == {"a", "v"}
-
-
 MODELS = "vit", "nanogpt", "clip", "transformer", "mae"
 
 
 @pytest.mark.parametrize("name", cases(MODELS, ("nanogpt", "clip")))
 def test_the_lines_are_those_of_the_equations_and_none_ends_in_nothing(name):
-    """The picture goes by the ops; here the lines of the book are asked, which tensors their equations name."""
+    """The picture goes by the record; here the lines of the book are asked, which tensors their equations name."""
     trace = models.load(name).trace()
     book = {found.line.tensor.key: found.line for found in trace.later.derived_steps}
     takes = {
@@ -199,8 +168,3 @@ def test_lines_of_different_tensors_do_not_run_on_one_another():
     found = circuit(list("abcd"), {"c": "ab", "d": "ab"})
     across = {wire.source: {y for _, y in wire.points if y % 1} for wire in found.wires}
     assert across["a"] and across["b"] and not across["a"] & across["b"]
-
-
-def test_an_op_that_takes_a_shape_alone_has_no_producer():
-    trace = models.load("transformer", positions="relative", L=2).trace()
-    assert pipeline.sources(trace)["block2.attention.shares"] == ("distances", "block2.attention.weights")

@@ -114,7 +114,7 @@ def test_the_causal_mask_is_a_step_that_the_scores_take(name, attention):
     trace = run_tiny(name, attention=attention)
     mask = trace.step("mask")
     assert mask.recomputed == (attention == "sdpa") and mask.error == (None if mask.recomputed else 0)
-    taken = pipeline.sources(trace)
+    taken = trace.producers
     assert "one" in taken["mask"] and [id for id, ids in taken.items() if "one" in ids] == ["mask"]
     scores = [step.id for step in trace.steps if step.id.endswith("attention.scores")]
     assert [id for id, ids in taken.items() if "mask" in ids] == scores

@@ -4,114 +4,28 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
 from tracer.export.math_labels import shape_html, size_html, symbol_html
 from tracer.figures.drawing import LINES, stage_colour
-from tracer.ops import takes_shape
-from tracer.record import CHANGED_SUFFIX, Op, Step, Trace
+from tracer.record import INPUT, Step, Trace
 from tracer.record.repeats import Repeat, at_any
 from tracer.utils.errors import shorten
 from tracer.utils.text import shape_numbers
 
-# Data flow between the steps of a run: the producers of each step, and the steps of one lane.
+# Lanes of a run: the steps from each input on, and where they meet.
 #
-# All of it follows from the ops and the producers of their inputs, and for steps inside a fused op from their
-# equations. A model of two towers has two lanes that meet. A mask that no input produces and that the scores of every
-# block use is a side input of them.
+# A model of two towers has two lanes that meet. A mask that no input produces and that the scores of every block use is
+# a side input of them.
 
-INPUT = "input "
 MAX_PRODUCERS = 64
-"""Most producers that one step lists; ours have three."""
+"""Most producers that one step is drawn with; ours have three."""
 MAX_DEPTH = 16
 """Most levels of lanes that meet in lanes that meet."""
-MAX_EQUATIONS = 50_000
-"""Equations that are searched for a symbol that no op leads to."""
-
-
-def sources(trace: Trace) -> dict[str, tuple[str, ...]]:
-    """Return the producers of each step: ids of steps and names of inputs (`"input image"`).
-
-    Layout ops, and ops that only lead to the tensor of a step, are passed through. An op that takes the shape of a
-    tensor alone, such as `new_zeros`, has no producer.
-    """
-    ops = {op.index: op for op in trace.ops}
-    steps = {step.id: step for step in trace.steps}
-    ends = {step.ops[-1]: step.id for step in trace.steps if step.ops}
-    makers: dict[int, dict[str, None]] = {}
-    for op in trace.ops:  # in the order in which they ran, so that what made an input is known already
-        step_sources: dict[str, None] = {}
-        for record in () if takes_shape(op.op) else op.inputs:
-            producer = ops.get(record.maker) if isinstance(record.maker, int) else None
-            if producer is None:
-                if isinstance(record.maker, str) and record.maker.startswith(INPUT):
-                    step_sources[record.maker] = None
-            elif (
-                producer.index in ends
-                and producer.step != op.step
-                and not _beside(producer, steps[ends[producer.index]], steps.get(op.step or ""))
-            ):
-                step_sources[ends[producer.index]] = None
-            else:
-                step_sources |= makers.get(producer.index, {})
-            if len(step_sources) >= MAX_PRODUCERS:
-                break
-        makers[op.index] = step_sources
-
-    out: dict[str, tuple[str, ...]] = {}
-    left = [MAX_EQUATIONS]
-    before: list[Step] = []
-    for step in trace.steps:
-        if step.recomputed or (before and before[-1].recomputed and before[-1].layer == step.layer):
-            step_sources = dict.fromkeys(_in_equation(step, before, left))
-        else:
-            step_sources = {id: None for index in step.ops if index in ops for id in makers[index]}
-        if not step_sources and step.id.endswith(
-            CHANGED_SUFFIX
-        ):  # such as zeros: they stand in the place of the line before
-            step_sources = {step.id.removesuffix(CHANGED_SUFFIX): None}
-        out[step.id] = tuple(islice((id for id in step_sources if id != step.id), MAX_PRODUCERS))
-        before.append(step)
-    used = {id for step_sources in out.values() for id in step_sources}
-    unused = [place for place, step in enumerate(trace.steps[:-1]) if step.id not in used]
-    for place in unused:
-        step, later = trace.steps[place], trace.steps[place + 1 :]
-        # what the code only looked at leads to no op: equations name it
-        if takes := next((later_step for later_step in later if _in_equation(later_step, [step], left)), None):
-            out[takes.id] = (*out[takes.id], step.id)
-    return out
-
-
-def _beside(op: Op, step: Step, user: Step | None) -> bool:
-    """Return whether a user of an op with several outputs, such as a split, takes another of them than the step's
-    tensor: its equation does not name the step."""
-    return len(op.outputs) > 1 and user is not None and not _in_equation(user, [step], [MAX_EQUATIONS])
-
-
-def _in_equation(step: Step, before: Sequence[Step], left: list[int]) -> list[str]:
-    """Return ids of the earlier steps whose symbols are on the right of the equation, longer symbols first.
-
-    `left` holds the number of lookups that remain.
-    """
-    right, operands = step.latex.partition("=")[2], []
-    left[0] -= 1 + len(before) // 50
-    if left[0] <= 0:
-        return operands
-    named = {earlier.symbol: earlier.id for earlier in before if earlier.symbol and earlier.symbol in right}
-    for symbol, id in sorted(named.items(), key=lambda named: -len(named[0])):
-        alone = r"(?<![\\{_^A-Za-z])" if symbol[0].isalpha() else ""  # the r of \frac is not a symbol
-        right, count = re.subn(rf"{alone}{re.escape(symbol)}(?![A-Za-z])", " ", right)
-        left[0] -= 1
-        if count:
-            operands.append(id)
-        if left[0] <= 0:
-            break
-    return operands
 
 
 @dataclass
@@ -139,7 +53,7 @@ class Lane:
         return self.steps[-1]
 
 
-def lanes(steps: Sequence[Step], inputs_of: dict[str, tuple[str, ...]]) -> tuple[list[Lane], dict[str, list[Lane]]]:
+def lanes(steps: Sequence[Step], inputs_of: Mapping[str, Sequence[str]]) -> tuple[list[Lane], dict[str, list[Lane]]]:
     """Return the lanes of a run, and for each step the lanes that only join there, from the side.
 
     From the side come constants, lanes whose inputs the main lane uses too, and lanes that join inside a block. More
@@ -388,7 +302,7 @@ def _wire(edge, places, through, spine) -> Wire:
 
 # Pipeline from pixels to logits, read from the run: steps as boxes with their shapes, tensors as lines.
 #
-# `flow` finds the producers of each step in the ops, and `circuit` lays out boxes and lines; a line is thicker for a
+# `circuit` lays out boxes and lines; a line is thicker for a
 # larger tensor. A tensor from elsewhere comes in from a stub with its name, and a tensor without a user here leads to a
 # stub with its destination: every line has two ends.
 
@@ -425,7 +339,7 @@ class _Drawing:
         self.trace = trace
         self.steps = {step.id: step for step in trace.steps}
         self.names = {step.id: step.symbol for step in trace.steps}
-        self.taken = sources(trace)
+        self.taken = {id: producers[:MAX_PRODUCERS] for id, producers in trace.producers.items()}
         self.lanes, self.sides = lanes(trace.steps, self.taken)
         self.repeats = {trace.steps[repeat.start].id: repeat for repeat in trace.repeats}
         self.inputs = {

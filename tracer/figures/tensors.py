@@ -18,7 +18,7 @@ from PIL import Image
 from tracer.export.math_labels import size_html, svg_text, symbol_html, symbol_text
 from tracer.figures.drawing import AMBER, VALUES, stage_colour, tables
 from tracer.inputs.images import Crop, patch_boxes
-from tracer.record import Operand, Step
+from tracer.record import ATTENTION_WEIGHTS, Operand, Step
 from tracer.symbols.notation import AXES, latex
 from tracer.utils.text import percent
 
@@ -132,7 +132,7 @@ def pack(
 
 def has_weights(step: Step) -> bool:
     """Return whether the tensor of a step are attention weights."""
-    return step.stage == "attention" and step.symbol.startswith((r"\mathbf{A}", r"\check{\mathbf{A}}"))
+    return step.role == ATTENTION_WEIGHTS
 
 
 def weight(shape: Sequence[int]) -> int:

@@ -23,7 +23,6 @@ from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, VALUE
 from tracer.figures.film.message import encode, line_facts
 from tracer.figures.film.sentences import Caption, HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard
-from tracer.figures.pipeline import sources
 from tracer.figures.tensors import as_array, has_weights, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.errors import quote
@@ -75,7 +74,7 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
     beat = board.beats[names.index(name)]
     if not beat.number:
         raise ValueError(f"the beat {quote(name)} is no block, so it does not open")
-    producers = sources(board.trace)
+    producers = board.trace.producers
     trace = with_tensors(board.trace, {*beat.steps, *(id for step in beat.steps for id in producers.get(step, ()))})
     scenes = list(_scenes(trace, beat.steps))
     pictures = {drawn.id: drawn for _, drawn in scenes for drawn in drawn if drawn is not None}
@@ -126,7 +125,7 @@ def _scenes(trace: Trace, ids: Sequence[str]) -> Iterator[tuple[Step, list[_Draw
     """Yield each step of a block with its drawn tensors: the two factors and the result of a matrix product, else its
     operands and its result. A tensor that is not available is None."""
     steps = {step.id: step for step in trace.steps}
-    producers = sources(trace)
+    producers = trace.producers
     for id in ids:
         step = steps[id]
         yield step, _product(trace, step, producers, steps) or _operands(trace, step, producers, steps)

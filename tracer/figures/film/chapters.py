@@ -1,10 +1,10 @@
 """Steps of a run in chapters: each step in one of them, in the order in which the film shows them.
 
-A chapter has a kind, which follows from stages, layers and shapes: "patches", "tokens", "sequence" (tokens joined into
-a longer sequence), "position", "norm" (of what enters the blocks), "visible" (some tokens left out), "block", "cross"
-(the rest of a block, from its attention to another tower on), "return" (tokens put back), "read" (what is taken from
-the last block), "project" (what a tower returns), "answer". What fits none of them is "modules", never left out: steps
-of stages that no film knows, and ops without a step.
+A chapter has a kind, which follows from stages, roles, layers and shapes: "patches", "tokens", "sequence" (tokens
+joined into a longer sequence), "position", "norm" (of what enters the blocks), "visible" (some tokens left out),
+"block", "cross" (the rest of a block, from its attention to another tower on), "return" (tokens put back), "read" (what
+is taken from the last block), "project" (what a tower returns), "answer". What fits none of them is "modules", never
+left out: steps of stages that no film knows, and ops without a step.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from tracer.figures.pipeline import sources
 from tracer.ops import is_layout
-from tracer.record import AttentionRecord, Op, Step, Trace
+from tracer.record import (
+    ATTENTION_WEIGHTS,
+    INPUT,
+    RESIDUAL_STREAM,
+    SELECTED_TOKENS,
+    SEQUENCE,
+    AttentionRecord,
+    Op,
+    Step,
+    Trace,
+)
 
 ENTRY = {"patches": "patches", "embedding": "tokens", "position": "position"}
 """Kinds of chapters by the stages of their steps, outside of blocks."""
-STATE, WEIGHTS = r"\mathbf{X}'", r"\mathbf{A}"
-"""Starts of the symbols of the stream inside a block, and of its attention weights."""
+ENTRY_ROLES = {SEQUENCE: "sequence", SELECTED_TOKENS: "visible"}
+"""Kinds of chapters by the roles of such steps, where their stage is not enough."""
 MLP = ("mlp", "experts")
 """Stages of what follows the attention in a block."""
 BLOCK = ("attention", "mlp")
@@ -75,14 +84,13 @@ def _sides(trace: Trace) -> tuple[list[Step], dict[str, list[Step]]]:
     have an axis for the batch and one for the heads besides.
     """
     layered = any(step.layer is not None for step in trace.steps)
-    taken = sources(trace)
     users: dict[str, list[str]] = {}
-    for user, operands in taken.items():
+    for user, operands in trace.producers.items():
         for operand in operands:
             users.setdefault(operand, []).append(user)
     off: set[str] = set()
     for step in trace.steps:
-        operands = [operand for operand in taken.get(step.id, ()) if not operand.startswith("input ")]
+        operands = [operand for operand in trace.producers[step.id] if not operand.startswith(INPUT)]
         masks = layered and step.stage in ("attention", "other")
         sizes = step.symbolic or ("?",) * len(step.shape)
         axes = [size for size in sizes if not masks or size not in ("1", "B")]
@@ -129,11 +137,7 @@ def _kinds(steps: Sequence[Step]) -> Iterator[tuple[str, int | None, Step]]:
             kind = "block"
             width = step.shape[-1] if step.shape else 0
         elif step.stage in ENTRY:
-            kind, leaving = ENTRY[step.stage], ""
-            if kind == "tokens" and _tokens(step.shape) > _tokens(before) and len(before) == 3 == len(step.shape):
-                kind = "sequence" if before[-1] == step.shape[-1] else kind
-            if kind == "patches" and before[-1:] == step.shape[-1:] and _tokens(step.shape) < _tokens(before):
-                kind = "visible"
+            kind, leaving = ENTRY_ROLES.get(step.role, ENTRY[step.stage]), ""
         elif step.stage == "norm" and enters and ahead and step.shape == before:
             kind = "norm"
         elif (step.stage == "norm" and place > first and ahead and _stage_after_norms(steps, place) == "decoder") or (
@@ -151,10 +155,6 @@ def _kinds(steps: Sequence[Step]) -> Iterator[tuple[str, int | None, Step]]:
         else:
             kind = "modules"
         yield kind, None, step
-
-
-def _tokens(shape: Sequence[int]) -> int:
-    return shape[-2] if len(shape) > 1 else 0
 
 
 def _stage_after_norms(steps: Sequence[Step], place: int) -> str:
@@ -264,8 +264,8 @@ def between(chapter: Chapter) -> Step | None:
     """Return the step of the stream between a block's attention and its MLP; None where these are not one after the
     other, as in a block in which both read the same vectors."""
     steps = chapter.steps
-    states = [at for at, step in enumerate(steps) if _is_stream(step, chapter) and step.symbol.startswith(STATE)]
-    weights = next((at for at, step in enumerate(steps) if step.symbol.startswith(WEIGHTS)), len(steps))
+    states = [at for at, step in enumerate(steps) if _is_stream(step, chapter)]
+    weights = next((at for at, step in enumerate(steps) if step.role == ATTENTION_WEIGHTS), len(steps))
     for at in states:
         before, after = ({step.stage for step in part} for part in (steps[: at + 1], steps[at + 1 :]))
         if weights < at and before.isdisjoint(MLP) and after.intersection(MLP) and "attention" not in after:
@@ -274,5 +274,5 @@ def between(chapter: Chapter) -> Step | None:
 
 
 def _is_stream(step: Step, chapter: Chapter) -> bool:
-    """Return whether a step has the shape of the block's output, and is no product of its own."""
-    return step.shape == chapter.steps[-1].shape and r"'" in step.symbol
+    """Return whether a step is the residual stream, in the shape of the block's output."""
+    return step.role == RESIDUAL_STREAM and step.shape == chapter.steps[-1].shape

@@ -14,11 +14,21 @@ import numpy as np
 from tracer.attention import windows
 from tracer.figures.cell_payload import with_tensors
 from tracer.figures.film import sentences
-from tracer.figures.film.chapters import WEIGHTS, Chapter, between, chapters
+from tracer.figures.film.chapters import Chapter, between, chapters
 from tracer.figures.film.sentences import Caption, Scene, closed_keys
 from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
 from tracer.figures.tensors import as_array
-from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, TensorRecord, Trace
+from tracer.record import (
+    ATTENTION_WEIGHTS,
+    CHANGED_SUFFIX,
+    INPUT,
+    LOGITS,
+    SCORES,
+    AttentionRecord,
+    Step,
+    TensorRecord,
+    Trace,
+)
 
 LABELS = {
     "patches": "Patches",
@@ -32,10 +42,8 @@ LABELS = {
     "modules": "Modules",
 }
 """The names of beats on the scrubber; those of others depend on what they show."""
-CHANGED = r"\check{\mathbf{A}}"
-"""Start of the symbol of attention weights that a change left."""
-OPERANDS = WEIGHTS, r"\mathbf{S}", r"\check{\mathbf{S}}"
-"""Starts of the symbols of what these weights are computed from."""
+SHOWN_BEFORE = SCORES, ATTENTION_WEIGHTS
+"""Roles of what attention weights are computed from."""
 CELLS = 1 << 24
 """Weights of one attention, over all heads, that are computed at once."""
 
@@ -220,33 +228,33 @@ def _shown_step(chapter: Chapter) -> Step | None:
     last notable line."""
     steps = chapter.steps
     if chapter.kind in ("block", "cross"):
-        weights = next((step for step in steps if step.symbol.startswith(WEIGHTS)), None)
+        weights = next((step for step in steps if step.role == ATTENTION_WEIGHTS), None)
         changed = weights and next((step for step in steps if step.id == weights.id + CHANGED_SUFFIX), None)
         return changed or weights or steps[-1]
     if chapter.kind == "read":
         return steps[-1]
     if chapter.kind == "answer":
-        return next((step for step in reversed(steps) if step.symbol.startswith(r"\mathbf{Z}")), steps[-1])
+        return next((step for step in reversed(steps) if step.role == LOGITS), steps[-1])
     return steps[-1] if steps else None
 
 
 def _scores(chapter: Chapter, weights: Step | None) -> Step | None:
     """Return the step of the scores that a block's attention weights are the softmax of, or of the weights that a
-    change made them from; None where their equation names neither."""
-    if weights is None or chapter.kind not in ("block", "cross") or not weights.symbol.startswith((WEIGHTS, CHANGED)):
+    change made them from; None where their equation reads neither."""
+    if weights is None or chapter.kind not in ("block", "cross") or weights.role != ATTENTION_WEIGHTS:
         return None
     before = reversed(chapter.steps[: chapter.steps.index(weights)])
-    return next((step for step in before if step.symbol.startswith(OPERANDS) and step.symbol in weights.latex), None)
+    return next((step for step in before if step.role in SHOWN_BEFORE and step.id in weights.reads), None)
 
 
 def _input_tensors(trace: Trace) -> tuple[dict[str, TensorRecord], dict[str, str]]:
     """Return the input tensors of the model, and their symbols, by names such as "input image"."""
-    letters = {name.of: name.symbol for step in trace.steps for name in step.names if name.of.startswith("input ")}
+    letters = {name.of: name.symbol for step in trace.steps for name in step.names if name.of.startswith(INPUT)}
     tensors = {
         str(record.maker): record
         for op in reversed(trace.ops)
         for record in op.inputs
-        if str(record.maker).startswith("input ")
+        if str(record.maker).startswith(INPUT)
     }
     return tensors, letters
 

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracer.figures import pipeline
 from tracer.latex_reader.evaluator import Operands, evaluate, names
 from tracer.latex_reader.parser import read
-from tracer.record import AttentionRecord, Step
+from tracer.record import INPUT, AttentionRecord, Step
 from tracer.symbols import notation
 from tracer.verify.checks import check
 from tracer.verify.checks.printed import RunTensors
@@ -33,15 +32,11 @@ class StepIndex:
     def __init__(self, run: PlainRun):
         self.run, self.trace = run, run.trace
         self.sources = {
-            id: [source for source in of if not source.startswith(pipeline.INPUT)] for id, of in self._all.items()
+            id: [source for source in of if not source.startswith(INPUT)] for id, of in self.trace.producers.items()
         }
         self.parameters = dict(run.model.net.named_parameters(remove_duplicate=False))
         self.buffers = dict(run.model.net.named_buffers())
         self._values: dict[str, np.ndarray | None] = {}
-
-    @cached_property
-    def _all(self) -> dict[str, tuple[str, ...]]:
-        return pipeline.sources(self.trace)
 
     def inputs(self, id: str) -> frozenset[str]:
         """Return the inputs of the run that a step depends on, through all others."""
@@ -50,8 +45,8 @@ class StepIndex:
     @cached_property
     def _inputs(self) -> dict[str, frozenset[str]]:
         inputs: dict[str, frozenset[str]] = {}
-        for id, own in self._all.items():  # in the order in which they ran
-            direct = frozenset(source for source in own if source.startswith(pipeline.INPUT))
+        for id, own in self.trace.producers.items():  # in the order in which they ran
+            direct = frozenset(source for source in own if source.startswith(INPUT))
             inputs[id] = direct.union(*(inputs.get(source, frozenset()) for source in own))
         return inputs
 
