@@ -5,6 +5,7 @@ import re
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -17,7 +18,7 @@ from tracer import shapes
 from tracer.inputs.images import Crop
 from tracer.tracing import proofs
 from tracer.verify import checks
-from tracer.verify.checks import attention
+from tracer.verify.checks import attention, run
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 2, "K": 3}
 
@@ -111,6 +112,18 @@ def test_the_number_of_another_block(model, trace):
     steps = tuple(replace(step, layer=None if step.layer is None else step.layer + 1) for step in trace.steps)
     problems = find_problems(model, replace(trace, steps=steps))
     assert "qkv_letters: step 'block1.norm1' is in layer 1, its path says 0" in problems
+
+
+@pytest.mark.parametrize(
+    "reads", [lambda reads: reads[1:], lambda reads: (*reads, "position"), lambda reads: reads + reads[:1]]
+)
+def test_a_step_that_reads_what_its_line_does_not(model, trace, reads):
+    steps = tuple(
+        replace(step, reads=reads(step.reads)) if step.id == "block2.attention.scores" else step for step in trace.steps
+    )
+    (problem,) = run.check_reads(SimpleNamespace(trace=replace(trace, steps=steps)))
+    assert problem.startswith("step 'block2.attention.scores' is said to read [")
+    assert problem.endswith("its line has ['block2.attention.key', 'block2.attention.query']")
 
 
 def test_a_product_whose_sides_do_not_meet(model, trace):

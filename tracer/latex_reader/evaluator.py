@@ -95,17 +95,15 @@ def zero_empty_rows(computed: np.ndarray, ran: np.ndarray, line: Line, operands:
     """Return the value of a line, with 0 for queries that may attend to nothing: a kernel that held no softmax returns
     0 for them, where a softmax of no numbers is undefined."""
     empty = np.isnan(computed) & (ran == 0)
-    return (
-        np.where(empty, 0, computed) if empty.any() and _names_in(line.right) & operands.computed.keys() else computed
-    )
+    return np.where(empty, 0, computed) if empty.any() and names_in(line.right) & operands.computed.keys() else computed
 
 
-def _names_in(tree) -> set[str]:
-    """Return the names in a tree."""
+def names_in(tree) -> set[str]:
+    """Return the names in a tree, or in a printed line, its condition and its start included."""
     if not isinstance(tree, tuple):
         return set()
     own = {tree[1]} if tree[:1] == ("name",) else set()
-    return own.union(*map(_names_in, tree))
+    return own.union(*map(names_in, tree))
 
 
 def deviation(computed: np.ndarray, ran: np.ndarray, lowest: bool = False) -> np.ndarray:

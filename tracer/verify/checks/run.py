@@ -24,10 +24,12 @@ from tracer import models
 from tracer.expr import Node, ShapeError, Tensor, infer
 from tracer.expr.arithmetic import Product
 from tracer.expr.indexing import CausalMask, PrefixMask
+from tracer.latex_reader.evaluator import names, names_in
+from tracer.latex_reader.parser import UnreadableLatex, read
 from tracer.ops import is_layout
 from tracer.record import costs as cost_breakdown
 from tracer.record import verdict
-from tracer.symbols import cost
+from tracer.symbols import cost, notation
 from tracer.symbols.notation import parse, symbol
 from tracer.tracing.proofs import same_size
 from tracer.utils.torch_state import first_beyond, margins, relative_difference
@@ -176,9 +178,9 @@ def _check_calls(run: PlainRun) -> Iterator[str]:
     for path in records.keys() & calls_seen.keys():
         if [call[:3] for call in records[path]] != [call[:3] for call in calls_seen[path]]:
             yield f"module {path!r} is said to be {records[path]}, hooks saw {calls_seen[path]}"
-        for (*_, read), (*_, count) in zip(records[path], calls_seen[path], strict=False):
-            if read > count or (read < count and getattr(run.model.spec, "whole", False)):
-                yield f"the operations of module {path!r} read {read:,} parameters, it holds {count:,}"
+        for (*_, used), (*_, count) in zip(records[path], calls_seen[path], strict=False):
+            if used > count or (used < count and getattr(run.model.spec, "whole", False)):
+                yield f"the operations of module {path!r} read {used:,} parameters, it holds {count:,}"
 
 
 def _check_flops(run: PlainRun) -> Iterator[str]:
@@ -242,6 +244,25 @@ def _shared_out(run: PlainRun) -> Iterator[str]:
         shares = [costs[step.id].flops, costs[trace.ops[step.inside].step].flops]
         if shares != expected:
             yield f"fused attention of step {step.id!r} costs {shares} FLOPs, its two products {expected}"
+
+
+# What each step reads, by the names in its printed line, which other checks evaluate.
+
+
+@check
+def check_reads(run: PlainRun) -> Iterator[str]:
+    """Compare what each step is said to read with the names that the reader of LaTeX finds in its line."""
+    table = names(run.trace.steps)
+    sizes = {notation.latex(size.name) for size in run.trace.symbols}
+    for step in run.trace.steps:
+        try:
+            line = read(step.latex, {*table, *sizes})
+        except UnreadableLatex:  # the check of printed equations says so
+            continue
+        printed = [key for name in names_in((line.right, line.since, line.turns)) for key in table.get(name, ())]
+        keys = {key.removeprefix("step ").removesuffix(".T") for key in printed}
+        if keys != set(step.reads) or len(keys) != len(step.reads):
+            yield f"step {step.id!r} is said to read {sorted(step.reads)}, its line has {sorted(keys)}"
 
 
 # Functions in a model's equations against PyTorch's own, in float64 and over more numbers than a run has.
