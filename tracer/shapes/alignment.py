@@ -346,7 +346,12 @@ def _is_cast(op: OpEvent) -> bool:
 
 
 class Dataflow:
-    """Producers of one run's tensors, behind the ops that only change the layout."""
+    """Producers of one run's tensors, behind the ops that only change the layout.
+
+    The graph of the textbook, `tracer.graph.dataflow.Graph`, is of calls, which it links by the keys of their values.
+    Ops are recorded with the producers of their operands, so that this one holds no links of its own, only the walk
+    over layouts, whose rules are those of ops: a copy that a batch of one does not need, or a cast.
+    """
 
     def __init__(self, ops: Sequence[OpEvent], numbers: Sequence[int] | None = None):
         self.ops = ops
