@@ -179,6 +179,26 @@ def test_a_file_of_a_later_version_is_refused(data):
         assert "its format is version" in refusal(rewritten(data, lambda fields, v=version: fields.update(version=v)))
 
 
+def test_parameters_of_experts_are_saved_as_the_stack_that_the_equation_reads(tmp_path):
+    class Mixture(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router = torch.nn.Linear(4, 3)
+            self.experts = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x):
+            gates, out = self.router(x).softmax(-1), torch.zeros_like(x)
+            for number, expert in enumerate(self.experts):
+                out = out + gates[..., number : number + 1] * expert(x)
+            return out
+
+    trace = tracer.trace(Mixture(), torch.randn(2, 5, 4))
+    assert "parameter experts.*.weight" in trace.steps[-1].reads
+    trace.save(tmp_path / "a.safetensors")
+    opened = tracer.open(tmp_path / "a.safetensors")
+    assert opened.steps[-1].reads == trace.steps[-1].reads and opened.steps[-1].verdict == trace.steps[-1].verdict
+
+
 def test_places_of_some_patches_are_saved_and_checked(tmp_path):
     trace = sample(segments=(Segment("CLS", 0, 1, "encoder"), Segment("visible", 1, 4, "encoder", (3, 0, 2))))
     trace.save(path := tmp_path / "a.safetensors")

@@ -127,8 +127,8 @@ class Formulas:
 
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-SOURCE_KEY = re.compile(r"(input|parameter|constant) [\w.-]+")
-"""What a letter may be that no step makes."""
+SOURCE_KEY = re.compile(r"(input|parameter|constant) [\w.*-]+")
+"""What a letter may be that no step makes; `*` stands for each module of a list, such as experts."""
 
 
 def check(trace: Trace) -> None:
