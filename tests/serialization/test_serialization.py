@@ -106,6 +106,7 @@ def test_files_that_call_equations_proven_open_and_call_them_verified(data):
     own = "The theorem is proven in the paper."
 
     def age(fields):
+        fields["version"] = 1
         fields["notes"] = ["shapes at this size; equations proven on 2 blocks of width 10: 60 of 61 lines", own]
         fields["steps"][0]["note"] = "Its mean is 0. Not executed at this size; proven on 2 blocks of width 10."
         fields["steps"][1]["note"] = own

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from tracer.record import Trace
 from tracer.serialization import validation
-from tracer.serialization.earlier_versions import DATAFLOW_VERSION, with_dataflow
+from tracer.serialization.earlier_versions import from_version_1
 from tracer.serialization.format import decode, encode
 from tracer.serialization.proof_on_opening import unverified
 from tracer.serialization.validation import HEADER, ITEMS
@@ -101,7 +101,7 @@ def open(source: str | Path | bytes, *, name: str = "the file", prove: bool | st
         version = fields.pop("version")
         trace = decode(fields, _tensors(source))
         validation.check(trace)
-        trace = with_dataflow(trace) if version < DATAFLOW_VERSION else trace
+        trace = from_version_1(trace) if version == 1 else trace
     except READ_ERRORS as error:
         problem = _problem(error)
         if "not fully covered" in problem:

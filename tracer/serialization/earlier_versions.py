@@ -1,11 +1,11 @@
-"""What files of earlier versions of the format do not state, derived from what they do."""
+"""Runs in files of earlier versions of the format: what they do not state, derived from what they do, and words that
+have changed."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 
-from tracer.latex_reader.evaluator import names
 from tracer.latex_reader.parser import signs
 from tracer.record import (
     ATTENTION_WEIGHTS,
@@ -18,10 +18,16 @@ from tracer.record import (
     Trace,
 )
 
-DATAFLOW_VERSION = 2
-"""The first version whose steps state what they read, and their roles."""
-MAX_SIGNS = 50_000_000
-"""Signs of equations that are compared with names; a run of 1,000 steps has a tenth."""
+FORMER_PHRASES = (
+    ("Not executed at this size; proven on", "Not executed at this size; verified on"),
+    ("shapes at this size; equations proven on", "shapes at this size; equations verified on"),
+    ("shapes at this size; no equation is proven", "shapes at this size; no equation is verified"),
+    ("from the equation, and proven with what follows", "from the equation, and verified with what follows"),
+    ("kernel is run again: a weaker proof", "kernel is run again: a weaker check"),
+)
+"""Words of notes in older files, which called a verified equation proven, and those of today."""
+MAX_SIGNS, SIGN_COST = 100_000_000, 32
+"""Signs of equations that are compared with names, and what each adds besides; a run of 1,000 steps has a sixth."""
 ENVIRONMENT = re.compile(r"\\(?:begin|end)\{\w*\}")
 ROLE_OF_SYMBOL = (
     (r"\mathbf{X}'", RESIDUAL_STREAM),
@@ -34,25 +40,40 @@ ROLE_OF_SYMBOL = (
 """The roles that a symbol tells, by its start."""
 
 
-def with_dataflow(trace: Trace) -> Trace:
-    """Return a trace of version 1 with what its steps read, by the names on the right of their equations, and with the
+def from_version_1(trace: Trace) -> Trace:
+    """Return the trace of a file of version 1, in which steps state neither what they read nor their roles."""
+    steps = (replace(step, note=_renew(step.note)) for step in _with_dataflow(trace))
+    return replace(trace, steps=tuple(steps), notes=tuple(map(_renew, trace.notes)))
+
+
+def _renew(note: str) -> str:
+    for former, today in FORMER_PHRASES:
+        note = note.replace(former, today)
+    return note
+
+
+def _with_dataflow(trace: Trace) -> list[Step]:
+    """Return the steps of a trace with what its steps read, by the names on the right of their equations, and with the
     roles that figures look for, by their symbols and shapes."""
-    table = {signs(symbol): keys for symbol, keys in names(trace.steps).items() if signs(symbol)}
-    lengths = sorted(set(map(len, table)), reverse=True)
-    places = {f"step {step.id}": place for place, step in enumerate(trace.steps)}
-    steps, left = [], MAX_SIGNS
-    for place, step in enumerate(trace.steps):
-        right = signs(ENVIRONMENT.sub(" ", step.latex.partition("=")[2]))
+    table: dict[tuple[str, ...], str] = {}
+    lengths: set[int] = set()
+    steps, left, before = [], MAX_SIGNS, None
+    for step in trace.steps:
+        own, named = signs(step.symbol), {signs(name.symbol): name.of for name in step.names}
+        table |= {own: table.get(own, step.id), **named}
+        lengths |= {len(own), *map(len, named)} - {0}
+        longest_first = sorted(lengths, reverse=True)
+        right = signs(ENVIRONMENT.sub(" ", step.latex.partition("=")[2])) if left > 0 else ()
         reads: dict[str, None] = {}
-        at, left = 0, left - len(right) * sum(lengths)
+        at, left = 0, left - len(right) * (SIGN_COST + sum(lengths))
         while left > 0 and at < len(right):
-            name = next((right[at : at + length] for length in lengths if right[at : at + length] in table), ())
-            keys = [key.removesuffix(".T") for key in table.get(name, ()) if places.get(key, 0) <= place]
-            reads |= {key.removeprefix("step "): None for key in keys}
+            name = next((right[at : at + length] for length in longest_first if right[at : at + length] in table), ())
+            reads |= {table[name]: None} if name else {}
             at += len(name) or 1
-        before = trace.steps[place - 1] if place else None
+        table[own] = step.id
         steps.append(replace(step, reads=tuple(reads), role=_role(step, before)))
-    return replace(trace, steps=tuple(steps))
+        before = step
+    return steps
 
 
 def _role(step: Step, before: Step | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import isfinite
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -169,31 +169,13 @@ def _elements(hint, count: int) -> list:
 FREE_TYPES = object, Any
 
 
-FORMER_PHRASES = (
-    ("Not executed at this size; proven on", "Not executed at this size; verified on"),
-    ("shapes at this size; equations proven on", "shapes at this size; equations verified on"),
-    ("shapes at this size; no equation is proven", "shapes at this size; no equation is verified"),
-    ("from the equation, and proven with what follows", "from the equation, and verified with what follows"),
-    ("kernel is run again: a weaker proof", "kernel is run again: a weaker check"),
-)
-"""Words of notes in older files, which called a verified equation proven, and those of today."""
-
-
 def decode(data, tensors: Mapping[str, torch.Tensor]) -> Trace:
     """Return the trace from (JSON fields, tensors by name); raise ValueError that names a field which is not as
     expected."""
     try:
-        trace = Decoder(tensors).of(Trace)(data)
+        return Decoder(tensors).of(Trace)(data)
     except TypeMismatch as misfit:
         raise ValueError(f"trace{misfit.where}{misfit.message}") from None
-    steps = tuple(replace(step, note=_renew(step.note)) if step.note else step for step in trace.steps)
-    return replace(trace, steps=steps, notes=tuple(map(_renew, trace.notes)))
-
-
-def _renew(note: str) -> str:
-    for former, today in FORMER_PHRASES:
-        note = note.replace(former, today)
-    return note
 
 
 class TypeMismatch(Exception):
