@@ -187,7 +187,7 @@ def test_whatever_is_opened_can_be_shown(data):
     everywhere = list(places(json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["trace"])))
     chance = random.Random(0)
     shown = 0
-    for _ in range(100):
+    for _ in range(200):
         change = put(chance.choice(JUNK), *chance.choice(everywhere))
         try:
             trace = serialization.open(rewritten(data, change), name="upload.safetensors")

@@ -339,8 +339,6 @@ class _Drawing:
         self.trace = trace
         self.steps = {step.id: step for step in trace.steps}
         self.names = {step.id: step.symbol for step in trace.steps}
-        self.taken = {id: producers[:MAX_PRODUCERS] for id, producers in trace.producers.items()}
-        self.lanes, self.sides = lanes(trace.steps, self.taken)
         self.repeats = {trace.steps[repeat.start].id: repeat for repeat in trace.repeats}
         self.inputs = {
             taken.maker: (taken.symbolic or tuple(map(str, taken.shape)), taken.shape)
@@ -348,6 +346,12 @@ class _Drawing:
             for taken in op.inputs
             if isinstance(taken.maker, str) and taken.maker.startswith(INPUT)
         }
+        known = self.steps.keys() | self.inputs.keys()  # an input that no op of the record reads has no shape
+        self.taken = {
+            id: [name for name in producers if name in known][:MAX_PRODUCERS]
+            for id, producers in trace.producers.items()
+        }
+        self.lanes, self.sides = lanes(trace.steps, self.taken)
         self.lines = sum(len(set(taken)) for taken in self.taken.values())
         self.wired = self.lines <= LINES
         self.most = max(

@@ -38,7 +38,7 @@ def test_the_text_is_coloured_and_the_gradient_drawn(page):
 
 def percent(share: float) -> str:
     if share < 0.0001:
-        return "0 %" if share == 0 else "< 0.01 %"
+        return "0.0 %" if share == 0 else "< 0.01 %"
     return f"{100 * share:.{2 if share < 0.01 else 1}f} %"
 
 
