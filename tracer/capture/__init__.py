@@ -19,10 +19,11 @@ from torch.nn.parameter import is_lazy
 from tracer.capture.attention_detector import AttentionDetector
 from tracer.capture.calls import CallLog, CallRecorder, kind, locate, settings, tensors
 from tracer.capture.calls import written_tensors as written_to
-from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, digesting
+from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, digest
 from tracer.capture.modes import CallMode, FailedCall, following, observe_ops, push_mode, written_out
 from tracer.capture.primitives import opening
 from tracer.capture.tensors import (
+    CONSTANT,
     InputGuard,
     ProducerIndex,
     TensorStore,
@@ -156,9 +157,7 @@ def record(
         run = (
             above_ops.run if above_ops else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
         )
-        observer = _observer(recording, makers, modules, names, untouched, keeping, run)
-        if digests:
-            observer = digesting(observer, recording)
+        observer = _observer(recording, makers, modules, names, untouched, keeping, digests, run)
         if primitives:
             observer = opening(observer, recording, primitives)
         if above_ops:
@@ -189,9 +188,11 @@ def record(
     return recording
 
 
-def _observer(recording, makers, modules, calls, untouched, keeping, run):
+def _observer(recording, makers, modules, calls, untouched, keeping, digests, run):
     ops, store, attentions, code = recording.ops, recording.store, recording.attentions, record.__code__
     describe, record_output, running = makers.of, makers.record, modules.stack
+    constants = recording.constants
+    known: dict[int, tuple[Tensor, bytes]] = {}
     place: list[Any] = [-1, "", None]
 
     def observe(mode, func, types, args=(), kwargs=None):
@@ -204,7 +205,8 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
             inputs = tensors(inputs)
         taken = [value for value in inputs if isinstance(value, Tensor)]
         before = tuple([describe(value) for value in taken])
-        _note_positions(recording, makers, index, taken)
+        if makers.listed:
+            _note_positions(recording, makers, index, taken)
         written = tuple(written_to(facts, args, kwargs or {})) if facts.written else ()
         for tensor in written:
             store.protect(tensor)
@@ -230,6 +232,13 @@ def _observer(recording, makers, modules, calls, untouched, keeping, run):
         ops.append(OpEvent(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
+        if digests:  # inputs from computations outside PyTorch differ with the input, and no op shows it
+            for operand, (_, _, maker) in enumerate(before):
+                if maker == CONSTANT:
+                    tensor = taken[operand]
+                    if id(tensor) not in known:
+                        known[id(tensor)] = tensor, digest(tensor)
+                    constants[index, operand] = known[id(tensor)][1]
         return result
 
     return observe

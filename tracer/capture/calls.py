@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tracer.capture.tensors import Layout, Ref, ValueVersions, address, named_tensors
+from tracer.capture.tensors import Layout, Ref, ValueVersions, address, named_tensors, refer
 from tracer.capture.tensors import output_tensors as returned_tensors
 from tracer.ops import (
     CONCATENATIONS,
@@ -461,10 +461,12 @@ class CallRecorder(CallRunner):
         if changed:
             outputs = self._written_outputs(index, changed, tensors((result,)))
         elif isinstance(result, Tensor):
-            outputs = (values.record(result, f"{index}.0"),)
+            shape, dtype, _ = self._ops[index].outputs[0]
+            outputs = (values.record(result, Ref(f"{index}.0", shape, dtype)),)
         else:
-            results = enumerate(tensors((result,)))
-            outputs = tuple([values.record(tensor, f"{index}.{position}") for position, tensor in results])
+            described = enumerate(self._ops[index].outputs)
+            keyed = [Ref(f"{index}.{position}", shape, dtype) for position, (shape, dtype, _) in described]
+            outputs = tuple(map(values.record, tensors((result,)), keyed))
         _, path, call = self._modules.stack[-1]
         inner.append(Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops)))
         return result
@@ -475,7 +477,7 @@ class CallRecorder(CallRunner):
         outputs = tuple(
             values.wrote(tensor, f"{index}.{position}")
             if any(tensor is candidate for candidate in changed)
-            else values.record(tensor, f"{index}.{position}")
+            else values.record(tensor, refer(tensor, f"{index}.{position}"))
             for position, tensor in enumerate(results)
         )
         for number, tensor in enumerate(changed):  # a write that the op does not return: running means, for instance
@@ -493,14 +495,16 @@ class CallRecorder(CallRunner):
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """Return all arguments by the names of the schema, tensors as references."""
-        refer, names = self._refer, facts.arguments
-        arguments = {
-            name: value if type(value) in SCALAR_TYPES else refer(value)
-            for name, value in zip(names, args, strict=False)
-        }
+        names, arguments = facts.arguments, {}
+        for name, value in zip(names, args, strict=False):
+            if isinstance(value, Tensor):
+                value = self._values.of(value)
+            elif type(value) not in SCALAR_TYPES:
+                value = self._refer(value)
+            arguments[name] = value
         for name in names[len(args) :]:
             if name in kwargs:
-                arguments[name] = refer(kwargs[name])
+                arguments[name] = self._refer(kwargs[name])
             elif name in facts.optional:
                 arguments[name] = facts.optional[name]
         if facts.plain in IDENTITIES and type(arguments[names[0]]) in (bool, int, float):  # inside of `torch.func`
@@ -536,7 +540,12 @@ class CallRecorder(CallRunner):
     def _refs(self, values: list[Tensor]) -> tuple[Ref, ...]:
         """Return references to a module's inputs or outputs; inside of `torch.func`, these differ from those of the
         ops."""
-        own = (tensor for tensor in values if tensor.layout is not torch.strided or address(tensor) is not None)
+        known = self._values.known
+        own = (
+            tensor
+            for tensor in values
+            if known(tensor) or tensor.layout is not torch.strided or address(tensor) is not None
+        )
         return tuple(map(self._values.of, own))
 
     @contextmanager

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tracer.capture.calls import Call, CallRunner, OpKind, kind, tensors
-from tracer.capture.tensors import CONSTANT
 from tracer.ops import NO_LABEL, ops_with
 
 # Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.
@@ -125,28 +124,7 @@ def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> Non
         values[name] = tuple(value)
 
 
-def digesting(observe: Callable, recording) -> Callable:
-    """Return `observe`, with a digest of each tensor that an op reads and no op of the run produced: inputs from
-    computations outside PyTorch differ with the input, and no op shows it."""
-    ops, constants = recording.ops, recording.constants
-    known: dict[int, tuple[Tensor, bytes]] = {}
-
-    def look(mode, func, types, args=(), kwargs=None):
-        index = len(ops)
-        result = observe(mode, func, types, args, kwargs)
-        if len(ops) == index + 1:
-            for place, (_, _, maker) in enumerate(ops[index].inputs):
-                if maker == CONSTANT:
-                    tensor = tensors((*args, *(kwargs or {}).values()))[place]
-                    if id(tensor) not in known:
-                        known[id(tensor)] = tensor, _digest(tensor)
-                    constants[index, place] = known[id(tensor)][1]
-        return result
-
-    return look
-
-
-def _digest(tensor: Tensor) -> bytes:
+def digest(tensor: Tensor) -> bytes:
     """Return a digest of a tensor's numbers; empty for a tensor that has none to read, or too many."""
     if (
         tensor.is_meta

@@ -260,7 +260,7 @@ class ProducerIndex:
         self._named = named  # held, so that no other tensor takes an id
         self._names = {id(tensor): name for name, tensor in named.items()}
         self._producers: dict[int, tuple[ref, tuple]] = {}
-        self._listed: dict[int, tuple[ref, int]] = {}
+        self.listed: dict[int, tuple[ref, int]] = {}
         self._written: dict[int, int] = {}
         self._storages: list[StorageWeakRef] = []  # no other storage gets the address of one of these
 
@@ -274,11 +274,11 @@ class ProducerIndex:
 
     def record_listed(self, tensors: Sequence[Tensor]) -> None:
         """Record the positions of the tensors of a list that one op returned."""
-        self._listed |= {id(tensor): (ref(tensor), position) for position, tensor in enumerate(tensors)}
+        self.listed |= {id(tensor): (ref(tensor), position) for position, tensor in enumerate(tensors)}
 
     def position(self, tensor: Tensor) -> int | None:
         """Return the position of a tensor in the list that an op returned; None for any other."""
-        entry = self._listed.get(id(tensor)) if self._listed else None
+        entry = self.listed.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def wrote(self, tensor: Tensor, op: int) -> None:
@@ -314,6 +314,11 @@ class Ref(NamedTuple):
     dtype: torch.dtype
 
 
+def refer(tensor: Tensor, key: str) -> Ref:
+    """Return the reference to a tensor by the key of its value."""
+    return Ref(key, tuple(tensor.shape), tensor.dtype)
+
+
 class Layout(NamedTuple):
     """Layout of a tensor in its storage: shape, strides and offset."""
 
@@ -341,9 +346,8 @@ class ValueVersions:
         """Storage ranges of named tensors, to recognise aliases."""
         return {_place(tensor): key for tensor, key in self._names.values()}
 
-    def record(self, tensor: Tensor, key: str) -> Ref:
-        """Record that this tensor is the value of a key from now on."""
-        value_ref = Ref(key, tuple(tensor.shape), tensor.dtype)
+    def record(self, tensor: Tensor, value_ref: Ref) -> Ref:
+        """Record that this tensor is that value from now on."""
         self._refs[id(tensor)] = ref(tensor), value_ref
         if self._writes:  # else there was none to be seen
             self._write_counts[id(tensor)] = len(self._writes.get(address(tensor) or 0, ()))
@@ -351,7 +355,7 @@ class ValueVersions:
 
     def wrote(self, tensor: Tensor, key: str) -> Ref:
         """Record that an op wrote into this tensor, whose value has that key from now on."""
-        new = self.record(tensor, key)
+        new = self.record(tensor, refer(tensor, key))
         if address(tensor) is None:
             return new
         storage = tensor.untyped_storage()
@@ -361,6 +365,11 @@ class ValueVersions:
         writes.append((new, _layout(tensor), id(tensor)))
         self._write_counts[id(tensor)] = len(writes)
         return new
+
+    def known(self, tensor: Tensor) -> bool:
+        """Return whether this tensor is a value of the run already."""
+        entry = self._refs.get(id(tensor))
+        return entry is not None and entry[0]() is tensor
 
     def of(self, tensor: Tensor) -> Ref:
         """Return the tensor's present value."""
@@ -372,7 +381,7 @@ class ValueVersions:
         for new, part, writer in writes[self._write_counts.get(id(tensor), 0) :]:
             if writer != id(tensor) and _meet(part, into := _layout(tensor)):
                 self._versions += 1
-                old, current = current, self.record(tensor, f"{new.key}w{self._versions}")
+                old, current = current, self.record(tensor, refer(tensor, f"{new.key}w{self._versions}"))
                 self._overwritten(old, new, into, part, current)
                 self._store.offer(current.key, tensor)
         return current
@@ -385,7 +394,7 @@ class ValueVersions:
             key = f"constant {self._constants}"
             self._constants += 1
             self._store.offer(key, tensor)
-        value_ref = self.record(tensor, key)
+        value_ref = self.record(tensor, refer(tensor, key))
         self._write_counts[id(tensor)] = 0
         return value_ref
 
