@@ -6,7 +6,6 @@ A new op is one entry; its formula, if it has one, is a row of `tracer/lowering/
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 __all__ = ["COMPUTING", "ORDER", "TRAITS", "Op", "base", "category", "is_layout", "ops_with", "schema"]
 
@@ -21,6 +20,8 @@ ORDER = (MATRIX, BINARY, UNARY, REDUCTION, FUSED_OP, OTHER_OP, RESHAPE, TRANSPOS
 """Categories in the order in which they are shown."""
 COMPUTING = (MATRIX, BINARY, UNARY, REDUCTION, FUSED_OP, OTHER_OP)
 """The categories of arithmetic; the rest moves data, or creates constants."""
+ATTENTION = "scaled_dot_product_attention"
+"""The name of fused attention as code asks for it."""
 
 TRAITS = {
     # layouts: they only move numbers, as one pattern of axes
@@ -83,22 +84,55 @@ TRAITS = {
 """The traits that an op may have."""
 
 
-class Op(NamedTuple):
+class Op:
     """Everything that is known of an op besides its formula.
 
-    `title` names a line of the textbook that is this op and has no role. `traits` are words of `TRAITS`, divided by
-    spaces. `formulas` are the arguments whose numbers may be formulas of sizes in an equation. `size_rule` names the
-    rule of `tracer.shapes.alignment` by which its arguments give the sizes of its results. `operands` are
-    the arguments of a linear map: what is mapped, and the matrix.
+    `name` is that of ATen, without overload and without the underscore of ops in place. `title` names a line of the
+    textbook that is this op and has no role. `traits` are words of `TRAITS`; a row has them as text, divided by spaces.
+    `formulas` are the arguments whose numbers may be formulas of sizes in an equation. `size_rule` names the rule of
+    `tracer.shapes.alignment` by which its arguments give the sizes of its results. `operands` are the arguments of a
+    linear map: what is mapped, and the matrix.
+
+    From these follow `is_layout`, that the op only changes the layout of data, or creates a constant; `is_heavy`, that
+    a step contains at most one such call; and `takes_shape`, that it reads only the shape of a tensor, as `zeros_like`
+    does.
     """
 
-    name: str
-    category: str = OTHER_OP
-    title: str = ""
-    traits: str = ""
-    formulas: str = ""
-    size_rule: str = ""
-    operands: str = ""
+    __slots__ = (
+        "category",
+        "formulas",
+        "is_heavy",
+        "is_layout",
+        "name",
+        "operands",
+        "size_rule",
+        "takes_shape",
+        "title",
+        "traits",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        category: str = OTHER_OP,
+        title: str = "",
+        traits: str = "",
+        formulas: str = "",
+        size_rule: str = "",
+        operands: str = "",
+    ):
+        self.name, self.category, self.title, self.size_rule = name, category, title, size_rule
+        self.traits, self.formulas = frozenset(traits.split()), frozenset(formulas.split())
+        self.operands = tuple(operands.split())
+        self.is_layout = category not in COMPUTING and "line" not in self.traits
+        self.is_heavy = name == ATTENTION or "anchor" in self.traits
+        self.takes_shape = "_like" in name or "new_" in name
+
+    def __reduce__(self) -> tuple:
+        return schema, (self.name,)  # an op has one entry in a process
+
+    def __repr__(self) -> str:
+        return f"Op({self.name!r})"
 
 
 # Table of ops: one entry for each op of PyTorch, with everything that is known of it besides its formula.
@@ -569,9 +603,10 @@ def base(name: str) -> str:
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
+@cache
 def schema(name: str) -> Op:
     """Return the entry of an op, an empty one for an op that the table lacks."""
-    return _SCHEMAS.get(name) or _SCHEMAS.get(base(name)) or Op(name)
+    return _SCHEMAS.get(base(name)) or Op(base(name))
 
 
 def ops_with(*traits: str) -> frozenset[str]:
@@ -590,12 +625,10 @@ def category(op: str) -> str:
     return FUSED_OP if known == OTHER_OP and base(op).startswith("_scaled_dot_product_") else known
 
 
-@cache
 def is_layout(op: str) -> bool:
     """Return whether an op or primitive only changes the layout of data, or creates a constant. All others belong to
     a step, and count as computing."""
-    entry = schema(op)
-    return entry.category not in COMPUTING and "line" not in entry.traits.split()
+    return schema(op).is_layout
 
 
 def title(call: str) -> str:
@@ -603,15 +636,10 @@ def title(call: str) -> str:
     return schema(call).title or call.strip("_").replace("_", " ").capitalize() or "Rearrange"
 
 
-def takes_shape(name: str) -> bool:
-    """Return whether a call reads only the shape of a tensor, as `zeros_like` does."""
-    return "_like" in name or "new_" in name
-
-
 def _by_trait() -> dict[str, frozenset[str]]:
     ops: dict[str, set[str]] = {trait: set() for trait in TRAITS}
     for op in OPS:
-        for trait in op.traits.split():
+        for trait in op.traits:
             ops[trait].add(op.name)
     return {trait: frozenset(names) for trait, names in ops.items()}
 
@@ -643,22 +671,10 @@ REPEATS = ops_with("expand", "repeat")
 LOOKUPS = ops_with("lookup")
 COMPARES = ops_with("compare")
 MASK_BUILDERS = ops_with("mask-builder")
-ARGREDUCES = ops_with("argreduce")
-SCATTER_REDUCES = ops_with("scatter-reduce")
 UNINITIALISED_OPS = ops_with("uninitialised")
 RECURRENT = ops_with("recurrent")
 OVERWRITES = ops_with("overwrite")
 CONCATENATIONS = ops_with("concat", "stack")
 SHAPE_ONLY = ops_with("shape-only")
-AMBIGUOUS = ops_with("ambiguous")
-LEAVING_OUT = ops_with("leaves-out")
-ANCHORS = ops_with("anchor")
 NO_LABEL = -(2**63)
 """In the place of a label that is left out, where there is none: no label is this number."""
-ATTENTION = "scaled_dot_product_attention"
-"""The name of fused attention as code asks for it."""
-
-
-def is_heavy(name: str) -> bool:
-    """Return whether a step contains at most one such call."""
-    return base(name) == ATTENTION or base(name) in ANCHORS

@@ -17,19 +17,7 @@ from torch import Tensor
 
 from tracer.capture.tensors import Layout, Ref, ValueVersions, address, named_tensors, refer
 from tracer.capture.tensors import output_tensors as returned_tensors
-from tracer.ops import (
-    CONCATENATIONS,
-    IDENTITIES,
-    LEAVING_OUT,
-    LINEAR,
-    MATMULS,
-    NO_LABEL,
-    RESHAPES,
-    SOFTMAXES,
-    is_layout,
-    ops_with,
-    schema,
-)
+from tracer.ops import LINEAR, MATMULS, NO_LABEL, RESHAPES, SOFTMAXES, Op, ops_with, schema
 from tracer.record import Source
 from tracer.utils.torch_internals import (
     HigherOrderOperator,
@@ -105,14 +93,15 @@ UNDECLARED_WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "mio
 
 
 class OpKind(NamedTuple):
-    """Facts of one op from its schema: name, `plain` without the mark of one that writes, argument names, positions
-    that it writes to, whether it only changes the layout, its part in attention, whether it takes lists of tensors,
-    whether its other arguments say where axes go, the defaults of those whose arguments are recorded, the defaults of
-    optional arguments by name, whether it takes functions, and whether it is one of PyTorch's own that writes to
-    nothing and is never decomposed."""
+    """Facts of one op from its schema: name, `plain` without the mark of one that writes, its entry in the table of
+    ops, argument names, positions that it writes to, whether it only changes the layout, its part in attention, whether
+    it takes lists of tensors, whether its other arguments say where axes go, the defaults of those whose arguments are
+    recorded, the defaults of optional arguments by name, whether it takes functions, and whether it is one of PyTorch's
+    own that writes to nothing and is never decomposed."""
 
     name: str
     plain: str
+    op: Op
     arguments: tuple[str, ...]
     written: tuple[int, ...]
     layout: bool
@@ -139,31 +128,32 @@ def kind(func) -> OpKind:
 def _read(func) -> OpKind:
     if isinstance(func, HigherOrderOperator):
         facts = _kinds[id(func)] = OpKind(
-            name := f"higher_order.{func.name()}", name, (), (), False, "", True, func, higher=True
+            name := f"higher_order.{func.name()}", name, schema(name), (), (), False, "", True, func, higher=True
         )
         return facts
     space, _, name = function_schema(func).name.partition("::")
     arguments = function_schema(func).arguments
     written = tuple(i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
     written += UNDECLARED_WRITES.get(name, ())
-    plain = name.rstrip("_")
-    sized = space == "aten" and schema(plain).size_rule not in ("", "merge")
-    layout = space == "aten" and is_layout(name)
+    own = space == "aten"
+    prefix, plain = "" if own else f"{space}.", name.rstrip("_")
+    op = schema(prefix + name)
     fused = name.startswith("_scaled_dot_product_") and "backward" not in name
     part = "fused" if fused else ATTENTION.get(plain, "")
     facts = _kinds[id(func)] = OpKind(
-        name=name if space == "aten" else f"{space}.{name}",
-        plain=plain if space == "aten" else f"{space}.{plain}",
+        name=prefix + name,
+        plain=prefix + plain,
+        op=op,
         arguments=tuple(a.name for a in arguments),
         written=written,
-        layout=layout,
+        layout=op.is_layout,
         attention=part,
         lists=any("List[" in str(a.type) and "Tensor" in str(a.type) for a in arguments),
         func=func,
-        defaults=tuple(a.default_value for a in arguments) if sized else (),
-        axis_arguments=layout or part == "reduction" or (space == "aten" and plain in CONCATENATIONS),
+        defaults=tuple(a.default_value for a in arguments) if op.size_rule not in ("", "merge") else (),
+        axis_arguments=op.is_layout or part == "reduction" or bool(op.traits & {"concat", "stack"}),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
-        whole=space == "aten" and not written and not has_composite_kernel(func),
+        whole=own and not written and not has_composite_kernel(func),
     )
     return facts
 
@@ -210,14 +200,16 @@ SCALAR_TYPES = frozenset((int, float, bool, str, type(None), torch.dtype))
 
 
 class Call(NamedTuple):
-    """One composite op: its arguments by the names of its schema, with a `Ref` for each tensor, also in lists; the ops
-    that it ran are `ops[first]` to `ops[last - 1]`, and `inner` has the calls inside it.
+    """One composite op: `op` is its entry in the table of ops, whatever form `name` has, and its arguments are by the
+    names of its schema, with a `Ref` for each tensor, also in lists. The ops that it ran are `ops[first]` to
+    `ops[last - 1]`, and `inner` has the calls inside it.
 
     A write into a part of a tensor's memory is a call of its own, `overwrite`, which gives the tensor's new value from
     `old`, `new` and their places in the memory, `into` and `part`.
     """
 
     func: Any
+    op: Op
     name: str
     arguments: dict[str, Any]
     outputs: tuple[Ref, ...]
@@ -226,6 +218,10 @@ class Call(NamedTuple):
     first: int
     last: int
     inner: tuple[Call, ...] = ()
+
+
+OVERWRITE = schema("overwrite")
+"""The entry of a write into a part of a tensor's memory."""
 
 
 def refs(value) -> Iterator[Ref]:
@@ -432,8 +428,8 @@ class CallRecorder(CallRunner):
         _, path, call = self._modules.stack[-1]
         if len(inner) == 1 and inner[0].name == facts.name:
             inner = ()
-        composite = Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops), tuple(inner))
-        self.calls.entries.append(composite)
+        last, entries = len(self._ops), self.calls.entries
+        entries.append(Call(func, facts.op, facts.name, arguments, outputs, path, call, first, last, tuple(inner)))
         return result
 
     def _outputs(self, result) -> tuple[Ref, ...]:
@@ -468,7 +464,7 @@ class CallRecorder(CallRunner):
             keyed = [Ref(f"{index}.{position}", shape, dtype) for position, (shape, dtype, _) in described]
             outputs = tuple(map(values.record, tensors((result,)), keyed))
         _, path, call = self._modules.stack[-1]
-        inner.append(Call(func, facts.name, arguments, outputs, path, call, first, len(self._ops)))
+        inner.append(Call(func, facts.op, facts.name, arguments, outputs, path, call, first, len(self._ops)))
         return result
 
     def _written_outputs(self, index: int, changed: tuple[Tensor, ...], results: list[Tensor]) -> tuple[Ref, ...]:
@@ -490,7 +486,7 @@ class CallRecorder(CallRunner):
         _, path, call = self._modules.stack[-1]
         arguments = {"old": old, "new": new, "into": into, "part": part}
         index = int(new.key.partition(".")[0])
-        overwrite = Call(None, "overwrite", arguments, (current,), path, call, index, index)
+        overwrite = Call(None, OVERWRITE, OVERWRITE.name, arguments, (current,), path, call, index, index)
         (self.calls.entries if self._inner is None else self._inner).append(overwrite)
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
@@ -507,9 +503,9 @@ class CallRecorder(CallRunner):
                 arguments[name] = self._refer(kwargs[name])
             elif name in facts.optional:
                 arguments[name] = facts.optional[name]
-        if facts.plain in IDENTITIES and type(arguments[names[0]]) in (bool, int, float):  # inside of `torch.func`
+        if "identity" in facts.op.traits and type(arguments[names[0]]) in (bool, int, float):  # inside of `torch.func`
             arguments[names[0]] = self._values.of(torch.tensor(arguments[names[0]]))
-        if facts.plain in LEAVING_OUT and not _left_out(args[names.index("target")], arguments["ignore_index"]):
+        if "leaves-out" in facts.op.traits and not _left_out(args[names.index("target")], arguments["ignore_index"]):
             arguments["ignore_index"] = NO_LABEL
         return arguments
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tracer.capture.calls import Call, CallRunner, OpKind, kind, tensors
+from tracer.capture.calls import Call, CallRunner, OpKind, kind
 from tracer.ops import NO_LABEL, ops_with
 
 # Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.

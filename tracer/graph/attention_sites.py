@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tracer.capture.calls import Call, Ref, refs
 from tracer.graph.dataflow import Graph, einsum_letters
-from tracer.ops import ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, base, is_heavy, ops_with
+from tracer.ops import ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, ops_with
 
 
 class AttentionSite(NamedTuple):
@@ -40,7 +40,7 @@ def find_attention_sites(graph: Graph) -> Iterator[AttentionSite]:
         if call.name == ATTENTION:
             q, k, v = (call.arguments[name].key for name in ("query", "key", "value"))
             yield AttentionSite(q, k, v, None, call.outputs[0].key, index, True)
-        elif call.name in SOFTMAXES:
+        elif "softmax" in call.op.traits:
             weights = call.outputs[0].key
             after = _find_value_product(graph, weights)
             before = _find_score_product(graph, call)
@@ -64,7 +64,7 @@ def find_linear_attention_sites(graph: Graph, sizes: Callable[[str], tuple]) -> 
     }
     for index in graph.computing_calls():
         call, pair = graph.calls[index], graph.inputs[index]
-        summed = _contracted_axis(call) if base(call.name) in MATMULS and len(pair) == 2 else None
+        summed = _contracted_axis(call) if "matmul" in call.op.traits and len(pair) == 2 else None
         if summed is None or any(graph.depends[ref.key] != "x" for ref in pair):
             continue
         ref, axis = summed
@@ -72,7 +72,7 @@ def find_linear_attention_sites(graph: Graph, sizes: Callable[[str], tuple]) -> 
         if size not in tokens or size.is_Integer:
             continue
         result = call.outputs[0].key
-        for after in [i for i in graph.consumers[result] if base(graph.calls[i].name) in MATMULS][:1]:
+        for after in [i for i in graph.consumers[result] if "matmul" in graph.calls[i].op.traits][:1]:
             queries = [ref for ref in graph.inputs[after] if graph.root(ref.key) != result]
             if not queries or any(graph.depends[ref.key] != "x" for ref in queries):
                 continue
@@ -87,7 +87,7 @@ def find_linear_attention_sites(graph: Graph, sizes: Callable[[str], tuple]) -> 
 
 def _contracted_axis(call: Call) -> tuple[Ref, int] | None:
     """Return the operand and the axis that a product contracts; None if it contracts several axes."""
-    if base(call.name) != "einsum":
+    if call.op.name != "einsum":
         return next(iter(refs(call.arguments))), -1
     (first, *others), output = einsum_letters(call)
     summed = [
@@ -98,7 +98,7 @@ def _contracted_axis(call: Call) -> tuple[Ref, int] | None:
 
 def _is_summed_alone(graph: Graph, key: str) -> bool:
     """Return whether a value is also summed by itself, as keys are for the normaliser of linear attention."""
-    return any(base(graph.calls[index].name) == "sum" for index in graph.consumers[graph.root(key)])
+    return any(graph.calls[index].op.name == "sum" for index in graph.consumers[graph.root(key)])
 
 
 def _find_value_product(graph: Graph, weights: str, steps: int = 3) -> int | None:
@@ -106,10 +106,10 @@ def _find_value_product(graph: Graph, weights: str, steps: int = 3) -> int | Non
     near = [weights]
     for _ in range(steps + 1):
         takers = [index for key in near for index in graph.consumers[key]]
-        product = next((index for index in takers if base(graph.calls[index].name) in MATMULS), None)
+        product = next((index for index in takers if "matmul" in graph.calls[index].op.traits), None)
         if product is not None:
             return product
-        light = (graph.calls[index] for index in takers if not is_heavy(graph.calls[index].name))
+        light = (graph.calls[index] for index in takers if not graph.calls[index].op.is_heavy)
         near = [call.outputs[0].key for call in light if call.outputs]
     return None
 
@@ -122,11 +122,11 @@ def _find_score_product(graph: Graph, call: Call) -> int | None:
         index = graph.producer.get(key)
         if index is None:
             continue
-        name, operands = base(graph.calls[index].name), graph.inputs[index]
+        op, operands = graph.calls[index].op, graph.inputs[index]
         computed = not any(graph.root(ref.key).startswith("parameter ") for ref in operands)
-        if name in MATMULS and graph.depends[key] == "x" and computed:
+        if "matmul" in op.traits and graph.depends[key] == "x" and computed:
             return index
-        if not is_heavy(graph.calls[index].name):
+        if not op.is_heavy:
             waiting += [ref.key for ref in graph.inputs[index]][:2]
     return None
 
@@ -161,7 +161,7 @@ def _above(graph: Graph, key: str) -> set[str]:
         if index is None or index in visited:
             continue
         visited.add(index)
-        name = base(graph.calls[index].name)
+        name = graph.calls[index].op.name
         ancestors.add(name)
         if name not in LOOKUPS:
             waiting += [ref.key for ref in graph.inputs[index]]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from tracer.capture.calls import Call, CallLog, Ref, refs
-from tracer.ops import ATTENTION, IDENTITIES, JOINS, LAYOUTS, PADS, base, takes_shape
+from tracer.ops import ATTENTION
 from tracer.symbols.axes import parse_einsum
 from tracer.utils.torch_internals import function_schema
 
@@ -85,11 +85,11 @@ class Graph:
     @cached_property
     def names(self) -> frozenset[str]:
         """Canonical op names of all calls."""
-        return frozenset(base(call.name) for call in self.calls)
+        return frozenset(call.op.name for call in self.calls)
 
     def name(self, index: int) -> str:
         """Return the canonical op name of a call."""
-        return base(self.calls[index].name)
+        return self.calls[index].op.name
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -130,7 +130,6 @@ class Graph:
             returned = {ref.key for ref in call.outputs} & {ref.key for ref in refs(call.arguments)}
             if returned and (call.name.endswith("_") or not call.inner):
                 continue  # it gave what it was given
-            name = base(call.name)
             saved = [inner_call for inner_call in call.inner if Graph._escapes(inner_call, call, taken)]
             if saved:  # a gradient that is computed in forward takes what was computed inside of this call
                 inside = {ref.key for inner_call in call.inner for ref in inner_call.outputs} - {
@@ -138,7 +137,9 @@ class Graph:
                 }
                 apart = not any(ref.key in inside for inner_call in saved for ref in refs(inner_call.arguments))
                 yield from (call, *saved) if apart else Graph._expand(call.inner, known, taken)
-            elif call.inner and not (known(name) or name in LAYOUTS or name in IDENTITIES or name == ATTENTION):
+            elif call.inner and not (
+                known(call.op.name) or call.op.traits & {"layout", "identity"} or call.op.name == ATTENTION
+            ):
                 yield from Graph._expand(call.inner, known, taken)
             else:
                 yield call
@@ -151,15 +152,15 @@ class Graph:
     def _kind(self, call: Call, inputs) -> str:
         if call.name == "overwrite" or not inputs or not call.outputs:
             return "compute"
-        before, after, name = inputs[0], call.outputs[0], base(call.name)
-        if name in JOINS:
+        before, after, op = inputs[0], call.outputs[0], call.op
+        if "concat" in op.traits:
             full = [ref for ref in inputs if 0 not in ref.shape]
             return "same" if len(full) == 1 and full[0].shape == after.shape else "compute"
-        if name == "copy":
+        if op.name == "copy":
             before = call.arguments["src"]
-        if name in PADS and not any(call.arguments.get("pad", (1,))):
+        if "pad" in op.traits and not any(call.arguments.get("pad", (1,))):
             return "same" if self.varying.isdisjoint(range(call.first, call.last)) else "compute"
-        if name not in IDENTITIES and name not in LAYOUTS:
+        if not op.traits & {"identity", "layout"}:
             return "compute"
         if (
             before.dtype.is_floating_point != after.dtype.is_floating_point
@@ -168,10 +169,10 @@ class Graph:
             return "compute"
         if before.dtype != after.dtype and not after.dtype.is_floating_point:
             return "compute" if str(after.dtype) in ("torch.bool", "torch.uint8", "torch.int8") else "same"
-        if name in IDENTITIES:
+        if "identity" in op.traits:
             drops = call.arguments.get("train") and call.arguments.get("p")
             return "compute" if drops else "same"
-        return "layout" if name != "repeat_interleave" or len(inputs) == 1 else "compute"
+        return "layout" if op.name != "repeat_interleave" or len(inputs) == 1 else "compute"
 
     def computes(self, index: int) -> bool:
         return self.kind[index] == "compute"
@@ -203,9 +204,9 @@ class Graph:
         if index is None or self.kind[index] == "compute":
             return None
         call = self.calls[index]
-        if base(call.name) == "copy":
+        if call.op.name == "copy":
             return call.arguments["src"].key
-        if base(call.name) in JOINS:  # all but one of what it joins is empty
+        if "concat" in call.op.traits:  # all but one of what it joins is empty
             return next(ref.key for ref in self.inputs[index] if 0 not in ref.shape)
         return self.inputs[index][0].key
 
@@ -246,7 +247,7 @@ class Graph:
                 depends[key] = "x" if key in input_keys else "p" if key.startswith("parameter ") else "c"
         for index, call in enumerate(self.calls):
             of = {depends.get(ref.key, "c") for ref in self.inputs[index]}
-            if takes_shape(call.name):
+            if call.op.takes_shape:
                 of = set()
             for ref in call.outputs:
                 if self.producer.get(ref.key) == index:
@@ -522,13 +523,13 @@ def _run_call(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor
     """Run one call and return its results."""
     if call.func is None or torch.Tag.nondeterministic_seeded in call.func.tags:
         raise CannotReplay(f"{call.name} is not run again")
-    if takes_shape(call.name):
+    if call.op.takes_shape:
         values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
     schema, arguments = (
         function_schema(call.func),
         {name: _replay_argument(value, values) for name, value in call.arguments.items()},
     )
-    if base(call.name) in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
+    if call.op.name in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
         arguments = {
             n: argument_value.double() if _is_integer(argument_value) else argument_value
             for n, argument_value in arguments.items()

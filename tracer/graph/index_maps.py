@@ -16,17 +16,12 @@ import numpy as np
 import torch
 
 from tracer.capture.calls import Call, Ref
-from tracer.ops import IDENTITIES, JOINS, RESHAPES, SQUEEZES, base, ops_with
 from tracer.utils.torch_internals import function_schema
 
 ALL_CELLS = 2**16
 """Largest map of which all elements are compared."""
 SOME_CELLS = 2**14
 """Number of elements that are sampled from a larger map, besides its corners."""
-
-
-REPEATS_AXES = ops_with("repeat")
-"""Layouts that repeat numbers along each axis separately, such as `repeat_interleave` with an axis."""
 
 
 class IndexMap:
@@ -180,14 +175,14 @@ def index_map(shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap
 
 def _layout_map(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
     """Return the index map of one layout of a row-major tensor of `shape`."""
-    name, after = base(call.name), call.outputs[position].shape
-    if call.func is None or name in JOINS | RESHAPES | SQUEEZES | IDENTITIES - {"copy"}:
+    op, after = call.op, call.outputs[position].shape
+    if call.func is None or (op.traits & {"concat", "reshape", "squeeze", "identity"} and op.name != "copy"):
         return IndexMap(after)
-    if name == "copy":
+    if op.name == "copy":
         view = torch.empty(shape, device="meta").expand(after)
     elif function_schema(call.func).returns[0].alias_info is not None:  # a view: its strides say all
         view = _run_layout(torch.empty(shape, device="meta"), call, position)
-    elif name in REPEATS_AXES and (name != "repeat_interleave" or isinstance(call.arguments.get("dim"), int)):
+    elif "repeat" in op.traits and (op.name != "repeat_interleave" or isinstance(call.arguments.get("dim"), int)):
         return _repeat_map(shape, call, position)
     else:
         places = _run_layout(torch.arange(prod(shape), device="cpu").reshape(shape), call, position)

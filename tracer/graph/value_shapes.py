@@ -15,7 +15,7 @@ from tracer.expr.recurrence import PARTS
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import RearrangePattern
 from tracer.graph.passes.loops import JOIN
-from tracer.ops import IDENTITIES, REPEATS, RESHAPES, SPLITS, SQUEEZES, base
+from tracer.ops import REPEATS
 from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, equal_at, value_of
 from tracer.shapes.solver import DATA, SLICES, Where
 from tracer.symbols.notation import parse
@@ -222,7 +222,7 @@ class Shapes:
             if start == interval[0] and 0 <= stop - interval[1] < step:
                 return ends[0], ends[1]
         text = self._solution.positions.get((call.first, output))
-        if text is not None and base(call.name) not in SPLITS and interval == (output, output + 1):
+        if text is not None and "split" not in call.op.traits and interval == (output, output + 1):
             place = self._end(text, output)
             return place, place + 1
         if text is not None and text != str(output):
@@ -235,7 +235,7 @@ class Shapes:
             return self._graph.count(before) < self._graph.count(after)
         call = self._graph.producing_call(after)
         sizes = [sympy.prod(self.of(key)) for key in (before, after)]
-        return call is not None and base(call.name) in REPEATS and not self.same(*sizes)
+        return call is not None and call.op.name in REPEATS and not self.same(*sizes)
 
     def diverges(self, ops: Iterable[int]) -> bool:
         """Return whether one of these ops reads other operands at other sizes, or several of them are one there. Loops
@@ -298,7 +298,7 @@ class Shapes:
 
     def _split_bounds(self, call: Call, output: int, interval: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
         """Return the symbolic bounds of one output of a call that splits an axis into several tensors."""
-        if base(call.name) not in SPLITS or len(call.outputs) <= output:
+        if "split" not in call.op.traits or len(call.outputs) <= output:
             return None
         dim = call.arguments.get("dim", 0)
         sizes = [(self.of(ref.key)[dim], ref.shape[dim]) for ref in call.outputs[: output + 1]]
@@ -406,7 +406,7 @@ class Shapes:
     def _reshape_source(self, key: str) -> str | None:
         """Return the operand of a call whose result has the same numbers in the same order; None for any other call."""
         call = self._graph.producing_call(key)
-        return self._graph.source(key) if call and base(call.name) in RESHAPES | IDENTITIES | SQUEEZES else None
+        return self._graph.source(key) if call and call.op.traits & {"reshape", "identity", "squeeze"} else None
 
     def _group_sizes(self, sizes: tuple, whole: tuple) -> list[list[sympy.Expr]] | None:
         """Return sizes, outer to inner, grouped by the axes whose product they are; None if they do not fit or are no

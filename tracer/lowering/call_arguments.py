@@ -13,7 +13,7 @@ from tracer.expr.arithmetic import Product
 from tracer.expr.recurrence import TRANSPOSED_OPERAND
 from tracer.expr.reductions import Einsum
 from tracer.graph.value_shapes import IS, MOVES, OF_INPUT
-from tracer.ops import schema
+from tracer.ops import Op, schema
 from tracer.shapes import UNKNOWN
 from tracer.shapes.solver import DATA, TOLERANCE, Where
 from tracer.symbols.notation import parse, symbol
@@ -83,7 +83,7 @@ class BoundCall:
             number = numbers[place]
             if text == DATA:
                 continue
-            if text != UNKNOWN and name in schema(self.op_name).formulas.split():
+            if text != UNKNOWN and name in self.op.formulas:
                 numbers[place] = parse(text)
             elif text == UNKNOWN or name not in SHOWN_BY_SHAPES:
                 self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
@@ -105,6 +105,11 @@ class BoundCall:
     def has(self, name: str) -> bool:
         """Return whether an argument is present and not None."""
         return self.get(name) is not None
+
+    @property
+    def op(self) -> Op:
+        """The entry of the op in the table of ops."""
+        return schema(self.op_name)
 
     @property
     def op_name(self) -> str:

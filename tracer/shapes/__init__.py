@@ -732,7 +732,7 @@ def _solve_op(solver: Solver, same, solved: Sequence[tuple[str, ...]] = ()) -> t
 
 def _is_elementwise(name: str) -> bool:
     op = schema(name)
-    return op.category == UNARY or op.title == "Batch norm" or "identity" in op.traits.split()
+    return op.category == UNARY or op.title == "Batch norm" or "identity" in op.traits
 
 
 def _with_symbols(solver: Solver, shape: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:

@@ -22,16 +22,12 @@ from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import has_lowering, node
 from tracer.lowering.call_arguments import BoundCall, scale
 from tracer.lowering.rewrites import NoSteps, RearrangePrinter, lower_loop, simplify
-from tracer.ops import base, ops_with, schema
 from tracer.record import dtype_name
 from tracer.textbook.claims import Context, Subject, Why
 from tracer.textbook.explanations import WHY
 from tracer.textbook.explanations import scores as reason_of
 from tracer.textbook.names import ROLES, Hints, ParameterSymbols
 from tracer.textbook.step_selection import StepPlan
-
-BROADCASTING_CALLS = ops_with("broadcast")
-"""Calls that align operands at their last axes, so that leading axes of size 1 can be left out."""
 
 
 class NoPattern(ValueError):
@@ -160,13 +156,13 @@ class ExpressionBuilder:
         roots = (self.graph.root(ref.key) for call in calls for ref in self.graph.inputs[call])
         outside = (root for root in roots if root not in self.graph.producer)
         operands = dict.fromkeys((*self.plan.operands(key), *outside))
-        name = base(self.graph.calls[index].name)
+        name = self.graph.calls[index].op.name
         return Opaque(*map(self.tensor, operands), name=name, reason=reason, result=self.shapes.of(key))
 
     def _merge_layouts(self, raw: str, key: str) -> Node | None:
         """Return a linear map of the last axis with the layouts before and after it merged; None for other calls."""
         graph, call = self.graph, self.graph.call_of(raw)
-        name, _, matrix = schema(call.name).operands.partition(" ")
+        name, matrix = call.op.operands or ("", "")
         if not name or not call.arguments[matrix].key.startswith("parameter "):
             return None
         operand_key, layout = call.arguments[name].key, self._map(raw, key)
@@ -230,14 +226,14 @@ class ExpressionBuilder:
         """Return the node of the call that computed a value."""
         index = self.graph.producer[key]
         call = self.graph.calls[index]
-        name = base(call.name)
         position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
         if call.name == "overwrite":
             return self._lower_overwrite(call)
         if call.name == "scan":
             return lower_loop(self, call)
-        expression = node(self._bind(call, position, name in BROADCASTING_CALLS))
-        if name in BROADCASTING_CALLS and not self._as_stated(expression, key):
+        broadcasts = "broadcast" in call.op.traits
+        expression = node(self._bind(call, position, broadcasts))
+        if broadcasts and not self._as_stated(expression, key):
             return simplify(node(self._bind(call, position, False)))
         return simplify(expression)
 
@@ -328,7 +324,7 @@ class ExpressionBuilder:
             and self.graph.shape(key) != into.shape
             and (call := self.graph.producing_call(key)) is not None
         ):
-            if base(call.name) == "overwrite":
+            if call.op.name == "overwrite":
                 key = call.arguments["old"].key
                 continue
             views.append(key)

@@ -12,7 +12,7 @@ from tracer.capture.calls import refs
 from tracer.expr import BatchNorm, GroupNorm, Node
 from tracer.graph.dataflow import TOWERS, own_name
 from tracer.graph.value_shapes import Shapes
-from tracer.ops import ACTIVATIONS, CONVOLUTIONS, LINEAR, MATMULS, NORMS, RECURRENT, base
+from tracer.ops import ACTIVATIONS, CONVOLUTIONS, LINEAR, MATMULS, NORMS, RECURRENT
 from tracer.record import (
     ATTENTION_WEIGHTS,
     LOGITS,
@@ -613,7 +613,7 @@ class ParameterSymbols(StepSymbols):
                 for ref in refs(graph.calls[index].arguments):
                     root = graph.root(ref.key)
                     if root.startswith("parameter "):
-                        uses.setdefault(root, []).append((key, base(graph.calls[index].name)))
+                        uses.setdefault(root, []).append((key, graph.calls[index].op.name))
         return uses
 
     def input_symbol(self, key: str) -> str:
@@ -642,7 +642,7 @@ class ParameterSymbols(StepSymbols):
         """Return whether an input selects tokens by position."""
         graph = self._graph
         calls = (graph.calls[index] for index in graph.consumers[key] if len(graph.shape(key)) == 2)
-        return any(base(call.name) == "gather" and graph.root(call.arguments["index"].key) == key for call in calls)
+        return any(call.op.name == "gather" and graph.root(call.arguments["index"].key) == key for call in calls)
 
     def parameter(self, key: str) -> str:
         """Return the LaTeX of a parameter or buffer, by its key `parameter PATH`."""
@@ -733,7 +733,7 @@ class ParameterSymbols(StepSymbols):
         """Return the letter of a table and its subscript: **E** for token embeddings, **P** for positions."""
         graph = self._graph
         calls = (graph.calls[index] for index in graph.consumers[key])
-        numbers = [call.arguments["indices"].key for call in calls if base(call.name) == "embedding"]
+        numbers = [call.arguments["indices"].key for call in calls if call.op.name == "embedding"]
         if any(graph.depends[number] == "x" for number in numbers):
             others = [table for table in self._tables() if table != key and self._of_tokens(table)]
             return r"\mathbf{E}", text(own_name(module)) if others else ""

@@ -20,17 +20,13 @@ from tracer.graph.dataflow import ModuleTree, own_name
 from tracer.ops import (
     ACTIVATIONS,
     ARITHMETIC,
-    CONCATENATIONS,
     JOINS,
     LINEAR,
     MASK_BUILDERS,
-    MATMULS,
     NORMS,
     POINTWISE,
     PROJECTIONS,
     SOFTMAXES,
-    base,
-    is_layout,
 )
 from tracer.textbook.step_selection import StepPlan
 
@@ -91,12 +87,12 @@ class Roles:
     def name(self, key: str) -> str:
         """Return the name of that call, "" for a layout."""
         call = self.call(key)
-        return "" if call is None else base(call.name)
+        return "" if call is None else call.op.name
 
     def last_name(self, key: str) -> str:
         """Return the name of the last call in a line: of a loop, the last call of an iteration."""
         call = self.call(key)
-        return base(call.arguments["body"].calls[-1].name) if call and call.name == "scan" else self.name(key)
+        return call.arguments["body"].calls[-1].op.name if call and call.name == "scan" else self.name(key)
 
     def module(self, key: str) -> str:
         return (self.call(key) or self.graph.call_of(key)).module
@@ -122,7 +118,7 @@ class Roles:
     def call_names(self, key: str) -> set[str]:
         """Return the names of all calls in a line."""
         raw = self.plan.raw(key)
-        return {base(self.graph.calls[i].name) for i in self.plan.inner_calls[raw]} if raw is not None else set()
+        return {self.graph.calls[i].op.name for i in self.plan.inner_calls[raw]} if raw is not None else set()
 
     def trail(self, key: str) -> list[str]:
         """Return the lines from a value up to its projection, which is last, as long as they are as large."""
@@ -250,7 +246,7 @@ class Roles:
         weights = []
         for root in map(self.graph.root, operands):
             call = self.graph.producing_call(root)
-            if call is None or base(call.name) != "mul" or root in self.plan.named or root in self.plan.ends:
+            if call is None or call.op.name != "mul" or root in self.plan.named or root in self.plan.ends:
                 return ""
             learned = [
                 ref.key for ref in self.graph.inputs[self.graph.producer[root]] if self.graph.depends[ref.key] == "p"
@@ -387,7 +383,7 @@ class Roles:
         raw = self.plan.raw(key)
         operands = self.graph.inputs[self.graph.producer[raw]] if raw is not None else ()
         users = (index for ref in operands for index in self.graph.consumers[self.graph.root(ref.key)])
-        return any(base(self.graph.calls[index].name) == "embedding" for index in users)
+        return any(self.graph.calls[index].op.name == "embedding" for index in users)
 
     def _count_norms(self) -> None:
         """Assign each norm its number in its block; 0 after all blocks."""
@@ -492,12 +488,12 @@ def _adds_places(roles: Roles, key: str) -> bool:
     """Return whether a sum adds something to tokens that is the same for all inputs."""
     inside = [roles.graph.calls[i] for i in roles.plan.inner_calls[roles.plan.computed_key(key)]]
     for call in inside:
-        if base(call.name) == "embedding":
+        if call.op.name == "embedding":
             _assign_index_role(roles, call.arguments["indices"].key)
     operands = roles.call_inputs(key)
     tokens = roles.of_operands(key) & TOKENS
     same = [ref for ref in operands if roles.graph.depends[ref.key] != "x" and len(ref.shape) > 1]
-    tokens |= {"E"} if any(base(call.name) == "embedding" for call in inside) and same else set()
+    tokens |= {"E"} if any(call.op.name == "embedding" for call in inside) and same else set()
     placed = any(roles.of.get(operand) == "P" for operand in roles.operands[key])
     return bool(tokens) and (bool(same) or placed)
 
@@ -553,7 +549,7 @@ def _find_loops(roles: Roles) -> None:
         carried = set()
         for body_call in turn.calls:
             keys = [ref.key for ref in refs(body_call.arguments)]
-            name = base(body_call.name)
+            name = body_call.op.name
             role = "decay" if name == "mul" and before & set(keys) else "enter" if name == "add" else ""
             if role == "decay":
                 carried |= {ref.key for ref in body_call.outputs}
@@ -568,9 +564,9 @@ def _opens_gate(turn: LoopBody, sequence: str) -> bool:
     carried = {at for at, what, _, of, _ in turn.places if what in PARTS and of == sequence}
     for call in turn.calls:
         if carried & {ref.key for ref in refs(call.arguments)}:
-            if base(call.name) == "sigmoid":
+            if call.op.name == "sigmoid":
                 return True
-            if base(call.name) == "add" or is_layout(call.name):
+            if call.op.name == "add" or call.op.is_layout:
                 carried |= {ref.key for ref in call.outputs}
     return False
 
@@ -590,15 +586,13 @@ def _cells(roles: Roles, turns: dict[str, LoopBody], carried: set[str]) -> None:
         for turn in turns.values():
             of = {at: own.get(sequence) for at, _, _, sequence, _ in turn.places}
             for body_call in turn.calls:
-                name, operand_states = base(body_call.name), [of.get(ref.key) for ref in refs(body_call.arguments)]
-                joined = next(filter(None, operand_states), None) if name in CONCATENATIONS else None
+                op, operand_states = body_call.op, [of.get(ref.key) for ref in refs(body_call.arguments)]
+                joined = next(filter(None, operand_states), None) if op.traits & {"concat", "stack"} else None
                 of |= {ref.key: joined for ref in body_call.outputs if joined}
-                mapped.update(operand_states if name in LINEAR | MATMULS else ())
-                divides.update(operand_states[1:2] if name == "div" else ())
+                mapped.update(operand_states if op.traits & {"linear", "matmul"} else ())
+                divides.update(operand_states[1:2] if op.name == "div" else ())
         for key, turn in states.items() if mapped - {None} and states.keys() - mapped else ():
-            ops = {
-                base(body_call.name) for body_call in turn.calls if turn.key in {ref.key for ref in body_call.outputs}
-            }
+            ops = {body_call.op.name for body_call in turn.calls if turn.key in {ref.key for ref in body_call.outputs}}
             if key not in mapped and ops != {"lstm_cell"}:
                 roles.of[key] = "stabiliser" if ops == {"maximum"} else "state normaliser" if key in divides else "cell"
 

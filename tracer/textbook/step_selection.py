@@ -23,26 +23,11 @@ from tracer.graph.dataflow import Graph, ModuleTree
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import has_lowering
 from tracer.ops import (
-    ACTIVATIONS,
-    ANCHORS,
-    ARGREDUCES,
-    ARITHMETIC,
     ATTENTION,
-    FACTORIES,
     IDENTITIES,
-    JOINS,
-    MASK_BUILDERS,
-    MATMULS,
     NOOP_VIEWS,
-    PROJECTIONS,
-    RESHAPES,
-    SCATTER_REDUCES,
-    SOFTMAXES,
     TRANSPOSES,
-    UNINITIALISED_OPS,
-    base,
-    is_heavy,
-    takes_shape,
+    Op,
 )
 
 
@@ -94,7 +79,7 @@ class StepPlan:
 
     def _place(self, index: int) -> None:
         graph, call = self.graph, self.graph.calls[index]
-        cost, heavy, inside = int(bool(graph.inputs[index])), int(is_heavy(call.name)), [index]
+        cost, heavy, inside = int(bool(graph.inputs[index])), int(call.op.is_heavy), [index]
         for ref in graph.inputs[index]:
             root = graph.root(ref.key)
             if root in self.cost and root not in self.named and root not in self.ends:
@@ -156,7 +141,7 @@ class StepPlan:
     def _is_unmoved(self, key: str, after: str) -> bool:
         """Return whether a layout changes nothing."""
         call = self.graph.call_of(after)
-        return self.graph.shape(key) == self.graph.shape(after) and base(call.name) in NOOP_VIEWS | IDENTITIES
+        return self.graph.shape(key) == self.graph.shape(after) and call.op.name in NOOP_VIEWS | IDENTITIES
 
     def _is_widened(self, key: str, after: str) -> bool:
         """Return whether a layout only inserts an axis of size 1 that all users repeat, here or at other sizes."""
@@ -173,11 +158,10 @@ class StepPlan:
     def _is_transposed(self, key: str, after: str) -> bool:
         """Return whether a layout swaps the last two axes for a product, as the transpose in its equation."""
         shape, swapped = self.graph.shape(key), self.graph.shape(after)
-        name = base(self.graph.calls[self.graph.producer[after]].name)
-        if name not in TRANSPOSES or swapped != (*shape[:-2], *shape[:-3:-1]):
+        if "transpose" not in self.graph.call_of(after).op.traits or swapped != (*shape[:-2], *shape[:-3:-1]):
             return False
-        takers = [base(self.graph.calls[index].name) for index in self.graph.live_users[after]]
-        return len(takers) == 1 and takers[0] in MATMULS
+        takers = [self.graph.calls[index].op for index in self.graph.live_users[after]]
+        return len(takers) == 1 and "matmul" in takers[0].traits
 
     def _operands_of_attention(self) -> None:
         """Add separate lines for queries, keys and values that are slices of a larger value."""
@@ -208,14 +192,14 @@ class StepPlan:
     def _before_scale(self, key: str) -> str:
         """Return a value before a scalar factor within a line, as of queries before their product."""
         root = self.graph.root(key)
-        scaled = root in self.cost and base(self.graph.call_of(root).name) in ("mul", "div")
+        scaled = root in self.cost and self.graph.call_of(root).op.name in ("mul", "div")
         operands = self.graph.inputs[self.graph.producer[root]] if scaled else ()
         return operands[0].key if len(operands) == 1 and root not in self.named and root not in self.ends else key
 
     def _layouts_apart(self) -> None:
         """Add separate lines for layouts where hints ask for it."""
         for index, call in enumerate(self.graph.calls):
-            if self.graph.kind[index] != "compute" and self.separates(base(call.name), call.module):
+            if self.graph.kind[index] != "compute" and self.separates(call.op.name, call.module):
                 self.named.update({ref.key: "layout" for ref in call.outputs if ref.key in self.graph.live})
 
     def operands(self, key: str) -> tuple[str, ...]:
@@ -293,33 +277,33 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
     """Return whether a call's value is inlined in the line of its user."""
     graph, call = plan.graph, plan.graph.calls[index]
     live = [ref.key for ref in call.outputs if ref.key in graph.live]
-    name = base(call.name)
+    op, name = call.op, call.op.name
     if len(live) != 1 or not (has_lowering(name) or name == "overwrite") or name == ATTENTION:
         return False
     key = live[0]
     consumers = graph.consumers[key]
-    if _starts(graph, name, consumers):
+    if _starts(graph, op, consumers):
         return True
     returned = key in {graph.root(ref.key) for ref in graph.outputs}
-    if name in UNINITIALISED_OPS or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
+    if "uninitialised" in op.traits or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
         return True
     if any(_is_scanned(graph, key, graph.calls[consumer]) or _gates(graph, key, consumer) for consumer in consumers):
         return False
     if not consumers or returned:
         return False
-    if plan.separates(name, call.module) or (name in ARGREDUCES | SCATTER_REDUCES and graph.depends[key] == "x"):
+    if plan.separates(name, call.module) or (op.traits & {"argreduce", "scatter-reduce"} and graph.depends[key] == "x"):
         return False
-    constant = graph.depends[key] == "c" and name in MASK_BUILDERS and len(graph.shape(key)) > 1
+    constant = graph.depends[key] == "c" and "mask-builder" in op.traits and len(graph.shape(key)) > 1
     if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias_role(graph, key)):
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
-        return base(graph.calls[consumers[0]].name) == "add"  # rows of places, which are added to tokens
+        return graph.calls[consumers[0]].op.name == "add"  # rows of places, which are added to tokens
     if any(graph.module_call(consumer) != graph.module_call(index) for consumer in consumers) and not _shifts(
         graph, index, consumers
     ):
         return False
     leaf = plan.leaf(index)
-    if name in JOINS and graph.depends[key] == "x" and not leaf:
+    if "concat" in op.traits and graph.depends[key] == "x" and not leaf:
         rank = len(graph.shape(key))
         if call.arguments.get("dim", 0) % rank != rank - 1:
             return False  # a sequence that is made of parts
@@ -328,40 +312,40 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
     cost, heavy = plan.cost[key], plan.heavy[key]
     if len(consumers) > 1:
         scales = graph.depends[key] == "p" and all(
-            base(graph.calls[consumer_index].name) in ARITHMETIC for consumer_index in consumers
+            "arithmetic" in graph.calls[consumer_index].op.traits for consumer_index in consumers
         )
         return leaf and len(consumers) == 2 and cost <= (IN_SCALE if scales else 2) and not heavy
     consumer = graph.calls[consumers[0]]
-    other_name = base(consumer.name)
-    if not has_lowering(other_name) and other_name not in (ATTENTION, "overwrite", "scan"):
+    other = consumer.op
+    if not has_lowering(other.name) and other.name not in (ATTENTION, "overwrite", "scan"):
         return False
     beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
-    if name in ACTIVATIONS and not leaf and other_name == "mul" and _of_map(graph, index):
+    if "activation" in op.traits and not leaf and other.name == "mul" and _of_map(graph, index):
         return False  # the bend of an MLP's gate
     if not heavy:
-        if is_heavy(consumer.name):
+        if other.is_heavy:
             return cost <= 2
         loose = [root for root in beside if root not in plan.named and root not in plan.ends]
         more = sum(plan.cost.get(root, 0) for root in loose)
         return cost + more <= (IN_LEAF if leaf else ELSEWHERE)
-    if is_heavy(consumer.name):
+    if other.is_heavy:
         return False
-    if _scaled_by_one(graph, key, other_name, beside) and not leaf:
+    if _scaled_by_one(graph, key, other.name, beside) and not leaf:
         return False
-    if name in MATMULS and other_name == "add" and len(beside) == 1 and _also_a_product(graph, beside[0]):
+    if "matmul" in op.traits and other.name == "add" and len(beside) == 1 and _also_a_product(graph, beside[0]):
         return cost <= WITH_HEAVY
-    if name in MATMULS and other_name in ARITHMETIC and _weighs(graph, key):
+    if "matmul" in op.traits and "arithmetic" in other.traits and _weighs(graph, key):
         return cost <= WITH_HEAVY
     still = all(graph.depends[root] != "x" or graph.count(root) < graph.count(key) for root in beside)
     if leaf:
-        return cost <= HEAVY_IN_LEAF and still and (other_name in ARITHMETIC or other_name not in ACTIVATIONS)
-    return cost <= WITH_HEAVY and still and other_name in ARITHMETIC | {"gather"}
+        return cost <= HEAVY_IN_LEAF and still and ("arithmetic" in other.traits or "activation" not in other.traits)
+    return cost <= WITH_HEAVY and still and ("arithmetic" in other.traits or other.name == "gather")
 
 
 def _biases(graph: Graph, consumers: list[int]) -> bool:
     """Return whether a value is only added to attention scores."""
     calls = [graph.calls[index] for index in consumers]
-    return bool(calls) and all(base(call.name) == "add" and _weighs(graph, call.outputs[0].key) for call in calls)
+    return bool(calls) and all(call.op.name == "add" and _weighs(graph, call.outputs[0].key) for call in calls)
 
 
 def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> bool:
@@ -372,7 +356,7 @@ def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> 
 def _also_a_product(graph: Graph, key: str) -> bool:
     """Return whether a value is a product that is only used in a sum with another product."""
     producer = graph.producing_call(key)
-    return producer is not None and base(producer.name) in MATMULS and len(graph.consumers[key]) == 1
+    return producer is not None and "matmul" in producer.op.traits and len(graph.consumers[key]) == 1
 
 
 def _weighs(graph: Graph, key: str) -> bool:
@@ -381,8 +365,8 @@ def _weighs(graph: Graph, key: str) -> bool:
         if len(graph.consumers[key]) != 1:
             return False
         call = graph.calls[graph.consumers[key][0]]
-        if base(call.name) not in ARITHMETIC:
-            return base(call.name) in SOFTMAXES
+        if "arithmetic" not in call.op.traits:
+            return "softmax" in call.op.traits
         key = call.outputs[0].key
     return False
 
@@ -391,8 +375,8 @@ def _moves_tokens(graph: Graph, key: str, index: int, consumers: list[int]) -> b
     """Return whether a value's tokens are gathered, or were scattered to compute it."""
     if len(graph.shape(key)) != 3 or not graph.ref[key].dtype.is_floating_point:
         return False
-    chosen = any(base(graph.calls[consumer].name) == "gather" for consumer in consumers)
-    return chosen or base(graph.calls[index].name) == "scatter"
+    chosen = any(graph.calls[consumer].op.name == "gather" for consumer in consumers)
+    return chosen or graph.calls[index].op.name == "scatter"
 
 
 def _is_scanned(graph: Graph, key: str, call) -> bool:
@@ -404,13 +388,13 @@ def _is_scanned(graph: Graph, key: str, call) -> bool:
 def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
     """Return whether a call shifts a grid before its one user, in a module inside its own, maps the windows."""
     inside = graph.calls[consumers[0]].module.startswith(f"{graph.calls[index].module}.")
-    return base(graph.calls[index].name) == "roll" and len(consumers) == 1 and inside
+    return graph.calls[index].op.name == "roll" and len(consumers) == 1 and inside
 
 
-def _starts(graph: Graph, name: str, consumers: list[int]) -> bool:
+def _starts(graph: Graph, op: Op, consumers: list[int]) -> bool:
     """Return whether a call computes only zeros, or other constants, that loops start from."""
     calls = [graph.calls[index] for index in consumers]
-    return bool(calls) and (name in FACTORIES or takes_shape(name)) and all(call.name == "scan" for call in calls)
+    return bool(calls) and ("factory" in op.traits or op.takes_shape) and all(call.name == "scan" for call in calls)
 
 
 def _gates(graph: Graph, key: str, index: int) -> bool:
@@ -422,7 +406,7 @@ def _gates(graph: Graph, key: str, index: int) -> bool:
 def _of_map(graph: Graph, index: int) -> bool:
     """Return whether a call's operand comes from a linear map."""
     makers = [graph.producing_call(graph.root(ref.key)) for ref in graph.inputs[index]]
-    return any(call is not None and base(call.name) in PROJECTIONS for call in makers)
+    return any(call is not None and "projection" in call.op.traits for call in makers)
 
 
 def _written_over(graph: Graph, key: str, consumers: list[int]) -> bool:
@@ -435,7 +419,7 @@ def _layout_lines(plan: StepPlan, shapes: Shapes, places: ModuleTree, index: int
     """Yield the layouts among a call's operands that are lines."""
     graph = plan.graph
     input_keys = {ref.key for ref in graph.placeholders}
-    for ref in () if takes_shape(graph.calls[index].name) else graph.inputs[index]:
+    for ref in () if graph.calls[index].op.takes_shape else graph.inputs[index]:
         root = plan.named_root(ref.key)
         if _same_tokens(plan, shapes, ref.key) and not places.numbers(graph.calls[index].module):
             yield ref.key
@@ -448,14 +432,14 @@ def _layout_lines(plan: StepPlan, shapes: Shapes, places: ModuleTree, index: int
         elif root in plan.named and graph.module_call(graph.producer[root]) != graph.module_call(index):
             if fewer and len(ref.shape) < len(graph.shape(root)):
                 yield ref.key
-            elif base(graph.calls[index].name) in ANCHORS and not places.numbers(graph.calls[index].module):
+            elif "anchor" in graph.calls[index].op.traits and not places.numbers(graph.calls[index].module):
                 yield from _tokens(graph, root, ref.key)
 
 
 def _moves(graph: Graph, shapes: Shapes, key: str, root: str) -> bool:
     """Return whether a layout does more than insert or drop axes of size 1, at any sizes."""
     after, before = (tuple(n for n in shapes.of(k) if n != 1) for k in (key, root))
-    names = {base(graph.calls[graph.producer[k]].name) for k in graph.chain(key, root)}
+    names = {graph.calls[graph.producer[k]].op.name for k in graph.chain(key, root)}
     return after != before or bool(names & TRANSPOSES)
 
 
@@ -475,7 +459,7 @@ def _tokens(graph: Graph, root: str, key: str) -> Iterator[str]:
         old, new = graph.shape(before), graph.shape(after)
         if len(old) != 3 or old[0] != new[0] or old[-1] != new[-1]:
             continue
-        split = base(graph.call_of(after).name) in RESHAPES and len(new) == 4 and new == graph.shape(key)
+        split = "reshape" in graph.call_of(after).op.traits and len(new) == 4 and new == graph.shape(key)
         if split or (len(new) == 3 and new[1] < old[1]):
             yield after
 

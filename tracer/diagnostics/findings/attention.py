@@ -15,7 +15,7 @@ from tracer.diagnostics.findings.dataflow_walks import AxisSum, AxisWalk, path_b
 from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.graph.attention_sites import AttentionSite
 from tracer.graph.dataflow import Graph
-from tracer.ops import ATTENTION, LINEAR, MATMULS, NORMS, PROJECTIONS, SOFTMAXES, base
+from tracer.ops import ATTENTION, LINEAR, MATMULS, NORMS, PROJECTIONS, SOFTMAXES
 from tracer.record import AttentionRecord
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def paddings(run: RunView) -> Iterator[Padding]:
     up some samples at the end."""
     named: dict[str, int] = {}
     for call in run.graph.calls:
-        if base(call.name) == "embedding" and call.arguments["indices"].key.startswith("input "):
+        if call.op.name == "embedding" and call.arguments["indices"].key.startswith("input "):
             key, number = call.arguments["indices"].key, call.arguments.get("padding_idx", -1)
             named[key] = max(number, named.get(key, -1)) if isinstance(number, int) else -1
     for name, tensor in run.inputs.items():
@@ -262,7 +262,7 @@ def softmax_sums(run: RunView) -> Iterator[SoftmaxSum]:
     walk = AxisWalk(run)
     for index in run.graph.computing_calls():
         call = run.graph.calls[index]
-        axis = call.arguments.get("dim") if base(call.name) in SOFTMAXES else None
+        axis = call.arguments.get("dim") if "softmax" in call.op.traits else None
         if isinstance(axis, int) and call.outputs[0].shape and call.outputs[0].shape[axis] != 1:
             axis %= len(call.outputs[0].shape)
             ends = walk.sums(call.outputs[0].key, axis)
@@ -295,7 +295,7 @@ def _is_renormalised(graph: Graph, end: AxisSum) -> bool:
     """Return whether weights are divided by their own sum on the way, as in slot attention (Locatello et al. 2020)."""
     for index in end.between:
         call = graph.calls[index]
-        if base(call.name) != "div":
+        if call.op.name != "div":
             continue
         for ref in graph.inputs[index][1:]:
             key = ref.key
@@ -303,7 +303,7 @@ def _is_renormalised(graph: Graph, end: AxisSum) -> bool:
                 producer = graph.producing_call(graph.root(key))
                 if producer is None:
                     break
-                if base(producer.name) in ("sum", "norm", "linalg_vector_norm", "amax"):
+                if producer.op.name in ("sum", "norm", "linalg_vector_norm", "amax"):
                     return True
                 key = graph.inputs[graph.producer[graph.root(key)]][0].key
     return False
@@ -376,7 +376,7 @@ def _factor(graph: Graph, site: AttentionSite) -> float | None:
     as with learned scales, norms, and queries that no projection made."""
     factors = [_before(graph, site.q), _before(graph, site.k)]
     call = graph.calls[site.call]
-    if base(call.name) == ATTENTION:
+    if call.op.name == ATTENTION:
         scale = call.arguments.get("scale")
         factors.append(scale if isinstance(scale, (int, float)) else graph.shape(site.q)[-1] ** -0.5)
     else:
@@ -399,7 +399,7 @@ def _factor(graph: Graph, site: AttentionSite) -> float | None:
 def _constant(graph: Graph, index: int) -> float | None:
     """Return the factor that a call multiplies scores by: 1 for layouts and what is added; None for anything else."""
     call = graph.calls[index]
-    name = base(call.name)
+    name = call.op.name
     if graph.kind[index] in ("layout", "same") or name in ("add", "sub", "masked_fill", "where", "clamp", "dropout"):
         return 1.0
     if name in ("mul", "div"):
@@ -426,7 +426,7 @@ def _before(graph: Graph, key: str) -> float | None:
         if index is None:
             return None
         call = graph.calls[index]
-        name = base(call.name)
+        name = call.op.name
         if name in PROJECTIONS or name in LINEAR:
             data = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
             return factor if len(data) == 1 else None
@@ -455,7 +455,7 @@ def _before(graph: Graph, key: str) -> float | None:
 def _rotation(graph: Graph, index: int) -> bool:
     """Return whether a sum is that of a rotation: two products of the same data with constants (Su et al. 2021)."""
     calls = [graph.producing_call(graph.root(ref.key)) for ref in graph.inputs[index]]
-    return len(calls) == 2 and all(call is not None and base(call.name) == "mul" for call in calls)
+    return len(calls) == 2 and all(call is not None and call.op.name == "mul" for call in calls)
 
 
 def _turns(graph: Graph, call: Call) -> bool:
@@ -477,7 +477,7 @@ def _floats_of_data(graph: Graph, key: str) -> bool:
         if index is None or index in visited:
             continue
         visited.add(index)
-        if base(graph.calls[index].name) in PROJECTIONS or base(graph.calls[index].name) == "embedding":
+        if "projection" in graph.calls[index].op.traits or graph.calls[index].op.name == "embedding":
             return True
         waiting += [graph.producer.get(ref.key) for ref in graph.inputs[index]]
     return False
@@ -501,7 +501,7 @@ def find_inner(run: RunView, site: AttentionSite) -> Evidence | None:
     """Find queries and keys that are the heads of one token, and not its tokens: queries `[B, T, h, d_k]` were not
     transposed."""
     call, shape = run.graph.calls[site.call], run.graph.shape(site.q)
-    if base(call.name) == "einsum" or not all(_within_token(run, key) for key in (site.q, site.k)):
+    if call.op.name == "einsum" or not all(_within_token(run, key) for key in (site.q, site.k)):
         return None  # an einsum names its axes
     return Evidence(call, shape=list(shape), heads=shape[-2])
 
@@ -512,7 +512,7 @@ def _within_token(run: RunView, key: str) -> bool:
     graph, root, shape = run.graph, run.graph.root(key), run.graph.shape(key)
     before = graph.shape(root)
     call = graph.producing_call(root)
-    if call is None or base(call.name) not in LINEAR or len(before) < 3 or len(shape) < 4 or before[-2] < 2:
+    if call is None or "linear" not in call.op.traits or len(before) < 3 or len(shape) < 4 or before[-2] < 2:
         return False
     chain = [(graph.calls[graph.producer[at]], _position(graph, at)) for at in graph.chain(key, root)]
     places = run.maps.of(before, chain)
@@ -555,7 +555,7 @@ def weighted_calls(run: RunView) -> Iterator[WeightedCall]:
 def find_late_mask(run: RunView, weighted: WeightedCall) -> Evidence | None:
     """Find a mask that is applied to weights after the softmax, where hidden keys already had a weight."""
     call, key = run.graph.calls[weighted.number], weighted.site.weights or ""
-    name = base(call.name)
+    name = call.op.name
     if name not in ("add", "sub", "mul", "masked_fill", "where") or not call.outputs:
         return None
     weights, out = run.value(key), run.value(call.outputs[0].key)

@@ -261,7 +261,7 @@ class Lookup(NamedTuple):
 def position_lookups(run: RunView) -> Iterator[Lookup]:
     """Yield the calls that read rows of a table at places of no input, and whose result is added to tokens."""
     for call in live_calls(run):
-        table, places = (call.arguments.get(name) for name in LOOKUPS.get(base(call.name), ("", "")))
+        table, places = (call.arguments.get(name) for name in LOOKUPS.get(call.op.name, ("", "")))
         places = places[0] if isinstance(places, tuple) and len(places) == 1 else places
         if not isinstance(table, Ref) or not isinstance(places, Ref) or run.graph.depends[places.key] != "c":
             continue
@@ -300,7 +300,7 @@ def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
         key = waiting.pop()
         for index in graph.live_users[key]:
             call = graph.calls[index]
-            if base(call.name) == "add":
+            if call.op.name == "add":
                 others = [ref for ref in graph.inputs[index] if ref.key != key and graph.depends[ref.key] == "x"]
                 if any(len(ref.shape) > 2 and ref.shape[-2:] == rows.shape[-2:] for ref in others):
                     return True
@@ -346,7 +346,7 @@ def find_class_token(run: RunView, tokens: LearnedTokens) -> Evidence | None:
 def _learned_tokens(graph: Graph, call: Call) -> LearnedTokens | None:
     """Return the learned tokens of a call that concatenates single ones and those of the input; None for any other
     call."""
-    if base(call.name) not in ("cat", "concat", "concatenate"):
+    if call.op.name not in ("cat", "concat", "concatenate"):
         return None
     operands, axis = call.arguments.get("tensors"), call.arguments.get("dim", 0)
     if not isinstance(operands, tuple) or not isinstance(axis, int) or len(call.outputs[0].shape) != 3:
@@ -377,7 +377,7 @@ def _descendants(graph: Graph, key: str) -> set[str]:
 
 def _single_read(call: Call, tokens: LearnedTokens, after: set[str]) -> int | None:
     """Return the position from which a call takes one token out of a sequence; None for any other call."""
-    name, source, axis, length = base(call.name), call.arguments.get("self"), tokens.axis, tokens.length
+    name, source, axis, length = call.op.name, call.arguments.get("self"), tokens.axis, tokens.length
     if not isinstance(source, Ref) or source.key not in after or len(source.shape) != 3:
         return None
     dim = call.arguments.get("dim", 0)

@@ -14,7 +14,7 @@ import sympy
 from tracer.capture.calls import Call, Ref
 from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.graph.dataflow import Graph, einsum_letters
-from tracer.ops import MATMULS, POINTWISE, base, is_layout
+from tracer.ops import MATMULS, base, is_layout
 from tracer.record import Op, TensorRecord
 from tracer.shapes import UNKNOWN
 from tracer.symbols.axes import first_crossing
@@ -274,7 +274,7 @@ class AxisWalk:
             visited.add(key)
             for index in self.graph.live_users[key]:
                 call = self.graph.calls[index]
-                name = base(call.name)
+                name = call.op.name
                 if name in MATMULS:
                     if (summed := self._product(index, key)) is not None:
                         yield AxisSum(index, self.graph.ref[key], summed, axis, between)
@@ -298,7 +298,7 @@ class AxisWalk:
         if any(graph.depends[ref.key] != "x" for ref in others):
             return None
         rank = len(graph.shape(key))
-        if base(call.name) == "einsum":
+        if call.op.name == "einsum":
             return _einsum_axis(call, key)
         operands = [value for value in call.arguments.values() if isinstance(value, Ref)]
         position = [ref.key for ref in operands].index(key) - (len(operands) - 2)
@@ -316,12 +316,12 @@ class AxisWalk:
         if graph.kind[index] == "layout" and graph.source(out.key) == key:
             number = self._maps.of(shape, [(call, 0)]).find_axis(shape, axis)
             return None if number is None else (out.key, number, False)
-        if graph.kind[index] == "same" or base(call.name) in POINTWISE or base(call.name) in ("dropout", "div"):
+        if graph.kind[index] == "same" or "pointwise" in call.op.traits or call.op.name in ("dropout", "div"):
             there = axis + len(out.shape) - len(shape)
             if there < 0 or out.shape[there] != shape[axis]:
                 return None
             data = any(ref.key != key and graph.depends[ref.key] == "x" for ref in graph.inputs[index])
-            return out.key, there, base(call.name) == "mul" and data
+            return out.key, there, call.op.name == "mul" and data
         return None
 
 

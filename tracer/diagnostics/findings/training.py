@@ -16,7 +16,7 @@ from tracer.diagnostics.findings.attention import is_causal
 from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap
-from tracer.ops import ATTENTION, IDENTITIES, NORMS, SOFTMAXES, base
+from tracer.ops import ATTENTION, NORMS
 from tracer.shapes.variation import other_weights
 from tracer.utils.errors import reason
 
@@ -41,7 +41,7 @@ MIN_LABELS = 4
 
 def losses(run: RunView) -> Iterator[Call]:
     """Yield the calls of losses of classes."""
-    return (call for call in live_calls(run) if base(call.name) in LOSSES)
+    return (call for call in live_calls(run) if call.op.name in LOSSES)
 
 
 @rule(
@@ -117,7 +117,7 @@ def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
 
 def _ids(graph: Graph) -> set[str]:
     """Return the keys of the inputs that index tables of embeddings."""
-    return {graph.root(call.arguments["indices"].key) for call in graph.calls if base(call.name) == "embedding"}
+    return {graph.root(call.arguments["indices"].key) for call in graph.calls if call.op.name == "embedding"}
 
 
 def _places(run: RunView, logits: Ref) -> np.ndarray | None:
@@ -128,7 +128,7 @@ def _places(run: RunView, logits: Ref) -> np.ndarray | None:
         shape = graph.shape(key)
         index = graph.producer.get(key)
         if index is None or graph.kind[index] not in ("layout", "same"):
-            name = base(graph.calls[index].name) if index is not None else ""
+            name = graph.calls[index].op.name if index is not None else ""
             if name in ("log_softmax", "_log_softmax"):
                 before = next(iter(graph.calls[index].arguments.values()))  # type: ignore[index]
                 key = before.key
@@ -154,14 +154,14 @@ def _label_places(run: RunView, target: Ref) -> np.ndarray | None:
     if not root.startswith("input ") or len(shape) != 2 or not prod(shape):
         return None
     calls = [graph.calls[graph.producer[key]] for key in graph.chain(target.key, root)]
-    chain = [(call, 0) for call in calls if base(call.name) not in IDENTITIES]
+    chain = [(call, 0) for call in calls if "identity" not in call.op.traits]
     places = run.maps.of(shape, chain) if chain else IndexMap(shape)
     return np.stack(np.unravel_index(places.table().reshape(-1), shape), axis=1)
 
 
 @rule(
     "log-softmax missing",
-    lambda run: (loss for loss in losses(run) if base(loss.name) != "cross_entropy_loss"),
+    lambda run: (loss for loss in losses(run) if loss.op.name != "cross_entropy_loss"),
     "The negative log-likelihood takes log-probabilities. The exponentials of what it is given add up to between"
     " {low:.3g} and {high:.3g} instead of 1.",
     "Take `F.log_softmax(logits, dim=1)` first, or `F.cross_entropy` of the logits.",
@@ -182,7 +182,7 @@ def find_raw_likelihoods(run: RunView, loss: Call) -> Evidence | None:
 
 @rule(
     "softmax twice",
-    lambda run: (loss for loss in losses(run) if base(loss.name) == "cross_entropy_loss"),
+    lambda run: (loss for loss in losses(run) if loss.op.name == "cross_entropy_loss"),
     "Cross-entropy takes logits and applies a softmax itself, and is given the result of a softmax.{measured}",
     "Give it the logits: leave the softmax out of forward, or take `nll_loss` of a `log_softmax`.",
     lesson="loss",
@@ -191,7 +191,7 @@ def find_probabilities(run: RunView, loss: Call) -> Evidence | None:
     """Find probabilities in the place of logits, so that a softmax is taken twice."""
     logits = loss.arguments.get("self")
     before = run.graph.producing_call(run.graph.root(logits.key)) if isinstance(logits, Ref) else None
-    if before is None or base(before.name) not in SOFTMAXES:
+    if before is None or "softmax" not in before.op.traits:
         return None
     measured = ""
     if run.repeatable and (values := run.value(logits.key)) is not None:  # type: ignore[union-attr]
@@ -218,7 +218,7 @@ def active_dropouts(run: RunView) -> Iterator[Dropout]:
     active = [
         call
         for call in run.graph.calls
-        if (base(call.name) in DROPOUTS and call.arguments.get("p") and call.arguments.get("train"))
+        if (call.op.name in DROPOUTS and call.arguments.get("p") and call.arguments.get("train"))
         or (call.name == ATTENTION and call.arguments.get("dropout_p"))
     ]
     share = _spread(run) if active else 0.0
@@ -375,7 +375,7 @@ def residual_sums(run: RunView) -> Iterator[ResidualSum]:
     for residual in sums:
         norm = graph.producing_call(graph.root(residual.skip))
         before = ""
-        if norm is not None and base(norm.name) in NORMS:
+        if norm is not None and "norm" in norm.op.traits:
             before = graph.root(next(iter(norm.arguments.values())).key)
         alone = before in results and len(graph.live_users[before]) <= 1
         yield ResidualSum(residual, results.get(residual.read), results[before] if alone else None)
@@ -414,7 +414,7 @@ def residuals(run: RunView) -> list[Residual]:
     for index in graph.computing_calls():
         call = graph.calls[index]
         operands = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
-        if base(call.name) != "add" or len(operands) != 2 or operands[0].shape != operands[1].shape:
+        if call.op.name != "add" or len(operands) != 2 or operands[0].shape != operands[1].shape:
             continue
         if len(operands[0].shape) < 3 or call.outputs[0].shape != operands[0].shape:
             continue
@@ -438,7 +438,7 @@ def _reads(graph: Graph, branch: str, skip: str, attentions: set[str]) -> tuple[
         index = graph.producer.get(key)
         if index is None:
             continue
-        name = base(graph.calls[index].name)
+        name = graph.calls[index].op.name
         if key != branch and (key == skip or (name == "add" and _is_sum(graph, index, shape))):
             read = read or key
             continue

@@ -13,7 +13,7 @@ from tracer.capture.calls import Call, Ref, refs
 from tracer.expr.embeddings import HALVES, NEIGHBOURS
 from tracer.expr.norms import INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR
 from tracer.graph.dataflow import CannotReplay, Graph, SyntheticOp, einsum_letters, loses_precision, replay
-from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, base, ops_with, takes_shape
+from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, ops_with, schema
 from tracer.utils.cache import Cache
 from tracer.utils.torch_internals import default_arguments, function_schema
 
@@ -85,7 +85,7 @@ class Trial:
     def __init__(self, calls: list[Call], inputs: tuple[Ref, ...], end: Ref, numbers: dict[str, float]):
         self.calls, self.inputs, self._end = calls, inputs, end
         self._numbers = {key: torch.tensor(value, dtype=torch.float64) for key, value in numbers.items()}
-        self.names = {base(call.name) for call in self.calls}
+        self.names = {call.op.name for call in self.calls}
         self.shape, self.end = inputs[0].shape if inputs else (), end.shape
         self.axes = self._reduced_axes()
         self.by_axis = self.names <= COMPUTES | IDENTITIES and prod(self.shape) > CELLS
@@ -108,12 +108,12 @@ class Trial:
         """Return the axes, from 0, along which its calls reduce."""
         rank, axes = len(self.shape), set()
         for call in self.calls:
-            if base(call.name) == "einsum":
+            if call.op.name == "einsum":
                 (letters, *_), output = einsum_letters(call)
                 axes.update(i for i, letter in enumerate(letters) if len(letters) == rank and letter not in output)
             elif "normalized_shape" in call.arguments:
                 axes.update(range(rank - len(call.arguments["normalized_shape"]), rank))
-            elif base(call.name) in REDUCTIONS and "other" not in call.arguments:
+            elif call.op.name in REDUCTIONS and "other" not in call.arguments:
                 dim = call.arguments.get("dim")
                 dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
                 axes.update(reduced % rank for reduced in dims if rank)
@@ -160,7 +160,7 @@ class Trial:
 
     def _shrink_call(self, call: Call) -> Call:
         """Return a call with the sizes of the trial."""
-        if not self.smaller or base(call.name) not in LAYOUTS:
+        if not self.smaller or "layout" not in call.op.traits:
             return call
         return call._replace(arguments={name: self._shrink(value) for name, value in call.arguments.items()})
 
@@ -406,7 +406,7 @@ SINUSOIDS = SyntheticOp("sinusoids", ("base", "halves", "steps", "first"))
 def _lengthen(call: Call, length: int) -> Call:
     """Return a call that counts one position, changed so that it counts several."""
     start, step = call.arguments.get("start", 0), call.arguments.get("step", 1)
-    alone = base(call.name) == "arange" and call.outputs[0].shape == (1,)
+    alone = call.op.name == "arange" and call.outputs[0].shape == (1,)
     return call._replace(arguments=call.arguments | {"end": start + length * step}) if alone else call
 
 
@@ -565,7 +565,7 @@ def _constant_calls(run: _Run, key: str) -> set[int] | None:
             return None
         if index is not None and index not in indices:
             indices.add(index)
-            waiting += [] if takes_shape(run.graph.calls[index].name) else [ref.key for ref in run.graph.inputs[index]]
+            waiting += [] if run.graph.calls[index].op.takes_shape else [ref.key for ref in run.graph.inputs[index]]
     return indices
 
 
@@ -573,7 +573,7 @@ def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
     """Yield the regions that can rotate pairs: of a tensor and two tables, or one of complex numbers or angles."""
     call = run.graph.calls[last]
     source = run.graph.producing_call(run.graph.inputs[last][0].key) if run.graph.inputs[last] else None
-    joins = source is not None and base(source.name) in ROTATES | {"matmul", "einsum", "squeeze"}
+    joins = source is not None and source.op.name in ROTATES | {"matmul", "einsum", "squeeze"}
     if run.graph.name(last) not in ENDS_ROTATION and not (run.graph.name(last) in RESHAPES and joins):
         return
     (end,) = call.outputs[:1]
@@ -622,7 +622,7 @@ def _grow_upwards(
         for ref in run.graph.calls[index].outputs:
             waiting.pop(ref.key, None)
         for ref in run.graph.inputs[index]:
-            if ref.key not in run.numbers and not takes_shape(run.graph.calls[index].name):
+            if ref.key not in run.numbers and not run.graph.calls[index].op.takes_shape:
                 (waiting if follows(ref.key) else beside)[ref.key] = ref
         yield region, list(waiting.values())
 
@@ -693,7 +693,8 @@ def _build_call(graph: Graph, region: Region, named: NamedCall, group: set[int])
     }
     name = function_schema(named.func).name.split("::")[-1]
     inner = tuple(graph.calls[argument] for argument in sorted(group))
-    return graph.calls[region.calls[-1]]._replace(func=named.func, name=name, arguments=arguments, inner=inner)
+    last = graph.calls[region.calls[-1]]
+    return last._replace(func=named.func, op=schema(name), name=name, arguments=arguments, inner=inner)
 
 
 def _fill_placeholder(graph: Graph, region: Region, place: Placeholder) -> Ref:

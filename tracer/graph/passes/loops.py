@@ -13,7 +13,7 @@ import torch
 from tracer.capture.calls import Call, Layout, Ref, refs
 from tracer.expr.recurrence import BACKWARD_SLICE, CARRY, FORWARD_SLICE, INVARIANT
 from tracer.graph.dataflow import Graph, SyntheticOp
-from tracer.ops import ACTIVATIONS, FACTORIES, JOINS, LAYOUTS, POINTWISE, SPLITS, base, takes_shape
+from tracer.ops import ACTIVATIONS, JOINS, POINTWISE, SPLITS, schema
 
 # Slices that are written or unbound one by one, as one value.
 
@@ -45,7 +45,8 @@ def _match_rejoin(graph: Graph, index: int) -> tuple[set[int], list[Call]] | Non
     if graph.name(deal) == "unbind":
         func, name = torch.ops.aten.flatten.using_ints, "flatten"
         arguments |= {"start_dim": axis, "end_dim": axis + 1}
-    return {deal, index}, [join._replace(func=func, name=name, arguments=arguments, inner=(call, join))]
+    op, inner = schema(name), (call, join)
+    return {deal, index}, [join._replace(func=func, op=op, name=name, arguments=arguments, inner=inner)]
 
 
 # Fuse writes into all slices of one tensor, `y[:, 0] = …`, `y[:, 1] = …`, into one `stack`.
@@ -95,10 +96,10 @@ def _match_writes(graph: Graph, index: int) -> tuple[set[int], list[Call]] | Non
     for write in sorted(group)[:-1]:
         if any(taker not in group for ref in graph.calls[write].outputs for taker in graph.users.get(ref.key, ())):
             return None
-    group = graph.with_exclusive_producers(group, lambda call: base(call.name) in FACTORIES or takes_shape(call.name))
+    group = graph.with_exclusive_producers(group, lambda call: "factory" in call.op.traits or call.op.takes_shape)
     func, inner = torch.ops.aten.stack.default, tuple(graph.calls[write] for write in sorted(group))
     arguments = {"tensors": tuple(parts[number] for number in range(count)), "dim": axis}
-    return group, [last._replace(func=func, name="stack", arguments=arguments, inner=inner)]
+    return group, [last._replace(func=func, op=schema("stack"), name="stack", arguments=arguments, inner=inner)]
 
 
 def _written_axis(call: Call) -> int | None:
@@ -114,7 +115,7 @@ def _written_axis(call: Call) -> int | None:
 def _written_value(graph: Graph, call: Call, group: set[int]) -> Ref | None:
     """Return the value that is written unchanged, and add its copy and the written slice to the group."""
     copy = graph.producer.get(call.arguments["new"].key)
-    if copy is None or base(graph.calls[copy].name) != "copy":
+    if copy is None or graph.calls[copy].op.name != "copy":
         return None
     source, part = graph.calls[copy].arguments["src"], graph.calls[copy].arguments["self"]
     picked = graph.producer.get(part.key)
@@ -130,6 +131,7 @@ def _written_value(graph: Graph, call: Call, group: set[int]) -> Ref | None:
 
 # One iteration of a rolled loop over time.
 
+SCAN = schema("scan")
 FUNC = SyntheticOp("scan", ("body", "operands", "initial"))
 JOIN = "|"
 """Separator of the keys of the values in one sequence, none of which was in memory as a tensor of its own."""
@@ -204,7 +206,7 @@ def find_sliced_sequences(calls: Sequence[Call]) -> Iterator[tuple[list[int], se
 
 def is_rowwise(call: Call, axis: int) -> bool:
     """Return whether a call treats each index along an axis alike, so that this axis can be left out."""
-    name, rank = base(call.name), len(call.outputs[0].shape)
+    name, rank = call.op.name, len(call.outputs[0].shape)
     shapes = [ref.shape for ref in refs(call.arguments)]
     if name in ("linear", "layer_norm", "rms_norm", "softmax", "cat", "concat", "chunk", "split", "slice"):
         on_last = (
@@ -374,8 +376,8 @@ class _Loop:
         for j in range(self.period):
             call = self.call_at(1, j)
             source = next(refs(call.arguments), None)
-            located = self.locate(source.key) if source and base(call.name) in SPLITS else None
-            if located is not None and located[0] == 1 and base(self.call_at(1, located[1]).name) not in LAYOUTS:
+            located = self.locate(source.key) if source and "split" in call.op.traits else None
+            if located is not None and located[0] == 1 and "layout" not in self.call_at(1, located[1]).op.traits:
                 yield located[1:]
 
     def _state_keys(self, state: tuple[int, int]) -> list[str]:
@@ -446,9 +448,11 @@ class _Loop:
         if self.keepdim:
             arguments = {"self": sequence[0], "dim": sequence[1], "start": place, "end": place + 1, "step": 1}
             func = torch.ops.aten.slice.Tensor
+        op = schema("slice" if self.keepdim else "select")
         return Call(
             func,
-            "slice" if self.keepdim else "select",
+            op,
+            op.name,
             arguments,
             (ref,),
             call.module,
@@ -518,4 +522,5 @@ class _Loop:
             "initial": tuple(starts),
         }
         first = self.call_at(0, j)
-        return Call(FUNC, "scan", arguments, (sequence,), first.module, first.call, first.first, first.last, tuple(ops))
+        where = first.module, first.call, first.first, first.last
+        return Call(FUNC, SCAN, SCAN.name, arguments, (sequence,), *where, tuple(ops))

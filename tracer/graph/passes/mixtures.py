@@ -13,9 +13,7 @@ from tracer.capture.calls import Call, Ref
 from tracer.graph.dataflow import Graph, ListParameter, SyntheticOp, einsum_letters, list_parameter
 from tracer.graph.index_maps import factor_index_map, index_map
 from tracer.ops import (
-    FACTORIES,
     IDENTITIES,
-    JOINS,
     LAYOUTS,
     LINEAR,
     MATMULS,
@@ -23,8 +21,7 @@ from tracer.ops import (
     RESHAPES,
     SQUEEZES,
     TRANSPOSES,
-    base,
-    takes_shape,
+    schema,
 )
 
 # Expression tree of one expert: products with its own weights, and the ops between them.
@@ -113,10 +110,10 @@ class ExpertMatcher:
     @staticmethod
     def _is_auxiliary(call: Call) -> bool:
         """Return whether a call only changes the layout, or has no tensor as input."""
-        name = base(call.name)
+        name = call.op.name
         return (
             name in FLAT | SQUEEZES | TRANSPOSES
-            or takes_shape(name)
+            or call.op.takes_shape
             or not any(map(_has_tensor, call.arguments.values()))
         )
 
@@ -124,7 +121,7 @@ class ExpertMatcher:
         """Return the values from a selected row or slice up to the tensor that it was selected from."""
         path = [key]
         while (call := self.graph.producing_call(path[-1])) is not None and len(path) < 40:
-            name = base(call.name)
+            name = call.op.name
             moves = name in MOVES and (name != "index" or self._indexes_by_integers(call))
             if not moves:
                 break
@@ -181,7 +178,7 @@ class ExpertMatcher:
             return ExpertInput()
         if call is None:
             raise NoMatch
-        name, operands = base(call.name), graph.inputs[graph.producer[key]]
+        name, operands = call.op.name, graph.inputs[graph.producer[key]]
         if name in MULTIPLIES:
             return self._match_product(call, operands, depth)
         if name == "select" and prod(call.outputs[0].shape) == prod(operands[0].shape):
@@ -194,7 +191,7 @@ class ExpertMatcher:
             inner = self._match(operands[0].key, depth + 1)
             if isinstance(inner, MatMul) and inner.bias is None:
                 return MatMul(inner.left, inner.weight, bias)
-        if name not in POINTWISE:
+        if "pointwise" not in call.op.traits:
             raise NoMatch
         arguments = {
             argument: self._match(value.key, depth + 1) if isinstance(value, Ref) else value
@@ -236,26 +233,26 @@ class ExpertMatcher:
         operands = [ref for ref in operand_refs if ref.dtype.is_floating_point]
         weight = self._find_weight(operands)
         left = next((ref for ref in operands if ref is not weight), None)
-        if weight is None or left is None or base(call.name) in ("baddbmm", "addmm"):
+        if weight is None or left is None or call.op.name in ("baddbmm", "addmm"):
             raise NoMatch
         ups = self._trace_up(weight.key)
         shape = self.graph.shapes[ups[-1]]
         single = len(shape) == 2 and self._list_parameter(ups[-1])
         if not single and (len(shape) != 3 or shape[0] != self.count):
             raise NoMatch
-        if base(call.name) == "einsum":
+        if call.op.name == "einsum":
             transposed = self._is_transposed(call, weight)
         else:
-            transposed = base(call.name) == "linear" or (operands[0] is weight and base(call.name) in ("bmm", "matmul"))
+            transposed = call.op.name == "linear" or (operands[0] is weight and call.op.name in ("bmm", "matmul"))
         turns = sum(
-            base(producer.name) in TRANSPOSES
+            "transpose" in producer.op.traits
             for key in ups[:-1]
             if (producer := self.graph.producing_call(key)) is not None
         )
         inner = self._match(left.key, depth + 1)  # weights are numbered in the order in which they are taken
         part = self._slice_of(ups[-1], transposed != bool(turns % 2))
         bias = None
-        if base(call.name) == "linear" and isinstance(call.arguments.get("bias"), Ref):
+        if call.op.name == "linear" and isinstance(call.arguments.get("bias"), Ref):
             bias = self._match_bias(call.arguments["bias"])
             if bias is None:
                 raise NoMatch
@@ -311,7 +308,7 @@ def find_dense_moe(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
         gates = call.outputs[0] if call.outputs else None
         if gates is None or len(gates.shape) < 2 or gates.shape[-1] not in counts or not gates.dtype.is_floating_point:
             continue
-        if graph.producer.get(gates.key) == index and base(call.name) not in LAYOUTS | IDENTITIES | FACTORIES:
+        if graph.producer.get(gates.key) == index and not call.op.traits & {"layout", "identity", "factory"}:
             try:
                 yield _DenseMoE(graph, gates).match()
             except NoMatch:
@@ -377,8 +374,8 @@ class _DenseMoE(ExpertMatcher):
         call = self.graph.producing_call(key)
         if call is None or depth > MAX_EXPERTS + 40:
             raise NoMatch
-        name, operands = base(call.name), self.graph.inputs[self.graph.producer[key]]
-        if name in FACTORIES or (takes_shape(name) and "zeros" in name):
+        name, operands = call.op.name, self.graph.inputs[self.graph.producer[key]]
+        if "factory" in call.op.traits or (call.op.takes_shape and "zeros" in name):
             return {}
         if name in FLAT | SQUEEZES or (name == "select" and prod(operands[0].shape) == prod(call.outputs[0].shape)):
             return self._match_sum(operands[0].key, depth + 1)
@@ -397,7 +394,7 @@ class _DenseMoE(ExpertMatcher):
             return self._match_gated(operands)
         if name == "sum" and len(dims := tuple(call.arguments.get("dim") or ())) == 1:
             product = self.graph.producing_call(operands[0].key)
-            if product is not None and base(product.name) == "mul" and not call.arguments.get("keepdim"):
+            if product is not None and product.op.name == "mul" and not call.arguments.get("keepdim"):
                 places, values = self._split_gates(self.graph.inputs[self.graph.producer[operands[0].key]])
                 axis = dims[0] % len(operands[0].shape)
                 if self._expert_axis(places) == axis and len(values.shape) == places.ndim:
@@ -431,7 +428,7 @@ class _DenseMoE(ExpertMatcher):
         """Return whether a value is a layout of another; append the layouts to `chain`, the last one first."""
         while key != top:
             call = self.graph.producing_call(key)
-            if call is None or base(call.name) not in LAYOUTS | IDENTITIES or len(chain) > 40:
+            if call is None or not call.op.traits & {"layout", "identity"} or len(chain) > 40:
                 return False
             chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
             key = self.graph.inputs[self.graph.producer[key]][0].key
@@ -460,10 +457,10 @@ class _DenseMoE(ExpertMatcher):
             raise NoMatch
         chain: list[tuple[Call, int]] = []
         key: str = stacked.key
-        while (call := self.graph.producing_call(key)) is not None and base(call.name) in LAYOUTS | IDENTITIES:
+        while (call := self.graph.producing_call(key)) is not None and call.op.traits & {"layout", "identity"}:
             self._collect_layouts(key, self.graph.inputs[self.graph.producer[key]][0].key, chain)
             key = self.graph.inputs[self.graph.producer[key]][0].key
-        joined = call is not None and (base(call.name) == "stack" or base(call.name) in JOINS)
+        joined = call is not None and (call.op.name == "stack" or "concat" in call.op.traits)
         if call is None or not joined:
             return {None: stacked.key}
         parts, shape = call.arguments["tensors"], self.graph.shapes[key]
@@ -570,6 +567,7 @@ class _DenseMoE(ExpertMatcher):
 SELECTION_CALLS = frozenset(("topk",))
 FEWEST = 2
 """Smallest number of products in an expert."""
+EXPERTS = schema("experts")
 FUNC = SyntheticOp("experts", ("x", "gates", "chosen", "weights", "body", "members", "transposed"))
 MAX_TOPK_CALLS = 4000
 """Largest number of calls in a mixture."""
@@ -603,7 +601,7 @@ def fuse_moe(graph: Graph) -> Graph:
 def _experts_call(graph: Graph, group: set[int], last: int, result: Ref, arguments: dict) -> Call:
     """Return the call that replaces a group of calls."""
     call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
-    return Call(FUNC, "experts", arguments, (result,), call.module, call.call, call.first, call.last, ops)
+    return Call(FUNC, EXPERTS, EXPERTS.name, arguments, (result,), call.module, call.call, call.first, call.last, ops)
 
 
 class _TopKMoE(ExpertMatcher):

@@ -18,7 +18,7 @@ from tracer.expr.function_call import Kernel
 from tracer.lowering.aten.formulas import FORMULAS
 from tracer.lowering.call_arguments import BoundCall
 from tracer.lowering.patterns import fill, lower
-from tracer.ops import AMBIGUOUS, base
+from tracer.ops import base
 
 Lowering = Callable[[BoundCall], Node | None]
 """Returns the node of a call; None if the call has no formula with these arguments."""
@@ -54,12 +54,12 @@ def names() -> tuple[str, ...]:
 
 def node(call: BoundCall) -> Node:
     """Return the node of a call; a `Kernel` if it has no formula."""
-    name = base(call.op_name)
+    name = call.op.name
     lowering = _LOWERINGS.get(name) if not call.position or name in _EVERY_OUTPUT else None
     lowered = lowering(call) if lowering else None
     if lowered is not None:
         return lowered
-    single = name in AMBIGUOUS and call.dtype(call.first) == torch.float32
+    single = "ambiguous" in call.op.traits and call.dtype(call.first) == torch.float32
     return Kernel.of(call.func, call.kernel(), call.position, call.result, single)
 
 
