@@ -19,13 +19,13 @@ from pages.sections import note_statements
 from pages.state import page_registry, session, url_state
 from pages.state.visitor import HIDING, Key, model_name
 from tracer.attention import layers
-from tracer.export.math_labels import sentence_math, symbol_text
 from tracer.figures import equations
 from tracer.lessons.notes import statements
 from tracer.lessons.notes.statements import StatementRow
 from tracer.record import CHANGED_SUFFIX, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import files, note_titles
+from tracer.utils.latex_text import sentence_math, symbol_text
 from tracer.utils.text import shape_numbers
 
 # Index of everything that can be found: steps, symbols, terms, operations, pages and lessons, each with the place that

@@ -20,7 +20,6 @@ from pages.state.visitor import Key, visitor
 from pages.ui import texts
 from pages.ui.texts import pieces
 from tracer.export import verdicts
-from tracer.export.math_labels import symbol_text
 from tracer.export.rows import flops, repeat_of
 from tracer.figures import attention_charts as pictures
 from tracer.figures import tensors
@@ -30,6 +29,7 @@ from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, toler
 from tracer.symbols import notation
 from tracer.utils import note_titles
 from tracer.utils.errors import quote
+from tracer.utils.latex_text import symbol_text
 from tracer.utils.text import shape_numbers
 
 # Data of the Trace page, so that the browser can step by itself: the headers of all steps, and the details of as

@@ -10,7 +10,6 @@ from pages.state import url_state
 from tests.app.test_app import text, visit
 from tests.support.note_runs import run
 from tracer.changes.options import options
-from tracer.export.math_labels import sentence_math
 from tracer.lessons.notes.statements import rows, sections
 
 
@@ -116,16 +115,3 @@ def test_a_statement_of_symbols_has_a_title_in_words_first_and_no_signs_of_latex
     assert "Scaled dot-product attention with causal mask: S = QKᵀ/√D + M ∈ ℝ^(B×S×S)" in titles
     assert not [title for title in titles if re.search(r"[\\{}$⊤]|frac|\bsqrt|mathbb", title)]
     assert all(re.search("[A-Za-z]{3}", title) for title in titles)
-
-
-@pytest.mark.parametrize(
-    ("latex", "text"),
-    [
-        (r"S = QK^\top / \sqrt{D} + M", "S = QKᵀ/√D + M"),
-        (r"X_f W_{\text{vocab}} \in [B,T,V]", "X_f W_vocab ∈ [B, T, V]"),
-        (r"\gamma \odot \frac{\mathbf{x} - \mu}{\sigma + \epsilon}", "γ ⊙ (x-μ)/(σ + ε)"),
-        (r"b \in \mathbb{R}^{768}", "b ∈ ℝ⁷⁶⁸"),
-    ],
-)
-def test_equations_are_text_within_a_sentence(latex, text):
-    assert sentence_math(latex) == text

@@ -115,22 +115,6 @@ head.logits              Z       [B, ?]            [1, 4]        recomputed  \ma
     )
 
 
-@pytest.mark.parametrize(
-    ("latex", "letters"),
-    [
-        (r"\mathbf{S}", "S"),
-        (r"\mathbf{Q}^{(12)}", "Q⁽¹²⁾"),
-        (r"\mathbf{X}_f", "X_f"),
-        (r"\mathbf{X}_{\mathrm{seq}}", "X_seq"),
-        (r"\mathbf{X}'^{(1)}", "X'⁽¹⁾"),
-        (r"\tilde{\mathbf{X}}^{(1)}", "X\N{COMBINING TILDE}⁽¹⁾"),
-        (r"{\mathbf{K}^{(1)}}^{\top}", "K⁽¹⁾ᵀ"),
-    ],
-)
-def test_symbols_in_the_terminal(latex, letters):
-    assert rows.letters(latex) == letters
-
-
 def test_accents_take_no_column():
     assert to_table.align([{"a": "X\N{COMBINING TILDE}", "b": "1"}, {"a": "XY", "b": "2"}]) == (
         "a   b\nX\N{COMBINING TILDE}   1\nXY  2"

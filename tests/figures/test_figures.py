@@ -11,34 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from tracer.export import math_labels
 from tracer.figures import attention_maps, drawing, predictions, tensors
 from tracer.inputs.images import Crop, centre_crop
 from tracer.record import Operand
-from tracer.symbols.notation import AXES, MEANINGS
-
-SYMBOLS = [
-    (r"\mathbf{X}_p", "<b>X</b><sub>p</sub>", "X_p"),
-    (r"\mathbf{X}^{(\ell)}", "<b>X</b><sup>(ℓ)</sup>", "X^(ℓ)"),
-    (r"\mathbf{X}'^{(1)}", "<b>X</b>′<sup>(1)</sup>", "X′^(1)"),
-    (r"\tilde{\mathbf{X}}", "<b>X̃</b>", "X̃"),
-    (r"{\mathbf{K}}^{\top}", "<b>K</b><sup>⊤</sup>", "K^⊤"),
-    (r"\mathbf{X}_{\mathrm{img}}", "<b>X</b><sub>img</sub>", "X_img"),
-    (
-        r"\mathcal{U}^{\mathrm{chw}}_{P}\left(\mathbf{X}_p\right)",
-        "<i>U</i><sup>chw</sup><sub>P</sub>(<b>X</b><sub>p</sub>)",
-        "U^chw_P(X_p)",
-    ),
-    (r"{\mathbf{X}}^{B \leftrightarrow N}", "<b>X</b><sup>B↔N</sup>", "X^B↔N"),
-    (r"\mathbf{<script>}", "<b>&lt;script&gt;</b>", "<script>"),
-    (r"\mathbf{X", "<b>X</b>", "X"),
-]
-
-
-@pytest.mark.parametrize(("latex", "html", "text"), SYMBOLS)
-def test_symbols_are_written_without_latex(latex, html, text):
-    assert math_labels.symbol_html(latex) == html
-    assert math_labels.symbol_text(latex) == text
+from tracer.symbols.notation import AXES, MEANINGS, size_html
 
 
 @pytest.mark.parametrize(
@@ -51,14 +27,7 @@ def test_symbols_are_written_without_latex(latex, html, text):
     ],
 )
 def test_sizes_are_italic(symbolic, html):
-    assert math_labels.size_html(symbolic) == html
-
-
-def test_subscripts_in_svg_return_to_the_line():
-    assert math_labels.svg_text("<b>X</b><sub>p</sub>") == (
-        '<tspan font-weight="700">X</tspan><tspan dy="0.3em" font-size="70%">p</tspan>'
-        '<tspan dy="-0.21em">&#8203;</tspan>'
-    )
+    assert size_html(symbolic) == html
 
 
 def luminance(colour: str) -> float:

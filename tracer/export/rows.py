@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracer.export import verdicts
-from tracer.export.math_labels import ACCENTS, GLYPHS
 from tracer.record import Step, Trace
 from tracer.record.repeats import Repeat, at_any
 from tracer.symbols import notation
-from tracer.utils.text import SUPERSCRIPTS, shape_numbers
+from tracer.utils.text import shape_numbers
 
 if TYPE_CHECKING:
     from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, TensorRecord
@@ -251,16 +250,6 @@ def cell(value: object) -> str:
     """Return a cell as one line of printable text: text from a file must not steer a terminal."""
     text = "" if value is None else str(value)
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def letters(latex: str) -> str:
-    r"""Return a tensor's symbol without LaTeX: `\mathbf{Q}^{(1)}` gives `Q⁽¹⁾`."""
-    text = re.sub(r"\\(?:mathbf|mathrm|boldsymbol|text|operatorname)\{([^{}]*)\}", r"\1", latex)
-    text = re.sub(r"\\([a-zA-Z]+)", lambda match: GLYPHS.get(match[1], match[0]), text.replace(r"\,", " "))
-    for command, accent in ACCENTS.items():
-        text = re.sub(rf"\\{command}\{{(\w)\}}", rf"\1{accent}", text)
-    text = re.sub(r"\^\{([0-9()ℓ⊤]+)\}", lambda match: match.group(1).translate(SUPERSCRIPTS), text)
-    return re.sub(r"\{([^{}]+)\}", r"\1", text).strip()
 
 
 def totals(trace: Trace) -> str:

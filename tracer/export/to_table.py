@@ -8,6 +8,7 @@ from tracer.export import rows
 from tracer.export.rows import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
+from tracer.utils.latex_text import symbol_unicode
 from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".txt",)
@@ -34,7 +35,7 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
         {
             "step": step.id,
             **({"times": f"× {repeat.times}" if repeat else ""} if trace.repeats else {}),
-            "symbol": rows.letters(step.symbol),
+            "symbol": symbol_unicode(step.symbol),
             "shape": notation.shape_text(step.symbolic),
             "here": shape_numbers(step.shape),
             "error": rows.proof(step),

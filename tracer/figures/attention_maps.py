@@ -15,12 +15,13 @@ from PIL import Image
 from tracer.attention import layers as of_part
 from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
-from tracer.export.math_labels import size_html, svg_text, symbol_html, symbol_text
 from tracer.figures import drawing
 from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, MASK, SEQUENTIAL, can_draw, stage_colour, table
 from tracer.figures.mask_payload import labels
 from tracer.figures.tensors import as_array, rescale
 from tracer.record import AttentionRecord, Picture, Step, Trace
+from tracer.symbols.notation import size_html
+from tracer.utils.latex_text import svg_text, symbol_html, symbol_text
 
 if TYPE_CHECKING:
     import torch

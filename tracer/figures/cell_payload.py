@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from tracer.attention import parts
-from tracer.export.math_labels import symbol_text
 from tracer.figures import attention_maps
 from tracer.figures.tensors import as_array, has_weights, mask_value, reduce
 from tracer.record import Step, Trace
 from tracer.record.trace import Cell, Number, User
 from tracer.symbols.notation import AXES
 from tracer.utils.errors import quote
+from tracer.utils.latex_text import symbol_text
 from tracer.utils.text import all_digits, four_digits, signed
 
 TERMS = 24

@@ -7,7 +7,6 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from tracer.export.math_labels import size_html
 from tracer.figures.drawing import (
     OTHER_COLOR,
     TRANSPARENT_BACKGROUND,
@@ -16,7 +15,7 @@ from tracer.figures.drawing import (
     title,
 )
 from tracer.record.costs import ENDS, MLP, PROJECTIONS, SCORES, WEIGHTED_SUM
-from tracer.symbols.notation import MEANINGS
+from tracer.symbols.notation import MEANINGS, size_html
 from tracer.utils.text import amount, percent
 
 # Shares of a model's arithmetic over one of its sizes.

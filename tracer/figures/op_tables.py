@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tracer.export import verdicts
-from tracer.export.math_labels import symbol_text
 from tracer.figures.drawing import (
     Bar,
     BarPart,
@@ -16,6 +15,7 @@ from tracer.figures.drawing import (
 from tracer.ops import COMPUTING, ORDER, category
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
+from tracer.utils.latex_text import symbol_text
 from tracer.utils.text import amount, scientific, shape_numbers
 
 # Bars of the operations of a run by category, and of its arithmetic by module.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from html import escape
 
 import sympy
 from sympy.printing.latex import LatexPrinter
@@ -203,6 +204,19 @@ def text(symbolic: str) -> str:
     """Return one symbolic dimension as plain text, in the field's order: `"C*P**2"` gives `P²·C`, `"d_k*h"` gives
     `h·d_k`."""
     return symbolic if symbolic == "?" else PlainPrinter().doprint(parse(symbolic))
+
+
+def size_html(symbolic: str) -> str:
+    """Return one symbolic dimension as HTML with italic sizes: `"C*P**2"` gives `<i>C</i>·<i>P</i>²`."""
+    plain = escape(text(symbolic))
+    return re.sub(
+        r"([A-Za-z])(?:_([A-Za-z]+))?", lambda m: f"<i>{m[1]}</i>" + (f"<sub>{m[2]}</sub>" if m[2] else ""), plain
+    )
+
+
+def shape_html(symbolic: tuple[str, ...]) -> str:
+    """Return a symbolic shape as HTML, sizes in italics: `("B", "N + 1", "D")` gives `[B, N+1, D]`, `()` a scalar."""
+    return "scalar" if not symbolic else "[" + ", ".join(map(size_html, symbolic)) + "]"
 
 
 def _place(factor: sympy.Expr) -> tuple[int, str]:

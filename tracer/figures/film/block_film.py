@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from tracer.export.math_labels import symbol_text
 from tracer.figures.cell_payload import tensor_of, with_tensors
 from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, VALUES, table
 from tracer.figures.film.message import encode, line_facts
@@ -26,6 +25,7 @@ from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.tensors import as_array, has_weights, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.errors import quote
+from tracer.utils.latex_text import symbol_text
 from tracer.utils.text import four_digits
 
 MAX_BYTES = 250_000
@@ -150,7 +150,7 @@ def _product(trace: Trace, step: Step, producers: Producers, steps: Mapping[str,
             return None
         drawn.append(factor)
     result = _as_operand(trace, step.id, step.product[2], steps)
-    return None if result is None else [*drawn, replace(result, symbol=_plain(step))]
+    return None if result is None else [*drawn, replace(result, symbol=symbol_text(step.symbol))]
 
 
 def _beyond_product(left: np.ndarray, right: np.ndarray, result: np.ndarray) -> str:
@@ -217,12 +217,7 @@ def _whole(trace: Trace, step: Step, steps: Mapping[str, Step]) -> _Drawn | None
     if tensor is None:
         return None
     tensor = tensor.reshape(-1, *(1, 1, *tensor.shape)[-2:])
-    return _Drawn(step.id, _plain(step), tensor)
-
-
-def _plain(step: Step) -> str:
-    """Return the symbol of a step as text."""
-    return symbol_text(step.symbol)
+    return _Drawn(step.id, symbol_text(step.symbol), tensor)
 
 
 def _without_block(symbol: str, block: int) -> str:
@@ -287,7 +282,7 @@ def _stops(scale: str | list[list[float | str]]) -> list[list[int]]:
 def _step_beat(step: Step, block: int, drawn: Sequence[_Drawn | None]) -> dict[str, Any]:
     """Return the texts of a step."""
     caption = Caption(step.title, _sentence(step, drawn))
-    label = _without_block(_plain(step), block).replace("_", "")
+    label = _without_block(symbol_text(step.symbol), block).replace("_", "")
     beat = Beat("step", label, caption, step.symbol, step.latex, step.symbolic, step.shape, step,
                 steps=(step.id,))  # fmt: skip
     return line_facts(beat) | {"id": step.id}
