@@ -19,11 +19,11 @@ from pages.state import page_registry, session, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts
 from tracer import models
+from tracer.export.rows import NOTE_TITLES, with_titles
 from tracer.figures import attention_charts
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.statements import Finding, StatementRow, rows, sections
 from tracer.record import Trace
-from tracer.utils import note_titles
 from tracer.utils.errors import limits
 from tracer.utils.job_queue import BACKGROUND
 from tracer.utils.text import percent
@@ -233,7 +233,7 @@ def marked_statement() -> tuple[str, int] | None:
     """Return the note and the number of the statement that the address names, or None."""
     if "statement" not in st.query_params:
         return None
-    known = {f"{note}.{row.number}": (note, row.number) for note in note_titles.TITLES for row in rows(note)}
+    known = {f"{note}.{row.number}": (note, row.number) for note in NOTE_TITLES for row in rows(note)}
     return known.get(url_state.choice("statement", list(known), ""))
 
 
@@ -345,13 +345,13 @@ def _summary(cards: Iterable[StatementCard]) -> None:
 
 def claims() -> tuple[str, ...]:
     """Return the names of the claims that statements of the notes make."""
-    places = (place for note in note_titles.TITLES for row in rows(note) for place in row.where)
+    places = (place for note in NOTE_TITLES for row in rows(note) for place in row.where)
     return tuple(dict.fromkeys(place.removeprefix("claim ") for place in places if place.startswith("claim ")))
 
 
 def titles() -> dict[str, str]:
     """Return the titles of the notes by number."""
-    return {note: f"{title} ({len(rows(note))} statements)" for note, title in note_titles.TITLES.items()}
+    return {note: f"{title} ({len(rows(note))} statements)" for note, title in NOTE_TITLES.items()}
 
 
 # Claims of the notes as cards, measured on any model: numbers, verdicts, and things to try.
@@ -466,7 +466,7 @@ def _line(measured: Measurement | str, model: str, options: run_cache.Options = 
 
 
 def _card_text(card: ClaimCard, cards: Mapping[str, Measurement | str], model: str) -> str:
-    lines = [f"> *Claim.* {texts.plain(note_titles.with_titles(card.says))}"]
+    lines = [f"> *Claim.* {texts.plain(with_titles(card.says))}"]
     return "\n>\n".join([*lines, *(_line(cards[name], model) for name in card.claims)])
 
 

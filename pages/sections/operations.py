@@ -12,6 +12,7 @@ from pages.state import session, url_state
 from pages.state.visitor import Key, visitor
 from pages.ui import texts, widgets
 from tracer.export import verdicts
+from tracer.export.rows import with_titles
 from tracer.figures import op_tables
 from tracer.figures import op_tables as bars
 from tracer.figures.drawing import PAGE, ROWS
@@ -19,7 +20,6 @@ from tracer.lessons.notes.statements import number_steps
 from tracer.ops import COMPUTING, category, is_layout
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace, verdict_within
 from tracer.symbols import notation
-from tracer.utils import note_titles
 from tracer.utils.errors import quote, shorten
 from tracer.utils.text import amount, percent, scientific, shape_numbers
 
@@ -327,7 +327,7 @@ def draw_table(trace: Trace, level: str) -> None:
         st.caption(f"These are the first {ROWS:,} of {count:,} rows; `python -m tracer open` lists them all.")
     st.caption("Click a module to unfold it, a row to see its details below, or a column header to sort by it.")
     if level == "steps" and (note := number_steps(trace.model)):
-        st.caption(texts.plain(note_titles.with_titles(f"In the note: the number of the step in note {note.note}.")))
+        st.caption(texts.plain(with_titles(f"In the note: the number of the step in note {note.note}.")))
     if clicked and clicked[0] != chosen:
         kind, _, id = clicked[0].partition(" ")
         if kind == "step" or (kind in ("op", "module", "call") and id.isdecimal()):

@@ -19,12 +19,13 @@ from pages.sections import note_statements
 from pages.state import page_registry, session, url_state
 from pages.state.visitor import HIDING, Key, model_name
 from tracer.attention import layers
+from tracer.export.rows import NOTE_TITLES
 from tracer.figures import equations
 from tracer.lessons.notes import statements
 from tracer.lessons.notes.statements import StatementRow
 from tracer.record import CHANGED_SUFFIX, Step, Trace
 from tracer.symbols import notation
-from tracer.utils import files, note_titles
+from tracer.utils import files
 from tracer.utils.latex_text import sentence_math, symbol_text
 from tracer.utils.text import shape_numbers
 
@@ -273,7 +274,7 @@ def _pages() -> Iterator[dict[str, Any]]:
 def _lessons() -> Iterator[dict[str, Any]]:
     titles_seen = set()
     without_place = {name: value for name, value in url_state.of("notes").items() if name not in PLACES_OF_NOTES}
-    for note, title in note_titles.TITLES.items():
+    for note, title in NOTE_TITLES.items():
         yield _entry("lesson", title, "Its statements beside what ran", "note", _address("notes", note=note))
         for row in statements.rows(note):
             place = note_statements.place(row)

@@ -20,14 +20,13 @@ from pages.state.visitor import Key, visitor
 from pages.ui import texts
 from pages.ui.texts import pieces
 from tracer.export import verdicts
-from tracer.export.rows import flops, repeat_of
+from tracer.export.rows import flops, repeat_of, with_titles
 from tracer.figures import attention_charts as pictures
 from tracer.figures import tensors
 from tracer.figures.drawing import MASK, PAGE, ROWS, answer, stage_colour, tables
 from tracer.lessons.notes.statements import number_steps
 from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, tolerance
 from tracer.symbols import notation
-from tracer.utils import note_titles
 from tracer.utils.errors import quote
 from tracer.utils.latex_text import symbol_text
 from tracer.utils.text import shape_numbers
@@ -200,7 +199,7 @@ def _note_number(trace: Trace, step: Step) -> list:
     """Return the number of the step in its note."""
     note = number_steps(trace.model)
     at = note and note.of(step.id)
-    return pieces(texts.plain(note_titles.with_titles(f"Step {at} in note {note.note}."))) if note and at else []
+    return pieces(texts.plain(with_titles(f"Step {at} in note {note.note}."))) if note and at else []
 
 
 def _inside(step: Step) -> str:

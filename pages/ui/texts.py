@@ -9,10 +9,10 @@ from pages.state.visitor import UserInput, View
 from tracer import models
 from tracer.attention import windows
 from tracer.export import rows, verdicts
+from tracer.export.rows import with_titles
 from tracer.record import MOVED_TOKENS, AttentionRecord, Name, Step, Trace
 from tracer.record.steps import mathematics
 from tracer.symbols import notation
-from tracer.utils import note_titles
 from tracer.utils.text import percent, scientific
 
 # Markdown sentences as plain pieces for components; the browser shows each as text.
@@ -114,7 +114,7 @@ def prose(text: str) -> str:
         name = notation.latex(match[2])
         return rf"$\sqrt{{{name}}}$" if match[1] else f"${name}$"
 
-    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", plain(note_titles.with_titles(text)))
+    parts = re.split(r"(\$[^$]+\$|`[^`]+`)", plain(with_titles(text)))
     return "".join(part if at % 2 else re.sub(r"(√?)\b(d_k|d_ff)\b", size, part) for at, part in enumerate(parts))
 
 
@@ -239,7 +239,7 @@ def has_random_weights(trace: Trace) -> bool:
 
 def about(trace: Trace) -> str:
     """Return the model of a run and its training data in words; empty for a run without that record."""
-    sentences = [note_titles.with_titles(models.summary(trace.model))] if trace.model in models.names() else []
+    sentences = [with_titles(models.summary(trace.model))] if trace.model in models.names() else []
     if has_random_weights(trace):
         sentences.append(
             f"**It has learned nothing.** Its weights are {trace.weights}, so its answer means nothing. Its shapes "

@@ -9,15 +9,15 @@ import pytest
 
 from tests.app.test_app import text, visit
 from tests.support.sweeping import cases
+from tracer.export.rows import NOTE_TITLES
 from tracer.lessons.notes import claims
 from tracer.lessons.notes.statements import rows
-from tracer.utils.note_titles import TITLES
 
 LINE = re.compile(r"(Measured on .*) \[→\xa0This claim, measured on ([\w-]+)\]\(notes\?([^)]*)\)")
 """A measured claim in a statement of a note."""
 
 
-@pytest.mark.parametrize("note", cases(TITLES, ("004",)))
+@pytest.mark.parametrize("note", cases(NOTE_TITLES, ("004",)))
 def test_a_measured_claim_is_shown_where_its_link_leads(note):
     found = LINE.findall(text(visit("notes", note=note)))
     made = [place for row in rows(note) for place in row.where if place.startswith("claim ")]

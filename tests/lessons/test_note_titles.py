@@ -6,7 +6,7 @@ import pytest
 
 import tracer
 from tracer import export
-from tracer.utils.note_titles import with_titles
+from tracer.export.rows import with_titles
 
 
 def test_a_note_is_called_by_its_title():

@@ -10,14 +10,14 @@ from tests.lessons import test_note_003, test_note_slips
 from tests.support.note_runs import run
 from tests.support.sweeping import cases
 from tracer import models
+from tracer.export.rows import NOTE_TITLES
 from tracer.lessons.notes import claims, errata, evaluate, lookup
 from tracer.lessons.notes.evaluate import StatementResult
 from tracer.lessons.notes.measurement import RUNS, STANDARD, at_hand, provider
 from tracer.lessons.notes.statements import rows, sections
 from tracer.symbols import notation
-from tracer.utils.note_titles import TITLES
 
-ROWS = [row for note in TITLES for row in rows(note)]
+ROWS = [row for note in NOTE_TITLES for row in rows(note)]
 COUNTS = {"000": 122, "001": 86, "002": 62, "003": 97, "004": 96}
 """Statements of each note, counted in the texts: rows of tables, items of lists, displayed formulas, claims."""
 
@@ -25,8 +25,8 @@ COUNTS = {"000": 122, "001": 86, "002": 62, "003": 97, "004": 96}
 def test_no_row_of_the_notes_is_left_out():
     assert Counter(row.note for row in ROWS) == COUNTS
     assert not [row for row in ROWS if not row.where or (row.run not in RUNS and row.run != STANDARD)]
-    assert all(row.number == at for note in TITLES for at, row in enumerate(rows(note), 1))
-    assert all(len(sections(note)) >= 10 for note in TITLES)
+    assert all(row.number == at for note in NOTE_TITLES for at, row in enumerate(rows(note), 1))
+    assert all(len(sections(note)) >= 10 for note in NOTE_TITLES)
     with pytest.raises(ValueError, match="there is no note '005', expected one of 000, 001"):
         rows("005")
 

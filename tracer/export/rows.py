@@ -292,3 +292,25 @@ def count(flops: int | str) -> str:
 def sizes(trace: Trace) -> str:
     """Return the symbols with their values: `B=1, N=196=H·W/P²`, …"""
     return ", ".join(f"{s.name}={s.value}" + (f"={notation.text(s.equals)}" if s.equals else "") for s in trace.symbols)
+
+
+NOTE_TITLES = {
+    "000": "Transformer and ViT dataflow notation",
+    "001": "Vision Transformers",
+    "002": "Vision Transformer - Basics",
+    "003": "Vision Transformer (ViT) Encoder - Low-Level Operations",
+    "004": "Tokenization … Final Projection & Softmax",
+}
+"""Titles of the notes behind the project: code uses their numbers, the screen their names.
+
+Each is the title that the text gives itself; the last has none and is called by its first and last section.
+"""
+
+
+def with_titles(text: str) -> str:
+    """Replace every "note 001" in a text by its title; numbers of no note stay."""
+    return re.sub(r"\b([Nn])ote (\d{3})\b", lambda match: _note_title(match[2], match[1] == "N") or match[0], text)
+
+
+def _note_title(number: str, first: bool) -> str:
+    return f"{'The' if first else 'the'} note “{NOTE_TITLES[number]}”" if number in NOTE_TITLES else ""

@@ -15,9 +15,9 @@ from xml.etree import ElementTree
 from latex2mathml.converter import convert
 
 from tracer.export import rows
+from tracer.export.rows import with_titles
 from tracer.record import Trace
 from tracer.symbols import notation
-from tracer.utils.note_titles import with_titles
 from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".html", ".htm")

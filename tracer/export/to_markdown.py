@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 
 from tracer.export import rows
-from tracer.export.rows import as_printed
+from tracer.export.rows import as_printed, with_titles
 from tracer.record import Trace
 from tracer.symbols import notation
-from tracer.utils.note_titles import with_titles
 from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".md", ".markdown")

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 
 from tracer.attention import parts, places, segments
 from tracer.export import rows, verdicts
-from tracer.export.rows import as_printed
+from tracer.export.rows import as_printed, with_titles
 from tracer.export.to_html import equation, text
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures import attention_maps as drawn
@@ -22,7 +22,6 @@ from tracer.figures.drawing import AMBER, ATTENTION, table
 from tracer.figures.tensors import as_array, data_uri, rescale
 from tracer.record import MOVED_TOKENS, Picture, Step, Trace
 from tracer.symbols import notation
-from tracer.utils import note_titles
 from tracer.utils.errors import shorten
 from tracer.utils.text import percent, shape_numbers
 
@@ -287,12 +286,8 @@ def _equations(trace: Trace) -> Iterator[str]:
 def _step(step: Step) -> str:
     shape = notation.shape_latex(step.symbolic) if step.shape else ""
     inside = f"{step.symbol} \\in {shape}" if shape else f"{step.symbol} \\text{{ is a scalar}}"
-    why = f"<p>{text(note_titles.with_titles(step.why))}</p>" if step.why else ""
-    note = (
-        f'<p class="quiet">{text(note_titles.with_titles(step.note))}</p>'
-        if step.note and step.error is not None
-        else ""
-    )
+    why = f"<p>{text(with_titles(step.why))}</p>" if step.why else ""
+    note = f'<p class="quiet">{text(with_titles(step.note))}</p>' if step.note and step.error is not None else ""
     return (
         f'<div class="step"><h4>{text(step.title)}</h4><div class="equation">{equation(step.latex)}</div>'
         f"<p>{equation(inside)} = {text(shape_numbers(step.shape))} · {_verdict(step)}</p>{why}{note}</div>"

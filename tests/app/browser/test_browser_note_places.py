@@ -15,9 +15,9 @@ import pytest
 
 from pages.state import page_registry
 from tests.app.browser.test_browser import SLOW, quiet, wait_until_settled
+from tracer.export.rows import NOTE_TITLES
 from tracer.lessons.notes.lookup import BOTH_PATHS, LEGEND
 from tracer.lessons.notes.statements import rows, sections
-from tracer.utils.note_titles import TITLES
 
 pytestmark = pytest.mark.browser
 
@@ -198,7 +198,7 @@ FEW = "000", True
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize(("note", "few"), (FEW, *((note, False) for note in TITLES)))
+@pytest.mark.parametrize(("note", "few"), (FEW, *((note, False) for note in NOTE_TITLES)))
 def test_every_statement_is_seen_where_its_lines_lead(page, note, few):
     """With `few`, each page is visited with the first model alone that a line leads to."""
     page.set_default_timeout(SLOW)

@@ -12,8 +12,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print one line per model."""
     from tracer import models
+    from tracer.export.rows import with_titles
     from tracer.export.to_table import align
-    from tracer.utils.note_titles import with_titles
 
     print(
         align(

@@ -29,10 +29,10 @@ from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from tracer import models
+from tracer.export.rows import NOTE_TITLES
 from tracer.record import Step
 from tracer.symbols import notation
 from tracer.utils.errors import quote
-from tracer.utils.note_titles import TITLES
 from tracer.utils.text import scientific, shape_numbers
 
 # Statements of the five notes in order, each with its reproduction.
@@ -139,8 +139,8 @@ def rows(note: str) -> tuple[StatementRow, ...]:
 
     Raise ValueError for an unknown note.
     """
-    if note not in TITLES:
-        raise ValueError(f"there is no note {quote(note)}, expected one of {', '.join(TITLES)}")
+    if note not in NOTE_TITLES:
+        raise ValueError(f"there is no note {quote(note)}, expected one of {', '.join(NOTE_TITLES)}")
     parsed: list[StatementRow] = []
     section = run = ""
     for line in filter(None, (files(__package__) / "texts" / f"{note}.txt").read_text(encoding="utf-8").splitlines()):
@@ -194,7 +194,9 @@ class StepNumbers(NamedTuple):
 @cache
 def number_steps(model: str) -> StepNumbers | None:
     """Number the steps of a model by the note that numbers most of them; None for a model of no note."""
-    counts = Counter(row.note for note in TITLES for row in rows(note) if model_of(row.run) == model and _steps(row))
+    counts = Counter(
+        row.note for note in NOTE_TITLES for row in rows(note) if model_of(row.run) == model and _steps(row)
+    )
     if not counts:
         return None
     note, _ = counts.most_common(1)[0]

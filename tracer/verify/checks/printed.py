@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tracer.export.rows import as_printed
+from tracer.export.rows import NOTE_TITLES, as_printed
 from tracer.inputs.model_inputs import Inputs
 from tracer.latex_reader.evaluator import Operands, deviation, evaluate, names
 from tracer.latex_reader.parser import UnreadableLatex, read
@@ -21,7 +21,6 @@ from tracer.record import Trace, tolerance
 from tracer.symbols import notation
 from tracer.textbook.derivation import KERNEL
 from tracer.utils.errors import quote
-from tracer.utils.note_titles import TITLES
 from tracer.verify.checks import check
 from tracer.verify.checks.reference_run import PlainRun, array
 
@@ -60,7 +59,7 @@ def check_note_statements(run: PlainRun) -> Iterator[str]:
     name, model, trace = run.model.name, run.model, run.trace
     if not _of_notes(run):
         return
-    for row in (row for note in TITLES for row in rows(note) if row.run == name):
+    for row in (row for note in NOTE_TITLES for row in rows(note) if row.run == name):
         for place in (place for place in row.where if not place.startswith(("claim ", "slip "))):
             if lookup.look(row, place, lambda _: (model, trace)).verdict == "not":
                 yield f"note {row.note}, statement {row.number}: {place} is not as it says"

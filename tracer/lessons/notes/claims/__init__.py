@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 
+from tracer.export.rows import NOTE_TITLES
 from tracer.lessons.notes.claims import attention, language, structure, vision
 from tracer.lessons.notes.measurement import Measurement, Provider
 from tracer.lessons.notes.statements import StatementRow, Verdict, rows
 from tracer.record import Trace
 from tracer.spec.spec import Model
-from tracer.utils.note_titles import TITLES
 
 Claim = Callable[[Model, Trace], Measurement]
 
@@ -56,7 +56,7 @@ DIFFERS: dict[str, Verdict] = {
 @cache
 def statements(name: str) -> tuple[StatementRow, ...]:
     """Return the statements of the notes that make a claim."""
-    return tuple(row for note in TITLES for row in rows(note) if f"claim {name}" in row.where)
+    return tuple(row for note in NOTE_TITLES for row in rows(note) if f"claim {name}" in row.where)
 
 
 def measure(name: str, of: str, run: Provider) -> Measurement:
