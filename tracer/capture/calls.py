@@ -491,7 +491,8 @@ class CallRecorder(CallRunner):
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """Return all arguments by the names of the schema, tensors as references."""
-        names, arguments = facts.arguments, {}
+        names = facts.arguments
+        arguments: dict[str, Any] = {}
         for name, value in zip(names, args, strict=False):
             if isinstance(value, Tensor):
                 value = self._values.of(value)
