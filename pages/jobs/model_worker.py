@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+import tracer
+from tracer.utils.devices import use_one_thread
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -195,9 +198,6 @@ def _changed_model(name: str, options: Options, changes: tuple[str, ...]) -> Mod
 
 @lru_cache(maxsize=MODELS)
 def _model(name: str, options: Options) -> Model:
-    import tracer
-    from tracer.utils.devices import use_one_thread
-
     use_one_thread()
     model = tracer.load(name, **dict(options))
     model.fixed = True

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
+import tracer
 from pages.jobs import model_process, model_worker, render_gate, single_flight
 from tracer import models, zoo
 from tracer.inputs.model_inputs import samples
@@ -139,8 +140,6 @@ def _our_model(name: str, options: Options):
         return model
     with _loading:
         if (model := store.get(key)) is None:
-            import tracer
-
             use_one_thread()
             model = tracer.load(name, device=default_device(), **dict(options))
             model.fixed = True
@@ -152,8 +151,6 @@ def _library_model(name: str, options: Options):
     """Load a library's model; few are kept."""
 
     def make():
-        import tracer
-
         with telling(LOADING), _one_at_a_time:
             return tracer.load(name, device=default_device(), **dict(options))
 

@@ -21,7 +21,7 @@ from tracer.figures.attention_maps import Measure, with_sign
 from tracer.inputs import images
 from tracer.inputs.model_inputs import samples
 from tracer.record import Trace
-from tracer.survey.result import SurveyResult
+from tracer.survey.result import SurveyResult, collect
 from tracer.utils.errors import limits, shorten
 from tracer.utils.job_queue import doing, tell
 from tracer.utils.text import percent
@@ -196,7 +196,6 @@ def _measure_samples(part: str) -> SurveyResult | str:
     name, options = model_name(), session.options()
 
     def run() -> SurveyResult | str:
-        from tracer.survey.result import collect
         from tracer.survey.rows import PhotoRows  # torch, which pages start without
 
         model, photos, measured = run_cache.load(name, options), samples(models.samples(name)), []

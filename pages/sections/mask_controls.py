@@ -12,6 +12,7 @@ from pages.jobs import run_cache, single_flight
 from pages.state import session, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui import texts
+from tracer.attention import layers
 from tracer.figures import predictions
 from tracer.record import Segment, Trace
 from tracer.utils.job_queue import BACKGROUND, VISITOR, JobQueue
@@ -280,7 +281,6 @@ def _or_why(make: Callable[[], object]):
 
 def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
     """Show whether the positions that changed are those that the mask predicts."""
-    from tracer.attention import layers
     from tracer.attention.masks import reach
 
     entering, moved = changed

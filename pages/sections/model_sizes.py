@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
 
+import tracer
 from pages import components
 from pages.jobs import run_cache, single_flight
 from pages.jobs.single_flight import of
@@ -447,7 +448,6 @@ def formulas(model: str) -> RunFormulas:
     """Return the formulas of a model's run without values, computed once for all visitors."""
 
     def compute() -> RunFormulas:
-        import tracer
         from tracer.record.costs import scaling  # loads sympy
 
         trace = tracer.load(model, values=False).trace(values=False)

@@ -11,6 +11,7 @@ import streamlit as st
 from pages.jobs import own_code, single_flight
 from pages.state import session, url_state
 from pages.ui import texts
+from tracer.symbols import notation
 
 TEXT, FACTORY, RUN_REQUEST, RESULT, UNLOCK, EXAMPLE_CHOICE = (
     "own code",
@@ -242,7 +243,5 @@ def _shape(sizes: list | None, clash: list[int]) -> str:
     """Return a shape as markup, with the axes that clash marked."""
     if sizes is None:
         return "–"
-    from tracer.symbols import notation  # sympy, which the first page starts without
-
     shown = [html.escape(notation.text(str(size))) for size in sizes]
     return f"[{', '.join(f'<mark>{size}</mark>' if axis in clash else size for axis, size in enumerate(shown))}]"

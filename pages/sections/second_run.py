@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
+import tracer
 from pages.jobs import run_cache
 from pages.server import websockets
 from pages.state import session, url_state
@@ -161,8 +162,6 @@ def _of_file(trace: Trace) -> SecondRun | None:
     )
     if file is not None:
         limits().check_file(file.size, True)
-        import tracer
-
         run = tracer.open(websockets.take_upload(file), name=file.name, prove="later")
         visitor().second = UserInput("trace", file.name, trace=run)
         visitor().uploads += 1

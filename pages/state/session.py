@@ -16,6 +16,7 @@ import numpy as np
 import streamlit as st
 from PIL import Image
 
+import tracer
 from pages.jobs import background_checks, render_gate, run_cache, single_flight
 from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, model_name, visitor
 from pages.ui import page_frame, texts
@@ -26,6 +27,7 @@ from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
 from tracer.utils.errors import limits, quote, shorten
 from tracer.utils.text import amount
+from tracer.zoo import recommendations
 
 if TYPE_CHECKING:
     from tracer.record.costs import Scaling
@@ -203,8 +205,6 @@ def take_file(data: bytes, name: str) -> None:
     try:
         limits().check_file(len(data), saved_run)
         if saved_run:
-            import tracer
-
             recorded = tracer.open(data, name=name, prove="later")
             chosen = UserInput("trace", name, trace=single_flight.in_turn(recorded.prove, "Verifying its lines again"))
         else:
@@ -562,7 +562,6 @@ def _cost(name: str):
 
 def take(offer) -> None:
     """Accept an offered model as the visitor's choice: its cost was displayed beside the button."""
-    from tracer.zoo import recommendations
     from tracer.zoo.downloads import Download
 
     now = visitor()

@@ -16,20 +16,19 @@ from pages.state import page_registry, session, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui.texts import escape, plain
 from tracer import models
-from tracer.figures import equations, predictions
+from tracer.figures import equations, handout, predictions
 from tracer.inputs.images import KINDS
 from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.utils.errors import limits
 from tracer.utils.text import amount
+from tracer.zoo import recommendations
 
 # Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already.
 
 
 def show() -> None:
     """Draw a button for each recommended model; nothing on a server that offers none."""
-    from tracer.zoo import recommendations
-
     offers = recommendations.offers()
     if not offers:
         return
@@ -294,8 +293,6 @@ def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:
 
 
 def _handout(trace: Trace) -> bytes:
-    from tracer.figures import handout  # what it needs of torch, pages start without
-
     return handout.render(trace).encode()
 
 

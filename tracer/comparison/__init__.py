@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from tracer.attention import layers, parts, weights
 from tracer.comparison.equations import EquationComparison, EquationRelation
 from tracer.latex_reader.evaluator import INFINITY_THRESHOLD, deviation, fill_threshold
 from tracer.record.steps import CHANGED_SUFFIX, Step, dtype_name, tolerance
 from tracer.record.trace import Trace
-from tracer.utils.errors import quote
+from tracer.utils.errors import quote, require
 from tracer.utils.torch_internals import tree_leaves
 from tracer.utils.torch_state import Difference, identical
 
@@ -422,8 +423,6 @@ class LayerAttention:
     @cached_property
     def values(self) -> TensorRelation:
         """Relation of the weights of the two runs; not computed where their sizes differ."""
-        from tracer.attention import layers, weights  # stands above the record: looked up
-
         sizes = [
             (record.heads, record.queries, record.keys)
             for record in (layers(*tower)[self.layer] for tower in self.towers)
@@ -470,8 +469,6 @@ class Comparison:
     @cached_property
     def attention(self) -> tuple[LayerAttention, ...]:
         """Attention of each layer that both runs have."""
-        from tracer.attention import layers, parts  # stands above the record: looked up
-
         return tuple(
             LayerAttention(part, layer, self.a, self.b, part_of_b)
             for part, part_of_b in zip(parts(self.a), parts(self.b), strict=False)
@@ -498,8 +495,6 @@ class Comparison:
     def table(self) -> pandas.DataFrame:
         """Return the rows as a data frame. Raise ModuleNotFoundError with the package to install if pandas is
         missing."""
-        from tracer.utils.errors import require  # pandas takes long to import
-
         frame = require("pandas", "comparison.table()").DataFrame(self.records(), columns=COLUMNS)
         return frame.astype({"layer": "Int64"})
 

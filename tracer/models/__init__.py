@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer import zoo
 from tracer.spec.model_cards import card_of
+from tracer.utils.devices import device_of
 from tracer.utils.errors import quote
 from tracer.utils.files import read_literals
 
@@ -195,8 +196,6 @@ def load(
     Raise ValueError in one sentence for an unknown name, sizes that the model lacks or that don't fit, weights that
     don't fit the sizes, or a device that is not available.
     """
-    from tracer.utils.devices import device_of  # imports torch, which pages that are drawn don't wait for
-
     place = device_of(device)  # before anything is built
     if not values:
         if weights is not None or place.type != "cpu":

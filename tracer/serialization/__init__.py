@@ -23,6 +23,7 @@ from tracer.serialization.earlier_versions import from_version_1
 from tracer.serialization.format import decode, encode
 from tracer.serialization.proof_on_opening import unverified
 from tracer.serialization.validation import HEADER, ITEMS
+from tracer.tracing.proofs import weight, weights
 from tracer.utils import files
 from tracer.utils.errors import quote, shorten
 
@@ -80,8 +81,6 @@ def _operands(trace: Trace, net: torch.nn.Module | None) -> dict[str, torch.Tens
 
 def _parameter(net: torch.nn.Module, key: str) -> torch.Tensor | None:
     """Return the parameter or buffer of a key; None for a key of something else."""
-    from tracer.tracing.proofs import weight, weights  # stands above the record: looked up
-
     parameter = weight(weights(net), key.removeprefix("parameter ")) if key.startswith("parameter ") else None
     return None if parameter is None else parameter.detach().cpu()
 

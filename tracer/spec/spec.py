@@ -20,6 +20,7 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.record import MOVED_TOKENS, Picture, Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.shapes.variation import OnMeta, on_meta
+from tracer.spec.without_values import trace_without_values
 from tracer.textbook.derivation import DerivedStep
 from tracer.textbook.names import Hint
 from tracer.tracing import SINGLE_TOWER, assemble, lay_book, record_or_explain, solve_first
@@ -252,8 +253,6 @@ class Model:
         then the number of tokens in the cache: `T=1, T_past=8191` is the step that reads token 8,192.
         """
         if not values:
-            from tracer.spec.without_values import trace_without_values  # builds models
-
             if primitives or change:
                 wanted = "primitives" if primitives else "change"
                 raise ValueError(f"{wanted}={quote(primitives or change)} needs values, and values=False was given")

@@ -22,6 +22,7 @@ from tracer.changes import hide
 from tracer.inputs.hidden_patches import HIDDEN_SHARE
 from tracer.inputs.images import MEAN, STD, open_photo
 from tracer.inputs.model_inputs import Inputs
+from tracer.models import load
 from tracer.record import Trace
 from tracer.spec.spec import Model
 from tracer.survey.source import Photo, encode, name_digest, open_source
@@ -187,8 +188,6 @@ class SurveyActor:
     """
 
     def __init__(self, name: str, data: str, facts: str):
-        from tracer.models import load  # with it
-
         self.facts, expected = facts, json.loads(facts)
         self.source, model = open_source(data), load(name)
         if model.weights != expected["weights"]:

@@ -33,12 +33,14 @@ from tracer.export.to_html import equation
 from tracer.ops import is_layout
 from tracer.record import Trace
 from tracer.shapes import UNKNOWN
+from tracer.shapes.variation import on_meta
+from tracer.spec.checkpoints import shapes
 from tracer.spec.spec import Model
 from tracer.textbook.derivation import KERNEL
 from tracer.tracing import PROVE_LATER
 from tracer.utils.devices import use_one_thread
 from tracer.utils.errors import quote, reason, shorten
-from tracer.utils.torch_internals import tree_leaves
+from tracer.utils.torch_internals import tree_leaves, tree_map_only
 from tracer.verify import seeded_run, small
 from tracer.verify.checks.outputs import find_unaccounted
 from tracer.verify.checks.reference_run import Transparent
@@ -85,10 +87,6 @@ def sample(names: list[str], count: int | None, seed: int = 0) -> list[str]:
 
 def open_name(name: str) -> NameOutcome:
     """Build a model and trace it on its own sample; an exception on the way is the reason."""
-    import torch  # loads torch
-
-    import tracer  # loads torch
-
     start = time.process_time()
     try:
         net, inputs = _ready(name)
@@ -108,14 +106,6 @@ def open_name(name: str) -> NameOutcome:
 
 def _ready(name: str):
     """Prepare the net and its inputs: on `meta` if the net is heavy."""
-    import torch  # loads torch
-
-    import tracer  # loads torch
-    from tracer.shapes.variation import on_meta  # loads torch
-    from tracer.spec.checkpoints import shapes  # loads torch
-    from tracer.spec.spec import Model  # loads torch
-    from tracer.utils.torch_internals import tree_map_only  # loads torch
-
     spec = zoo.spec_of(name)
     full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
     if sum(map(prod, shapes(spec, full).values())) <= HEAVY_PARAMETERS:
@@ -123,8 +113,8 @@ def _ready(name: str):
         return model.net, model.inputs()
     net = on_meta(lambda: spec.net(**full)).eval()
     inputs = Model.of(name, spec, net, full, weights="none: on meta").inputs()
-    on_meta = partial(tree_map_only, torch.Tensor, lambda tensor: tensor.to("meta"))
-    return net, replace(inputs, tensors=on_meta(inputs.tensors), named=on_meta(inputs.named))
+    without_values = partial(tree_map_only, torch.Tensor, lambda tensor: tensor.to("meta"))
+    return net, replace(inputs, tensors=without_values(inputs.tensors), named=without_values(inputs.named))
 
 
 def survey(names: list[str], seconds: float = SECONDS) -> Iterator[NameOutcome]:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+import tracer
 from tracer.cli import shared_options as shared
 from tracer.cli.commands.trace import parse_choice
 from tracer.export import to_table
@@ -54,8 +55,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare, print, and return 0 where the runs are equal up to rounding, else 1."""
-    import tracer
-
     saved = [name for name in (options.a, options.b) if name.endswith(shared.RUN_SUFFIX)]
     for option in ("image", "text"):
         if (value := getattr(options, option)) is not None and len(saved) == 2:
@@ -88,7 +87,6 @@ def _trace(
     change: Sequence[str] = (),
 ) -> Trace:
     """Open a saved run, or run a model by its name. `own` are the options that apply to this run alone."""
-    import tracer
     from tracer import changes, models, serialization, zoo
 
     if name.endswith(shared.RUN_SUFFIX):

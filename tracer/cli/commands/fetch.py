@@ -9,6 +9,9 @@ import argparse
 import signal
 import sys
 
+from tracer.utils.text import amount
+from tracer.zoo import recommendations
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add NAME …"""
@@ -18,8 +21,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a line for each model."""
     from tracer.export.to_table import align
-    from tracer.utils.text import amount
-    from tracer.zoo import recommendations
 
     if not options.names:
         rows = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+import tracer
 from tracer.cli import shared_options as shared
 from tracer.record import Trace
 from tracer.utils import files
@@ -52,7 +53,6 @@ def _open(options: argparse.Namespace) -> Trace:
 
 
 def _trace(options: argparse.Namespace) -> Trace:
-    import tracer
     from tracer.tracing import counterfactual
 
     photo = shared.photo(options.image)

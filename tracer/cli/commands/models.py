@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from tracer import models
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add nothing."""
@@ -11,7 +13,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print one line per model."""
-    from tracer import models
     from tracer.export.rows import with_titles
     from tracer.export.to_table import align
 

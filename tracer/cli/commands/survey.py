@@ -13,6 +13,10 @@ import argparse
 import sys
 from urllib.parse import quote_plus
 
+import tracer
+from tracer.survey import Survey
+from tracer.utils import errors
+
 PAGE = "http://127.0.0.1:8501/attention?model={}&over=survey"
 """Where the app opens a survey of a model, at its default address."""
 
@@ -27,10 +31,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the survey with a bar on standard error, and print the file. Photos that can't be read are listed there."""
-    import tracer  # here, so that --help answers at once
-    from tracer.survey import Survey
-    from tracer.utils import errors
-
     tqdm = errors.require("tqdm", "a survey").tqdm
     survey, bad = Survey(tracer.load(options.name), options.data, options.out, options.ray), 0
     with tqdm(total=len(survey), initial=survey.progress(), unit="photo", desc="survey", file=sys.stderr) as bar:

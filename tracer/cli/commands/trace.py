@@ -18,6 +18,8 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
+import tracer
+from tracer import models
 from tracer.cli import shared_options as shared
 from tracer.record import Trace
 from tracer.utils.errors import quote, shorten
@@ -122,8 +124,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _explain(error: ValueError) -> int:
     """Print why the user's own module failed; return the exit status."""
-    import tracer
-
     print(tracer.explain(error), file=sys.stderr)
     return 1
 
@@ -146,7 +146,6 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
 
 
 def _trace(options: argparse.Namespace, photo) -> Trace:
-    import tracer
     from tracer import changes, models, zoo
     from tracer.spec.decoding import T_PAST
     from tracer.zoo import user_factory
@@ -176,8 +175,6 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
 
 def _trace_without_values(options: argparse.Namespace, photo) -> Trace:
     """Return the run of a model on the device `meta`."""
-    import tracer
-    from tracer import models
     from tracer.spec.decoding import T_PAST
 
     spec = models.spec_of(options.name)

@@ -15,6 +15,7 @@ import json
 import sys
 from pathlib import Path
 
+from tracer import models, zoo
 from tracer.cli import shared_options as shared
 
 MIN_OPEN_SHARE = 0.95
@@ -58,7 +59,6 @@ def run(options: argparse.Namespace) -> int:
         return _verify_names(options)
     if options.zoo:
         return _zoo(options)
-    from tracer import models, zoo
     from tracer.verify import failures, text, verify
 
     reports = [verify(name) for name in options.names or (*models.names(), *zoo.examples())]
@@ -68,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _verify_names(options: argparse.Namespace) -> int:
     """Open names and print the results: those that did not open as they come, then the figures."""
-    from tracer import zoo
     from tracer.verify import surveys
 
     everything, enough, reports = [], True, {}

@@ -12,6 +12,7 @@ from tracer.lessons.notes.statements import Finding, StatementRow, Verdict, agre
 from tracer.lessons.tokenization import text
 from tracer.record import Op, Primitive, TensorRecord, verdict_within
 from tracer.shapes import value_of
+from tracer.symbols.notation import latex
 from tracer.utils.errors import quote
 from tracer.utils.text import scientific
 
@@ -130,8 +131,6 @@ def _size(row: StatementRow, run: Provider, name: str) -> Finding:
 
 
 def _formula(text: str) -> str:
-    from tracer.symbols.notation import latex  # beside the one use of it
-
     return latex(text)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 
+from tracer.verify.checks.reference_run import plain
+
 _CHECKS: dict[str, Callable] = {}
 
 
@@ -28,8 +30,6 @@ def checks() -> dict[str, Callable]:
 
 def problems(model, inputs, trace) -> Iterator[str]:
     """Yield the errors that the checks find in `trace`, the run of a model on `inputs`."""
-    from tracer.verify.checks.reference_run import plain  # loads torch
-
     run = plain(model, inputs, trace)
     for name, function in checks().items():
         for problem in function(run):

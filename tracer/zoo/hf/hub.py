@@ -36,6 +36,7 @@ from tracer.zoo.downloads import Download, on_the_hub
 from tracer.zoo.hf import configs, families, generic_model
 from tracer.zoo.hf.spec_builders import without_cache
 from tracer.zoo.recommendations import offline, published_models, why
+from tracer.zoo.torchvision_models import import_torchvision as vision
 
 PREFIX = "hf"
 PACKAGE = "transformers"
@@ -69,8 +70,6 @@ SHARD = re.compile(r"\w[\w.-]*")
 @lru_cache(maxsize=1)
 def import_transformers() -> ModuleType:
     """Import `transformers` with its warnings off; its progress bars stay."""
-    from tracer.zoo.torchvision_models import import_torchvision as vision  # only where it is asked for
-
     with suppress(ImportError):
         vision()  # transformers imports it where it is installed
     import transformers  # may not be installed
