@@ -2,6 +2,7 @@
 
 import secrets
 from functools import partial
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -13,6 +14,13 @@ from pages.ui import page_frame, texts
 from tracer.figures import comparison_payload, drawing, predictions
 from tracer.record import Trace
 from tracer.utils.errors import shorten
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer import comparison
+else:  # imported when first used
+    comparison = lazy_import("tracer.comparison")
+
 
 TITLE = "Compare"
 ICON = ":material/compare_arrows:"
@@ -33,9 +41,7 @@ left_run = second.left or trace
 
 def pack(trace_b: Trace) -> comparison_payload.ComparisonPayload:
     """Compare the run on the left with another, and pack the comparison."""
-    from tracer.comparison import compare  # torch, which pages start without
-
-    return comparison_payload.pack(compare(left_run, trace_b))
+    return comparison_payload.pack(comparison.compare(left_run, trace_b))
 
 
 def answer(side: str, run: Trace, about: str) -> None:

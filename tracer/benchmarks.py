@@ -29,6 +29,7 @@ from tracer.attention.lens_answers import lens_answers
 from tracer.capture import record
 from tracer.export import to_table
 from tracer.inputs.model_inputs import samples
+from tracer.models.vit import ViT
 from tracer.record import Trace
 from tracer.shapes import solve
 from tracer.spec.spec import Model, build_seeded
@@ -119,8 +120,6 @@ def _ratios(
 
 
 def _vit_b_16() -> tuple[nn.Module, torch.Tensor]:
-    from tracer.models.vit import ViT  # loads torch
-
     return ViT(**VIT_B_16).eval(), torch.randn(1, 3, 224, 224)
 
 
@@ -187,8 +186,6 @@ def _memory() -> Iterator[dict]:
 
 def measure_proof_memory(blocks: int) -> int:
     """Return the bytes by which a verified trace that keeps nothing raises this process' peak memory."""
-    from tracer.models.vit import ViT  # loads torch
-
     with torch.no_grad():
         net, image = ViT(**{**VIT_B_16, "L": blocks}).eval(), torch.randn(1, 3, 224, 224)
         for _ in range(2):

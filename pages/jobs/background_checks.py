@@ -24,9 +24,15 @@ from tracer.record import Trace
 from tracer.utils.cache import Cache
 from tracer.utils.errors import limits, reason
 from tracer.utils.job_queue import BACKGROUND, JobEnd, JobQueue, Progress, Task, listen
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
+    from tracer import tracing
+    from tracer.tracing import counterfactual
     from tracer.tracing.counterfactual import Check
+else:  # imported when first used
+    tracing = lazy_import("tracer.tracing")
+    counterfactual = lazy_import("tracer.tracing.counterfactual")
 
 PATH = "/check-status"
 MAX_REQUEST_BYTES = 100
@@ -83,8 +89,6 @@ def apply(key: Key, trace: Trace) -> Trace:
     with _asking:
         entry = _displayed_runs.get(id(trace))
         if entry is None or entry[0]() is not trace:
-            from tracer.tracing import counterfactual  # torch, which a page starts without
-
             number, forget = id(trace), _displayed_runs.pop
             proofs = (
                 counterfactual.without_checks(trace, checks)
@@ -99,8 +103,6 @@ def apply(key: Key, trace: Trace) -> Trace:
 def check_now(key: Key, trace: Trace) -> Trace:
     """Return a run of one of our models with its lines checked now, for work that already holds its slot in the
     queue."""
-    from tracer.tracing import counterfactual
-
     if _results.get(_of_lines(key)) is None and not _too_large(trace):
         checked = counterfactual.check(trace, _of_plain_run(*key))
         _results.put(_of_lines(key), counterfactual.results(checked))
@@ -108,9 +110,7 @@ def check_now(key: Key, trace: Trace) -> Trace:
 
 
 def _too_large(trace: Trace) -> str:
-    from tracer.tracing.counterfactual import too_large  # torch, which a page starts without
-
-    return too_large(trace)
+    return counterfactual.too_large(trace)
 
 
 def wait(key: Key) -> None:
@@ -176,16 +176,14 @@ def _of_plain_run(name: str, options: run_cache.Options) -> Mapping[str, Check] 
 
 
 def _run_check(name: str, options: run_cache.Options) -> Mapping[str, Check] | str:
-    from tracer.tracing import AT_HAND, counterfactual
-
     plain = _of_plain_run(name, options)
     try:
         with listen(_end_with_server):
-            answer = run_cache.check_in_process(name, options, AT_HAND, plain)
+            answer = run_cache.check_in_process(name, options, tracing.AT_HAND, plain)
         if answer is not None:
             _findings.put((name, options), answer.findings)
             return answer.checks
-        trace = run_cache.of_first_sample(name, options, keep=AT_HAND)
+        trace = run_cache.of_first_sample(name, options, keep=tracing.AT_HAND)
         _findings.put((name, options), trace.diagnose().diagnosis)
         return counterfactual.results(counterfactual.check(trace, plain))
     except render_gate.ServerFull:

@@ -33,11 +33,17 @@ from tracer.utils.cache import Cache
 from tracer.utils.devices import default_device
 from tracer.utils.errors import limits
 from tracer.utils.job_queue import JobQueue, doing, tell
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     from tracer.record import Trace
+    from tracer.spec import preparation
     from tracer.spec.spec import Model
+    from tracer.tracing import transfer
     from tracer.tracing.counterfactual import Check
+else:  # imported when first used
+    preparation = lazy_import("tracer.spec.preparation")
+    transfer = lazy_import("tracer.tracing.transfer")
 
 POLL_SECONDS = 0.1
 """Seconds between two looks at whether the work is still wanted."""
@@ -200,9 +206,6 @@ def _of_model(name: str) -> Process | None:
 def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
     """Return a run of a model with every step verified, from a process of runs; where that fails, computed here with
     `model`, the same model of this process, to which the run refers."""
-    from tracer.spec.preparation import remember_captions  # torch, which pages start without
-    from tracer.tracing.transfer import unpack
-
     if (folder := _folder) is not None:
         file = folder / uuid4().hex
 
@@ -213,11 +216,11 @@ def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dic
         with doing(MESSAGE):
             run = _ask(_of_model(name), model_worker.run, name, options, changes, user_input, file, discard=discard)
         if run is not None:
-            remember_captions(model, run.captions)
+            preparation.remember_captions(model, run.captions)
             photo = user_input.get("image")
             sent = {} if photo is None else dict.fromkeys(model_worker.PHOTO, np.array(photo))
             try:
-                return unpack(run.packed, model.net, _common, sent)
+                return transfer.unpack(run.packed, model.net, _common, sent)
             except (OSError, RuntimeError) as error:  # a file that can't be mapped
                 logging.warning("a run of the process could not be read, and the server runs the model: %s", error)
     return model.trace(**user_input)

@@ -18,6 +18,7 @@ import numpy as np
 
 import tracer
 from tracer.utils.devices import use_one_thread
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,10 +26,16 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
+    from tracer import tracing
     from tracer.record import Finding, Trace
     from tracer.spec.spec import Model
+    from tracer.tracing import counterfactual, transfer
     from tracer.tracing.counterfactual import Check
     from tracer.tracing.transfer import PackedTrace
+else:  # imported when first used
+    tracing = lazy_import("tracer.tracing")
+    counterfactual = lazy_import("tracer.tracing.counterfactual")
+    transfer = lazy_import("tracer.tracing.transfer")
 
 
 # Garbage collection of a process that holds much for long: what is there at the start is left alone.
@@ -132,14 +139,12 @@ def load(names: tuple[str, ...]) -> None:
 def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path) -> Run | None:
     """Return a run of a model with these changes, every step verified, and write its tensors to a file; None where it
     fails. The server then runs it, to learn the error: the error itself may hold the model."""
-    from tracer.tracing.transfer import pack
-
     _idle.clear()
     try:
         model = _changed_model(name, options, changes)
         model.captions.clear()  # those of earlier runs are of other visitors' pictures
         trace = model.trace(**user_input)
-        packed = pack(trace, model.net, file, PHOTO if _shows(trace, user_input.get("image")) else ())
+        packed = transfer.pack(trace, model.net, file, PHOTO if _shows(trace, user_input.get("image")) else ())
         return Run(packed, dict(model.captions))
     except Exception:
         file.unlink(missing_ok=True)  # half of it may be written, on a full disk
@@ -174,10 +179,8 @@ def measure(function: Callable, key: Key, user_input: dict[str, Any], arguments:
 def check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | None) -> ModelCheck | None:
     """Return the check of the lines of a model on other runs than this one; None where it fails. `plain` are the checks
     of the model without changes, where they are known."""
-    from tracer.tracing import PROVE_LATER, counterfactual
-
     try:
-        trace = _changed_model(*key).trace(**user_input, prove=PROVE_LATER)
+        trace = _changed_model(*key).trace(**user_input, prove=tracing.PROVE_LATER)
         checked = counterfactual.check(trace, plain)
         if any(step.refuted for step in checked.steps):  # the proof may print such a line otherwise
             trace = trace.prove()

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
 import tracer
@@ -22,6 +22,17 @@ from tracer.utils.cache import Cache
 from tracer.utils.devices import default_device, use_one_thread
 from tracer.utils.job_queue import VISITOR, JobQueue
 from tracer.utils.job_queue import doing as telling
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer import tracing
+    from tracer.tracing import transfer
+    from tracer.zoo import downloads
+else:  # imported when first used
+    tracing = lazy_import("tracer.tracing")
+    transfer = lazy_import("tracer.tracing.transfer")
+    downloads = lazy_import("tracer.zoo.downloads")
+
 
 OWN_SAMPLE = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
@@ -164,10 +175,9 @@ def loaded_model(name: str, options: Options) -> Any:
 
 def fetch(name: str, download) -> None:
     """Download the weights of a library's model, where `tracer.zoo.downloads` finds them."""
-    from tracer.zoo.downloads import fetch_in_subprocess  # needs libraries that load torch
 
     def make() -> bool:
-        fetch_in_subprocess(name, download)
+        downloads.fetch_in_subprocess(name, download)
         return True
 
     single_flight.once(lambda key: None, lambda key, fetched: None, ("fetch", name), make, f"Downloading {name}",
@@ -355,11 +365,8 @@ def _prove(model, image=None, **user_input) -> Trace:
     user_input |= {} if image is None else {"image": image}
     if not zoo.is_foreign(model.name):
         return model.trace(**user_input)
-    from tracer.tracing import AT_HAND, KEEP
-    from tracer.tracing.transfer import lighten
-
     with _one_at_a_time:
-        return lighten(model.trace(**user_input, keep=AT_HAND), KEEP)
+        return transfer.lighten(model.trace(**user_input, keep=tracing.AT_HAND), tracing.KEEP)
 
 
 def decompose(model, op: int, **user_input) -> tuple[Decomposition, ...]:

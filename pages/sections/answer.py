@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import streamlit as st
@@ -29,7 +29,14 @@ from tracer.inputs import images
 from tracer.inputs.synthetic import VOCABULARY
 from tracer.record import Trace
 from tracer.utils.errors import shorten
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
+
+if TYPE_CHECKING:
+    from tracer.spec import decoding
+else:  # imported when first used
+    decoding = lazy_import("tracer.spec.decoding")
+
 
 # Film of a run for its page: packed once for all visitors, with the names of its beats.
 
@@ -187,9 +194,7 @@ def _offer(trace: Trace, unit: str, again: str, end: str) -> None:
 
 def _count(now: str, unit: str) -> int:
     """Return the number of tokens to write: no more than the model has room for."""
-    from tracer.spec.decoding import room
-
-    left = room(session.model(), now)
+    left = decoding.room(session.model(), now)
     most = MAX_TOKENS if left is None else min(MAX_TOKENS, left)
     if most < 2:
         return most
@@ -204,15 +209,16 @@ def _of() -> tuple:
 
 def _write(start: str, count: int, settings: dict, place) -> None:
     """Write tokens, and show each in the container `place` as soon as it exists; a run is traced on request."""
-    from tracer.spec.decoding import join_tokens, read_of, words_of, write
-
     model, chosen_input, tokens = session.model(), session.user_input(), []
     more: dict[str, Any] = {"image": chosen_input.photo} if "image" in model.takes else {}
-    for token in write(model, start, count, **settings, **more):
+    for token in decoding.write(model, start, count, **settings, **more):
         tokens.append(token)
-        place.code(join_tokens(words_of(model), "", tokens), language=None, wrap_lines=True)
-    before = [read_of(model, join_tokens(words_of(model), start, tokens[:place])) for place in range(len(tokens))]
-    text = join_tokens(words_of(model), "", tokens)
+        place.code(decoding.join_tokens(decoding.words_of(model), "", tokens), language=None, wrap_lines=True)
+    before = [
+        decoding.read_of(model, decoding.join_tokens(decoding.words_of(model), start, tokens[:place]))
+        for place in range(len(tokens))
+    ]
+    text = decoding.join_tokens(decoding.words_of(model), "", tokens)
     visitor().writing = GeneratedText(_of(), tokens, before, text)
 
 

@@ -26,10 +26,18 @@ from tracer.figures.op_tables import shapes
 from tracer.ops import category
 from tracer.record import Op, Trace
 from tracer.utils.errors import shorten
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific
 
 if TYPE_CHECKING:
+    from tracer.attention import head_effects
     from tracer.attention.head_effects import HeadEffects
+    from tracer.tracing import attention_backends
+    from tracer.utils import torch_state
+else:  # imported when first used
+    head_effects = lazy_import("tracer.attention.head_effects")
+    attention_backends = lazy_import("tracer.tracing.attention_backends")
+    torch_state = lazy_import("tracer.utils.torch_state")
 
 
 # Fused and standard attention, run on the same input and compared.
@@ -79,10 +87,8 @@ def show(trace: Trace) -> None:
 
 def _comparable(module: str) -> bool:
     """Return whether the attention of that path has more than one backend."""
-    from tracer.tracing.attention_backends import comparable
-
     model = session.model()
-    return "attention" in model.spec.options or comparable(model.net, module)
+    return "attention" in model.spec.options or attention_backends.comparable(model.net, module)
 
 
 def _run(trace: Trace, module: str) -> BackendPaths:
@@ -90,9 +96,7 @@ def _run(trace: Trace, module: str) -> BackendPaths:
     inputs = model.inputs(**session.inputs(model, session.user_input(), session.options()))
     if "attention" in model.spec.options:
         return _settings(trace, model, module)
-    from tracer.tracing.attention_backends import compare
-
-    comparison = compare(model.net, *inputs, module=module, **inputs.named)
+    comparison = attention_backends.compare(model.net, *inputs, module=module, **inputs.named)
     return BackendPaths(
         comparison.module, {way.name: way.ops for way in comparison.ways}, comparison.outputs, comparison.weights
     )
@@ -100,8 +104,6 @@ def _run(trace: Trace, module: str) -> BackendPaths:
 
 def _settings(trace: Trace, model, module: str) -> BackendPaths:
     """Return both backends of a library that lets one choose: the same weights, loaded with the other setting."""
-    from tracer.utils.torch_state import relative_difference
-
     names = {"standard": "eager", "fused": "sdpa"}
     settings = []
     for value in names.values():
@@ -117,8 +119,8 @@ def _settings(trace: Trace, model, module: str) -> BackendPaths:
     return BackendPaths(
         module,
         ops,
-        [[relative_difference(a, b) for b in outputs] for a in outputs],
-        [[None if a is None or b is None else relative_difference(a, b) for b in weights] for a in weights],
+        [[torch_state.relative_difference(a, b) for b in outputs] for a in outputs],
+        [[None if a is None or b is None else torch_state.relative_difference(a, b) for b in weights] for a in weights],
     )
 
 
@@ -305,10 +307,8 @@ def _effects(trace: Trace, part: str) -> HeadEffects | str:
     request = mask_controls.MaskRequest.now().with_text_of(trace)
 
     def run() -> HeadEffects | str:
-        from tracer.attention.head_effects import head_sites, measure_heads
-
         try:
-            return request.measure(measure_heads, head_sites(trace, part))
+            return request.measure(head_effects.measure_heads, head_effects.head_sites(trace, part))
         except ValueError as error:
             return str(error)
 

@@ -19,10 +19,17 @@ from tracer.figures.drawing import OTHER_COLOR, Bar, BarPart, bars, stage_colour
 from tracer.figures.predictions import label_token, visible_token
 from tracer.record import Trace
 from tracer.utils.errors import shorten
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
 
 if TYPE_CHECKING:
+    from tracer import tracing
+    from tracer.attention import head_effects, masks
     from tracer.attention.lens_answers import LensAnswer, LensAnswers
+else:  # imported when first used
+    head_effects = lazy_import("tracer.attention.head_effects")
+    masks = lazy_import("tracer.attention.masks")
+    tracing = lazy_import("tracer.tracing")
 
 
 # Image ablation by the visitor: attention to the picture is masked in some blocks, and the words are predicted
@@ -44,9 +51,7 @@ def show_image_ablation(place: int, names: Sequence[str], layer: int, blocks: in
     request = mask_controls.MaskRequest.now()
 
     def run():
-        from tracer.attention.masks import close_picture
-
-        return request.measure(close_picture, tuple(sorted(layers)))
+        return request.measure(masks.close_picture, tuple(sorted(layers)))
 
     doing = "Running the model with the picture closed"
     closed = mask_controls.once("closed", request, tuple(sorted(layers)), run, doing, where=request.queue())
@@ -100,8 +105,6 @@ def words(trace: Trace) -> None:
     view = session.traced_view(trace)
     if view is None or not trace.attentions:
         return
-    from tracer.attention.head_effects import region
-
     picture, below = st.columns([2, 3], gap="large")
     words_read = [*trace.words[1:], result["tokens"][0]][-MAX_WORDS:]
     names = [*words_read[:-1], f"next: {words_read[-1]}"]
@@ -124,7 +127,7 @@ def words(trace: Trace) -> None:
             format_func=lambda i: _attention(known[i]),
         )
     layer, head, measured = known[which]["layer"], known[which].get("head"), known[which].get("share")
-    shares = region(trace, place, layer, head)
+    shares = head_effects.region(trace, place, layer, head)
     caption = (
         f"In the row that predicts “{words_read[place - 1]}”, {_attention(known[which])} attends most to patch "
         f"{int(shares.argmax()) + 1}; {percent(float(shares.sum()))} of the row’s attention goes to the "
@@ -219,7 +222,6 @@ def _answers(trace: Trace) -> LensAnswers | str:
 
     def run() -> LensAnswers | str:
         from tracer.attention.lens_answers import lens_answers
-        from tracer.tracing import AT_HAND
 
         part = (parts(trace) or ("",))[0]
         try:
@@ -231,7 +233,7 @@ def _answers(trace: Trace) -> LensAnswers | str:
 
             def again(model, inputs) -> LensAnswers:
                 arguments = make_arguments(model, request.chosen, known)
-                run = model.trace(**arguments, keep=AT_HAND, prove="later")
+                run = model.trace(**arguments, keep=tracing.AT_HAND, prove="later")
                 return lens_answers(model, inputs, run, part)
 
             return request.of(again)

@@ -16,10 +16,14 @@ from tracer.attention import layers
 from tracer.figures import predictions
 from tracer.record import Segment, Trace
 from tracer.utils.job_queue import BACKGROUND, VISITOR, JobQueue
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific
 
 if TYPE_CHECKING:
+    from tracer.attention import masks
     from tracer.attention.masks import ChangedPositions
+else:  # imported when first used
+    masks = lazy_import("tracer.attention.masks")
 
 Result = TypeVar("Result")
 
@@ -169,9 +173,7 @@ def _under(request: MaskRequest, mask: str, known: object = None):
     a sentence why a changed model does not run under it."""
 
     def run():
-        from tracer.attention.masks import predict_under_mask
-
-        return alternative.measure(predict_under_mask)
+        return alternative.measure(masks.predict_under_mask)
 
     alternative = request._replace(options=tuple(sorted({**dict(request.options), "mask": mask}.items())))
     try:
@@ -258,14 +260,14 @@ def _find_moved(request: MaskRequest, trace: Trace, token: int, part: str):
     """Return the positions that changed against the run on screen, or the reason why they can't be compared."""
 
     def run():
-        from tracer.attention.masks import Streams, change_and_compare, influence, tower_ends, traced_streams
-
         model = run_cache.load(request.model, request.options)
-        if trace.later is None or (before := traced_streams(model, trace, part=part)) is None:
-            return request.of(influence, token, part=part, trace=trace)
-        ends = tower_ends(model, trace.later.derived_steps, part)
-        copies = Streams(*(stream.clone() for stream in before))  # a pickle of a tensor holds all memory that it is in
-        return request.measure(change_and_compare, token, part, ends, copies)
+        if trace.later is None or (before := masks.traced_streams(model, trace, part=part)) is None:
+            return request.of(masks.influence, token, part=part, trace=trace)
+        ends = masks.tower_ends(model, trace.later.derived_steps, part)
+        copies = masks.Streams(
+            *(stream.clone() for stream in before)
+        )  # a pickle of a tensor holds all memory that it is in
+        return request.measure(masks.change_and_compare, token, part, ends, copies)
 
     doing = "Running the model on the changed input"
     return once("moved", request, (part, token), lambda: _or_why(run), doing, where=request.queue())
@@ -281,10 +283,8 @@ def _or_why(make: Callable[[], object]):
 
 def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
     """Show whether the positions that changed are those that the mask predicts."""
-    from tracer.attention.masks import reach
-
     entering, moved = changed
-    expected = reach(cells, entering, len(layers(trace, part)))
+    expected = masks.reach(cells, entering, len(layers(trace, part)))
     still, all_open = sorted(set(expected) - set(moved)), bool(cells.all())
     if set(moved) == set(expected):
         agree = "The mask predicts exactly these positions."
@@ -309,10 +309,8 @@ def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:
 def _why(trace: Trace, still: Sequence[int], moved: ChangedPositions, part: str) -> str:
     """Explain tokens that could have changed and did not, where their attention on the changed ones is small enough to
     be the reason."""
-    from tracer.attention.masks import largest_share
-
     try:
-        share = largest_share(trace, still, moved, part=part)
+        share = masks.largest_share(trace, still, moved, part=part)
     except ValueError:  # the attention of a later block can't be recovered
         return ""
     if np.float32(1) + np.float32(share) != 1:

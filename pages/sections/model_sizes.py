@@ -22,13 +22,22 @@ from tracer import models, zoo
 from tracer.attention import parts
 from tracer.symbols import notation
 from tracer.utils.errors import limits
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount, latex_whole
 from tracer.zoo.recommendations import PublishedModel, published_models
 
 if TYPE_CHECKING:
-    from tracer.record import Trace
+    from tracer.figures import cost_curves
+    from tracer.lessons.notes import torchvision_block_counts
+    from tracer.record import Trace, costs
     from tracer.record.costs import Scaling
+    from tracer.zoo.hf import hub
     from tracer.zoo.hf.hub import PublishedRun, ShapeLine
+else:  # imported when first used
+    cost_curves = lazy_import("tracer.figures.cost_curves")
+    torchvision_block_counts = lazy_import("tracer.lessons.notes.torchvision_block_counts")
+    costs = lazy_import("tracer.record.costs")
+    hub = lazy_import("tracer.zoo.hf.hub")
 
 
 # Number of operations of each kind in a block: by the note, in the block that it describes, and in any other.
@@ -38,8 +47,6 @@ COUNT_MESSAGE = "Opening the operations of the block"
 
 def show_op_counts(kinds: Mapping[str, Counter[str]]) -> None:
     """Show the table for the note's block, which has these `kinds`, and for one that is chosen."""
-    from tracer.lessons.notes import torchvision_block_counts  # loads torch
-
     st.header("Operations of one block, by kind", anchor="kinds")
     left, right = st.columns(2)
     with left:
@@ -344,8 +351,6 @@ def _forget(model: str) -> None:
 
 def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
     """Draw how the share of the arithmetic changes as the sequence grows, and as the width does."""
-    from tracer.figures import cost_curves  # loads plotly
-
     at = tuple(sorted(now.items()))
     meets = single_flight.of(scaling, ("meets", at), lambda: [scaling.crossover_length(now)])[0]
     grown = {scaling.length: "As the sequence grows", "D": "As the model grows wider"}
@@ -414,12 +419,10 @@ def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], ref
 
 def _counts(trace: Trace) -> list[tuple[str, str, int]]:
     """Return (name, meaning, count) of all that a run counts without any formula."""
-    from tracer.record.costs import count_elements  # loads sympy
-
     return [
         ("params", "Parameters", trace.params),
         ("flops", "FLOPs", trace.flops),
-        ("tensors", "Numbers in all activations", count_elements(trace)),
+        ("tensors", "Numbers in all activations", costs.count_elements(trace)),
     ]
 
 
@@ -448,11 +451,9 @@ def formulas(model: str) -> RunFormulas:
     """Return the formulas of a model's run without values, computed once for all visitors."""
 
     def compute() -> RunFormulas:
-        from tracer.record.costs import scaling  # loads sympy
-
         trace = tracer.load(model, values=False).trace(values=False)
         note = next((note for note in trace.notes if note.startswith("shapes at this size")), "")
-        return RunFormulas(scaling(trace), note)
+        return RunFormulas(costs.scaling(trace), note)
 
     return run_cache.of_sample_too("costs", model, compute, DOING_ANY_MODEL)
 
@@ -531,8 +532,6 @@ def choose() -> str | None:
 
 def show_published(name: str) -> None:
     """Show shapes, parameters, cache and arithmetic of a published model at a batch, a length and a dtype."""
-    from tracer.zoo.hf import hub  # loads transformers
-
     entry = published_models()[name]
     visitor().instead = entry.title
     try:
@@ -597,9 +596,7 @@ def _shapes(run: PublishedRun, now: dict[str, int]) -> None:
 
 def _row(line: ShapeLine, now: dict[str, int]) -> str:
     """Return a row of a table: a tensor, and its shape in symbols above that in numbers."""
-    from tracer.record.costs import evaluate  # loads sympy
-
-    values = [evaluate(size, now) for size in line.symbolic]
+    values = [costs.evaluate(size, now) for size in line.symbolic]
     numbers = r",\ ".join("?" if value is None else latex_whole(value) for value in values)
     shape = rf"\begin{{array}}{{l}}{notation.shape_latex(line.symbolic)}\\ {{[{numbers}]}}\end{{array}}"
     title = texts.escape(line.title).replace(".", ".\u200b")  # a path may break after each part
@@ -619,8 +616,6 @@ def show_all() -> None:
 
 @lru_cache(maxsize=1)
 def _rows() -> list[dict[str, str]]:
-    from tracer.zoo.hf import hub  # loads transformers
-
     rows = []
     for name, entry in published_models().items():
         count = hub.count(name)

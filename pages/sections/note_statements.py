@@ -26,15 +26,27 @@ from tracer.lessons.notes.statements import Finding, StatementRow, rows, section
 from tracer.record import Trace
 from tracer.utils.errors import limits
 from tracer.utils.job_queue import BACKGROUND
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
 
-    from tracer.lessons.notes.claims import Measurement
+    from tracer.attention import textbook_claims
+    from tracer.lessons.notes import claims as note_claims
+    from tracer.lessons.notes import evaluate, lookup, measurement, torchvision_block_counts
+    from tracer.lessons.notes.claims import Measurement, attention
     from tracer.lessons.notes.evaluate import ClaimCard, Lines, Measurements, StatementResult
     from tracer.lessons.notes.measurement import Provider
     from tracer.record import Symbol
+else:  # imported when first used
+    textbook_claims = lazy_import("tracer.attention.textbook_claims")
+    note_claims = lazy_import("tracer.lessons.notes.claims")
+    attention = lazy_import("tracer.lessons.notes.claims.attention")
+    evaluate = lazy_import("tracer.lessons.notes.evaluate")
+    lookup = lazy_import("tracer.lessons.notes.lookup")
+    measurement = lazy_import("tracer.lessons.notes.measurement")
+    torchvision_block_counts = lazy_import("tracer.lessons.notes.torchvision_block_counts")
 
 
 # A note on screen: each of its statements with what ran, the measured number, and a verdict.
@@ -188,7 +200,6 @@ def _read_ahead(note: str, part: str) -> None:
 
 def provider() -> Provider:
     """Return the provider of the notes' runs; those of samples are shared by all visitors."""
-    from tracer.lessons.notes import measurement  # loads torch
 
     def make(name: str) -> measurement.ModelRun:
         run = measurement.RUNS[name]
@@ -202,8 +213,6 @@ def provider() -> Provider:
 
 def _read(note: str, part: str | None) -> NoteResults:
     """Read a part of a note, in the queue for the cores."""
-    from tracer.lessons.notes import evaluate, torchvision_block_counts  # loads torch
-
     run, wanted = provider(), _rows(note, part)
     results = evaluate.results(wanted, run)
     about = {name: _about(name, run) for name in dict.fromkeys(row.run for row in wanted)}
@@ -262,10 +271,8 @@ def _text(result: StatementResult, beside: str) -> str:
 def _about(name: str, provider: Provider) -> str:
     """Return a sentence on the run in which statements were looked up, where no trained weights have its sizes and
     options."""
-    from tracer.lessons.notes.measurement import RUNS, STANDARD  # loads torch
-
-    name = "torchvision" if name == STANDARD else name
-    run = RUNS[name]
+    name = "torchvision" if name == measurement.STANDARD else name
+    run = measurement.RUNS[name]
     chosen = run.options if run.shipped else tuple(run.sizes.items())
     if not chosen or not texts.has_random_weights(provider(name)[1]):
         return ""
@@ -276,10 +283,8 @@ def _about(name: str, provider: Provider) -> str:
 def _lengths(name: str, provider: Provider) -> str:
     """Explain why a run's length differs from that of the same model with trained weights: each reads the caption that
     it wrote itself. Empty where the lengths agree, or are chosen."""
-    from tracer.lessons.notes.measurement import RUNS  # loads torch
-
-    model = RUNS[name].model
-    if model not in RUNS:
+    model = measurement.RUNS[name].model
+    if model not in measurement.RUNS:
         return ""
     own, trained = ({size.name: size for size in provider(which)[1].symbols} for which in (name, model))
     if "T" not in own or own["T"].value == trained["T"].value:
@@ -372,8 +377,6 @@ def show_card(claims: Sequence[str]) -> None:
         show_claim(name)
         return
     trace, model, _ = run()
-    from tracer.lessons.notes import evaluate  # loads torch
-
     cards = of(trace, "cards", lambda: _measure(model, trace))
     with st.container(key="cards"):
         for card in evaluate.CARDS:
@@ -408,8 +411,6 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
 
 
 def _measure(model, trace: Trace) -> dict:
-    from tracer.lessons.notes import evaluate  # loads torch
-
     cards = single_flight.in_turn(partial(evaluate.measure_cards, model, trace), MEASURE_MESSAGE)
     return {"claims": dict(cards.claims), "drawn": dict(cards.curves)}
 
@@ -417,11 +418,8 @@ def _measure(model, trace: Trace) -> dict:
 def show_claim(name: str) -> None:
     """Show one claim on the runs of the notes that make it: its statements, the numbers, and links to the places that
     show it."""
-    from tracer.lessons.notes.claims import statements  # loads torch
-    from tracer.lessons.notes.measurement import RUNS  # loads torch
-
     visitor().instead = INSTEAD
-    known = list(dict.fromkeys(row.run for row in statements(name)))
+    known = list(dict.fromkeys(row.run for row in note_claims.statements(name)))
     chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0], statement=None))
     run_of_claim = run_cache.of_sample_too(
         "noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURE_MESSAGE
@@ -429,7 +427,7 @@ def show_claim(name: str) -> None:
     with st.container(key="cards"):
         st.header("One claim, measured")
         quotes = quote_statements(name, chosen, marked_statement())
-        run = RUNS[chosen]
+        run = measurement.RUNS[chosen]
         st.markdown("\n>\n".join([*quotes, _line(run_of_claim.claims[name], run.model, run.options)]))
         for lines in run_of_claim.curves.values():
             picture = _picture(name, lines)
@@ -440,28 +438,22 @@ def show_claim(name: str) -> None:
 
 def quote_statements(name: str, run: str, target: tuple[str, int] | None) -> list[str]:
     """Return the statements that make a claim on a run, in markdown, with a mark on the one that the address names."""
-    from tracer.lessons.notes.claims import statements  # loads torch
-
     return [
         mark(f"> *Note {row.note}, statement {row.number}.* {row.text}", (row.note, row.number) == target)
-        for row in statements(name)
+        for row in note_claims.statements(name)
         if row.run == run
     ]
 
 
 def _of_run(name: str, chosen: str) -> Measurements:
-    from tracer.lessons.notes import evaluate  # loads torch
-
     return evaluate.measure_cards(*provider()(chosen), [name])
 
 
 def _line(measured: Measurement | str, model: str, options: run_cache.Options = ()) -> str:
     """Return the measurement of a claim with a link to where it happens, or why it does not apply to the model."""
-    from tracer.lessons.notes.lookup import scene  # loads torch
-
     if isinstance(measured, str):
         return f"> {INAPPLICABLE_BADGE} {texts.escape(measured)}"
-    link = statement_link(scene(model, options, measured))
+    link = statement_link(lookup.scene(model, options, measured))
     return f"> {SIGNS[measured.verdict]} {texts.prose(measured.text)}{link}"
 
 
@@ -486,11 +478,10 @@ def _alt(name: str, lines: Lines) -> str:
 
 def _lookup() -> None:
     """Show a dictionary in which a misspelt word still retrieves the right entry (soft lookup)."""
-    from tracer.attention.textbook_claims import lookup  # loads torch
-    from tracer.lessons.notes.claims.attention import BOOK  # loads torch
-
-    word = st.text_input(f"Look up a word, misspelt if you like, in `{BOOK}`", "sqare", max_chars=MAX_WORD_LETTERS)
-    shares, value = lookup(BOOK, word)
+    word = st.text_input(
+        f"Look up a word, misspelt if you like, in `{attention.BOOK}`", "sqare", max_chars=MAX_WORD_LETTERS
+    )
+    shares, value = textbook_claims.lookup(attention.BOOK, word)
     best = max(shares, key=lambda key: shares[key])
     shares_text = ", ".join(f"{key} {percent(share)}" for key, share in shares.items())
     st.plotly_chart(attention_charts.shares(shares), key="shares", config=PLAIN_CONFIG, alt=f"Weights: {shares_text}")
@@ -516,9 +507,9 @@ def _spread() -> None:
 
 
 def _spreads() -> tuple[list[float], list[float]]:
-    from tracer.attention.textbook_claims import spread  # loads torch
-
-    spreads = [[spread(width, scaled=scaled, count=COUNT) for width in WIDTHS] for scaled in (False, True)]
+    spreads = [
+        [textbook_claims.spread(width, scaled=scaled, count=COUNT) for width in WIDTHS] for scaled in (False, True)
+    ]
     return spreads[0], spreads[1]
 
 
@@ -557,12 +548,10 @@ def show_conv() -> None:
 
 
 def _measure_conv(model, trace) -> dict:
-    from tracer.lessons.notes.claims import CLAIMS, vision  # loads torch
-
-    fields, beside = vision.fields(trace), vision.beside(model, trace)
+    fields, beside = note_claims.vision.fields(trace), note_claims.vision.beside(model, trace)
     layer, batch = ((b - a).abs() for a, b in zip(beside.alone, beside.together, strict=True))
     shown = {"layer norm": layer, "batch norm": batch}
-    claims = {name: CLAIMS[name](model, trace) for name in ("receptive", "batch_norm")}
+    claims = {name: note_claims.CLAIMS[name](model, trace) for name in ("receptive", "batch_norm")}
     return {
         "convolution": fields.convolution.tolist(),
         "attention": fields.attention.tolist(),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -21,7 +22,14 @@ from tracer.ops import COMPUTING, category, is_layout
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace, verdict_within
 from tracer.symbols import notation
 from tracer.utils.errors import quote, shorten
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount, percent, scientific, shape_numbers
+
+if TYPE_CHECKING:
+    from tracer.record import costs
+else:  # imported when first used
+    costs = lazy_import("tracer.record.costs")
+
 
 # Primitives of the operations that a visitor opened: each is decomposed alone, by one more run.
 
@@ -188,9 +196,7 @@ def _symbol(step: Step) -> str:
 
 
 def _call_cost(trace: Trace, record: ModuleRecord) -> None:
-    from tracer.record.costs import of_module  # counting FLOPs imports torch, which a page starts without
-
-    cost = of_module(trace, record)
+    cost = costs.of_module(trace, record)
     for what, value, formula, total in (
         ("parameters", cost.params, cost.params_symbolic, trace.params),
         ("FLOP", cost.flops, cost.flops_symbolic, trace.flops),
@@ -518,9 +524,7 @@ def _its_step(trace: Trace, op: Op) -> None:
 
 def _parts(trace: Trace, op: Op) -> None:
     """Show the cost of a fused operation, by the steps that it computes."""
-    from tracer.record.costs import parts_of_step  # counting FLOPs imports torch, which a page starts without
-
-    parts_of_op, steps = parts_of_step(trace, op.index), {step.id: step for step in trace.steps}
+    parts_of_op, steps = costs.parts_of_step(trace, op.index), {step.id: step for step in trace.steps}
     if len(parts_of_op) > 1:
         for id, (flops, formula) in parts_of_op.items():
             symbols = "" if formula in ("?", str(flops)) else f" $= {notation.inline_latex(formula)}$"

@@ -20,10 +20,14 @@ from tracer.figures.tensors import Panel, edge
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.positions import NO_POSITIONS, PositionKind, position_kind
 from tracer.record import tolerance
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific
 
 if TYPE_CHECKING:
+    from tracer.lessons.positions import experiments
     from tracer.lessons.positions.experiments import Curve, Grid, PositionedModel, ShuffleResult
+else:  # imported when first used
+    experiments = lazy_import("tracer.lessons.positions.experiments")
 
 
 LENGTHS, WIDTHS, HEADS = (6, 8, 12, 16, 24, 32), (16, 32, 64), (1, 2, 4, 8)
@@ -106,9 +110,7 @@ def _measure(kind: str, sizes: PositionSizes) -> PositionedModel:
     """Return the measurements of a kind, computed once for all visitors."""
 
     def make() -> PositionedModel:
-        from tracer.lessons.positions.experiments import placement  # loads torch
-
-        return placement(kind, causal=sizes.causal, T=sizes.length, D=sizes.width, h=sizes.heads)
+        return experiments.placement(kind, causal=sizes.causal, T=sizes.length, D=sizes.width, h=sizes.heads)
 
     return run_cache.of_sample_too("placed", (kind, *sizes), make, DOING)
 
@@ -258,9 +260,7 @@ def _grid(name: str) -> Grid | None:
     """Return the positions of a model's patches, computed once for all visitors; None where it has no such table."""
 
     def make() -> tuple[Grid | None]:
-        from tracer.lessons.positions.experiments import grid  # loads torch
-
-        return (grid(trace, run_cache.load(name).net),)
+        return (experiments.grid(trace, run_cache.load(name).net),)
 
     trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
     return run_cache.of_sample_too("placed", ("grid", name), make, DOING)[0]

@@ -7,7 +7,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -27,7 +27,19 @@ from tracer.record import CHANGED_SUFFIX, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import files
 from tracer.utils.latex_text import sentence_math, symbol_text
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import shape_numbers
+
+if TYPE_CHECKING:
+    from tracer.attention import head_effects
+    from tracer.changes import of_inputs, options
+    from tracer.inputs import hidden_patches
+else:  # imported when first used
+    head_effects = lazy_import("tracer.attention.head_effects")
+    of_inputs = lazy_import("tracer.changes.of_inputs")
+    options = lazy_import("tracer.changes.options")
+    hidden_patches = lazy_import("tracer.inputs.hidden_patches")
+
 
 # Index of everything that can be found: steps, symbols, terms, operations, pages and lessons, each with the place that
 # shows it.
@@ -184,7 +196,6 @@ def _heads(trace: Trace) -> Iterator[dict[str, Any]]:
 
 def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
     """Yield the choices of the panels "What if?", each with the page that then shows the run with that change."""
-    from tracer.changes import options  # torch, which the search starts without
 
     def entry(page: str, title: str, changes: str, words: str, **place: object) -> dict[str, Any]:
         query = url_state.of(page)
@@ -231,15 +242,11 @@ def _hidden_patches(trace: Trace, entry: Callable[..., dict[str, Any]]) -> Itera
     """Yield the experiment that hides the patches that the model attended to most, where the run has it."""
     if trace.picture is None or trace.result.get("kind") != "classes":
         return
-    from tracer.attention import head_effects  # torch, which the search starts without
-    from tracer.changes.of_inputs import Hide
-    from tracer.inputs.hidden_patches import HIDDEN_SHARE
-
     try:
         attended = head_effects.rank_by_attention(trace)
     except ValueError:
         return
-    hidden = f"image={Hide(attended[: max(1, len(attended) // HIDDEN_SHARE)])}"
+    hidden = f"image={of_inputs.Hide(attended[: max(1, len(attended) // hidden_patches.HIDDEN_SHARE)])}"
     words = "occlude cover remove mask out photo what it looked at"
     yield entry("", "Hide the patches that it attended to most", hidden, words)
     yield _entry(

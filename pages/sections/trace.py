@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pandas as pd
@@ -29,7 +29,16 @@ from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, toler
 from tracer.symbols import notation
 from tracer.utils.errors import quote
 from tracer.utils.latex_text import symbol_text
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import shape_numbers
+
+if TYPE_CHECKING:
+    from tracer.attention import textbook_claims
+    from tracer.record import costs
+else:  # imported when first used
+    textbook_claims = lazy_import("tracer.attention.textbook_claims")
+    costs = lazy_import("tracer.record.costs")
+
 
 # Data of the Trace page, so that the browser can step by itself: the headers of all steps, and the details of as
 # many as fit, from the requested one on.
@@ -264,8 +273,6 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.HeatmapDat
         return None
     if not read <= {candidate.id for candidate in trace.steps} or (scores := trace.value(step)) is None:
         return None
-    from tracer.attention import textbook_claims  # torch, which the page of a saved run starts without
-
     try:
         products = textbook_claims.terms(session.model(), trace)
     except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
@@ -300,9 +307,7 @@ def _covered_ops(trace: Trace, step: Step) -> dict[str, Any]:
     if step.inside is None:
         ops = _ops(trace, step)
         return {"title": "The operations it covers", "remark": "", "rows": rows(ops[:ROWS]), "more": _more(ops)}
-    from tracer.record.costs import cost_of_step  # counting FLOPs imports torch, which a page starts without
-
-    op, part = trace.ops[step.inside], cost_of_step(trace, step).flops
+    op, part = trace.ops[step.inside], costs.cost_of_step(trace, step).flops
     cost = f" Of its {op.flops:,} FLOPs, {part:,} belong to this step." if part and op.flops else ""
     remark = f"Operation {op.index} computes this step on the way, but never stores its tensor.{cost}"
     return {"title": "The fused operation that contains it", "remark": remark, "rows": rows([op]), "more": ""}

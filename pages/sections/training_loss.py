@@ -23,11 +23,16 @@ from tracer.figures import predictions as drawn
 from tracer.figures.predictions import visible_token
 from tracer.record import Trace
 from tracer.symbols import notation
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific, shape_numbers, signed, three_digits
 
 if TYPE_CHECKING:
+    from tracer.lessons import next_token_loss, training_step
     from tracer.lessons.next_token_loss import Loss, TextLoss
     from tracer.lessons.training_step import Descent, GradientLine, GradientNorms, TrainingStep
+else:  # imported when first used
+    next_token_loss = lazy_import("tracer.lessons.next_token_loss")
+    training_step = lazy_import("tracer.lessons.training_step")
 
 
 # One step of training on the text of the page: forward, loss, gradients, update, and each gradient as an equation.
@@ -80,13 +85,11 @@ def show(run: NextTokenRun) -> None:
 
 def _compute_step(name: str, options: run_cache.Options, chosen, trace) -> StepResult:
     """Return the step; does not use the session."""
-    from tracer.lessons.next_token_loss import measure_step  # loads torch
-
     plain_options = run_cache.without_changes(options)
     user_input = session.inputs(run_cache.load(name, plain_options), chosen, plain_options)
     lines = None if run_cache.changes(options) else replace(trace, values={}, later=None, replay=None, reread=None)
     try:
-        return StepResult(run_cache.measure(measure_step, name, plain_options, user_input, lines))
+        return StepResult(run_cache.measure(next_token_loss.measure_step, name, plain_options, user_input, lines))
     except ValueError as error:
         return StepResult(None, str(error))
 
@@ -243,13 +246,12 @@ def _suits(name: str) -> bool:
 
 def _compute_loss(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> TextLoss:
     """Return the loss of a run and its gradient; does not use the session."""
-    from tracer.lessons.next_token_loss import measure_loss
-    from tracer.lessons.training_step import find_blocks  # both load torch
-
     model, output = run_cache.load(name, options), cast("Any", trace.output)
     logits = output["logits"] if isinstance(output, dict) else output  # as a model of transformers returns them
-    arguments = logits[:1].clone(), find_blocks(model.net, trace)
-    return run_cache.measure(measure_loss, name, options, session.inputs(model, chosen, options), *arguments)
+    arguments = logits[:1].clone(), training_step.find_blocks(model.net, trace)
+    return run_cache.measure(
+        next_token_loss.measure_loss, name, options, session.inputs(model, chosen, options), *arguments
+    )
 
 
 def _text(trace: Trace, loss: Loss) -> None:

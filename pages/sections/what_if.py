@@ -28,11 +28,22 @@ from tracer.figures.drawing import points
 from tracer.figures.tensors import Panel, as_array, edge, rescale
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, Picture, Step, Trace
 from tracer.utils.errors import shorten
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
 
 if TYPE_CHECKING:
+    from tracer import comparison
+    from tracer.attention import head_effects
     from tracer.attention.head_effects import HidingTest
+    from tracer.changes import of_inputs, options
     from tracer.changes.options import Option
+    from tracer.inputs import hidden_patches
+else:  # imported when first used
+    head_effects = lazy_import("tracer.attention.head_effects")
+    of_inputs = lazy_import("tracer.changes.of_inputs")
+    options = lazy_import("tracer.changes.options")
+    comparison = lazy_import("tracer.comparison")
+    hidden_patches = lazy_import("tracer.inputs.hidden_patches")
 
 
 # Changes of the run on screen, one line at the top of every page: each can be undone, or all at once.
@@ -69,8 +80,6 @@ def show_active_changes(place: DeltaGenerator) -> None:
 def zeroed_together(trace: Trace, changes: tuple[str, ...]) -> list[str]:
     """Return the lines, in words, of which several changes leave nothing, such as a head that is off and the only one
     that is on."""
-    from tracer.changes import options  # torch, which pages start without
-
     lines = Counter(text.partition("=")[0] for text in changes)
     steps = {step.id.removesuffix(CHANGED_SUFFIX): step for step in trace.steps if step.id.endswith(CHANGED_SUFFIX)}
     zeroed = []
@@ -299,15 +308,12 @@ def numbers(plain: Trace, trace: Trace) -> None:
 def differences(plain: Trace, trace: Trace) -> list[tuple[str, str, str]]:
     """Return the title of each line that is displayed in numbers, the largest difference of both runs, and its share of
     the largest value."""
-    from tracer.changes import options  # torch, which pages start without
-    from tracer.comparison import compare  # for the same reason
-
     ends = {step.layer: step.id for step in trace.steps if step.layer is not None and step.id.endswith("residual")}
     wanted = {*ends.values(), trace.steps[-1].id} | {
         step.id for step in trace.steps if step.id.endswith(CHANGED_SUFFIX)
     }
     rows = []
-    for row in compare(plain, trace).rows:
+    for row in comparison.compare(plain, trace).rows:
         if row.id in wanted and row.values.difference is not None:
             title = ", ".join(filter(None, (options.block_title(trace, row.step), row.step.title)))
             share = "" if row.values.relative is None else percent(row.values.relative)
@@ -333,12 +339,10 @@ def facts(trace: Trace) -> dict[str, Any] | None:
     picture, sizes = trace.picture, {size.name for size in trace.symbols}
     if picture is None or session.user_input().kind == "trace" or not {"H", "W", "P"} <= sizes:
         return None
-    from tracer.changes.of_inputs import REMOVED_FILL  # torch, which pages start without
-
     patches, fill = current_patches()
     plain = session.plain_trace() if trace.changes else trace
     pictures = of(plain, "fills", lambda: _fills(plain, picture))
-    removable = [REMOVED_FILL] if models.spec_of(model_name()).subset else []
+    removable = [of_inputs.REMOVED_FILL] if models.spec_of(model_name()).subset else []
     return {
         "patches": patches,
         "fill": fill,
@@ -361,27 +365,24 @@ def _status(plain: Trace, trace: Trace) -> str:
 def current_patches() -> tuple[list[int], str]:
     """Return the patches that the changes on screen hide, and their fill."""
     from tracer.changes import parse_all  # torch, which pages start without
-    from tracer.changes.of_inputs import Hide
 
     patches, fill = set[int](), ""
     for text in session.changes():
         if text.startswith(HIDE):
             change = parse_all([text])["image"]
-            if isinstance(change, Hide):
+            if isinstance(change, of_inputs.Hide):
                 patches, fill = patches | set(change.patches), change.fill
     return sorted(patches), fill
 
 
 def hide(value: object) -> None:
     """Hide these patches in place of those that are hidden now: `{"patches": [27, 28], "fill": "mean"}`."""
-    from tracer.changes.of_inputs import Hide  # torch, which pages start without
-
     now = [text for text in session.changes() if not text.startswith(HIDE)]
     try:
         if not isinstance(value, Mapping) or not isinstance(value.get("patches"), list):
             raise ValueError("the browser did not send a list of patches")
         if value["patches"]:
-            now.append(f"image={Hide(value['patches'], str(value.get('fill')))}")
+            now.append(f"image={of_inputs.Hide(value['patches'], str(value.get('fill')))}")
     except (TypeError, ValueError) as error:
         visitor().refusal = f"{error}. {session.STAYS}"
         return
@@ -394,12 +395,13 @@ def _photo(trace: Trace, picture: Picture) -> Image.Image:
 
 def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
     """Return the crop of a photo with all patches hidden, by fill, as JPEG in base 64."""
-    from tracer.inputs.hidden_patches import FILLS, paint_patches  # torch, which pages start without
-
     crop, every = _photo(trace, picture).crop(picture.crop), np.ones((picture.rows, picture.columns), dtype=bool)
     crop.thumbnail((SIDE, SIDE))
     photo, box = np.asarray(crop), (0, 0, *crop.size)
-    return {fill: _jpeg(Image.fromarray(paint_patches(photo, box, every, fill))) for fill in FILLS}
+    return {
+        fill: _jpeg(Image.fromarray(hidden_patches.paint_patches(photo, box, every, fill)))
+        for fill in hidden_patches.FILLS
+    }
 
 
 def _jpeg(picture: Image.Image) -> str:
@@ -499,10 +501,6 @@ def show_hidden_patches(plain: Trace) -> None:
     a photo, or without attention over it."""
     if plain.picture is None or plain.result.get("kind") != "classes":
         return
-    from tracer.attention import head_effects  # torch, which pages start without
-    from tracer.changes.of_inputs import Hide
-    from tracer.changes.options import Option
-
     others = tuple(text for text in session.changes() if not text.startswith("image="))
     base = session.changed_trace(others) if others else plain
     try:
@@ -530,7 +528,7 @@ def show_hidden_patches(plain: Trace) -> None:
         on_change=_hide_again,
         args=(order,),
     )
-    offered = [Option("image", Hide(order[:count], fill), title) for title, order in orders.items()]
+    offered = [options.Option("image", of_inputs.Hide(order[:count], fill), title) for title, order in orders.items()]
     toggles("Hide", offered, instead=HIDE)
     if st.toggle("Compare hiding what it looked at with hiding other patches", key=COMPARED):
         _compare(base, others, count, fill)
@@ -548,8 +546,6 @@ def _compare(base: Trace, changes: tuple[str, ...], count: int, fill: str) -> No
     request = MaskRequest(model_name(), session.options_with(changes), session.user_input())
 
     def run():
-        from tracer.attention import head_effects
-
         model = run_cache.load(request.model, request.options)
         arguments = session.inputs(model, request.chosen, request.options)
         return head_effects.hide_attended(model, base, count, fill, **arguments)
@@ -636,8 +632,6 @@ def show_panel(offer: Callable[[Trace], None]) -> None:
 def blocks(plain: Trace) -> None:
     """Offer the whole parts of a model: positions, and the attention, MLP, norms and residual connections of a
     block."""
-    from tracer.changes import options  # torch, which pages start without
-
     toggles("Whole model", options.of_model(plain))
     show_hidden_patches(plain)
     if known := options.blocks(plain):
@@ -650,8 +644,6 @@ def blocks(plain: Trace) -> None:
 
 def show_attention_controls(plain: Trace, layer: int, part: str | None, head: str | None = None) -> None:
     """Offer the changes of the attention on screen: of one head, by its number in the address, and of all."""
-    from tracer.changes import options  # torch, which pages start without
-
     record = layers(plain, part)[layer]
     title = _title(record)
     number = int(head) if head is not None and head.isdecimal() and int(head) < record.heads else None
@@ -673,8 +665,6 @@ def _title(record: AttentionRecord) -> str:
 
 def line(plain: Trace, step: Step) -> None:
     """Offer the changes of one line of the textbook."""
-    from tracer.changes import options  # torch, which pages start without
-
     offered = list(options.of_step(plain, step))
     if not offered:
         st.caption("The value of this step can’t be changed by itself: it is not a tensor of floating-point numbers.")

@@ -23,10 +23,21 @@ from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import Panel, as_array
 from tracer.record import Step, Trace
 from tracer.symbols import notation
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount, scientific, shape_numbers
 
 if TYPE_CHECKING:
+    from tracer.attention import masks
+    from tracer.lessons import writing
     from tracer.lessons.writing import CacheCosts, PaddedAnswer
+    from tracer.spec import decoding, results
+    from tracer.tracing import counterfactual
+else:  # imported when first used
+    masks = lazy_import("tracer.attention.masks")
+    writing = lazy_import("tracer.lessons.writing")
+    decoding = lazy_import("tracer.spec.decoding")
+    results = lazy_import("tracer.spec.results")
+    counterfactual = lazy_import("tracer.tracing.counterfactual")
 
 
 # Run on screen and the run that reads its last token after a cache, computed once for all who look at it.
@@ -65,12 +76,8 @@ def is_own() -> bool:
 
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> DecoderRun:
     """Return both runs; does not use the session."""
-    from tracer.lessons import writing  # these load torch
-    from tracer.spec.results import token_names
-    from tracer.tracing import counterfactual
-
     model = run_cache.load(name, options)
-    spell = model.spec.spell or token_names
+    spell = model.spec.spell or results.token_names
     logits = writing.last_logits(trace)
     best = logits.topk(min(MAX_TEXTS, len(logits))).indices.tolist()
     names = dict(zip(best, spell(model, best), strict=True))
@@ -144,15 +151,13 @@ def _write(run: DecoderRun, token: int) -> None:
     """Add a token to the text on screen, or remove the last one for -1."""
     if token != -1 and token not in run.names:
         return
-    from tracer.spec.decoding import join_tokens, words_of  # loads torch
-
     words, model = list(run.trace.words), session.model()
 
     if model.spec.takes == ("image", "text"):
         words = words[1:]  # the begin token is not a part of the text
-    vocabulary = words_of(model)
+    vocabulary = decoding.words_of(model)
     if vocabulary:
-        text = join_tokens(vocabulary, "", words[:-1] if token == -1 else [*words, run.names[token]])
+        text = decoding.join_tokens(vocabulary, "", words[:-1] if token == -1 else [*words, run.names[token]])
     else:
         now = session.user_input().text
         before = now if now is not None else "".join(words)
@@ -185,8 +190,6 @@ def _growth(run: DecoderRun, cached: Trace, layer: int) -> None:
 
 
 def _panels(run: DecoderRun, cached: Trace, layer: int) -> list[Panel]:
-    from tracer.attention import masks  # with it comes torch
-
     record = layers(run.trace)[layer]
     first = max(0, record.keys - MAX_TOKENS)
     queries = list(range(max(0, record.queries - MAX_TOKENS), record.queries))

@@ -26,11 +26,19 @@ from tracer.inputs import images
 from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
 from tracer.utils.errors import limits, quote, shorten
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount
 from tracer.zoo import recommendations
 
 if TYPE_CHECKING:
+    from tracer.record import costs as key_value_cache
     from tracer.record.costs import Scaling
+    from tracer.survey import file
+    from tracer.zoo import downloads
+else:  # imported when first used
+    key_value_cache = lazy_import("tracer.record.costs")
+    file = lazy_import("tracer.survey.file")
+    downloads = lazy_import("tracer.zoo.downloads")
 
 
 # Visitor's model, input and trace: chosen once, kept across pages, and shared with no other visitor.
@@ -77,7 +85,6 @@ def scaling(model: str, options: run_cache.Options) -> Scaling:
 
 
 def _scaling(model: str, options: run_cache.Options) -> Scaling:
-    from tracer.record import costs as key_value_cache
     from tracer.record.costs import scaling as formulas  # loads sympy
 
     loaded, run = run_cache.in_line(model, options)
@@ -220,11 +227,9 @@ def take_file(data: bytes, name: str) -> None:
 def take_survey(data: bytes, name: str) -> bool:
     """Open a survey file; return whether it could be read. An unreadable one is refused with a message, and the open
     survey stays."""
-    from tracer.survey.file import open_survey  # with it comes a reader of files
-
     most = limits().upload_mb << 20
     try:
-        result = single_flight.in_turn(lambda: open_survey(data, name, most), "Reading the survey")
+        result = single_flight.in_turn(lambda: file.open_survey(data, name, most), "Reading the survey")
     except ValueError as error:
         visitor().refusal = f"{error}. {STAYS}"
         return False
@@ -550,26 +555,25 @@ def settle() -> None:
 
 
 def _cost(name: str):
-    from tracer.zoo.downloads import cost
-
     if len(name) > MAX_NAME_LETTERS:
         raise ValueError(f"{quote(name)} is not a model: expected a name of at most {MAX_NAME_LETTERS} characters")
     with st.spinner("Looking up how large the model is"):
         if not folders_allowed():
             zoo.check_no_folder(name)
-        return cost(name)
+        return downloads.cost(name)
 
 
 def take(offer) -> None:
     """Accept an offered model as the visitor's choice: its cost was displayed beside the button."""
-    from tracer.zoo.downloads import Download
-
     now = visitor()
     here = recommendations.is_downloaded(offer)
     if not here and (problem := recommendations.problem(offer)):
         now.refusal = problem
         return
-    now.agree(offer.name, Download(0) if here else Download(offer.size, folder=str(recommendations.folder(offer))))
+    now.agree(
+        offer.name,
+        downloads.Download(0) if here else downloads.Download(offer.size, folder=str(recommendations.folder(offer))),
+    )
 
 
 def _load(name: str, download) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -21,8 +21,15 @@ from tracer.inputs.images import KINDS
 from tracer.record import Trace
 from tracer.symbols import notation
 from tracer.utils.errors import limits
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount
 from tracer.zoo import recommendations
+
+if TYPE_CHECKING:
+    from tracer import serialization
+else:  # imported when first used
+    serialization = lazy_import("tracer.serialization")
+
 
 # Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already.
 
@@ -286,8 +293,6 @@ def _file_stem(user_input: UserInput) -> str:
 
 def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:
     """Return the run as a file, with the parameters of the model of that key, where it is in memory."""
-    from tracer import serialization
-
     model = key and run_cache.loaded_model(*key)
     return serialization.to_bytes(trace, model and model.net)
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import tracer
-from tracer.capture.calls import is_layout
 from tracer.inputs.model_inputs import Inputs
+from tracer.ops import is_layout
 from tracer.verify import surveys
 from tracer.verify.checks import printed
 

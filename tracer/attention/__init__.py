@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 from tracer.record import AttentionRecord, Segment, Trace
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import torch
+
+    from tracer.capture import score_path
+else:  # imported when first used
+    score_path = lazy_import("tracer.capture.score_path")
 
 
 def parts(trace: Trace) -> tuple[str, ...]:
@@ -60,8 +65,6 @@ def weights(
     trace: Trace, layer: int, head: int | None = None, query: int | None = None, *, part: str | None = None
 ) -> torch.Tensor:
     """Return attention weights; see `Trace.attention`."""
-    from tracer.capture.score_path import softmax_rows  # loads torch
-
     records = layers(trace, part)
     record = records[_within(layer, len(records), "layer")]
     if record.problem:
@@ -71,7 +74,7 @@ def weights(
         result = _heads_first(trace.values[record.weights], record)[..., list(rows), :]
     else:
         q, k = (_heads_first(trace.values[key], record) for key in (record.q, record.k))
-        result = softmax_rows(q, k, record.chain, rows, trace.values.get)
+        result = score_path.softmax_rows(q, k, record.chain, rows, trace.values.get)
     result = result.flatten(0, -4) if result.dim() > 4 else result  # windows, say, are items of the batch
     if query is not None:
         result = result[..., 0, :]

@@ -13,11 +13,15 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from tracer.utils.errors import quote, require
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import pandas
 
+    from tracer.export import rows
     from tracer.record import Trace
+else:  # imported when first used
+    rows = lazy_import("tracer.export.rows")
 
 LEVELS = ("modules", "steps", "calls", "ops", "primitives", "costs")
 FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__path__) if module.name.startswith("to_"))
@@ -40,8 +44,6 @@ def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
     A missing layer or error is a missing value. Raise ModuleNotFoundError with the package to install if pandas is
     missing.
     """
-    from tracer.export import rows  # takes long, and not every view needs it
-
     check_level(level, trace)
     pandas = require("pandas", "trace.table()")  # takes long, and not every view needs it
     frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))

@@ -12,10 +12,14 @@ from tracer.export import verdicts
 from tracer.record import Step, Trace
 from tracer.record.repeats import Repeat, at_any
 from tracer.symbols import notation
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import shape_numbers
 
 if TYPE_CHECKING:
     from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Source, TensorRecord
+    from tracer.record import costs as key_value_cache
+else:  # imported when first used
+    key_value_cache = lazy_import("tracer.record.costs")
 
 
 # Book as it is printed: the steps of repeated blocks once, × L.
@@ -255,8 +259,6 @@ def cell(value: object) -> str:
 def totals(trace: Trace) -> str:
     """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
     costs = [(trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic)]
-    from tracer.record import costs as key_value_cache  # as above
-
     cached, formula = key_value_cache.cache_elements(trace)
     costs += [(cached, "numbers in the cache", formula)] if cached else []
     figures = [

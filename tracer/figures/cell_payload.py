@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,14 @@ from tracer.record.trace import Cell, Number, User
 from tracer.symbols.notation import AXES
 from tracer.utils.errors import quote
 from tracer.utils.latex_text import symbol_text
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import all_digits, four_digits, signed
+
+if TYPE_CHECKING:
+    from tracer.tracing import provenance
+else:  # imported when first used
+    provenance = lazy_import("tracer.tracing.provenance")
+
 
 TERMS = 24
 """Terms that are listed; the others are added up."""
@@ -91,9 +98,7 @@ def tensor_of(trace: Trace, id: str) -> Any:
         return kept
     if trace.later is None:
         return trace.values.get(id)
-    from tracer.tracing.provenance import RecomputedValues  # torch, which a page starts without
-
-    return trace.later.values(RecomputedValues)(id)
+    return trace.later.values(provenance.RecomputedValues)(id)
 
 
 def with_tensors(trace: Trace, ids: Collection[str]) -> Trace:
@@ -102,9 +107,7 @@ def with_tensors(trace: Trace, ids: Collection[str]) -> Trace:
     lacking = {step.id for step in trace.steps if step.id in ids and trace.value(step) is None}
     if trace.later is None or not lacking:
         return trace
-    from tracer.tracing.provenance import RecomputedValues  # torch, which a page starts without
-
-    return replace(trace, values={**trace.values, **trace.later.values(RecomputedValues).recompute(lacking)})
+    return replace(trace, values={**trace.values, **trace.later.values(provenance.RecomputedValues).recompute(lacking)})
 
 
 def _kept_cell(trace: Trace, id: str, index: tuple[int, ...]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,14 @@ from tracer.attention import segments as of_part
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import as_array, pack_cells
 from tracer.record import Segment, Trace
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import numeral, scientific
+
+if TYPE_CHECKING:
+    from tracer.attention import masks
+else:  # imported when first used
+    masks = lazy_import("tracer.attention.masks")
+
 
 MAX_BYTES = 1_500_000
 """Bytes of rows that one message takes; of a larger run a head's comes at a time, or rows about the one asked for."""
@@ -72,8 +79,6 @@ def pack(
     differ `own`, `[h, rows, S_k]` of the rows that are sent, and so are `before` and `weights`. `alt` describes the
     mask in words; `always` has it drawn also if all is open.
     """
-    from tracer.attention import masks  # imports torch, which a page is drawn before
-
     record, visible = layers(trace, part)[layer], np.asarray(cells, dtype=np.uint8)
     queries, keys = visible.shape
     head, query = wanted if wanted is not None else (0, start)

@@ -19,6 +19,10 @@ import numpy as np
 from PIL import Image
 
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import lazy_import
+
+pillow_heif = lazy_import("pillow_heif")
+
 
 # A check that a PNG file holds all of its rows: decoders accept one whose stream ends early.
 #
@@ -338,8 +342,6 @@ def _formats() -> tuple[str, ...]:
     """Return the formats of Pillow's that are opened; that of HEIC needs a package of its own."""
     Image.init()
     with suppress(ImportError):
-        import pillow_heif  # may not be installed
-
         pillow_heif.register_heif_opener(thumbnails=False)
     return tuple(name for name in _FORMATS if name in Image.OPEN)  # Pillow builds without some
 

@@ -12,12 +12,19 @@ from PIL import Image
 from tracer.inputs import images
 from tracer.record import Segment
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from tracer.inputs import synthetic
     from tracer.inputs.images import Crop
+    from tracer.utils import torch_internals
+else:  # imported when first used
+    torch = lazy_import("torch")
+    synthetic = lazy_import("tracer.inputs.synthetic")
+    torch_internals = lazy_import("tracer.utils.torch_internals")
 
 
 # A tokenizer from text to token numbers and back: characters, or words with a token that begins the sentence.
@@ -95,20 +102,23 @@ def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
 
 
 def _scenes() -> dict[str, Callable[[], Image.Image]]:
-    from tracer.inputs.synthetic import sample_scene, scene  # draws where such a sample is asked for
-
-    scenes = {name: lambda seed=seed, count=count: scene(seed, count).image() for name, (seed, count) in SCENES.items()}
-    return {"scene": lambda: sample_scene().image(), **scenes}
+    scenes = {
+        name: lambda seed=seed, count=count: synthetic.scene(seed, count).image()
+        for name, (seed, count) in SCENES.items()
+    }
+    return {"scene": lambda: synthetic.sample_scene().image(), **scenes}
 
 
 def _surfaces() -> dict[str, Callable[[], Image.Image]]:
-    from tracer.inputs.synthetic import damage, sample, surface  # draws where such a sample is asked for
-
     def damaged_surface(name: str, defect: str) -> Image.Image:
-        return Image.fromarray(damage(surface(name, 7), 3, defect)[0])
+        return Image.fromarray(synthetic.damage(synthetic.surface(name, 7), 3, defect)[0])
 
     surfaces = {name: lambda of=of: damaged_surface(*of) for name, of in SURFACES.items()}
-    return {"scratch": sample, **surfaces, "no defect": lambda: Image.fromarray(surface("weave", 5))}
+    return {
+        "scratch": synthetic.sample,
+        **surfaces,
+        "no defect": lambda: Image.fromarray(synthetic.surface("weave", 5)),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,19 +152,15 @@ class Inputs(Sequence):
     ) -> Inputs:
         """Return the same inputs with a function applied to each tensor; `names` restricts it to some of the keyword
         arguments."""
-        import torch  # loaded by now, where there are tensors
-
-        from tracer.utils.torch_internals import tree_map_only  # with it
-
         keywords = self.named if names is None else {name: self.named[name] for name in names}
-        tensors, named = tree_map_only(torch.Tensor, function, (self.tensors, keywords))
+        tensors, named = torch_internals.tree_map_only(torch.Tensor, function, (self.tensors, keywords))
         return replace(self, tensors=tensors, named=self.named | named)
 
     def on(self, device: torch.device) -> Inputs:
         """Return the same inputs with their tensors on a device."""
-        from tracer.utils.torch_internals import tree_leaves  # torch is loaded by now
-
         on_device = (
-            leaf.device == device for leaf in tree_leaves((self.tensors, self.named)) if hasattr(leaf, "device")
+            leaf.device == device
+            for leaf in torch_internals.tree_leaves((self.tensors, self.named))
+            if hasattr(leaf, "device")
         )
         return self if all(on_device) else self.map_tensors(lambda tensor: tensor.to(device))

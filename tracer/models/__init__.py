@@ -19,11 +19,15 @@ from tracer.spec.model_cards import card_of
 from tracer.utils.devices import device_of
 from tracer.utils.errors import quote
 from tracer.utils.files import read_literals
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     from os import PathLike
 
+    from tracer.spec import checkpoints
     from tracer.spec.spec import Model, Spec
+else:  # imported when first used
+    checkpoints = lazy_import("tracer.spec.checkpoints")
 
 WEIGHTS = files(__name__) / "weights"
 _NAMES = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
@@ -166,12 +170,10 @@ def check(name: str, config: dict[str, Any]) -> None:
 
     The model is built of one block, without memory, however large it would be.
     """
-    from tracer.spec.checkpoints import check_config, shapes  # loads torch
-
     spec = spec_of(name)
-    check_config(spec, name, config)
+    checkpoints.check_config(spec, name, config)
     full = {**shipped_config(name), **config}
-    shapes(spec, full | {symbol: 1 for symbol in spec.sizes if symbol.startswith("L")})
+    checkpoints.shapes(spec, full | {symbol: 1 for symbol in spec.sizes if symbol.startswith("L")})
 
 
 def load(
@@ -210,52 +212,48 @@ def load(
 
 def _without_values(name: str, config: dict[str, Any]) -> Model:
     """Return one of our own models without weights, at any size."""
-    from tracer.spec.checkpoints import check_config  # loads torch
     from tracer.spec.spec import Model  # loads torch
 
-    check_config(spec_of(name), name, config)
+    checkpoints.check_config(spec_of(name), name, config)
     facts = _facts(card(name), "mean", "std", "vocabulary", "classes")
     return Model.without_weights(name, spec_of(name), {**shipped_config(name), **config}, facts)
 
 
 def _own(name: str, weights: str | PathLike | bytes | None, config: dict[str, Any]) -> Model:
     """Return one of our own models; see `load`."""
-    from tracer.spec.checkpoints import check_config, check_count, check_memory, shapes  # loads torch
     from tracer.spec.spec import Model, build_seeded  # loads torch
 
     spec = spec_of(name)
-    check_config(spec, name, config)
+    checkpoints.check_config(spec, name, config)
     shipped, own, tensors = card(name), None, None
     if weights is not None:
-        from tracer.spec.checkpoints import card_beside, convert  # loads torch
-
-        own = card_beside(weights)
+        own = checkpoints.card_beside(weights)
         if own:
             trained_with = {**own["sizes"], **own.get("options", {})}
             config = {
                 **{key: trained_with[key] for key in (*spec.sizes, *spec.options) if key in trained_with},
                 **config,
             }
-        tensors, config = convert(spec, weights, config)
+        tensors, config = checkpoints.convert(spec, weights, config)
     as_shipped = shipped_config(name)
     full = {**as_shipped, **config}
     if (file := trained_as(name, full)) != name:
         as_shipped, shipped = full, _card(file)
     if full != as_shipped:
-        check_memory(spec, name, full)
+        checkpoints.check_memory(spec, name, full)
     net = build_seeded(spec.net, full)
     if full == as_shipped:  # counted as it is built: on `meta` PyTorch's compiler would be loaded for it
-        check_count(name, sum(parameter.numel() for parameter in net.parameters()))
+        checkpoints.check_count(name, sum(parameter.numel() for parameter in net.parameters()))
     same_sizes = all(full[symbol] == as_shipped[symbol] for symbol in spec.sizes)
     if tensors is not None:
-        from tracer.spec.checkpoints import place  # loads torch
-
-        origin_text = place(net, weights, tensors)
+        origin_text = checkpoints.place(net, weights, tensors)
         shipped = own or _facts(shipped, "mean", "std", "vocabulary")
-    elif shipped and same_sizes and (full == as_shipped or shapes(spec, full) == shapes(spec, as_shipped)):
-        from tracer.spec.checkpoints import place  # loads torch
-
-        place(net, WEIGHTS / f"{file}.safetensors")
+    elif (
+        shipped
+        and same_sizes
+        and (full == as_shipped or checkpoints.shapes(spec, full) == checkpoints.shapes(spec, as_shipped))
+    ):
+        checkpoints.place(net, WEIGHTS / f"{file}.safetensors")
         origin_text = f"trained on {shipped.get('data', 'data that its card does not name')}"
         if changed := [option for option in spec.options if full[option] != as_shipped[option]]:
             trained, run = (" and ".join(f"{option}={of[option]}" for option in changed) for of in (as_shipped, full))

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING
 from tracer.survey.source import FINGERPRINT, Photo, PhotoSource, encode, name_digest, open_source, schema
 from tracer.utils import errors, files
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     from tracer.spec.spec import Model
+
+lib = lazy_import("pyarrow.lib")
+pq = lazy_import("pyarrow.parquet")
+
 
 PART = 16
 """Photos of one part, which is one row group."""
@@ -96,8 +101,6 @@ class Survey:
 
     def _join(self) -> None:
         """Write all parts into one file, one row group each, under another name until it is whole."""
-        import pyarrow.parquet as pq  # an extra
-
         whole, columns = self.parts / "whole", schema().with_metadata({FINGERPRINT: self.facts.encode()})
         with pq.ParquetWriter(whole, columns) as writer:
             for number, _ in self._ranges():
@@ -107,16 +110,11 @@ class Survey:
 
 def _unreadable(data: bytes) -> list[Photo]:
     """Return the photos of a part that can't be read, each with its problem."""
-    import pyarrow.parquet as pq  # an extra
-
     table = pq.read_table(io.BytesIO(data), columns=["photo", "problem"]).to_pylist()
     return [Photo(row["photo"], b"", problem=row["problem"]) for row in table if row["problem"]]
 
 
 def _facts_of(path: Path) -> str:
-    import pyarrow.lib as lib  # an extra
-    import pyarrow.parquet as pq  # with it
-
     try:
         return ((pq.read_schema(path).metadata or {}).get(FINGERPRINT) or b"").decode()
     except (lib.ArrowException, OSError):

@@ -19,6 +19,10 @@ import numpy as np
 from tracer.survey.result import HIDING_COLUMNS, PHOTO, TABLES, TEXTS, SurveyResult, arrange
 from tracer.survey.source import FINGERPRINT
 from tracer.utils.errors import quote, shorten
+from tracer.utils.lazy_import import lazy_import
+
+pa = lazy_import("pyarrow")
+pq = lazy_import("pyarrow.parquet")
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY, TIMES = 256 * 2**20, 16
@@ -62,8 +66,6 @@ def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
 
 def read(data: bytes, most: int) -> SurveyResult:
     """Return the survey in the bytes of a file. Raise ValueError with one sentence; Arrow may raise anything else."""
-    import pyarrow as pa  # an extra
-
     if data[:4] == b"PAR1":
         table = _parquet(data, most)
     elif data[:6] == b"ARROW1":
@@ -106,9 +108,6 @@ def _check(columns: Sequence[str], rows: int, most: int) -> None:
 
 def _parquet(data: bytes, most: int) -> Any:
     """Return a Parquet file as a table; a text is stored once, however often a file repeats it."""
-    import pyarrow as pa  # an extra
-    import pyarrow.parquet as pq  # with it
-
     wanted = ("photo", "row", *NUMBERS, *TEXTS, "picture", "problem")
     texts = ["photo", "row", *TEXTS, "picture", "problem"]
     source = pa.BufferReader(data)
@@ -120,8 +119,6 @@ def _parquet(data: bytes, most: int) -> Any:
 
 def _numbers(table: Any, name: str) -> Any:
     """Return a column as float32, NaN where there is none."""
-    import pyarrow as pa  # an extra
-
     if name not in table.column_names:
         return np.full(table.num_rows, np.nan, np.float32)
     return table[name].cast(pa.float64()).to_numpy().astype(np.float32)

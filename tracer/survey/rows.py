@@ -27,6 +27,10 @@ from tracer.record import Trace
 from tracer.spec.spec import Model
 from tracer.survey.source import Photo, encode, name_digest, open_source
 from tracer.utils.errors import quote, reason, shorten
+from tracer.utils.lazy_import import lazy_import
+
+ray = lazy_import("ray")
+
 
 # Rows of one photo: one of the photo, one for each head, and one of the hiding test.
 
@@ -213,8 +217,6 @@ def compute(
 
     ValueError in one sentence where no cluster answers.
     """
-    import ray  # an extra
-
     if not parts:
         return
     began = not ray.is_initialized()

@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import lazy_import
+
+pa = lazy_import("pyarrow")
+lib = lazy_import("pyarrow.lib")
+pq = lazy_import("pyarrow.parquet")
+
 
 # Photos of a survey: the files of a folder, or the rows of a Parquet file, in an order that stays.
 
@@ -81,9 +87,6 @@ class ParquetFile:
     """Rows of a Parquet file with a column of photos, as bytes or as structs with `bytes`, and perhaps labels."""
 
     def __init__(self, path: Path):
-        import pyarrow.lib as lib  # an extra
-        import pyarrow.parquet as pq  # with it
-
         try:
             self._file = pq.ParquetFile(path)
         except (lib.ArrowException, OSError) as error:
@@ -137,8 +140,6 @@ def schema() -> Any:
     `random` and `centre` are changes in points with that many patches `hidden`. `picture` is a file of the photo as the
     model sees it: PNG where a run on it is that of the photo bit by bit, else a smaller JPEG.
     """
-    import pyarrow as pa  # an extra
-
     columns: dict[str, Any] = {"photo": pa.string(), "label": pa.string(), "row": pa.string(), "answer": pa.string()}
     columns |= {"probability": pa.float64(), "loss": pa.float64(), "layer": pa.int32(), "head": pa.int32()}
     columns |= dict.fromkeys(("distance", "entropy", "special", "change", "output_change", "loss_change"), pa.float64())
@@ -154,9 +155,6 @@ def name_digest(source: PhotoSource) -> str:
 
 def encode(rows: Sequence[Mapping[str, Any]], facts: str) -> bytes:
     """Return rows as a Parquet file with these `facts` as its fingerprint."""
-    import pyarrow as pa  # an extra
-    import pyarrow.parquet as pq  # with it
-
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(list(rows), schema=schema().with_metadata({FINGERPRINT: facts.encode()})), sink)
     return sink.getvalue().to_pybytes()

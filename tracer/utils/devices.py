@@ -9,9 +9,12 @@ import os
 from typing import TYPE_CHECKING
 
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     import torch
+else:  # a server asks what is wanted before it loads anything
+    torch = lazy_import("torch")
 
 DEVICE_TYPES = ("cpu", "cuda", "mps")
 LOCAL_DEVICES = ("cpu", "meta")
@@ -25,8 +28,6 @@ def default_device() -> str:
 
 def available() -> tuple[str, ...]:
     """Return the devices of this machine."""
-    import torch  # here, since a server asks what is wanted before it loads anything
-
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return tuple(name for name in DEVICE_TYPES if there[name])
 
@@ -34,8 +35,6 @@ def available() -> tuple[str, ...]:
 def device_of(name: str) -> torch.device:
     """Return the device of that name, such as "cuda" or "cuda:1". Raise ValueError in one sentence for one that does
     not exist here."""
-    import torch  # as above
-
     kind, _, number = str(name).partition(":")
     here = available()
     if kind not in (*DEVICE_TYPES, *here):
@@ -55,8 +54,6 @@ def use_one_thread() -> None:
     anything else needs a core as well they wait for it too: beside other work, runs of our models took ten times as
     long with two threads as with one.
     """
-    import torch  # as above
-
     torch.set_num_threads(1)
 
 

@@ -21,9 +21,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.utils.errors import limits, quote, reason
 from tracer.utils.files import read_literals
+from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
+    from tracer.shapes import variation
+    from tracer.spec import checkpoints
     from tracer.spec.spec import Model, Spec
+    from tracer.zoo import user_factory
+else:  # imported when first used
+    variation = lazy_import("tracer.shapes.variation")
+    checkpoints = lazy_import("tracer.spec.checkpoints")
+    user_factory = lazy_import("tracer.zoo.user_factory")
 
 
 class NoModel(ValueError):
@@ -95,11 +103,9 @@ def check_no_folder(name: str) -> None:
 
 def spec_of(name: str) -> Spec:
     """Return the `Spec` of a library's model. Raise ValueError if there is no such model."""
-    from tracer.zoo.user_factory import intents_of  # loads torch
-
     source, id = source_of(name)
     spec = source.spec(id)
-    return replace(spec, hints=(*spec.hints, *intents_of(name)))
+    return replace(spec, hints=(*spec.hints, *user_factory.intents_of(name)))
 
 
 def summary(name: str) -> str:
@@ -131,19 +137,17 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
     ones; `model.weights` says which, and why. At other sizes always with seeded random weights. Without `values`, and
     where a configuration stands alone that is too large for weights, it is on the device `meta`.
     """
-    from tracer.shapes.variation import TooLarge  # loads torch
-    from tracer.spec.checkpoints import check_config, check_memory  # loads torch
     from tracer.spec.spec import Model, build_seeded, written_out  # loads torch
 
     (source, id), spec = source_of(name), spec_of(name)
-    check_config(spec, name, config)
+    checkpoints.check_config(spec, name, config)
     first = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}}
     full, without = {**first, **config}, {**first, **written_out(spec), **config}
     try:
         if not values:
             return Model.without_weights(name, spec, without)
-        check_memory(spec, name, full)
-    except TooLarge as error:
+        checkpoints.check_memory(spec, name, full)
+    except variation.TooLarge as error:
         if weights is None and getattr(source, "is_configuration", lambda id: False)(id):
             model = Model.without_weights(name, spec, without)
             return replace(model, weights=f"{model.weights}, since {error}")
@@ -157,7 +161,5 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
     if net is None:
         net = build_seeded(spec.net, full)
     if weights is not None:
-        from tracer.spec.checkpoints import place  # loads torch
-
-        origin = place(net, weights)
+        origin = checkpoints.place(net, weights)
     return Model.of(name, spec, net, full, weights=origin, card=card)

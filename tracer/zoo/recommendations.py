@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tracer.utils.errors import limits
+from tracer.utils.lazy_import import lazy_import
 from tracer.zoo import available
+
+huggingface_hub = lazy_import("huggingface_hub")
+constants = lazy_import("huggingface_hub.constants")
+file_download = lazy_import("huggingface_hub.file_download")
+torch = lazy_import("torch")
+
 
 # Table of published models, read without loading any library: `presets.json`.
 #
@@ -73,9 +80,7 @@ def is_forbidden() -> bool:
 
 def offline() -> bool:
     """Return whether the model hub can't be used: downloads are forbidden, or it can't be reached now."""
-    from huggingface_hub.constants import ENDPOINT  # may not be installed
-
-    return cut_off(ENDPOINT)
+    return cut_off(constants.ENDPOINT)
 
 
 def cut_off(address: str) -> bool:
@@ -162,21 +167,14 @@ def is_downloaded(offer: Recommendation) -> bool:
     """Return whether the weights are on this machine, without network, and importing nothing but the hub's client."""
     if offer.place == PYTORCH:
         return (folder(offer) / offer.file).is_file()
-    from huggingface_hub import try_to_load_from_cache  # may not be installed
-
-    return isinstance(try_to_load_from_cache(offer.place, offer.file), str)
+    return isinstance(huggingface_hub.try_to_load_from_cache(offer.place, offer.file), str)
 
 
 def folder(offer: Recommendation) -> Path:
     """Return the folder of the weights."""
     if offer.place == PYTORCH:
-        import torch  # the page is drawn before it is there
-
         return Path(torch.hub.get_dir()) / "checkpoints"
-    from huggingface_hub.constants import HF_HUB_CACHE  # may not be installed
-    from huggingface_hub.file_download import repo_folder_name  # may not be installed
-
-    return Path(HF_HUB_CACHE) / repo_folder_name(repo_id=offer.place, repo_type="model")
+    return Path(constants.HF_HUB_CACHE) / file_download.repo_folder_name(repo_id=offer.place, repo_type="model")
 
 
 def problem(offer: Recommendation) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import streamlit as st
 
@@ -26,7 +26,14 @@ from pages.ui.texts import prose
 from tracer.record import Step, Trace
 from tracer.symbols import notation
 from tracer.utils.files import read_literals
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount, shape_numbers
+
+if TYPE_CHECKING:
+    from tracer.lessons import tokenization
+else:  # imported when first used
+    tokenization = lazy_import("tracer.lessons.tokenization")
+
 
 Result = TypeVar("Result")
 Value = TypeVar("Value", bound=Hashable)
@@ -152,9 +159,7 @@ def _names(formula: str) -> set[str]:
 
 def steps(trace: Trace) -> None:
     """Show the common part of every kind: the steps to the tokens, their shape, and the block that takes them."""
-    from tracer.lessons.tokenization import after, before  # loads torch, which a page is on screen before
-
-    tokenized = before(trace)
+    tokenized = tokenization.before(trace)
     st.header("The steps")
     widgets.show(tokenized)
     st.caption("  \n".join(_sizes(trace, tokenized)))
@@ -170,4 +175,4 @@ def steps(trace: Trace) -> None:
         st.metric("scores h · n²", f"{sizes['h'] * sizes['n'] ** 2:,}")
         st.metric("matrix products", amount(trace.flops, "FLOP"))
     with st.expander("The steps of the block", icon=":material/function:"):
-        widgets.show(after(trace), explain=False)
+        widgets.show(tokenization.after(trace), explain=False)

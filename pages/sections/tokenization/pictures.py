@@ -1,5 +1,7 @@
 """Pictures: the current photo cut into patches, or encoded by a codebook."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import streamlit as st
 from PIL import Image
@@ -13,6 +15,13 @@ from tracer.figures import tensors
 from tracer.figures import tensors as drawings
 from tracer.inputs.images import centre_crop
 from tracer.inputs.model_inputs import samples
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer.lessons.tokenization import pictures
+else:  # imported when first used
+    pictures = lazy_import("tracer.lessons.tokenization.pictures")
+
 
 TITLE = "Pictures"
 ICON = ":material/image:"
@@ -22,8 +31,6 @@ WAYS = {"patches": "Patches", "codes": "Codes"}
 
 def show() -> None:
     """Draw the current photo, or a sample where there is none."""
-    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
-
     chosen_input = session.user_input()
     photo = chosen_input.photo or next(iter(samples("photos").values()))()
     owner = chosen_input.content if chosen_input.photo else samples
@@ -40,8 +47,6 @@ def show() -> None:
 
 def _patches(photo: Image.Image, owner: object, side: int) -> None:
     """Draw the grid of patches over the photo."""
-    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
-
     _, crop = centre_crop(photo, pictures.SIDE, pictures.SIDE)
     count = pictures.SIDE // side
     components.drawing(of(photo, ("grid", crop, count, count), lambda: tensors.grid(photo, crop, count, count)), "grid")
@@ -54,8 +59,6 @@ def _patches(photo: Image.Image, owner: object, side: int) -> None:
 
 def _codes(photo: Image.Image, owner: object, entries: int) -> None:
     """Draw the photo, its ids, and their reconstruction."""
-    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
-
     drawing = of(owner, ("codes", entries), lambda: _draw_codes(photo, entries))
     with st.container(key="coded"):
         for name, caption in (("photo", drawing["seen"]), ("ids", drawing["counted"]), ("spelled", drawing["off"])):
@@ -70,8 +73,6 @@ def _codes(photo: Image.Image, owner: object, entries: int) -> None:
 
 def _draw_codes(photo: Image.Image, entries: int) -> dict[str, str]:
     """Return drawings and captions of a photo in that many codes."""
-    from tracer.lessons.tokenization import pictures  # loads torch, which a page is on screen before
-
     tokenization.once(pictures.codebook, entries)
     rebuilt, side = pictures.rebuilt(photo, entries), pictures.SIDE
     image, _ = centre_crop(photo, side, side)

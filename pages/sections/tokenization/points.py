@@ -1,11 +1,20 @@
 """Points in space: a cloud that can be rotated, its groups of neighbours and their codes."""
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
 from tracer.figures import media as pictures
 from tracer.inputs import synthetic
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer.lessons.tokenization import points
+else:  # imported when first used
+    points = lazy_import("tracer.lessons.tokenization.points")
+
 
 TITLE = "Points in space"
 ICON = ":material/deployed_code:"
@@ -16,8 +25,6 @@ WAYS = {"groups": "Groups of neighbours", "codes": "Codes"}
 def show() -> None:
     """Draw the cloud with one group marked, beside the codes of all groups, and the steps of the chosen
     tokenization."""
-    from tracer.lessons.tokenization import points  # loads torch, which a page is on screen before
-
     with st.container(horizontal=True):
         name = tokenization.choice("Cloud", "cloud", synthetic.CLOUDS, format_func=str.capitalize)
         way = tokenization.way("points")

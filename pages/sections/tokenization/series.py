@@ -1,11 +1,20 @@
 """Time series: generated here, as patches of consecutive values and as the bins of the values."""
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
 from tracer.figures import media as pictures
 from tracer.inputs import synthetic as inputs
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer.lessons.tokenization import series
+else:  # imported when first used
+    series = lazy_import("tracer.lessons.tokenization.series")
+
 
 TITLE = "Time series"
 ICON = ":material/show_chart:"
@@ -16,8 +25,6 @@ WAYS = {"patches": "Patches of values", "bins": "Bins"}
 def show() -> None:
     """Draw the series cut into patches, beside its reconstruction from bins, and the steps of the chosen
     tokenization."""
-    from tracer.lessons.tokenization import series  # loads torch, which a page is on screen before
-
     with st.container(horizontal=True):
         name = tokenization.choice("Series", "series", inputs.SERIES, format_func=str.capitalize)
         way = tokenization.way("series")

@@ -1,5 +1,7 @@
 """Sound: generated here or from a WAV file, as frames of a spectrogram and as codes of a codebook."""
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from pages.jobs.single_flight import chart
@@ -7,7 +9,14 @@ from pages.sections import tokenization
 from pages.ui import texts
 from tracer.figures import media as pictures
 from tracer.inputs import audio
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
+
+if TYPE_CHECKING:
+    from tracer.lessons.tokenization import sound
+else:  # imported when first used
+    sound = lazy_import("tracer.lessons.tokenization.sound")
+
 
 TITLE = "Sound"
 ICON = ":material/graphic_eq:"
@@ -30,8 +39,6 @@ UPLOAD_KEY = "sound of one’s own"
 def show() -> None:
     """Draw the sound, its spectrogram beside its reconstruction from codes, and the steps of the chosen
     tokenization."""
-    from tracer.lessons.tokenization import sound  # loads torch, which a page is on screen before
-
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = tokenization.choice("Sound", "sound", SYNTHETIC_INPUTS, format_func=str.capitalize)
         own = _own()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -15,6 +16,15 @@ from pages.ui.texts import escape
 from tracer.figures import predictions
 from tracer.record import Trace
 from tracer.utils.errors import limits
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer.lessons import tokenization as lessons
+    from tracer.lessons.tokenization import text as text_tokenizers
+else:  # imported when first used
+    lessons = lazy_import("tracer.lessons.tokenization")
+    text_tokenizers = lazy_import("tracer.lessons.tokenization.text")
+
 
 TITLE = "Text"
 ICON = ":material/notes:"
@@ -51,8 +61,6 @@ class LearnedVocabularies:
 
 def show() -> None:
     """Draw the sentence, its pieces by every tokenizer, and the rows that the ids of one of them select."""
-    from tracer.lessons.tokenization import text as text_tokenizers
-
     components.style(ui.STYLES / "pieces.css")
     state = st.session_state.setdefault(SENTENCE_KEY, {})
     sentence = text_tokenizers.clean(_sentence())[:MAX_LETTERS]
@@ -103,11 +111,9 @@ def _sentence() -> str:
 
 def _spellers(state: dict) -> dict:
     """Return the six tokenizers, trained on the visitor's text where there is one."""
-    from tracer.lessons.tokenization import text
-
     if "corpus" not in state:
-        return tokenization.once(text.shipped_tokenizers)
-    learn = partial(text.learn, state["text"])
+        return tokenization.once(text_tokenizers.shipped_tokenizers)
+    learn = partial(text_tokenizers.learn, state["text"])
     return of(
         state["corpus"],
         "spellers",
@@ -117,8 +123,6 @@ def _spellers(state: dict) -> dict:
 
 def _learn(state: dict) -> None:
     """Draw a box for a training text of the visitor's."""
-    from tracer.lessons.tokenization import text as text_tokenizers
-
     most = min(text_tokenizers.MAX_LETTERS, limits().text)
     with st.expander("Learn the vocabularies from your own text", icon=":material/school:"):
         text = st.text_area(
@@ -162,12 +166,13 @@ def _choose_merges(whole):
 
 
 def _piece_chip(piece, text: str) -> predictions.TokenPiece:
-    from tracer.lessons.tokenization.text import UNKNOWN
-
     stands = f"stands for {text[piece.start : piece.end]!r}"
-    if piece.entry == UNKNOWN:
+    if piece.entry == text_tokenizers.UNKNOWN:
         return predictions.TokenPiece(
-            predictions.visible_piece(text[piece.start : piece.end]), piece.id, True, f"{UNKNOWN}, {stands}"
+            predictions.visible_piece(text[piece.start : piece.end]),
+            piece.id,
+            True,
+            f"{text_tokenizers.UNKNOWN}, {stands}",
         )
     if piece.raw is not None:
         return predictions.TokenPiece(
@@ -220,11 +225,9 @@ def _length(speller, sentence: str) -> tuple[int, int]:
 
 def _back(sentence: str, spelled: str) -> str:
     """Return a sentence on whether decoding restores the sentence, and what is lost where it does not."""
-    from tracer.lessons.tokenization.text import differences
-
     if spelled == sentence:
         return "✓ decode(encode(x)) = x"
-    changes = dict.fromkeys(differences(sentence, spelled))
+    changes = dict.fromkeys(text_tokenizers.differences(sentence, spelled))
     pairs = [
         f"{predictions.visible_piece(was)} → {predictions.visible_piece(now)}" if was and now
         else f"{predictions.visible_piece(was)} was lost" if was else f"{predictions.visible_piece(now)} was added"
@@ -236,10 +239,8 @@ def _back(sentence: str, spelled: str) -> str:
 
 def _go_on(owner, name: str, speller, sentence: str) -> None:
     """Draw the rows that the ids of one tokenizer select, and the steps from there on."""
-    from tracer.lessons.tokenization import before, text
-
     pieces = speller.encode(sentence)
-    says = dict(text.SAYS)[name][1]
+    says = dict(text_tokenizers.SAYS)[name][1]
     st.markdown(f"**{WAYS[name]}.** {says}")
     if not pieces:
         st.info("This tokenizer finds no token in the text, so there is nothing to look up.")
@@ -248,11 +249,11 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
 
     def trace_ids() -> Trace:
         if name == "characters":
-            return text.trace_characters(sentence, speller.vocabulary)
-        return text.looked_up(name, ids, entries)
+            return text_tokenizers.trace_characters(sentence, speller.vocabulary)
+        return text_tokenizers.looked_up(name, ids, entries)
 
     run = tokenization.trace_once(owner, (name, entries), trace_ids)
-    if (value := run.value(before(run)[-1])) is not None:
+    if (value := run.value(lessons.before(run)[-1])) is not None:
         vectors, texts = value[0].numpy(), [_piece_chip(piece, sentence).text for piece in pieces]
         chart(
             owner,
@@ -275,8 +276,6 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
 
 def _slips(sentence: str, plain_bytes, cut) -> list[str]:
     """Return where texts differ from what runs here, with the numbers of this sentence."""
-    from tracer.lessons.tokenization import text
-
     count, joined = len(plain_bytes.encode(sentence)), len(cut.encode(sentence))
     facts = {"bytes": count, "joined": joined, "merges": len(cut.merges), "V": len(cut.vocabulary)}
-    return [slip.format(**facts) for slip in text.SLIPS]
+    return [slip.format(**facts) for slip in text_tokenizers.SLIPS]

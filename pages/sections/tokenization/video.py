@@ -1,5 +1,7 @@
 """Video: a drawn scene that moves, cut frame by frame and in blocks that span several frames."""
 
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
 from pages import components
@@ -7,6 +9,13 @@ from pages.jobs.single_flight import of
 from pages.sections import tokenization
 from tracer.figures import media as pictures
 from tracer.inputs import synthetic
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer.lessons.tokenization import video
+else:  # imported when first used
+    video = lazy_import("tracer.lessons.tokenization.video")
+
 
 TITLE = "Video"
 ICON = ":material/movie:"
@@ -16,8 +25,6 @@ WAYS = {"frames": "Patches of each frame", "tubelets": "Tubelets"}
 
 def show() -> None:
     """Draw the video, playing; both ways to cut it, with one token framed; and the steps of the chosen one."""
-    from tracer.lessons.tokenization import video  # loads torch, which a page is on screen before
-
     frames = synthetic.clip()
     grid = (frames.shape[1] // video.SIDE) * (frames.shape[2] // video.SIDE)
     count = len(frames) * grid

@@ -9,6 +9,7 @@ import argparse
 import signal
 import sys
 
+from tracer.export.to_table import align
 from tracer.utils.text import amount
 from tracer.zoo import recommendations
 
@@ -20,8 +21,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each model."""
-    from tracer.export.to_table import align
-
     if not options.names:
         rows = [
             {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 
 from tracer import models
+from tracer.export.rows import with_titles
+from tracer.export.to_table import align
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,9 +15,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print one line per model."""
-    from tracer.export.rows import with_titles
-    from tracer.export.to_table import align
-
     print(
         align(
             [{"name": m["name"], "weights": m["weights"], "what": with_titles(m["summary"])} for m in models.describe()]

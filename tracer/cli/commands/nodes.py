@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from tracer.export.to_table import align
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add nothing."""
@@ -12,7 +14,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print one line per node."""
     from tracer import expr
-    from tracer.export.to_table import align
 
     summaries = {name: " ".join((node.__doc__ or "").split("\n\n")[0].split()) for name, node in expr.nodes().items()}
     print(align([{"name": name, "what": summary} for name, summary in summaries.items()]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from tracer.export.to_table import align
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add NAME, --data, --weights, --json."""
@@ -16,7 +18,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Score and print the figures, one per line."""
-    from tracer.export.to_table import align
     from tracer.models.training import score
 
     figures = score(options.name, data=options.data, weights=options.weights)

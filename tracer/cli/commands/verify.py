@@ -14,9 +14,18 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracer import models, zoo
 from tracer.cli import shared_options as shared
+from tracer.utils.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tracer import verify
+    from tracer.verify import surveys
+else:  # imported when first used
+    verify = lazy_import("tracer.verify")
+    surveys = lazy_import("tracer.verify.surveys")
 
 MIN_OPEN_SHARE = 0.95
 """Share of a library's names that have to open."""
@@ -59,17 +68,13 @@ def run(options: argparse.Namespace) -> int:
         return _verify_names(options)
     if options.zoo:
         return _zoo(options)
-    from tracer.verify import failures, text, verify
-
-    reports = [verify(name) for name in options.names or (*models.names(), *zoo.examples())]
-    print(json.dumps(reports, indent=1) if options.json else text(reports))
-    return 1 if any(failures(report) for report in reports) else 0
+    reports = [verify.verify(name) for name in options.names or (*models.names(), *zoo.examples())]
+    print(json.dumps(reports, indent=1) if options.json else verify.text(reports))
+    return 1 if any(verify.failures(report) for report in reports) else 0
 
 
 def _verify_names(options: argparse.Namespace) -> int:
     """Open names and print the results: those that did not open as they come, then the figures."""
-    from tracer.verify import surveys
-
     everything, enough, reports = [], True, {}
     for library in options.libraries or [name for name in zoo.libraries() if zoo.available(name)]:
         names = surveys.sample(surveys.list_names(library), options.sample, options.seed)
@@ -88,8 +93,6 @@ def _verify_names(options: argparse.Namespace) -> int:
 
 def _zoo(options: argparse.Namespace) -> int:
     """Derive textbooks and print the result of each, as they end."""
-    from tracer.verify import surveys
-
     outcomes: list = []
     kind, reports = (surveys, surveys.compare_models) if options.sizes else (surveys, surveys.books)
     for outcome in reports(options.names or surveys.NAMES):

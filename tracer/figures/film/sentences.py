@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,14 @@ from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import as_array, reduce
 from tracer.record import AttentionRecord, Step, TensorRecord, Trace
 from tracer.utils.errors import shorten
+from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import four_digits, percent
+
+if TYPE_CHECKING:
+    from tracer.attention import masks
+else:  # imported when first used
+    masks = lazy_import("tracer.attention.masks")
+
 
 # Numbers of a message, in half precision.
 
@@ -80,12 +87,10 @@ def kinds(weights: np.ndarray, closed: Callable[[], np.ndarray] | None = None) -
 
 def closed_keys(trace: Trace, record: AttentionRecord, query: int | None = None) -> np.ndarray:
     """Return which keys the mask that ran closes, bool `[S_q, S_k]`, or `[S_k]` of one query."""
-    from tracer.attention.masks import open_keys, visible  # here, since a page is drawn before torch
-
     layer = [each for each in trace.attentions if each.part == record.part].index(record)
     if query is None:
-        return ~visible(trace, layer, part=record.part).numpy()
-    return ~open_keys(trace, query, layer, part=record.part).numpy()
+        return ~masks.visible(trace, layer, part=record.part).numpy()
+    return ~masks.open_keys(trace, query, layer, part=record.part).numpy()
 
 
 TOP_PATCHES = 5
