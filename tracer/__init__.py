@@ -11,7 +11,7 @@ Examples:
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracer.utils.providers import register_providers
+from tracer.utils.lazy_import import register_providers
 
 __version__ = "0.1.0"
 __all__ = ["Trace", "changes", "compare", "explain", "inputs", "load", "open", "trace"]

@@ -24,7 +24,7 @@ from tracer.shapes.solver import Solver
 from tracer.symbols.notation import parse
 from tracer.utils import files
 from tracer.utils.errors import quote, reason
-from tracer.utils.source_edits import Edit, apply_edits, edit_node, edit_span
+from tracer.utils.files import Edit, apply_edits, edit_node, edit_span
 from tracer.zoo import user_factory
 
 # Shapes of what the functions of one file assign, take and return, in the order in which they ran.

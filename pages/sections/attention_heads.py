@@ -164,8 +164,6 @@ def _beside(paths: BackendPaths) -> None:
             texts.show(rows)
 
 
-# Heads beside each other, and one query in all of them.
-
 # Columns of the attention matrices that belong to each head.
 
 

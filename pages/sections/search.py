@@ -26,9 +26,8 @@ from tracer.lessons.notes.statements import StatementRow
 from tracer.record import CHANGED_SUFFIX, Step, Trace
 from tracer.symbols import notation
 from tracer.utils import files
-from tracer.utils.latex_text import sentence_math, symbol_text
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import shape_numbers
+from tracer.utils.text import sentence_math, shape_numbers, symbol_text
 
 if TYPE_CHECKING:
     from tracer.attention import head_effects

@@ -28,9 +28,8 @@ from tracer.lessons.notes.statements import number_steps
 from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, tolerance
 from tracer.symbols import notation
 from tracer.utils.errors import quote
-from tracer.utils.latex_text import symbol_text
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import shape_numbers
+from tracer.utils.text import shape_numbers, symbol_text
 
 if TYPE_CHECKING:
     from tracer.attention import textbook_claims

@@ -92,11 +92,6 @@ def take_upload(file: UploadedFile) -> bytes:
     return data
 
 
-# Websockets of open pages: how many an address may open, and which messages are accepted.
-#
-# Streamlit opens a session for every socket, and answers in the event loop, where all others wait. So a socket that is
-# silent, or sends what no page of ours sends, is closed, and one that sends too much is read at the pace of a page.
-
 FIRST = 10.0
 """Seconds in which a page says what it wants to see."""
 NAMES = 8

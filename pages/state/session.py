@@ -41,11 +41,6 @@ else:  # imported when first used
     downloads = lazy_import("tracer.zoo.downloads")
 
 
-# Visitor's model, input and trace: chosen once, kept across pages, and shared with no other visitor.
-#
-# The state of a visitor is in `visitor.py`; `pages/jobs/run_cache.py` has what visitors share. Nothing here imports
-# torch before a trace is asked for.
-
 # One of our models at other sizes and options than its defaults: its cost, and whether it runs here.
 
 FLOPS = 20e9

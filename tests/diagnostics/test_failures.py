@@ -14,7 +14,7 @@ from torch import nn
 import tracer
 from tests.diagnostics.modules import correct, failing, more_failing, of_moves
 from tracer.diagnostics.failures import clashes, trials
-from tracer.utils.source_edits import apply_edits
+from tracer.utils.files import apply_edits
 from tracer.zoo import user_factory
 
 FACTORIES = [name for name, value in vars(failing).items() if inspect.isfunction(value)]

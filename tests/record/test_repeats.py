@@ -7,7 +7,7 @@ import tracer
 from tracer import export
 from tracer.export.rows import as_printed
 from tracer.record import Step, Trace
-from tracer.record.repeats import at_any
+from tracer.record.steps import at_any
 from tracer.verify.checks import printed
 
 

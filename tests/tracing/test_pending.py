@@ -14,7 +14,7 @@ from pages.sections import trace as step_payload
 from tests.app.test_stepping import page_payload
 from tracer import verify
 from tracer.export import render
-from tracer.tracing.transfer import lighten
+from tracer.tracing.changed_runs import lighten
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -127,7 +127,6 @@ def test_a_page_shows_it_neither_green_nor_red(trace):
 def page():
     from pages.jobs.single_flight import of
     from pages.sections import trace as step_browser
-    from tests.tracing.test_pending import REQUESTED_CELL, RUN
 
     of(RUN[0], "name", lambda: "this one")
     step_browser.st.session_state["stepper"] = {"wanted": REQUESTED_CELL}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tracer.utils.latex_text import sentence_math, svg_text, symbol_html, symbol_text, symbol_unicode
+from tracer.utils.text import sentence_math, svg_text, symbol_html, symbol_text, symbol_unicode
 
 SYMBOLS = [
     (r"\mathbf{X}_p", "<b>X</b><sub>p</sub>", "X_p"),

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tracer.zoo.hf import generic_model, tiny_config
-from tracer.zoo.hf.configs import attributes, with_sizes
 from tracer.zoo.hf.dummy_inputs import SIZES, Feed, makers
+from tracer.zoo.hf.tiny_config import attributes, with_sizes
 
 
 def test_blocks_of_several_kinds_are_all_there_where_two_of_them_do_not_run():

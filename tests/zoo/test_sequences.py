@@ -7,7 +7,7 @@ import torch
 
 import tracer
 from tracer.graph.dataflow import _is_counter
-from tracer.zoo.hf import configs
+from tracer.zoo.hf import tiny_config
 from tracer.zoo.hf.dummy_inputs import Feed
 from tracer.zoo.hf.spec_builders import patches_start, segments_of
 
@@ -53,8 +53,8 @@ def test_a_family_without_a_file_lays_its_maps_over_the_photo():
 
 def test_what_code_takes_where_a_configuration_says_nothing_is_a_size():
     part = SimpleNamespace(n_inner=None, hidden_size=6)
-    assert configs.with_defaults(part).n_inner == 24
-    assert configs.with_defaults(SimpleNamespace(n_inner=7, hidden_size=6)).n_inner == 7
+    assert tiny_config.with_defaults(part).n_inner == 24
+    assert tiny_config.with_defaults(SimpleNamespace(n_inner=7, hidden_size=6)).n_inner == 7
 
 
 def test_the_number_in_the_name_of_a_model_counts_no_blocks():

@@ -41,8 +41,6 @@ __all__ = [
 ]
 
 
-# The result of a comparison: pairs of steps, and how their values, shapes and answers differ.
-
 # Alignment of the lines of two runs: by id, else by their role in the block, else by their position.
 
 StepPair = tuple[Step | None, Step | None]
@@ -522,12 +520,6 @@ def _record(row: LinePair) -> dict[str, Any]:
         "symbolic_b": b and list(b.symbolic),
         "note": row.values.note,
     }
-
-
-# Comparison of two runs, line by line: values, equations, shapes, attention, answers.
-#
-# Two inputs, two models, two saved runs, eager beside fused, before beside after a refactor, a run and the run with a
-# change: whatever was traced. `tracer.compare(a, b).first` is where they part.
 
 
 def compare(a: Trace, b: Trace) -> Comparison:

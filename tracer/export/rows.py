@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.export import verdicts
 from tracer.record import Step, Trace
-from tracer.record.repeats import Repeat, at_any
+from tracer.record.steps import Repeat, at_any
 from tracer.symbols import notation
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import shape_numbers

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tracer.export import rows
 from tracer.export.rows import as_printed
 from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Step, Trace
-from tracer.record.repeats import Repeat
+from tracer.record.steps import Repeat
 from tracer.symbols import notation
 from tracer.utils.text import shape_numbers
 

@@ -8,8 +8,7 @@ from tracer.export import rows
 from tracer.export.rows import as_printed
 from tracer.record import Trace
 from tracer.symbols import notation
-from tracer.utils.latex_text import symbol_unicode
-from tracer.utils.text import shape_numbers
+from tracer.utils.text import shape_numbers, symbol_unicode
 
 SUFFIXES = (".txt",)
 RIGHT = {"index", "number", "error", "params", "flops", "times", "numbers"}

@@ -121,8 +121,6 @@ class PrefixMask(Node):
         return torch.zeros(length, length, dtype=torch.float64).masked_fill((j > i) & (j >= prefix), float("-inf"))
 
 
-# Nodes that select, join and write parts of tensors.
-
 # Gathering cells by their indices, and writing into them: `{\mathbf{X}}_{[:,\,\mathbf{t},\,:]}`, counted from 0.
 
 FULL_SLICE = (None, None, None)

@@ -21,7 +21,7 @@ from tracer.figures.mask_payload import labels
 from tracer.figures.tensors import as_array, rescale
 from tracer.record import AttentionRecord, Picture, Step, Trace
 from tracer.symbols.notation import size_html
-from tracer.utils.latex_text import svg_text, symbol_html, symbol_text
+from tracer.utils.text import svg_text, symbol_html, symbol_text
 
 if TYPE_CHECKING:
     import torch

@@ -21,9 +21,8 @@ from tracer.record import Step, Trace
 from tracer.record.trace import Cell, Number, User
 from tracer.symbols.notation import AXES
 from tracer.utils.errors import quote
-from tracer.utils.latex_text import symbol_text
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import all_digits, four_digits, signed
+from tracer.utils.text import all_digits, four_digits, signed, symbol_text
 
 if TYPE_CHECKING:
     from tracer.tracing import provenance

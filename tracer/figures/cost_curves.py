@@ -18,8 +18,6 @@ from tracer.record.costs import ENDS, MLP, PROJECTIONS, SCORES, WEIGHTED_SUM
 from tracer.symbols.notation import MEANINGS, size_html
 from tracer.utils.text import amount, percent
 
-# Shares of a model's arithmetic over one of its sizes.
-
 COLOURS = {
     PROJECTIONS: stage_colour("embedding"),
     SCORES: stage_colour("attention"),

@@ -16,8 +16,6 @@ from tracer.record import AttentionRecord, Step, Trace, tolerance
 from tracer.symbols import notation
 from tracer.utils.text import scientific, shape_numbers
 
-# Equations with marks, and as a strip of panels.
-
 # Two equations with the parts that differ marked: `\textcolor` around each, in both.
 
 MARK = "#d8486b"

@@ -15,8 +15,7 @@ from tracer.figures.drawing import (
 from tracer.ops import COMPUTING, ORDER, category
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
-from tracer.utils.latex_text import symbol_text
-from tracer.utils.text import amount, scientific, shape_numbers
+from tracer.utils.text import amount, scientific, shape_numbers, symbol_text
 
 # Bars of the operations of a run by category, and of its arithmetic by module.
 

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from tracer.figures.drawing import LINES, stage_colour
 from tracer.record import INPUT, Step, Trace
-from tracer.record.repeats import Repeat, at_any
+from tracer.record.steps import Repeat, at_any
 from tracer.symbols.notation import shape_html, size_html
 from tracer.utils.errors import shorten
-from tracer.utils.latex_text import symbol_html
-from tracer.utils.text import shape_numbers
+from tracer.utils.text import shape_numbers, symbol_html
 
 # Lanes of a run: the steps from each input on, and where they meet.
 #

@@ -19,8 +19,7 @@ from tracer.figures.drawing import AMBER, VALUES, stage_colour, tables
 from tracer.inputs.images import Crop, patch_boxes
 from tracer.record import ATTENTION_WEIGHTS, Operand, Step
 from tracer.symbols.notation import AXES, latex, size_html
-from tracer.utils.latex_text import svg_text, symbol_html, symbol_text
-from tracer.utils.text import percent
+from tracer.utils.text import percent, svg_text, symbol_html, symbol_text
 
 # A tensor as a heatmap of its last two axes: axes named after the symbols, a colour bar with numbers.
 

@@ -10,8 +10,6 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 from torch.nn import functional
 
-# Photos with some patches hidden, to see what an answer depends on (Zeiler and Fergus 2014, section 4.2).
-
 FILLS = ("grey", "mean", "blur")
 """What hidden patches show: mid-grey, the mean colour of the photo, or the photo blurred."""
 HIDDEN_SHARE = 4

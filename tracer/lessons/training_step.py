@@ -40,7 +40,7 @@ from tracer.expr.function_call import COMMA
 from tracer.latex_reader.evaluator import Operands, evaluate
 from tracer.latex_reader.parser import UnreadableLatex, read
 from tracer.record import Step, Trace, verdict
-from tracer.record.repeats import BLOCK_NUMBER, at_any
+from tracer.record.steps import BLOCK_NUMBER, at_any
 from tracer.symbols import notation
 from tracer.symbols.notation import parse
 from tracer.tracing.counterfactual import MOST_BYTES
@@ -453,11 +453,6 @@ class _Letters:
         if statement(Tensor(self.step.symbol, (), ""), node) != self.step.latex:
             raise LookupError(f"the line {self.step.id} reads {self.step.latex}, not as its call")
 
-
-# One step of training on a text: the loss, the gradient of each parameter as an equation, the update, the loss after.
-#
-# Each equation runs on the tensors of its call and is compared, cell by cell, with the gradient that autograd computed.
-# The update is that of gradient descent, W ← W - η ∂L/∂W. Source: Goodfellow et al. 2016, sections 4.3 and 6.5.
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Learning rates that are tried."""

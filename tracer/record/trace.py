@@ -8,7 +8,6 @@ from operator import index as whole
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracer.ops import is_layout
-from tracer.record.repeats import Repeat, repeats
 from tracer.record.steps import (
     CHANGED_SUFFIX,
     INPUT,
@@ -22,14 +21,16 @@ from tracer.record.steps import (
     Op,
     Picture,
     Prover,
+    Repeat,
     Replayer,
     ReturnedTensor,
     Segment,
     Step,
     Symbol,
+    repeats,
 )
 from tracer.utils.errors import quote
-from tracer.utils.providers import provider
+from tracer.utils.lazy_import import provider
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -19,8 +19,7 @@ from safetensors import SafetensorError
 
 from tracer.record import Trace
 from tracer.serialization import validation
-from tracer.serialization.earlier_versions import from_version_1
-from tracer.serialization.format import decode, encode
+from tracer.serialization.format import decode, encode, from_version_1
 from tracer.serialization.proof_on_opening import unverified
 from tracer.serialization.validation import HEADER, ITEMS
 from tracer.tracing.proofs import weight, weights

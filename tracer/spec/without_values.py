@@ -17,7 +17,7 @@ from tracer.capture import Recording
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Step, Trace
 from tracer.record.costs import T_PAST
-from tracer.record.repeats import BLOCK_NUMBER, at_any
+from tracer.record.steps import BLOCK_NUMBER, at_any
 from tracer.shapes import Solution, Vocabulary, block_repetition
 from tracer.shapes.variation import OnMeta
 from tracer.textbook.names import Hint

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.survey.source import FINGERPRINT, Photo, PhotoSource, encode, name_digest, open_source, schema
+from tracer.survey.result import FINGERPRINT, Photo, PhotoSource, encode, name_digest, open_source, schema
 from tracer.utils import errors, files
 from tracer.utils.errors import quote
 from tracer.utils.lazy_import import lazy_import

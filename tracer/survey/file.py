@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.survey.result import HIDING_COLUMNS, PHOTO, TABLES, TEXTS, SurveyResult, arrange
-from tracer.survey.source import FINGERPRINT
+from tracer.survey.result import FINGERPRINT, HIDING_COLUMNS, PHOTO, TABLES, TEXTS, SurveyResult, arrange
 from tracer.utils.errors import quote, shorten
 from tracer.utils.lazy_import import lazy_import
 

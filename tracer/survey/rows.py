@@ -25,7 +25,7 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.models import load
 from tracer.record import Trace
 from tracer.spec.spec import Model
-from tracer.survey.source import Photo, encode, name_digest, open_source
+from tracer.survey.result import Photo, encode, name_digest, open_source
 from tracer.utils.errors import quote, reason, shorten
 from tracer.utils.lazy_import import lazy_import
 

@@ -18,12 +18,6 @@ from tracer.expr.rearrangements import PositionIds, SplitHeads
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim, Context, Why, is_fused, is_tied
 
-# Explanations of the steps of a model, in two or three sentences for a student.
-#
-# Each sentence is a claim. A statement about the run has a predicate, and is shown if that holds; of alternatives, in
-# brackets, the first that holds. The first claim describes the line. `tracer.verify.checks.sentences`
-# measures each statement again, on the tensors of the run.
-
 ONE_SCALE = Claim("This brings all tokens to one scale before the next step reads them.", so.top(LayerNorm, RMSNorm))
 CENTRING = "is shifted to mean 0 and scaled to variance 1. A small ε keeps the root from being 0"
 RESCALING_CLAIMS = (

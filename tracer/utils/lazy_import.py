@@ -1,10 +1,13 @@
-"""Modules that are imported when they are first used: a page is drawn, and `--help` answers, before torch is loaded."""
+"""What is imported when it is first used: modules, and the methods of a trace that stand above it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+# Modules that are imported when they are first used: a page is drawn, and `--help` answers, before torch is loaded.
 
 
 class LazyModule(ModuleType):
@@ -17,3 +20,22 @@ class LazyModule(ModuleType):
 def lazy_import(name: str) -> Any:
     """Return a module that is imported when one of its attributes is first used; ImportError is raised then."""
     return LazyModule(name)
+
+
+# Functions that lie above their callers: registered by name from above, imported when they are called.
+#
+# The methods of a trace, such as `trace.film()`, lead to packages above the record. `tracer/__init__.py` registers
+# them.
+
+_PATHS: dict[str, str] = {}
+
+
+def register_providers(paths: Mapping[str, str]) -> None:
+    """Register functions by name: `{"film": "tracer.figures.film:film"}`."""
+    _PATHS.update(paths)
+
+
+def provider(name: str) -> Callable:
+    """Return the function of a name. Raise KeyError for a name that nobody registered."""
+    module, _, function = _PATHS[name].partition(":")
+    return getattr(import_module(module), function)

@@ -27,10 +27,6 @@ torch = lazy_import("torch")
 #
 # A count is given as published: `405,853,388,800` to the number, `175B` to the billion.
 
-# Table of published models, read without loading any library: `presets.json`.
-#
-# A count is given as published: `405,853,388,800` to the number, `175B` to the billion.
-
 UNITS = {"": 1, "M": 10**6, "B": 10**9}
 
 
@@ -62,8 +58,6 @@ def published_models() -> dict[str, PublishedModel]:
     table = json.loads((files(__package__) / "presets.json").read_text(encoding="utf-8"))
     return {name: PublishedModel(**entry) for name, entry in table.items()}
 
-
-# Models of libraries that are recommended on the page, and what is on this machine already.
 
 # Permission and reachability of downloads, and the reason if there is none.
 

@@ -28,7 +28,7 @@ from tracer.diagnostics.failures.trials import (
 from tracer.record import Step, Trace
 from tracer.tracing import FailedRun, assemble, name_of, of_caller, trace
 from tracer.utils.errors import quote, reason
-from tracer.utils.source_edits import Edit, apply_edits, line_edits
+from tracer.utils.files import Edit, apply_edits, line_edits
 
 __all__ = ["Edit", "Explanation", "Fix", "Operand", "explain", "run_text"]
 

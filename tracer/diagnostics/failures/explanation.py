@@ -15,7 +15,7 @@ from torch import nn
 from tracer.diagnostics.failures.failure_site import is_users, tree_of
 from tracer.record import Source
 from tracer.symbols import notation
-from tracer.utils.source_edits import Edit
+from tracer.utils.files import Edit
 
 if TYPE_CHECKING:
     from tracer.record import Step, Trace

@@ -19,7 +19,7 @@ from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, FailureSite, 
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, move
 from tracer.utils import files
 from tracer.utils.errors import quote, reason, shorten
-from tracer.utils.source_edits import add_argument, edit_span
+from tracer.utils.files import add_argument, edit_span
 
 MIN_SIMILARITY = 0.6
 """The least likeness of two names."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_sizes, subscripts, wanted_shape
 from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, move
-from tracer.utils.source_edits import add_argument
+from tracer.utils.files import add_argument
 
 LETTERS = 6
 """Most letters of an operand whose orders are tried."""

@@ -26,7 +26,7 @@ from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument
 from tracer.shapes import value_of
 from tracer.symbols import notation
 from tracer.utils import files
-from tracer.utils.source_edits import Edit, add_argument, edit_node
+from tracer.utils.files import Edit, add_argument, edit_node
 
 SIZE_COST = 2.0
 """What another size of the failed layer costs; that of the layer before it costs more."""

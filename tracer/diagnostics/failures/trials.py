@@ -42,7 +42,7 @@ from tracer.shapes.variation import other_inputs, parameters, shadow_copy
 from tracer.symbols import notation
 from tracer.tracing import FailedRun
 from tracer.utils.errors import reason, shorten
-from tracer.utils.source_edits import Edit, apply_edits, edit_node
+from tracer.utils.files import Edit, apply_edits, edit_node
 from tracer.utils.torch_state import seeded_draws
 
 # Shapes of a failing forward in symbols: the code runs at other sizes, and what ran before the error is solved.

@@ -11,8 +11,7 @@ import torch
 from tracer.attention.masks import hidden_rows, open_cells
 from tracer.capture.calls import Call, Ref
 from tracer.capture.score_path import MASKED_SCORE
-from tracer.diagnostics.findings.dataflow_walks import AxisSum, AxisWalk, path_back
-from tracer.diagnostics.findings.run_view import Evidence, rule
+from tracer.diagnostics.findings.run_view import AxisSum, AxisWalk, Evidence, path_back, rule
 from tracer.graph.attention_sites import AttentionSite
 from tracer.graph.dataflow import Graph
 from tracer.ops import ATTENTION, LINEAR, MATMULS, NORMS, PROJECTIONS, SOFTMAXES

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import cached_property, lru_cache
+from itertools import accumulate, combinations
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
+import sympy
 import torch
 
 from tracer.capture import Recording, inputs_of, record
-from tracer.capture.calls import Call, CallLog
+from tracer.capture.calls import Call, CallLog, Ref
 from tracer.capture.modes import Function
 from tracer.graph.attention_sites import AttentionSite, find_attention_sites
-from tracer.graph.dataflow import Graph
+from tracer.graph.dataflow import Graph, einsum_letters
 from tracer.graph.index_maps import IndexMapCache
 from tracer.lowering.aten import has_lowering
-from tracer.ops import ATTENTION, base
-from tracer.record import Finding, Trace
+from tracer.ops import ATTENTION, MATMULS, base, is_layout
+from tracer.record import Finding, Op, TensorRecord, Trace
+from tracer.shapes import UNKNOWN
 from tracer.shapes.variation import parameters, shadow_copy
+from tracer.symbols.axes import first_crossing
+from tracer.symbols.notation import parse, shape_text
 from tracer.tracing import counterfactual
 from tracer.utils.torch_state import seeded_draws
 
@@ -232,3 +239,336 @@ class RunView:
 def live_calls(run: RunView) -> Iterator[Call]:
     """Yield the calls that an output of a run depends on, in order."""
     return (call for index, call in enumerate(run.graph.calls) if run.graph.is_live(index))
+
+
+# Views that cut across axes: numbers of one axis end up in another, and no error reports it.
+
+VIEWS = frozenset(("view", "_unsafe_view", "reshape", "_reshape_alias", "view_copy"))
+CUTS = frozenset(("slice", "narrow"))
+SHIFT = (
+    "A skewed matrix of relative positions: the next slice and view put each row in its place"
+    " (Huang et al. 2018, section 3.4.1; Dai et al. 2019, appendix B)."
+)
+MOST_CELLS = 2**20
+Formula: TypeAlias = Any  # sympy has no types of its own
+
+
+class Crossing(NamedTuple):
+    """Axis of the result before which a boundary of the result lies inside an axis of the operand."""
+
+    result: int
+    operand: int
+
+
+class Reshape(NamedTuple):
+    """A view: its op, and the shapes before and after it, in symbols where both have them."""
+
+    op: Op
+    before: tuple[Formula, ...]
+    after: tuple[Formula, ...]
+
+
+def reshapes(run: RunView) -> Iterator[Reshape]:
+    """Yield the views of a run."""
+    reading = _formulas(run.trace.ops, run.trace.symbols)
+    for op in run.trace.ops:
+        if base(op.op) in VIEWS and op.inputs and op.outputs:
+            yield Reshape(op, *_comparable(op.inputs[0], op.outputs[0], reading))
+
+
+@rule(
+    "axes mixed",
+    reshapes,
+    "The view reads {before} as {after}, in the order in which the numbers lie in memory. Where axis {axis} of the"
+    " result ends, no axis of the operand ends{measured}.",
+    "{exchange}",
+)
+def find_crossing(run: RunView, view: Reshape) -> Evidence | None:
+    """Find a boundary between axes that the operand of a view does not have, in symbols.
+
+    A boundary is the product of the lengths of the first axes: where one axis of the result ends, one of the operand
+    has to end, too, or has to be split evenly. Without symbols, the lengths of this run are compared.
+    """
+    if (crossing := cross(view.before, view.after)) is None:
+        return None
+    before, after = view.op.inputs[0], view.op.outputs[0]
+    return Evidence(
+        view.op.index,
+        intent=SHIFT if _is_shift(run, view.op.index) else "",
+        before=_shape(before),
+        after=_shape(after),
+        axis=crossing.result - 1,
+        measured=_measurement_text(before, prod(after.shape[crossing.result :])),
+        exchange=_exchange_text(view),
+    )
+
+
+def _comparable(before: TensorRecord, after: TensorRecord, reading: dict[str, Formula]) -> tuple[tuple, tuple]:
+    """Return two shapes in symbols, as polynomials; in numbers where one has no symbols."""
+    if all(tensor.symbolic is not None and UNKNOWN not in tensor.symbolic for tensor in (before, after)):
+        return tuple(tuple(reading[size] for size in tensor.symbolic or ()) for tensor in (before, after))  # type: ignore[return-value]
+    return tuple(tuple(map(sympy.Integer, tensor.shape)) for tensor in (before, after))  # type: ignore[return-value]
+
+
+def _formulas(ops: Iterable[Op], symbols: Iterable) -> dict[str, Formula]:
+    """Return each size of the run as a polynomial: where D is divided by h, D is written as a multiple of h."""
+    sizes = {size for op in ops for tensor in (*op.inputs, *op.outputs) for size in tensor.symbolic or ()} - {UNKNOWN}
+    return dict(_polynomials(tuple(sorted(sizes)), tuple((s.name, s.equals) for s in symbols if s.equals)))
+
+
+@lru_cache(maxsize=64)
+def _polynomials(sizes: tuple[str, ...], derived: tuple[tuple[str, str], ...]) -> tuple[tuple[str, Formula], ...]:
+    equal = {parse(name): parse(text) for name, text in derived}
+    formulas = {size: parse(size) for size in sizes}
+    for _ in derived:  # a derived size may stand in the formula of another
+        formulas = {size: formula.subs(equal) for size, formula in formulas.items()}
+    for _ in range(4):
+        multiples: dict[Formula, Formula] = {}
+        for formula in formulas.values():
+            above, below = sympy.fraction(sympy.together(formula))
+            if (
+                below == 1
+                or formula.has(sympy.floor, sympy.ceiling)
+                or not above.is_Mul | above.is_Symbol | above.is_Pow
+            ):
+                continue
+            whole = [symbol for symbol in sorted(above.free_symbols, key=str) if symbol not in multiples]
+            factors = [factor for power in sympy.Mul.make_args(below) for factor in _factors(power)]
+            for number, factor in enumerate(factors):
+                if whole and factor not in whole:
+                    symbol = whole[number % len(whole)]
+                    multiples[symbol] = multiples.get(symbol, symbol) * factor
+        if not multiples:
+            break
+        formulas = {size: formula.subs(multiples, simultaneous=True) for size, formula in formulas.items()}
+    return tuple(formulas.items())
+
+
+def _factors(power: Formula) -> list[Formula]:
+    root, exponent = power.as_base_exp()
+    return [root] * int(exponent) if exponent.is_Integer and exponent > 0 else [power]
+
+
+@lru_cache(maxsize=4096)
+def cross(before: tuple[Formula, ...], after: tuple[Formula, ...]) -> Crossing | None:
+    """Return the first boundary of a shape that lies inside an axis of another one of as many elements; None if there
+    is none."""
+    inner, outer = _boundaries(before), _boundaries(after)
+    if sympy.expand(inner[-1] - outer[-1]) != 0:  # they are not of as many elements, so nothing follows
+        return None
+    axis = first_crossing(inner, outer, _divides)
+    return None if axis is None else Crossing(axis + 1, _inside(outer[axis], inner))
+
+
+def _boundaries(shape: tuple[Formula, ...]) -> list[Formula]:
+    one, *products = accumulate(shape, lambda product, size: sympy.expand(product * size), initial=sympy.Integer(1))
+    return products or [one]
+
+
+@lru_cache(maxsize=4096)
+def _divides(part: Formula, whole: Formula) -> bool:
+    quotient = sympy.cancel(whole / part)
+    if not quotient.free_symbols:
+        return bool(quotient.is_Integer)
+    if sympy.fraction(sympy.together(quotient))[1] != 1:
+        return False
+    return all(term.as_coeff_Mul()[0].is_Integer for term in sympy.Add.make_args(sympy.expand(quotient)))
+
+
+def _inside(boundary: Formula, inner: list[Formula]) -> int:
+    """Return the axis of the operand in which a boundary lies, by sizes where every symbol is a large number."""
+    at = {symbol: 101 + 2 * n for n, symbol in enumerate(sorted({s for b in inner for s in b.free_symbols}, key=str))}
+    number = boundary.subs(at)
+    return next((axis for axis, end in enumerate(inner) if number < end.subs(at)), len(inner) - 1)
+
+
+def _measurement_text(before: TensorRecord, count: int) -> str:
+    """Describe from how many positions of an axis one stretch of `count` numbers of the result comes in this run."""
+    if not 0 < prod(before.shape) <= MOST_CELLS or not count:
+        return ""
+    places = np.unravel_index(np.arange(prod(before.shape)), before.shape)
+    for axis in reversed(range(len(before.shape))):
+        most = max(
+            (n for row in places[axis].reshape(-1, count) if (n := len(set(row))) < before.shape[axis]), default=0
+        )
+        if most > 1:
+            name = before.symbolic[axis] if before.symbolic else str(before.shape[axis])
+            return f": in this run, a stretch of {count} numbers comes from {most} places of axis {axis} ({name})"
+    return ""
+
+
+def _shape(tensor: TensorRecord) -> str:
+    return (
+        shape_text(tensor.symbolic) if tensor.symbolic and UNKNOWN not in tensor.symbolic else str(list(tensor.shape))
+    )
+
+
+def _exchange_text(view: Reshape) -> str:
+    """Return the transpose of two axes with which no boundary is crossed."""
+    op, before, after = view
+    for first, second in sorted(combinations(range(len(before)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
+        if cross(_exchange_axes(before, first, second), after) is None:
+            return f"Exchange the axes first: `.transpose({first}, {second})` before the view."
+    for first, second in sorted(combinations(range(len(after)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
+        if cross(before, _exchange_axes(after, first, second)) is None:
+            sizes = op.outputs[0].symbolic or tuple(map(str, op.outputs[0].shape))
+            shape = shape_text(_exchange_axes(sizes, first, second))
+            return (
+                f"View it as {shape}, whose axes lie so in memory, and exchange"
+                f" them afterwards: `.transpose({first}, {second})`."
+            )
+    return "Split the axes one by one, exchange them with `.permute(…)`, and only then merge neighbours."
+
+
+def _exchange_axes(shape: tuple, first: int, second: int) -> tuple:
+    sizes = list(shape)
+    sizes[first], sizes[second] = sizes[second], sizes[first]
+    return tuple(sizes)
+
+
+def _is_shift(run: RunView, index: int) -> bool:
+    """Return whether a view is a part of the skewing of relative positions: a view exchanges the last two lengths, a
+    slice drops the first row, and another view may exchange them back."""
+    op = run.trace.ops[index]
+    if _exchanges(op) and any(_drops_row(run.trace.ops[user]) for user in run.users.get(index, ())):
+        return True
+    before = _maker(run, op)
+    while before is not None and not _drops_row(before) and is_layout(before.op) and base(before.op) not in VIEWS:
+        before = _maker(run, before)
+    above = _maker(run, before) if before is not None and _drops_row(before) else None
+    while above is not None and base(above.op) in CUTS:  # a slice of the whole
+        above = _maker(run, above)
+    return above is not None and _exchanges(above)
+
+
+def _maker(run: RunView, op: Op) -> Op | None:
+    maker = op.inputs[0].maker if op.inputs else None
+    return run.trace.ops[maker] if isinstance(maker, int) else None
+
+
+def _exchanges(op: Op) -> bool:
+    """Return whether a view swaps the last two lengths."""
+    before, after = op.inputs[0].shape, op.outputs[0].shape
+    return base(op.op) in VIEWS and len(before) == len(after) > 1 and before[-2:] == after[-1:-3:-1]
+
+
+def _drops_row(op: Op) -> bool:
+    """Return whether a slice drops one row of matrices."""
+    before, after = op.inputs[0].shape, op.outputs[0].shape
+    return base(op.op) in CUTS and len(before) == len(after) > 1 and before[-2] - after[-2] == 1
+
+
+MAX_CALLS = 16
+"""Calls that an axis is followed through."""
+
+
+class AxisSum(NamedTuple):
+    """Call that sums over an axis of data derived from a value, and the axis that it sums over: the one that was
+    followed, or another one of the same tensor. `between` are the calls on the path."""
+
+    call: int
+    operand: Ref
+    axis: int
+    softmax_axis: int
+    between: tuple[int, ...]
+
+
+class AxisWalk:
+    """A walk from values forward through layouts and element-wise ops, to where an axis is summed over."""
+
+    def __init__(self, run: RunView):
+        self.graph, self._maps = run.graph, run.maps
+
+    def sums(self, key: str, axis: int) -> Iterator[AxisSum]:
+        """Yield the sums that an axis of a value goes into, each with its summands: a product with other data, or
+        element-wise weights and a sum."""
+        waiting: list[tuple[str, int, tuple[int, ...], bool]] = [(key, axis, (), False)]
+        visited: set[str] = set()
+        while waiting:
+            key, axis, between, weighted = waiting.pop(0)
+            if key in visited or len(between) > MAX_CALLS:
+                continue
+            visited.add(key)
+            for index in self.graph.live_users[key]:
+                call = self.graph.calls[index]
+                name = call.op.name
+                if name in MATMULS:
+                    if (summed := self._product(index, key)) is not None:
+                        yield AxisSum(index, self.graph.ref[key], summed, axis, between)
+                elif name in ("sum", "mean") and weighted:
+                    dims = call.arguments.get("dim")
+                    dims = [dims] if isinstance(dims, int) else list(dims or ())
+                    if dims:
+                        rank = len(self.graph.shape(key))
+                        summed = axis if axis in [dim % rank for dim in dims] else dims[0] % rank
+                        yield AxisSum(index, self.graph.ref[key], summed, axis, between)
+                elif (then := self._follow(index, key, axis)) is not None:
+                    out, axis_then, multiplied = then
+                    waiting.append((out, axis_then, (*between, index), weighted or multiplied))
+
+    def _product(self, index: int, key: str) -> int | None:
+        """Return the axis of an operand over which a product with other data sums; None for one with parameters."""
+        graph, call = self.graph, self.graph.calls[index]
+        others = [ref for ref in graph.inputs[index] if ref.key != key]
+        if not others or any(graph.root(ref.key).startswith("parameter ") for ref in others):
+            return None
+        if any(graph.depends[ref.key] != "x" for ref in others):
+            return None
+        rank = len(graph.shape(key))
+        if call.op.name == "einsum":
+            return _einsum_axis(call, key)
+        operands = [value for value in call.arguments.values() if isinstance(value, Ref)]
+        position = [ref.key for ref in operands].index(key) - (len(operands) - 2)
+        if position < 0:  # what is added to the product
+            return None
+        return rank - 1 if position == 0 else max(rank - 2, 0)
+
+    def _follow(self, index: int, key: str, axis: int) -> tuple[str, int, bool] | None:
+        """Return the result of a call on this value, the position of the axis in it, and whether it was multiplied by
+        other data; None where the axis is lost."""
+        graph, call = self.graph, self.graph.calls[index]
+        if not call.outputs:
+            return None
+        out, shape = call.outputs[0], graph.shape(key)
+        if graph.kind[index] == "layout" and graph.source(out.key) == key:
+            number = self._maps.of(shape, [(call, 0)]).find_axis(shape, axis)
+            return None if number is None else (out.key, number, False)
+        if graph.kind[index] == "same" or "pointwise" in call.op.traits or call.op.name in ("dropout", "div"):
+            there = axis + len(out.shape) - len(shape)
+            if there < 0 or out.shape[there] != shape[axis]:
+                return None
+            data = any(ref.key != key and graph.depends[ref.key] == "x" for ref in graph.inputs[index])
+            return out.key, there, call.op.name == "mul" and data
+        return None
+
+
+def _einsum_axis(call: Call, key: str) -> int | None:
+    """Return the axis of an operand that an Einstein sum contracts; None where there is none, or several."""
+    inputs, output = einsum_letters(call)
+    operand = next(text for text, ref in zip(inputs, call.arguments["tensors"], strict=True) if ref.key == key)
+    summed = [axis for axis, letter in enumerate(operand) if letter not in output]
+    return summed[0] if len(summed) == 1 else None
+
+
+def path_back(graph: Graph, key: str, target: str, most: int = 60) -> list[int] | None:
+    """Return the calls from a value back to another that it was computed from, the last first; None if there is no
+    path of at most that many."""
+    parent: dict[str, tuple[str, int]] = {}
+    waiting, visited = [key], {key}
+    while waiting:
+        at = waiting.pop(0)
+        if at == target:
+            path = []
+            while at != key:
+                at, index = parent[at]
+                path.append(index)
+            return path[::-1]
+        index = graph.producer.get(at)
+        if index is None or len(visited) > most:
+            continue
+        for ref in graph.inputs[index]:
+            if ref.key not in visited:
+                visited.add(ref.key)
+                parent[ref.key] = at, index
+                waiting.append(ref.key)
+    return None

@@ -25,8 +25,7 @@ from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.tensors import as_array, has_weights, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.errors import quote
-from tracer.utils.latex_text import symbol_text
-from tracer.utils.text import four_digits
+from tracer.utils.text import four_digits, symbol_text
 
 MAX_BYTES = 250_000
 """Bytes of a message."""

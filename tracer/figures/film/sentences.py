@@ -13,8 +13,7 @@ import numpy as np
 
 from tracer.figures.cell_payload import tensor_of
 from tracer.figures.drawing import DIVERGING_SCALE, SEQUENTIAL, VALUES, ranking, table
-from tracer.figures.film.chapters import Chapter
-from tracer.figures.film.streams import Lane, Snapshot, Stream, tensor
+from tracer.figures.film.chapters import Chapter, Lane, Snapshot, Stream, tensor
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import as_array, reduce
 from tracer.record import AttentionRecord, Step, TensorRecord, Trace

@@ -14,9 +14,18 @@ import numpy as np
 from tracer.attention import windows
 from tracer.figures.cell_payload import with_tensors
 from tracer.figures.film import sentences
-from tracer.figures.film.chapters import Chapter, between, chapters
+from tracer.figures.film.chapters import (
+    Chapter,
+    Snapshot,
+    Stream,
+    between,
+    chapters,
+    find_read,
+    snapshot,
+    stream_of,
+    streams,
+)
 from tracer.figures.film.sentences import Caption, Scene, closed_keys
-from tracer.figures.film.streams import Snapshot, Stream, find_read, snapshot, stream_of, streams
 from tracer.figures.tensors import as_array
 from tracer.record import (
     ATTENTION_WEIGHTS,

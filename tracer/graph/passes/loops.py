@@ -15,8 +15,6 @@ from tracer.expr.recurrence import BACKWARD_SLICE, CARRY, FORWARD_SLICE, INVARIA
 from tracer.graph.dataflow import Graph, SyntheticOp
 from tracer.ops import ACTIVATIONS, JOINS, POINTWISE, SPLITS, schema
 
-# Slices that are written or unbound one by one, as one value.
-
 # Cancel splits that are joined again unchanged: `cat(unbind(x))` moves nothing.
 
 
@@ -126,8 +124,6 @@ def _written_value(graph: Graph, call: Call, group: set[int]) -> Ref | None:
     group |= {copy, picked}
     return source
 
-
-# Loops over the parts of a sequence, rolled into one step.
 
 # One iteration of a rolled loop over time.
 

@@ -30,9 +30,7 @@ from tracer.utils.torch_internals import DispatchMode, disable_dispatch_modes, t
 from tracer.utils.torch_state import seeded_draws
 from tracer.utils.transformers_internals import build_from_config, has_auto_class, supports_sdpa
 from tracer.zoo import NoModel, generic_vision
-from tracer.zoo.hf import configs, dummy_inputs, spec_builders, tiny_config
-from tracer.zoo.hf.configs import at as placed
-from tracer.zoo.hf.configs import attributes, with_sizes
+from tracer.zoo.hf import dummy_inputs, spec_builders, tiny_config
 from tracer.zoo.hf.spec_builders import (
     OUTPUT_HINTS,
     SENTENCES,
@@ -46,6 +44,8 @@ from tracer.zoo.hf.spec_builders import (
     vectors,
     without_cache,
 )
+from tracer.zoo.hf.tiny_config import at as placed
+from tracer.zoo.hf.tiny_config import attributes, with_sizes
 from tracer.zoo.user_factory import SizeGroup, find_probe_sizes, group, same_shapes, valueless
 
 # Opening of a configuration of transformers: its class, its smallest size that runs, and its inputs.
@@ -73,7 +73,7 @@ class OpenedModel(NamedTuple):
 
 def family(config) -> OpenedModel:
     """Return a small model of a family. Raise ValueError if none runs."""
-    known = configs.classes(config)
+    known = tiny_config.classes(config)
     if not known:
         raise NoModel(f"transformers has no model for {quote(config.model_type)}, only its configuration")
     try:
@@ -93,7 +93,7 @@ def _part(config, architecture: Any):
 
 def checkpoint(config) -> OpenedModel:
     """Return the model of a checkpoint's configuration; its inputs are searched on a small copy of it."""
-    opened = _first([(architecture, config) for architecture in configs.classes(config)[:CLASSES]])
+    opened = _first([(architecture, config) for architecture in tiny_config.classes(config)[:CLASSES]])
     return opened._replace(config=config, small=False)
 
 

@@ -24,7 +24,7 @@ import torch
 from tracer import zoo
 from tracer.record import Step
 from tracer.record.costs import Scaling, scaling
-from tracer.record.repeats import at_any, repeats
+from tracer.record.steps import at_any, repeats
 from tracer.shapes.variation import on_meta
 from tracer.spec.spec import Spec
 from tracer.utils import transformers_internals
@@ -33,7 +33,7 @@ from tracer.utils.torch_internals import keystr, tree_leaves_with_path
 from tracer.utils.torch_state import seeded_draws
 from tracer.zoo import NoModel
 from tracer.zoo.downloads import Download, on_the_hub
-from tracer.zoo.hf import configs, families, generic_model
+from tracer.zoo.hf import families, generic_model, tiny_config
 from tracer.zoo.hf.spec_builders import without_cache
 from tracer.zoo.recommendations import offline, published_models, why
 from tracer.zoo.torchvision_models import import_torchvision as vision
@@ -313,7 +313,7 @@ def _find(id: str):
             family = import_module(known[id])
             return family, family.config()
         if id in names():
-            return None, configs.with_defaults(_default(id))
+            return None, tiny_config.with_defaults(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):
             hint = "is not a folder with a config.json, which is where a checkpoint says what it is"
             raise ValueError(f"{quote(f'hf:{id}')} {hint}")
@@ -326,7 +326,7 @@ def _find(id: str):
             if isinstance(value, float) and isnan(value):  # it is within any bounds, and no layer finds it
                 raise ValueError(f"it has nan at {keystr(place)}, expected a number")
     name = config.model_type.replace("-", "_")
-    return import_module(known[name]) if name in known else None, configs.with_defaults(config)
+    return import_module(known[name]) if name in known else None, tiny_config.with_defaults(config)
 
 
 def _default(id: str):
@@ -391,14 +391,14 @@ def configuration(name: str) -> Any:
     if name not in known:
         raise ValueError(f"{quote(name)} is not a published model, expected one of {', '.join(known)}")
     fields = dict(known[name].config)
-    return configs.with_defaults(import_transformers().AutoConfig.for_model(fields.pop("model_type"), **fields))
+    return tiny_config.with_defaults(import_transformers().AutoConfig.for_model(fields.pop("model_type"), **fields))
 
 
 @lru_cache(maxsize=64)
 def count(name: str) -> int:
     """Return the number of parameters of a published model, counted on its net, which is built without memory."""
     config = configuration(name)
-    architecture = configs.classes(config)[0]
+    architecture = tiny_config.classes(config)[0]
     net: torch.nn.Module = on_meta(lambda: generic_model.tiny_net(architecture, config))
     return sum(parameter.numel() for parameter in net.parameters())
 

@@ -19,8 +19,8 @@ from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
 from tracer.utils.torch_state import seeded_draws
 from tracer.utils.transformers_internals import build_from_config
-from tracer.zoo.hf.configs import at, attributes, number
 from tracer.zoo.hf.dummy_inputs import Feed, parameters, usual
+from tracer.zoo.hf.tiny_config import at, attributes, number
 
 # Class of a checkpoint in transformers, and the results of its head.
 #
