@@ -16,7 +16,7 @@ PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
 
 page_frame.enter()
 st.title("How does attention know where a token is?")
-known = {kind.name: kind for kind in positions.all_kinds()}
+known = {kind.name: kind for kind in positions.KINDS}
 at = url_state.widget("kind", list(known), position_encodings.kind_of_run(known) or next(iter(known)))
 chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):

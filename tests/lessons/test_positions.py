@@ -10,7 +10,7 @@ from tracer.lessons.positions import experiments
 from tracer.lessons.positions.experiments import grid, load
 from tracer.record import tolerance
 
-KINDS = [kind.name for kind in positions.all_kinds()]
+KINDS = [kind.name for kind in positions.KINDS]
 
 
 @pytest.fixture(scope="module")

@@ -292,9 +292,7 @@ def test_a_mutant_in_a_script_is_tried_by_the_tests_that_it_names(project, monke
 def test_the_nearest_tests_are_those_that_import_a_file():
     assert "figures/test_figures.py" in find_tests("tracer/figures/tensors.py")
     assert "record/test_cost_scaling.py" in find_tests("tracer/figures/op_tables.py")  # by way of its page
-    assert "lessons/test_positions.py" in find_tests(
-        "tracer/lessons/positions/encodings/alibi.py"
-    )  # which the folder finds by itself
+    assert "lessons/test_positions.py" in find_tests("tracer/lessons/positions/encodings.py")
     assert find_tests("tracer/models/weights/vit.json") == () and not any(
         "browser" in one for one in find_tests("app.py")
     )

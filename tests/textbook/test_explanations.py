@@ -153,7 +153,7 @@ def lesson_hints() -> list[Hint]:
     found = []
     for package in (
         "tracer.lessons.tokenization",
-        "tracer.lessons.positions.encodings",
+        "tracer.lessons.positions",
         "tracer.lessons",
         "tracer.zoo.hf.families",
         "tracer.zoo",

@@ -24,6 +24,6 @@ RULES = (
     code(
         "slopes of ALiBi that fall half as fast",
         {"8 * torch.arange(*$x)": "4 * torch.arange(*$x)"},
-        within="encodings.alibi",
+        within="encodings.AlibiPositions",
     ),
 )

@@ -1,16 +1,9 @@
-"""Five kinds of positions for attention, on one model of the same sizes, weights and tokens.
-
-Every file of `encodings/` is one. Their literals are read without importing torch, so that a page can be drawn before
-it is loaded.
-"""
+"""Five kinds of positions for attention, on one model of the same sizes, weights and tokens."""
 
 from collections.abc import Iterable
-from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
 from tracer.record import Step
-from tracer.utils.files import read_literals
 
 NO_POSITIONS = "none"
 """No positions, the baseline of the others."""
@@ -26,18 +19,54 @@ class PositionKind(NamedTuple):
     apart: str
 
 
-@cache
-def all_kinds() -> tuple[PositionKind, ...]:
-    """Return all kinds of positions, in the order of their papers."""
-    known = []
-    for path in files(f"{__name__}.encodings").iterdir():
-        if path.name.endswith(".py") and "ORDER" in (facts := read_literals(path)):
-            known.append((facts["ORDER"], path.name.removesuffix(".py"), facts))
-    required = ("TITLE", "PAPER", "SAYS", "SCORE_NOTE")
-    return tuple(
-        PositionKind(name, *(facts[entry] for entry in required))
-        for _, name, facts in sorted(known, key=lambda entry: entry[:2])
-    )
+_ADDED = (
+    "Queries and keys are computed from token plus position, so each score is a sum of four products: content or "
+    "position of the query times content or position of the key."
+)
+
+KINDS = (
+    PositionKind(
+        "sinusoidal",
+        "Sinusoidal",
+        "Vaswani et al. 2017, section 3.5",
+        "Waves over the position, from fast to slow, are added to each token. None of this is learned.",
+        _ADDED,
+    ),
+    PositionKind(
+        "learned",
+        "Learned",
+        "Devlin et al. 2019, section 3",
+        "A row of a table is added to the token. Training sets its numbers; here they are random.",
+        _ADDED,
+    ),
+    PositionKind(
+        "relative",
+        "Relative",
+        "Shaw et al. 2018, equations 3 to 5",
+        "Each query also meets a vector for its distance to the key. Distances beyond R count as R.",
+        "Nothing is added to the tokens, so no position meets a position. Each score is the match of the query with "
+        "the key, plus its match with the vector for their distance.",
+    ),
+    PositionKind(
+        "rotary",
+        "Rotary",
+        "Su et al. 2021, equation 34",
+        "Queries and keys are rotated, one pair of numbers at a time, by angles that grow with the position.",
+        "Nothing is added to the tokens, so the four products do not exist: the position rotates the content. Each "
+        "pair of numbers contributes one part times the cosine of the angle between the two positions, and one part "
+        "times its sine.",
+    ),
+    PositionKind(
+        "alibi",
+        "ALiBi",
+        "Press et al. 2022, section 3",
+        "A penalty grows with the distance, by a slope that differs from head to head. None of it is learned.",
+        "Nothing is added to the tokens. Each score is the match of query and key, minus a penalty that does not "
+        "depend on content.",
+    ),
+)
+"""All kinds of positions, in the order of their papers; `encodings.py` has a class for each. A page is drawn from these
+before torch is loaded."""
 
 
 def position_kind(steps: Iterable[Step]) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from tracer.figures.attention_charts import difference
 from tracer.figures.tensors import as_array
 from tracer.inputs.model_inputs import Characters
 from tracer.lessons import positions
-from tracer.lessons.positions.encodings import PositionEncoding, PositionTable
+from tracer.lessons.positions.encodings import CLASSES, PositionEncoding, PositionTable
 from tracer.models.transformer import FeedForward
 from tracer.record import Segment, Step, Trace, tolerance
 from tracer.spec import blocks
@@ -35,11 +34,7 @@ TEXT = "the cat sat on the mat and slept"
 @cache
 def places(kind: str) -> type[PositionEncoding]:
     """Return the class of a kind of positions."""
-    return (
-        PositionEncoding
-        if kind == positions.NO_POSITIONS
-        else import_module(f"tracer.lessons.positions.encodings.{kind}").Positions
-    )
+    return PositionEncoding if kind == positions.NO_POSITIONS else CLASSES[kind]
 
 
 class Attention(blocks.Attention):
