@@ -50,7 +50,8 @@ else:
     def __getattr__(name):
         """Import a public name when it is first asked for, so that `import tracer` needs no torch."""
         if name in _MODULES:
-            return getattr(import_module(_MODULES[name]), name)
+            globals()[name] = value = getattr(import_module(_MODULES[name]), name)
+            return value
         if name == "changes":
             return import_module("tracer.changes")
         if name == "inputs":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,17 @@ class ExpressionBuilder:
         """The condition on token positions that the code tested before it used a causal mask."""
         self._constants: dict[str, str] = {}
         self._layouts = RearrangePrinter(shapes)
-        self._maps = IndexMapCache()
         self._parts: dict[str, Node] = {}
         self.changed: dict[str, Tensor] = {}
         """The tensors that stand in the place of values that an intervention replaced, by the keys of these: lines and
         parameters."""
         self.transposed: set[str] = set()
         """The parameters that the lines read with their last two axes exchanged."""
+
+    @cached_property
+    def _maps(self) -> IndexMapCache:
+        """The index maps of layouts, which subgraphs share."""
+        return IndexMapCache()
 
     def for_subgraph(self, graph: Graph, plan, parts: dict[str, Any]) -> ExpressionBuilder:
         """Return a builder for a subgraph with these tensors as its inputs."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tracer.graph.dataflow import Graph
 from tracer.graph.passes.idioms import HINTS, recognize_idioms
 from tracer.graph.passes.loops import SLICES, WRITES, cancel_unbinds, fuse_slice_writes, roll_loops
-from tracer.graph.passes.mixtures import fuse_moe, is_mixture_possible
+from tracer.graph.passes.mixtures import GATES, fuse_moe
 from tracer.ops import JOINS
 
 
@@ -39,7 +39,7 @@ def run_passes(graph: Graph, numbers: dict[str, float], spelled: frozenset[int])
         Pass(fuse_slice_writes, has_any(WRITES)),
         Pass(cancel_unbinds, has_any(JOINS)),
         Pass(recognize, has_any(HINTS)),
-        Pass(fuse_moe, is_mixture_possible),
+        Pass(fuse_moe, has_any(GATES)),
         Pass(roll_loops, has_any(SLICES)),
     )
     for run, is_triggered in passes:

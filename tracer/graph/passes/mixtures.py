@@ -565,17 +565,14 @@ class _DenseMoE(ExpertMatcher):
 # is matched from its products and the ops between them; the proof covers the whole sum.
 
 SELECTION_CALLS = frozenset(("topk",))
+GATES = SELECTION_CALLS | MATMULS | {"mul"}
+"""Ops of which a mixture has one at least: it selects experts, or multiplies the output of each by its gate."""
 FEWEST = 2
 """Smallest number of products in an expert."""
 EXPERTS = schema("experts")
 FUNC = SyntheticOp("experts", ("x", "gates", "chosen", "weights", "body", "members", "transposed"))
 MAX_TOPK_CALLS = 4000
 """Largest number of calls in a mixture."""
-
-
-def is_mixture_possible(graph: Graph) -> bool:
-    """Return whether a graph selects among values, or has parameters of which several could be experts."""
-    return not SELECTION_CALLS.isdisjoint(graph.names) or bool(_expert_counts(graph))
 
 
 def fuse_moe(graph: Graph) -> Graph:
