@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from streamlit import config
 
 from tracer.cli import shared_options as switch
 from tracer.cli.shared_options import is_loopback
+from tracer.utils.child_processes import environment, module_command
 from tracer.utils.errors import limits
 from tracer.utils.files import parse
 
@@ -99,7 +99,6 @@ MAX_OUTPUT_LETTERS = 4_000
 """Characters at the end of what the code printed that are kept."""
 MODULE, RUN, WHY = "my_code", "run.safetensors", "why.json"
 """The names that `tracer.zoo.user_factory` has for the file, its run, and why it fails."""
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class OwnRun(NamedTuple):
@@ -136,11 +135,11 @@ def run(text: str, factory: str) -> OwnRun:
         log = folder / "printed.txt"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tracer.zoo.run_own_file", str(folder), factory],
+                module_command("tracer.zoo.run_own_file", str(folder), factory),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+                env=environment(),
                 start_new_session=True,
             )
             try:

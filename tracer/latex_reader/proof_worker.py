@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -27,6 +26,7 @@ from tracer.latex_reader.evaluator import (
     zero_empty_rows,
 )
 from tracer.latex_reader.parser import UnreadableLatex, read
+from tracer.utils.child_processes import limit_resources
 
 MEMORY = 1 << 30
 """Bytes that evaluating may take besides the tensors of the file."""
@@ -34,18 +34,6 @@ SECONDS = 20
 """Seconds of a core for all lines together."""
 PERTURBATION_SECONDS = 8
 """Seconds of it after which lines are not evaluated with their parts moved, which takes four times as long again."""
-
-
-def limit_resources(size: int) -> None:
-    """Bound this process, where the system can, for arrays of that many bytes."""
-    try:
-        import resource  # only on Unix; elsewhere the process that waits ends this one
-    except ImportError:
-        return
-    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY + 4 * size,) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS,) * 2)
 
 
 def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
@@ -131,7 +119,7 @@ def main(source: BinaryIO) -> None:
     for key, dtype, shape, size in request["arrays"]:
         array = np.frombuffer(source.read(size), dtype).reshape(shape)
         arrays[key] = array.astype(float) if array.dtype.kind in "fb" else array
-    limit_resources(sum(array.nbytes for array in arrays.values()))
+    limit_resources(MEMORY + 4 * sum(array.nbytes for array in arrays.values()), SECONDS)
     sys.setrecursionlimit(2000)
     for outcome in outcomes(request, arrays):
         print(json.dumps(outcome), flush=True)

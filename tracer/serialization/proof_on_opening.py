@@ -6,14 +6,11 @@ No proof that stands in a file is believed. What can't be verified from it is ca
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +18,10 @@ import torch
 
 from tracer.record import Step, Trace, dtype_name, tolerance
 from tracer.symbols import notation
+from tracer.utils.child_processes import ONE_THREAD, ROOT, environment, module_command
 
 SECONDS = 30.0
 """Seconds after which the process that proves is ended."""
-ROOT = Path(__file__).resolve().parents[2]
 NOT_CHECKED = "Recorded in the file, not checked here"
 
 
@@ -79,16 +76,15 @@ class FileProver:
         request.write(json.dumps({"steps": lines, "sizes": sizes, "arrays": layout}).encode() + b"\n")
         for array in arrays.values():
             request.write(array.tobytes())
-        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "tracer.latex_reader.proof_worker"],
+                module_command("tracer.latex_reader.proof_worker"),
                 input=request.getvalue(),
                 capture_output=True,
                 timeout=SECONDS,
                 check=False,
                 cwd=ROOT,
-                env={**os.environ, **one_thread},
+                env=environment(**ONE_THREAD),
             )
             output = done.stdout
         except subprocess.TimeoutExpired as late:

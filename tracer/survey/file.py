@@ -7,23 +7,21 @@ memory nor the life of a server depends on what a stranger's file says.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tracer.survey.result import FINGERPRINT, HIDING_COLUMNS, PHOTO, TABLES, TEXTS, SurveyResult, arrange
+from tracer.utils.child_processes import ONE_THREAD, environment, limit_resources, module_command
 from tracer.utils.errors import quote, shorten
 from tracer.utils.lazy_import import lazy_import
 
 pa = lazy_import("pyarrow")
 pq = lazy_import("pyarrow.parquet")
 
-ROOT = Path(__file__).resolve().parents[2]
 MEMORY, TIMES = 256 * 2**20, 16
 """Bytes that reading may take beside the libraries themselves: so many, and so many times those of the arrays."""
 SECONDS = 30
@@ -42,14 +40,14 @@ def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
     """
     if len(data) > most:
         raise ValueError(f"{quote(name)} has {len(data):,} bytes, expected a survey of at most {most >> 20:,} MB")
-    frugal = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS", "MALLOC_ARENA_MAX"), "1")
-    frugal["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # its own ones reserve a gigabyte of addresses, which are bounded
+    # pools of Arrow's own and arenas reserve a gigabyte of addresses, which are limited
+    frugal = ONE_THREAD | {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
     try:
         child = subprocess.run(
-            [sys.executable, "-m", __name__, str(most)],
+            module_command(__name__, str(most)),
             input=data,
             capture_output=True,
-            env={**os.environ, **frugal, "PYTHONPATH": str(ROOT)},
+            env=environment(**frugal),
             timeout=3 * SECONDS,
         )
     except subprocess.TimeoutExpired:
@@ -135,18 +133,6 @@ def _texts(table: Any, name: str, kind: Any) -> list:
     return fields
 
 
-def _bound(memory: int) -> None:
-    """Bound the memory that this process may still allocate, in bytes, and its time, where the system can."""
-    try:
-        import resource  # not on Windows
-
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    except (ImportError, OSError, ValueError):
-        pass
-
-
 def main() -> int:
     """Read a file from standard input and write the survey to standard output."""
     import pyarrow.ipc  # before memory is bounded
@@ -154,7 +140,7 @@ def main() -> int:
     import pyarrow.parquet  # with it
 
     data, most = sys.stdin.buffer.read(), int(sys.argv[1])
-    _bound(MEMORY + TIMES * most)
+    limit_resources(MEMORY + TIMES * most, SECONDS)
     try:
         packed = read(data, most).pack()
     except pyarrow.lib.ArrowException:  # some are ValueErrors, too

@@ -38,6 +38,7 @@ from tracer.spec.checkpoints import shapes
 from tracer.spec.spec import Model
 from tracer.textbook.derivation import KERNEL
 from tracer.tracing import PROVE_LATER
+from tracer.utils.child_processes import environment, module_command
 from tracer.utils.devices import use_one_thread
 from tracer.utils.errors import quote, reason, shorten
 from tracer.utils.torch_internals import tree_leaves, tree_map_only
@@ -133,10 +134,10 @@ def survey(names: list[str], seconds: float = SECONDS) -> Iterator[NameOutcome]:
 
 
 def _worker(seconds: float) -> subprocess.Popen:
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRACER_MODEL_GB": "100000", "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-m", "tracer.verify.surveys", str(seconds)]
+    variables = environment(HF_HUB_OFFLINE="1", TRACER_MODEL_GB="100000", PYTHONWARNINGS="ignore")
+    command = module_command("tracer.verify.surveys", str(seconds))
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=variables
     )
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 from tracer.spec.checkpoints import check_memory, shapes
+from tracer.utils.child_processes import environment, module_command
 from tracer.utils.errors import quote, shorten
 from tracer.utils.job_queue import doing, tell
 from tracer.zoo import source_of, summary
@@ -84,7 +83,6 @@ def on_the_hub(id: str) -> Download:
 
 POLL_SECONDS = 0.2
 """Seconds between two looks at how much has landed."""
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def fetch(name: str) -> str:
@@ -104,8 +102,7 @@ def fetch_in_subprocess(name: str, download: Download) -> None:
     """Download in another process, which ends with this work, and report the bytes so far. Raise ValueError with the
     message of that process."""
     before = bytes_on_disk(download.folder, whole=True)
-    quiet = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tracer", "fetch", name]
+    quiet, command = environment(HF_HUB_DISABLE_PROGRESS_BARS="1"), module_command("tracer", "fetch", name)
     child = subprocess.Popen(command, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         with doing(f"Downloading {name}"):
