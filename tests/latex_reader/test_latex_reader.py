@@ -66,7 +66,8 @@ def test_the_reader_shares_nothing_with_what_it_checks(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     asked = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     asked |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    known = {"tracer.utils.errors", "tracer.utils.child_processes", *(f"{latex_reader.__name__}.{part.stem}" for part in READER)}
+    utils = {"tracer.utils.errors", "tracer.utils.child_processes"}
+    known = utils | {f"{latex_reader.__name__}.{part.stem}" for part in READER}
     assert asked <= known | {
         "__future__",
         "collections.abc",
