@@ -127,6 +127,7 @@ def test_a_page_shows_it_neither_green_nor_red(trace):
 def page():
     from pages.jobs.single_flight import of
     from pages.sections import trace as step_browser
+    from tests.tracing.test_pending import REQUESTED_CELL, RUN
 
     of(RUN[0], "name", lambda: "this one")
     step_browser.st.session_state["stepper"] = {"wanted": REQUESTED_CELL}
