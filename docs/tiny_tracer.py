@@ -94,7 +94,7 @@ class Recorder(TorchDispatchMode):
 
 
 def copies(values: Sequence) -> tuple[Tensor, ...]:
-    """Return copies of the tensors among some values, since a later op may write into them."""
+    """Return copies of the tensors among some values, not in lists. A later op may write to one."""
     return tuple(value.detach().clone() for value in values if isinstance(value, Tensor))
 
 
@@ -160,9 +160,9 @@ def solve_shapes(runs: Sequence[Run]) -> list[Op]:
 
 # 4. Equations: sympy objects that print in the order in which they are written, and that run.
 class Node(Expr):
-    """A term: `form` prints it, and `run` computes it from the values of its arguments."""
+    """A node: `form` prints it, with brackets around looser operands, and `run` computes it."""
 
-    is_commutative = False
+    is_commutative = False  # else sympy sorts the factors of a product
     precedence = PRECEDENCE["Atom"]
 
     def _latex(self, printer):
@@ -172,7 +172,7 @@ class Node(Expr):
 
 
 class Letter(Node):
-    """A tensor of a run: its LaTeX, the place of the op that gave it, and its number there."""
+    """A tensor of a run: LaTeX, the place of its op, and which result there, -1 the last."""
 
     def __new__(cls, text: str, place: str, number: int = 0):
         return super().__new__(cls, Str(text), Str(place), Integer(number))
@@ -181,7 +181,7 @@ class Letter(Node):
         return self.args[0].name
 
     def find(self, ops: list[Op]) -> Tensor | tuple[Expr, ...]:
-        """Return its value, or its symbolic shape where the ops are solved ones."""
+        """Return its value; where `ops` are those of `solve_shapes`, its symbolic shape."""
         place, number = self.args[1].name, int(self.args[2])
         return [output for op in ops if op.place == place for output in op.outputs][number]
 
@@ -190,7 +190,7 @@ def operation(name: str, form: str, run: Callable, precedence: str = "Atom") -> 
     """Return a function that makes nodes of a kind: what they print, and what they compute."""
     members = {"form": form, "run": staticmethod(run), "precedence": PRECEDENCE[precedence]}
     kind = type(name, (Node,), members)
-    return lambda *args: kind(*args)
+    return lambda *args: kind(*args)  # a function binds as a method; a class would not
 
 
 Node.__add__ = operation("Plus", "%s + %s", torch.add, "Add")
@@ -199,7 +199,7 @@ Node.__mul__ = operation("Times", r"%s \odot %s", torch.mul, "Mul")
 Node.__matmul__ = operation("Product", r"%s\,%s", torch.matmul, "Mul")
 Node.__truediv__ = operation("Over", r"\frac{%s}{%s}", torch.div)
 Node.T = property(operation("Transposed", r"{%s}^{\top}", lambda x: x.mT, "Pow"))
-root = operation("Root", r"\sqrt{%s}", torch.sqrt)
+root = operation("Root", r"\sqrt{%s}", torch.sqrt)  # of a tensor; sympy has `sqrt`
 mean = operation("Mean", r"\mu(%s)", lambda x: x.mean(-1, keepdim=True))
 variance = operation("Variance", r"\sigma^2(%s)", lambda x: x.var(-1, correction=0, keepdim=True))
 softmax = operation("Softmax", r"\mathrm{softmax}(%s)", lambda x: (x - x.logsumexp(-1, True)).exp())

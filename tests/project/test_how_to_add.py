@@ -64,10 +64,10 @@ def run(options) -> int:
     return 0
 '''
 
-(RULE,) = re.findall(
+RULE, MOVE = re.findall(
     r"^```python\n(.*?)^```$", (ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
 )
-"""The rule of a finding in the document."""
+"""The rule of a finding and the move of a repair in the document."""
 
 FOUND = r"""
 from pages.state import page_registry
@@ -121,6 +121,10 @@ def ran(tree: Path, *command: str) -> str:
     done = subprocess.run([sys.executable, *command], cwd=tree, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
+
+
+def test_the_move_of_the_document_is_one_of_the_library():
+    assert MOVE in (ROOT / "tracer" / "diagnostics" / "failures" / "repair_calls.py").read_text(encoding="utf-8")
 
 
 def test_each_new_file_is_found_by_itself(tree):
