@@ -25,8 +25,6 @@ from tracer.verify.surveys import NAMES
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md"))]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PAGES}
 FOLDERS = ("tracer", "pages", "tests", "docs", "hosting", ".streamlit", ".ci")
-OF_A_READER = {"mlp.py", "my_code.py"}
-"""Python files that a document names, and that are a reader's own."""
 GALLERY = "docs/gallery.md"
 pages = pytest.mark.parametrize("name", TEXTS)
 
@@ -80,7 +78,7 @@ def test_every_file_that_is_named_exists(name):
     """A name such as `tests/test_x.py::test_y` names a function or a class of that file, too."""
     for named in code(name):
         path, _, function = named.partition("::")
-        if re.fullmatch(r"\w+\.py", path) and path not in OF_A_READER:
+        if re.fullmatch(r"\w+\.py", path):
             path = next((str(file) for folder in FOLDERS[:4] for file in (ROOT / folder).rglob(path)), path)
         elif path.split("/")[0] not in FOLDERS or "/" not in path or " " in path:
             continue
