@@ -3,8 +3,7 @@
 import streamlit as st
 
 from pages import components
-from pages.sections import attention_heads, what_if
-from pages.sections import cell_panel as cells
+from pages.sections import attention_heads, cell_panel, what_if
 from pages.state import session, url_state
 from pages.ui import page_frame, texts, widgets
 from tracer.attention import layers, segments
@@ -50,7 +49,7 @@ if blocks := attention_maps.blocks(trace, part):
     what_if.show_panel(lambda plain: what_if.show_attention_controls(plain, layer, part, st.query_params.get("head")))
     if step := components.attention_map(trace, part, what_if.facts(trace), what_if.hide):
         url_state.open_step(step)
-    cells.follow(trace)
+    cell_panel.follow(trace)
     what_if.show_before_after(trace, (layer, part))
 elif attention_maps.too_large(trace, part):
     attention_heads.show_query(trace, part)

@@ -10,7 +10,7 @@ from pages.sections import mask_controls, what_if
 from pages.state import session, url_state
 from pages.ui import page_frame, texts, widgets
 from tracer.attention import layers, parts, places, segments
-from tracer.figures import mask_payload as pictures
+from tracer.figures import mask_payload
 from tracer.figures.drawing import can_draw
 from tracer.utils.text import percent
 
@@ -105,7 +105,7 @@ def picture(cells, kind: str) -> None:
         st.caption(WHY_CAUSAL_OVER_PATCHES)
     if named and named[0].name == "CLS" and cells.numel() > 1 and int(cells[0].sum()) == 1 and cells[0, 0]:
         st.info(describe_lonely_cls(trace, part))
-    options = {"alt": pictures.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
+    options = {"alt": mask_payload.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
     if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **options):
         url_state.open_step(step)
 
@@ -140,7 +140,7 @@ except ValueError as error:
     st.warning(texts.plain(str(error)))
     page_frame.leave()
 url_state.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
-labels = pictures.labels(trace, part, max(cells.shape), numbered=True)
+labels = mask_payload.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
 what_if.show_panel(lambda plain: what_if.show_attention_controls(plain, layer, part, st.query_params.get("head", "0")))
 picture(cells, masks.kind(cells) if cells.numel() > 1 else "one open cell")

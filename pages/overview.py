@@ -9,7 +9,6 @@ from pages import components
 from pages.jobs import render_gate
 from pages.jobs.single_flight import of
 from pages.sections import answer, lens, what_if
-from pages.sections import what_if as what_if_panel
 from pages.state import session, url_state
 from pages.state.visitor import View, model_name
 from pages.ui import page_frame, sidebar, texts
@@ -158,7 +157,7 @@ with place.container() if early else place:
     for sentence in texts.off_photo(trace):
         st.info(texts.plain(sentence))
 st.markdown(texts.WHAT)
-what_if_panel.show_panel(what_if_panel.blocks)
+what_if.show_panel(what_if.blocks)
 if texts.has_random_weights(trace):
     st.info(texts.about(trace), icon=":material/school:")
 if strange := texts.strange(session.user_input(), model_name()):
@@ -166,7 +165,7 @@ if strange := texts.strange(session.user_input(), model_name()):
 filmed = answer.of_run(trace) is not None
 answer.show_predictions(trace, filmed)
 if saved is None and answer.kind(trace) == "classes":
-    sidebar.show()
+    sidebar.show_recommended()
 what_if.show_before_after(trace, with_answer=answer.kind(trace) not in what_if.BARS)
 answer.show_next_pages(trace)
 

@@ -2,10 +2,8 @@
 
 import streamlit as st
 
-from pages.sections import answer, what_if
-from pages.sections import cell_panel as cells
-from pages.sections import trace as findings_card
-from pages.sections import trace as step_browser
+from pages.sections import answer, cell_panel, what_if
+from pages.sections import trace as trace_sections
 from pages.state import session
 from pages.ui import page_frame
 from tracer.record import CHANGED_SUFFIX
@@ -20,13 +18,13 @@ trace = session.trace(beside_plain=True)
 st.title("Step by step")
 if not trace.steps:
     st.info("This run was saved without steps: it shows its operations only.")
-    step_browser.operations(trace.ops)
+    trace_sections.operations(trace.ops)
     page_frame.leave()
 answer.show_token_ids(trace)
-findings_card.show(trace)
-step = step_browser.choose(trace)
+trace_sections.show_findings(trace)
+step = trace_sections.choose(trace)
 # above the step: at the bottom of a page it would open where there is no room
 what_if.show_panel(lambda plain: what_if.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
-step_browser.browse(trace, step)
-cells.follow(trace)
+trace_sections.browse(trace, step)
+cell_panel.follow(trace)
 what_if.show_before_after(trace)

@@ -13,10 +13,9 @@ from pages.server import qr
 from pages.state import browser_position
 from pages.state.visitor import Key, visitor
 from tracer.attention import layers as layers_of
-from tracer.figures import attention_maps, mask_payload, pipeline
+from tracer.figures import attention_maps, mask_payload, pipeline, tensors
 from tracer.figures import equations as equation_strip
-from tracer.figures import film as page
-from tracer.figures import tensors as panes
+from tracer.figures import film as saved_film
 from tracer.figures.drawing import tables
 from tracer.record import AttentionRecord, Step, Trace
 
@@ -81,7 +80,9 @@ def _component(
     """
 
     def join(files: tuple[str, ...], kind: str) -> str:
-        return "\n".join(page.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files or (name,))
+        return "\n".join(
+            saved_film.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files or (name,)
+        )
 
     return st.components.v2.component(
         name,
@@ -233,14 +234,14 @@ def comparison(packed: bytes, run: str, summary: str) -> None:
 @cache
 def _film_component():
     """Return the film's component: the player of saved films, with the additions of a page."""
-    markup = page.markup()
+    markup = saved_film.markup()
     for place, added in {"photo": "buttons_of_photo", "stage": "hiding", "proof": "open"}.items():
         markup = markup.replace(f"<!-- {place} -->", _markup(added))
-    player = f"const player = (() => {{\n{page.script()}\nreturn {{ mount, unpack }};\n}})();"
+    player = f"const player = (() => {{\n{saved_film.script()}\nreturn {{ mount, unpack }};\n}})();"
     return st.components.v2.component(
         "film",
         html=markup,
-        css="\n".join((page.style(), _text("brush.css"), _text("film.css"))),
+        css="\n".join((saved_film.style(), _text("brush.css"), _text("film.css"))),
         js="\n".join((player, *(_text(f"{name}.js") for name in FILM))),
     )
 
@@ -312,9 +313,9 @@ def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key
     _component("heads", '<div class="slot"></div>')(key=key, data=markup, on_head_change=take)
 
 
-def panels(owner: object, key: Hashable, make: Callable[[], Sequence[panes.Panel]], name: str) -> None:
+def panels(owner: object, key: Hashable, make: Callable[[], Sequence[tensors.Panel]], name: str) -> None:
     """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
-    data = of(owner, ("panels", key), lambda: panes.pack_panels(make()))
+    data = of(owner, ("panels", key), lambda: tensors.pack_panels(make()))
     component = _component("panels", scripts=("headed", "numbers", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 

@@ -203,7 +203,7 @@ def _of_model(name: str) -> Process | None:
     return min(serving, key=lambda process: process.pending, default=None)
 
 
-def prove(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
+def run_model(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
     """Return a run of a model with every step verified, from a process of runs; where that fails, computed here with
     `model`, the same model of this process, to which the run refers."""
     if (folder := _folder) is not None:

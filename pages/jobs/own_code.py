@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 from streamlit import config
 
-from tracer.cli import shared_options as switch
+from tracer.cli import shared_options
 from tracer.cli.shared_options import is_loopback
 from tracer.utils.child_processes import environment, module_command
 from tracer.utils.errors import limits
@@ -44,7 +44,7 @@ _wrong: list[float] = []
 
 def is_on() -> bool:
     """Return whether this server runs its owner's code."""
-    return bool(switch.key()) and not limits().hosted and is_loopback(_address())
+    return bool(shared_options.key()) and not limits().hosted and is_loopback(_address())
 
 
 def _address() -> str:
@@ -58,7 +58,7 @@ def unlocks(text: str) -> bool:
     _wrong[:] = [at for at in _wrong if now - at < PAUSE]
     if len(_wrong) >= TRIES:
         raise ValueError("Too many wrong keys: try again in a minute.")
-    right = is_on() and secrets.compare_digest(text.strip().lower().encode(), switch.key().encode())
+    right = is_on() and secrets.compare_digest(text.strip().lower().encode(), shared_options.key().encode())
     if not right:
         _wrong.append(now)
     return right

@@ -38,7 +38,7 @@ OWN_SAMPLE = "its own"
 """The name of the sample of a model that has one of its own, such as a text."""
 LIBRARY_MODELS = 2
 """How many models of libraries are in memory at once, for all visitors together."""
-PROOF_MESSAGE = model_process.MESSAGE
+RUN_MESSAGE = model_process.MESSAGE
 LOADING = "Loading the model"
 OPENING_MESSAGE = "Opening the operation and running its primitives"
 CHANGE, BETWEEN = "change", ";"
@@ -81,7 +81,7 @@ _op_primitives = Cache(64 * 2**20, _size)
 _user_runs = Cache(384 * 2**20, _bytes)
 """Runs of visitors: two for each student of a class, the plain and the changed one."""
 _contents: WeakValueDictionary[Hashable, "Content"] = WeakValueDictionary()
-_TOO = {
+RESULT_COUNTS = {
     "heads": 128,
     "lens": 128,
     "masked": 256,
@@ -93,7 +93,8 @@ _TOO = {
     "survey": 32,
     "costs": 64,
 }
-_too = {what: Cache(most) for what, most in _TOO.items()}
+"""How many further results on runs are kept, by their kind."""
+_results = {what: Cache(most) for what, most in RESULT_COUNTS.items()}
 
 
 def split_options(name: str, options: Options) -> tuple[dict, dict]:
@@ -200,9 +201,9 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
     where = queue_of(name, options) if rank == VISITOR else None
 
     def make() -> Trace:
-        return _prove_in(where, name, options, _sample_input(name, options, sample))
+        return _run_model_in(where, name, options, _sample_input(name, options, sample))
 
-    return single_flight.once(store.get, store.put, key, make, PROOF_MESSAGE, rank, where, instead=True)
+    return single_flight.once(store.get, store.put, key, make, RUN_MESSAGE, rank, where, instead=True)
 
 
 def in_line(name: str, options: Options) -> tuple:
@@ -212,7 +213,7 @@ def in_line(name: str, options: Options) -> tuple:
     model, image = _with_sample(*key)
     store = _user_runs if options else _samples
     if (run := store.get(key)) is None:
-        store.put(key, run := _prove(model, image))
+        store.put(key, run := _run_model(model, image))
     return model, run
 
 
@@ -295,7 +296,7 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
     anew when the visitor comes back to it, since all such runs share a bound."""
     key, where = (name, options, what.digest), queue_of(name, options)
     make = partial(_run_content, where, name, options, what, user_input)
-    return single_flight.once(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where=where, instead=True)
+    return single_flight.once(_user_runs.get, _user_runs.put, key, make, RUN_MESSAGE, where=where, instead=True)
 
 
 def given_beside(name: str, options: Options, what: Content, user_input: dict) -> AbstractContextManager[None]:
@@ -303,18 +304,18 @@ def given_beside(name: str, options: Options, what: Content, user_input: dict) -
     one."""
     key, where = (name, options, what.digest), queue_of(name, options)
     make = partial(_run_content, where, name, options, what, user_input)
-    return single_flight.beside(_user_runs.get, _user_runs.put, key, make, PROOF_MESSAGE, where)
+    return single_flight.beside(_user_runs.get, _user_runs.put, key, make, RUN_MESSAGE, where)
 
 
 def _run_content(where: JobQueue | None, name: str, options: Options, content: Content, user_input: dict) -> Trace:
     """Return a run on a visitor's content, which is held until the run is kept: one who left meanwhile takes it
     along."""
-    return content.share_photo(_prove_in(where, name, options, user_input))
+    return content.share_photo(_run_model_in(where, name, options, user_input))
 
 
-def prove(model, image=None, **user_input) -> Trace:
+def run_model(model, image=None, **user_input) -> Trace:
     """Return a run of a loaded model with every step verified, queued."""
-    return single_flight.in_turn(lambda: _prove(model, image, **user_input), PROOF_MESSAGE)
+    return single_flight.in_turn(lambda: _run_model(model, image, **user_input), RUN_MESSAGE)
 
 
 def has_own_sizes(name: str, options: Options) -> bool:
@@ -351,15 +352,15 @@ def measure(
     return function(model, model.inputs(**user_input), *arguments)
 
 
-def _prove_in(where: JobQueue | None, name: str, options: Options, user_input: dict[str, Any]) -> Trace:
+def _run_model_in(where: JobQueue | None, name: str, options: Options, user_input: dict[str, Any]) -> Trace:
     """Return a run with every step verified, in the process whose queue this is, else here."""
     if where is None:
-        return _prove(load(name, options), **user_input)
+        return _run_model(load(name, options), **user_input)
     settings = tuple(split_options(name, options)[0].items())
-    return model_process.prove(name, settings, changes(options), user_input, load(name, options))
+    return model_process.run_model(name, settings, changes(options), user_input, load(name, options))
 
 
-def _prove(model, image=None, **user_input) -> Trace:
+def _run_model(model, image=None, **user_input) -> Trace:
     """Return a run of a loaded model with every step verified. Models of libraries are too large to keep the tensors of
     all steps: they are held while the steps are verified, one model at a time, and then only the first are kept."""
     user_input |= {} if image is None else {"image": image}
@@ -390,12 +391,12 @@ def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple
     )
 
 
-def known_too(what: str, key: Hashable) -> Any | None:
+def known_result(what: str, key: Hashable) -> Any | None:
     """Return a further result on a sample if it is cached, else None."""
-    return _too[what].get((what, key))
+    return _results[what].get((what, key))
 
 
-def of_sample_too(
+def shared_result(
     what: str,
     key: Hashable,
     make: Callable[[], Result],
@@ -406,7 +407,7 @@ def of_sample_too(
 ) -> Result:
     """Return a further result on a sample, computed once for all visitors; `what` names its kind, such as "moved". A
     value that is `known` already is stored unchanged."""
-    store = _too[what]
+    store = _results[what]
     if known is not None:
         store.put((what, key), known)
     return single_flight.once(store.get, store.put, (what, key), make, doing, rank, where)

@@ -20,7 +20,6 @@ from pages.ui import texts
 from pages.ui.texts import has_random_weights, plain
 from tracer.attention import layers
 from tracer.figures import drawing, predictions
-from tracer.figures import predictions as drawings
 from tracer.figures.drawing import ROWS
 from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import Storyboard, storyboard
@@ -128,7 +127,7 @@ def show_token_ids(trace: Trace, link: bool = False) -> None:
 
 
 def _draw(trace: Trace) -> str:
-    pieces = drawings.of_run(trace)
+    pieces = predictions.of_run(trace)
     if not pieces:
         return ""
     sizes = {size.name: size.value for size in trace.symbols}
@@ -138,7 +137,7 @@ def _draw(trace: Trace) -> str:
         "Under each piece is its id, the number of the row that it looks up. The model sees nothing of the text but "
         f"these ids.{more}"
     )
-    return drawings.row("From text to ids t", facts, pieces[:MAX_PIECES], caption)
+    return predictions.row("From text to ids t", facts, pieces[:MAX_PIECES], caption)
 
 
 # Text generation token by token, and links back from each token to the run that predicted it.

@@ -209,7 +209,7 @@ def _measure_samples(part: str) -> SurveyResult | str:
         except ValueError as error:
             return str(error)
 
-    return run_cache.of_sample_too("survey", (name, options, part), run, DOING)
+    return run_cache.shared_result("survey", (name, options, part), run, DOING)
 
 
 def _draw(result: SurveyResult, file: str | None) -> None:

@@ -196,7 +196,7 @@ def once(
     does not use the session; a value that is `known` already is stored unchanged."""
     chosen, key = request.chosen, (request.model, request.options, request.text, *more)
     if chosen.kind == "sample":
-        return run_cache.of_sample_too(what, (*key, chosen.name), make, doing, known, request.rank, where)
+        return run_cache.shared_result(what, (*key, chosen.name), make, doing, known, request.rank, where)
     results = visitor().results_of(what, chosen)
     if key not in results:
         results[key] = single_flight.in_turn(make, doing, where) if known is None else known

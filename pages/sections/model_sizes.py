@@ -455,7 +455,7 @@ def formulas(model: str) -> RunFormulas:
         note = next((note for note in trace.notes if note.startswith("shapes at this size")), "")
         return RunFormulas(costs.scaling(trace), note)
 
-    return run_cache.of_sample_too("costs", model, compute, DOING_ANY_MODEL)
+    return run_cache.shared_result("costs", model, compute, DOING_ANY_MODEL)
 
 
 def show_any_model(model: str) -> None:
@@ -535,7 +535,7 @@ def show_published(name: str) -> None:
     entry = published_models()[name]
     visitor().instead = entry.title
     try:
-        run = run_cache.of_sample_too("costs", ("published", name), lambda: hub.run(name), DOING_PUBLISHED)
+        run = run_cache.shared_result("costs", ("published", name), lambda: hub.run(name), DOING_PUBLISHED)
     except ValueError as error:
         st.info(texts.escape(f"{entry.title} was not run: {error}."))
         return

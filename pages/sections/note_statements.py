@@ -114,7 +114,7 @@ def show_statements(note: str) -> Mapping[str, Counter[str]]:
         on_screen = [at for at in range(len(names)) if not isinstance(chosen, int) or at == chosen - 1]
         places = {names[at]: (at, st.empty()) for at in on_screen}
     parts = _parts(note)
-    results = {part: read for part in parts if (read := run_cache.known_too("noted", (note, part))) is not None}
+    results = {part: read for part in parts if (read := run_cache.known_result("noted", (note, part))) is not None}
 
     sizes: dict[str, int] = {}
 
@@ -138,7 +138,7 @@ def show_statements(note: str) -> Mapping[str, Counter[str]]:
             try:
                 with progress:
                     read = partial(_read, note, part)  # its text is on screen: the runs of others go first
-                    results[part] = run_cache.of_sample_too("noted", (note, part), read, READING, rank=BACKGROUND)
+                    results[part] = run_cache.shared_result("noted", (note, part), read, READING, rank=BACKGROUND)
             except ValueError as error:  # a library that it is about is not installed
                 for place in (summary, *(place for _, place in places.values())):
                     place.empty()
@@ -195,7 +195,7 @@ def ahead(note: str) -> None:
 
 def _read_ahead(note: str, part: str) -> None:
     read = partial(_read, note, part)
-    run_cache.of_sample_too("noted", (note, part), read, READING, known=read())
+    run_cache.shared_result("noted", (note, part), read, READING, known=read())
 
 
 def provider() -> Provider:
@@ -421,7 +421,7 @@ def show_claim(name: str) -> None:
     visitor().instead = INSTEAD
     known = list(dict.fromkeys(row.run for row in note_claims.statements(name)))
     chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0], statement=None))
-    run_of_claim = run_cache.of_sample_too(
+    run_of_claim = run_cache.shared_result(
         "noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURE_MESSAGE
     )
     with st.container(key="cards"):
@@ -492,7 +492,7 @@ def _spread() -> None:
     """Draw the standard deviation of dot products over the dimension, with a slider."""
     st.session_state.setdefault(SLIDER, 64)
     width = st.select_slider("$d_k$", WIDTHS, key=SLIDER)
-    plain, scaled = run_cache.of_sample_too("noted", "spread", _spreads, MEASURE_MESSAGE)
+    plain, scaled = run_cache.shared_result("noted", "spread", _spreads, MEASURE_MESSAGE)
     at = WIDTHS.index(width)
     alt = (
         f"Standard deviation of products over d_k, from {WIDTHS[0]} to {WIDTHS[-1]}: plain {plain[0]:.2f} to "

@@ -15,7 +15,6 @@ from pages.ui import texts, widgets
 from tracer.export import verdicts
 from tracer.export.rows import with_titles
 from tracer.figures import op_tables
-from tracer.figures import op_tables as bars
 from tracer.figures.drawing import PAGE, ROWS
 from tracer.lessons.notes.statements import number_steps
 from tracer.ops import COMPUTING, category, is_layout
@@ -536,16 +535,16 @@ def pictures(trace: Trace, level: str) -> None:
     kind = "primitives" if level == "primitives" else "operations"
     opened = opened_primitives(trace, number(trace)) if kind == "primitives" else ()
     parts = [part.name for decomposition in opened for part in decomposition.primitives]
-    counts, table = bars.counts(parts or [op.op for op in trace.ops]), bars.arithmetic(trace)
+    counts, table = op_tables.counts(parts or [op.op for op in trace.ops]), op_tables.arithmetic(trace)
     sums = {module: sum(row.values()) for module, row in table.items()}
     left, right = st.columns(2, gap="large")
     with left:
         st.header(f"Kinds of {kind if parts else 'operations'}")
-        components.drawing(of(trace, ("kinds", kind, len(parts)), lambda: bars.categories(counts)), "kinds")
+        components.drawing(of(trace, ("kinds", kind, len(parts)), lambda: op_tables.categories(counts)), "kinds")
     with right:
         st.header("Where the FLOPs are")
         if table:
-            components.drawing(of(trace, "arithmetic", lambda: bars.flops(table)), "arithmetic")
+            components.drawing(of(trace, "arithmetic", lambda: op_tables.flops(table)), "arithmetic")
         else:
             st.caption("This run has no matrix products.")
     with st.expander("The same data as tables"):

@@ -15,7 +15,7 @@ from pages.state.visitor import FIRST_MODEL, model_name
 from pages.ui import widgets
 from pages.ui.texts import escape, prose
 from tracer import models
-from tracer.figures import attention_charts as drawn
+from tracer.figures import attention_charts
 from tracer.figures.tensors import Panel, edge
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.positions import NO_POSITIONS, PositionKind, position_kind
@@ -112,7 +112,7 @@ def _measure(kind: str, sizes: PositionSizes) -> PositionedModel:
     def make() -> PositionedModel:
         return experiments.placement(kind, causal=sizes.causal, T=sizes.length, D=sizes.width, h=sizes.heads)
 
-    return run_cache.of_sample_too("placed", (kind, *sizes), make, DOING)
+    return run_cache.shared_result("placed", (kind, *sizes), make, DOING)
 
 
 def _table(kind: PositionKind, placement: PositionedModel, head: int, causal: bool) -> None:
@@ -129,7 +129,9 @@ def _table(kind: PositionKind, placement: PositionedModel, head: int, causal: bo
         single_flight.chart(
             placement,
             ("curve", head),
-            lambda: drawn.distance_lines(list(curve.distances), curve.mean, curve.low, curve.high, head, causal),
+            lambda: attention_charts.distance_lines(
+                list(curve.distances), curve.mean, curve.low, curve.high, head, causal
+            ),
         )
         st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head + 1}.")
 
@@ -246,7 +248,7 @@ def _draw_learned() -> None:
     if grid is None:
         return
     st.header(f"What training learned: the position table of {name}")
-    components.likeness(grid, lambda: drawn.likeness(grid.rows, grid.columns, grid.cosines))
+    components.likeness(grid, lambda: attention_charts.likeness(grid.rows, grid.columns, grid.cosines))
     nearest, least = grid.mean(1), min(range(1, grid.farthest + 1), key=grid.mean)
     st.markdown(
         "The cosine between the position of one patch and those of all others (Dosovitskiy et al. 2021, figure 7). "
@@ -263,4 +265,4 @@ def _grid(name: str) -> Grid | None:
         return (experiments.grid(trace, run_cache.load(name).net),)
 
     trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
-    return run_cache.of_sample_too("placed", ("grid", name), make, DOING)[0]
+    return run_cache.shared_result("placed", ("grid", name), make, DOING)[0]

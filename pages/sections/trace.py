@@ -21,8 +21,7 @@ from pages.ui import texts
 from pages.ui.texts import pieces
 from tracer.export import verdicts
 from tracer.export.rows import flops, repeat_of, with_titles
-from tracer.figures import attention_charts as pictures
-from tracer.figures import tensors
+from tracer.figures import attention_charts, tensors
 from tracer.figures.drawing import MASK, PAGE, ROWS, answer, stage_colour, tables
 from tracer.lessons.notes.statements import number_steps
 from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, tolerance
@@ -276,9 +275,9 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.HeatmapDat
         products = textbook_claims.terms(session.model(), trace)
     except ValueError:  # this block reads something else, or the run did not keep what the terms are made of
         return None
-    if pictures.difference(products, scores) > tolerance("float32"):
+    if attention_charts.difference(products, scores) > tolerance("float32"):
         return None
-    return pictures.pack({name: term[0] for name, term in products.items()}, scores[0], (*index, 0, 0)[1])
+    return attention_charts.pack({name: term[0] for name, term in products.items()}, scores[0], (*index, 0, 0)[1])
 
 
 def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
@@ -350,7 +349,7 @@ MAX_FINDINGS = 4
 LESSONS = {"mask": "The mask of this run", "positions": "Positions", "loss": "The loss", "notes": "The notes"}
 
 
-def show(trace: Trace) -> None:
+def show_findings(trace: Trace) -> None:
     """Draw the known findings of a run that nobody acknowledged; nothing where there are none."""
     findings = [finding for finding in trace.diagnosis or () if not finding.intent]
     if not findings:

@@ -18,8 +18,7 @@ from pages.ui import page_frame, texts, widgets
 from pages.ui.texts import escape, has_random_weights, plain
 from pages.ui.widgets import SIGNS
 from tracer import models
-from tracer.figures import predictions as descent_curve
-from tracer.figures import predictions as drawn
+from tracer.figures import predictions
 from tracer.figures.predictions import visible_token
 from tracer.record import Trace
 from tracer.symbols import notation
@@ -73,8 +72,8 @@ def show(run: NextTokenRun) -> None:
     descent = step.at(rate)
     _four_parts(run, step, descent)
     _agreement(step, descent)
-    after, predictions = [each.after for each in step.descents], [each.prediction for each in step.descents]
-    figure = lambda: descent_curve.losses(rates, after, predictions, step.before)  # noqa: E731
+    after, foreseen = [each.after for each in step.descents], [each.prediction for each in step.descents]
+    figure = lambda: predictions.losses(rates, after, foreseen, step.before)  # noqa: E731
     alt = (
         f"The loss after the step over the learning rate: {_number(after[0])} at {rates[0]:g}, {_number(after[-1])} at "
         f"{rates[-1]:g}; before it, {_number(step.before)}."
@@ -259,11 +258,11 @@ def _text(trace: Trace, loss: Loss) -> None:
     components.style(Path(__file__).with_name("next_token_loss.css"))
     words = [visible_token(word) if len(word) > 1 else word for word in trace.words]
     joined = all(len(word) == 1 for word in words)
-    text = drawn.colour_text(words, loss.losses, loss.probabilities, loss.guess, joined)
+    text = predictions.colour_text(words, loss.losses, loss.probabilities, loss.guess, joined)
     if (view := session.traced_view(trace)) is not None:
         left, right = st.columns([1, 2], gap="large")
         with left:
-            components.drawing(drawn.hatch(view.image, view.rows, view.columns), "unasked")
+            components.drawing(predictions.hatch(view.image, view.rows, view.columns), "unasked")
             st.caption(
                 f"The patches have no targets. {view.rows * view.columns} patches went through the blocks before the "
                 f"words, but none of the {len(words)} rows of logits belongs to a patch. So the first word, "
@@ -305,7 +304,7 @@ def _gradient(trace: Trace, highway: GradientNorms | str) -> None:
         st.info(plain(f"The gradient is not followed back: {highway}."))
         return
     whole, branches = highway.whole, highway.branches
-    figure = single_flight.figure(trace, "gradients", lambda: drawn.gradients(whole, branches))
+    figure = single_flight.figure(trace, "gradients", lambda: predictions.gradients(whole, branches))
     lines = {"With the residual path": whole, "through attention and MLPs only": branches}
     ends = [f"{path} {sizes[-1]:.2g} at the end, {sizes[0]:.2g} at the start" for path, sizes in lines.items()]
     alt = f"The size of the gradient on its way back. {'; '.join(ends)}."

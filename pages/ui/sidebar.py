@@ -31,35 +31,6 @@ else:  # imported when first used
     serialization = lazy_import("tracer.serialization")
 
 
-# Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already.
-
-
-def show() -> None:
-    """Draw a button for each recommended model; nothing on a server that offers none."""
-    offers = recommendations.offers()
-    if not offers:
-        return
-    with st.container(key="sharper", horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown("Stronger models:")
-        for offer in offers:
-            _offer(offer, recommendations.is_downloaded(offer))
-
-
-def _offer(offer, here: bool) -> None:
-    size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
-    about = plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}.")
-    st.button(
-        f"{offer.title} · {size}",
-        key=f"take {offer.name}",
-        icon=":material/visibility:" if here else ":material/download:",
-        on_click=session.take,
-        args=(offer,),
-        disabled=offer.name == model_name(),
-        help=f"{about} {offer.name}: downloaded once, then kept on this machine.",
-        type="tertiary",
-    )
-
-
 SURVEYS = (".parquet", ".arrow")
 """Ends of the names of survey files."""
 STYLES = [ui.STYLES / f"{name}.css" for name in ("style", "present", "print")]
@@ -326,3 +297,32 @@ def _legend(trace: Trace) -> None:
         entries.append(f"Bold letters are tensors, not sizes: {', '.join(f'**{letter}**' for letter in bold)}.")
     with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
         st.markdown("\n\n".join(entries))
+
+
+# Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already.
+
+
+def show_recommended() -> None:
+    """Draw a button for each recommended model; nothing on a server that offers none."""
+    offers = recommendations.offers()
+    if not offers:
+        return
+    with st.container(key="sharper", horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown("Stronger models:")
+        for offer in offers:
+            _offer(offer, recommendations.is_downloaded(offer))
+
+
+def _offer(offer, here: bool) -> None:
+    size = "on this machine" if here else f"download {amount(offer.size, 'B')}"
+    about = plain(f"{offer.what[0].upper()}{offer.what[1:]}. {offer.licence}.")
+    st.button(
+        f"{offer.title} · {size}",
+        key=f"take {offer.name}",
+        icon=":material/visibility:" if here else ":material/download:",
+        on_click=session.take,
+        args=(offer,),
+        disabled=offer.name == model_name(),
+        help=f"{about} {offer.name}: downloaded once, then kept on this machine.",
+        type="tertiary",
+    )

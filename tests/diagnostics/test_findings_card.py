@@ -14,7 +14,7 @@ def card(trace: Trace) -> AppTest:
     def page(trace):
         from pages.sections import trace as findings_card
 
-        findings_card.show(trace)
+        findings_card.show_findings(trace)
 
     return AppTest.from_function(page, args=(trace,)).run()
 

@@ -18,7 +18,7 @@ SCORES = "block2.attention.scores"
 
 def number(text: str) -> float:
     text = text.replace("−", "-").replace("∞", "inf")
-    return float(text.replace("·10", "e").translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")))
+    return float(text.replace(" × 10", "e").translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")))
 
 
 @pytest.fixture(scope="module")

@@ -236,7 +236,7 @@ def test_a_block_of_any_model_is_counted_as_the_whole_run_opens_it():
 def test_the_page_counts_a_block_of_the_model_that_is_chosen(monkeypatch):
     made = NoteResults((StatementCard("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
     monkeypatch.setattr("pages.sections.note_statements._read", lambda *part: made)
-    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": Cache(4)})
+    monkeypatch.setattr("pages.jobs.run_cache._results", {"noted": Cache(4)})
     table = visit("notes", note="003", of="transformer", block="1").table[0].value
     assert list(table.columns) == ["kind", "the note", "its block", "which", "block 1 of transformer", "which of these"]
     assert list(table["the note"]) == ["5", "~20", "~10", "4"] and list(table["its block"]) == ["2", "1", "0", "0"]

@@ -154,7 +154,7 @@ def test_runs_that_fail_are_counted_no_more():
 def test_a_run_is_counted_while_it_goes_on(monkeypatch):
     counted = []
     made = type("Made", (), {"name": "vit", "trace": lambda self, **given: counted.append(render_gate.count_act())})()
-    run_cache.prove(made)
+    run_cache.run_model(made)
     assert counted == [1]
 
 

@@ -9,12 +9,12 @@ from tracer.figures import film
 from tracer.utils.text import (
     all_digits,
     amount,
-    four_digits,
     latex_number,
     latex_scientific,
     latex_whole,
     numeral,
     percent,
+    round_numeral,
     scientific,
     shape_numbers,
     signed,
@@ -73,16 +73,18 @@ def test_the_browser_writes_numbers_as_python_does(browser):
     numbers += [i / 64 for i in range(-640, 640) if i]
     page = browser.new_page()
     script = f"([shares, numbers]) => {{ {film.module('numbers')}; return [shares.map(percent), "
-    script += "numbers.map((value) => [0, 1, 2, 3].map((places) => decimals(value, places)))]; }"
-    shares, decimals = page.evaluate(script, [SHARES, numbers])
+    script += "numbers.map((value) => [0, 1, 2, 3].map((places) => decimals(value, places))), "
+    script += "numbers.map((value) => [2, 3, 4].map((digits) => numeral(value, digits)))]; }"
+    shares, decimals, numerals = page.evaluate(script, [SHARES, numbers])
     page.close()
     assert shares == [percent(share) for share in SHARES]
     assert decimals == [[signed(f"{value:.{places}f}") for places in range(4)] for value in numbers]
+    assert numerals == [[numeral(value, digits) for digits in (2, 3, 4)] for value in numbers]
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(2.1e-07, "2.1 × 10⁻⁷"), (0, "0"), (12345, "1.2 × 10⁴"), (float("inf"), "∞"), (-float("inf"), "-∞")],
+    [(2.1e-07, "2.1 × 10⁻⁷"), (0, "0"), (12345, "1.2 × 10⁴"), (float("inf"), "∞"), (-float("inf"), "−∞")],
 )
 def test_small_numbers_have_superscripts(value, text):
     assert scientific(value) == text
@@ -100,12 +102,12 @@ def test_three_digits(value, text):
     ("value", "text"), [(0.0, "0"), (-float("inf"), "−∞"), (-1e9, "−10⁹"), (-3.4e38, "−3.4 × 10³⁸"), (-100, "−100")]
 )
 def test_numerals(value, text):
-    assert numeral(value) == text
+    assert round_numeral(value) == text
 
 
 def test_a_power_of_ten_is_raised():
-    texts = {3.178e-6: "3.178·10⁻⁶", -1.009e-5: "−1.009·10⁻⁵", 2.5e12: "2.5·10¹²", 12345.0: "12345"}
-    assert {value: four_digits(value) for value in texts} == texts
+    texts = {3.178e-6: "3.178 × 10⁻⁶", -1.009e-5: "−1.009 × 10⁻⁵", 2.5e12: "2.5 × 10¹²", 12345.0: "12345"}
+    assert {value: numeral(value) for value in texts} == texts
 
 
 def test_all_digits_are_those_of_float32():

@@ -22,7 +22,7 @@ from tracer.record.trace import Cell, Number, User
 from tracer.symbols.notation import AXES
 from tracer.utils.errors import quote
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import all_digits, four_digits, signed, symbol_text
+from tracer.utils.text import all_digits, numeral, signed, symbol_text
 
 if TYPE_CHECKING:
     from tracer.tracing import provenance
@@ -279,7 +279,7 @@ def _rows(trace: Trace, steps: Mapping[str, Step], cell: Cell):
         rows.append(row)
     rest = [number.share for _, number in counted[TERMS:]]
     known = [share for share in rest if share is not None]
-    more = {"count": len(rest), "share": four_digits(sum(known)) if len(known) == len(rest) else ""} if rest else None
+    more = {"count": len(rest), "share": numeral(sum(known)) if len(known) == len(rest) else ""} if rest else None
     paired = {(key, number.index) for key, number in partners.values()}
     every = ((key, number) for key, numbers in uncounted.items() for number in numbers)
     beside = [(key, number) for key, number in every if (key, number.index) not in paired]
@@ -309,7 +309,7 @@ def _term(
 ) -> dict[str, Any]:
     share = number.share
     return _operand(trace, steps, cell, key, number) | {
-        "share": "" if share is None else four_digits(share),
+        "share": "" if share is None else numeral(share),
         "part": _size(number) / total,
         "negative": bool(share is not None and not isinstance(share, complex) and share < 0),
     }
@@ -322,7 +322,7 @@ def _operand(trace: Trace, steps: Mapping[str, Step], cell: Cell, key: str, numb
         "symbol": cell.symbols.get(key) or (steps[key].symbol if key in steps else ""),
         "place": _place(_printed_index(trace, key, number.index)),
         "where": where(trace, key, number.index) if not key.startswith("number ") else "",
-        "value": four_digits(number.value),
+        "value": numeral(number.value),
         "ends": key.startswith("number "),
     }
 
@@ -435,7 +435,7 @@ def _mean(trace: Trace, place: str, id: str, spans: Sequence[tuple[int, int]]) -
     cell = Cell(id, index, mean, mean, "", {id: tuple(numbers)}, trace=trace)
     steps = {step.id: step for step in trace.steps}
     rows, more, _ = _rows(trace, steps, cell)
-    texts = [four_digits(number.value) for number in numbers[:4]] + (["…"] if count > 4 else [])
+    texts = [numeral(number.value) for number in numbers[:4]] + (["…"] if count > 4 else [])
     slices = ", ".join(f"{first}:{last + 1}" if first < last else str(first) for first, last in spans)
     spans_read = ", ".join(f"{first + 1}" if first == last else f"{first + 1} to {last + 1}" for first, last in spans)
     return {

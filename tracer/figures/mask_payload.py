@@ -13,7 +13,7 @@ from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import as_array, pack_cells
 from tracer.record import Segment, Trace
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import numeral, scientific
+from tracer.utils.text import round_numeral, scientific
 
 if TYPE_CHECKING:
     from tracer.attention import masks
@@ -153,7 +153,7 @@ def _mask(numbers, rows_of_head) -> dict[str, str]:
     known = [number for number in numbers if number is not None]
     if len(known) < len(numbers):
         return {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
-    open_, closed = map(numeral, known)
+    open_, closed = map(round_numeral, known)
     title = f"the mask: {open_} where open, {closed} where closed"
     if isfinite(numbers.closed) and all(mask_row.closed == 0 for mask_row in rows_of_head):
         title += ", which acts as −∞: the weights there are exactly 0"

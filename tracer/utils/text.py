@@ -38,7 +38,7 @@ def scientific(value: float) -> str:
     if value == 0:
         return "0"
     if isinf(value):
-        return "∞" if value > 0 else "-∞"
+        return "∞" if value > 0 else "−∞"
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits} × 10{superscript(int(exponent))}"
 
@@ -48,20 +48,20 @@ def three_digits(value: float) -> str:
     return scientific(value) if 0 < abs(value) < 1e-3 or abs(value) >= 1e6 else f"{value:.3g}"
 
 
-def numeral(value: float) -> str:
-    """Return a number with a typographic sign and power: `0`, `−∞`, `−10⁹`, `−3.4 × 10³⁸`, `−100`."""
+def round_numeral(value: float) -> str:
+    """Return a number that stands in code, such as the fill of a mask: `0`, `−∞`, `−10⁹`, `−3.4 × 10³⁸`, `−100`."""
     if isinf(value):
         return "∞" if value > 0 else "−∞"
     size = f"{abs(value):g}" if abs(value) < 1e5 else scientific(abs(value)).removeprefix("1.0 × ")
     return f"−{size}" if value < 0 else size
 
 
-def four_digits(value: float | complex) -> str:
-    """Return a number with four significant digits, such as `0.6387` or `3.178·10⁻⁶`; whole numbers have all."""
+def numeral(value: float | complex, digits: int = 4) -> str:
+    """Return a number with that many significant digits, such as `0.6387` or `3.178 × 10⁻⁶`; whole numbers have all."""
     if isinstance(value, complex) or not isfinite(value) or _is_whole(value):
         return all_digits(value)
-    text, _, power = f"{value:.4g}".partition("e")
-    return signed(text) + (f"·10{superscript(int(power))}" if power else "")
+    text, _, power = f"{value:.{digits}g}".partition("e")
+    return signed(text) + (f" × 10{superscript(int(power))}" if power else "")
 
 
 def all_digits(value: float | complex) -> str:

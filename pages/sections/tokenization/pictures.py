@@ -12,7 +12,6 @@ from pages.sections import tokenization
 from pages.state import session
 from pages.state.visitor import visitor
 from tracer.figures import tensors
-from tracer.figures import tensors as drawings
 from tracer.inputs.images import centre_crop
 from tracer.inputs.model_inputs import samples
 from tracer.utils.lazy_import import lazy_import
@@ -82,10 +81,10 @@ def _draw_codes(photo: Image.Image, entries: int) -> dict[str, str]:
     colours = rebuilt.codes.reshape(entries, -1, 3).mean(axis=1).astype(np.uint8)
     rows, columns = rebuilt.ids.shape
     return {
-        "photo": drawings.picture(image, f"The middle of the photo at {side} × {side} pixels"),
-        "ids": drawings.code_grid(rebuilt.ids, colours, f"The ids of {rows} × {columns} codes"),
-        "spelled": drawings.picture(Image.fromarray(rebuilt.picture), "The picture that the codes spell"),
-        "sheet": drawings.sheet(rebuilt.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
+        "photo": tensors.picture(image, f"The middle of the photo at {side} × {side} pixels"),
+        "ids": tensors.code_grid(rebuilt.ids, colours, f"The ids of {rows} × {columns} codes"),
+        "spelled": tensors.picture(Image.fromarray(rebuilt.picture), "The picture that the codes spell"),
+        "sheet": tensors.sheet(rebuilt.codes, counts, f"All {entries} codes; those that are not used are crossed out"),
         "seen": f"The photo at {side} × {side} pixels: {bytes_before:,} bytes.",
         "counted": f"{rebuilt.ids.size} ids of {bits} bits: {bytes_now:,} bytes. {used} of {entries} codes are used.",
         "off": f"The picture that they spell is off by {rebuilt.error:.0f} of 255 levels (root mean square).",

@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
-from tracer.figures import media as pictures
+from tracer.figures import media
 from tracer.inputs import synthetic
 from tracer.utils.lazy_import import lazy_import
 
@@ -42,7 +42,7 @@ def show() -> None:
         chart(
             synthetic,
             (name, "groups", count, chosen),
-            lambda: pictures.draw_group(cloud, centres, group, chosen),
+            lambda: media.draw_group(cloud, centres, group, chosen),
             alt=alt,
         )
     with right:
@@ -53,7 +53,7 @@ def show() -> None:
         chart(
             synthetic,
             (name, "codes", count, chosen),
-            lambda: pictures.draw_point_codes(cloud, centres, ids, points.ROWS, chosen),
+            lambda: media.draw_point_codes(cloud, centres, ids, points.ROWS, chosen),
             alt=alt,
         )
     short = synthetic.shortfall(cloud, centres)

@@ -6,8 +6,8 @@ import streamlit as st
 
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
-from tracer.figures import media as pictures
-from tracer.inputs import synthetic as inputs
+from tracer.figures import media
+from tracer.inputs import synthetic
 from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def show() -> None:
     """Draw the series cut into patches, beside its reconstruction from bins, and the steps of the chosen
     tokenization."""
     with st.container(horizontal=True):
-        name = tokenization.choice("Series", "series", inputs.SERIES, format_func=str.capitalize)
+        name = tokenization.choice("Series", "series", synthetic.SERIES, format_func=str.capitalize)
         way = tokenization.way("series")
         side = tokenization.choice("Values of a patch", "patch", series.LENGTHS, 8)
         count = tokenization.choice("Bins, V", "V", series.BINS, 32, format_func="{:,}".format)
-    values = inputs.SERIES[name]()
+    values = synthetic.SERIES[name]()
     chosen = tokenization.place("Value that is marked", len(values), 27)
     cut, cuts = series.cut(len(values), side, chosen)
     ids, decoded = series.to_bins(values, count)
@@ -39,7 +39,7 @@ def show() -> None:
         caption = f"value {chosen + 1} is in token {cut + 1} of n = {cuts}, with {side - 1} others."
         st.markdown(f"**Patches**: {caption}")
         alt = f"The series, cut to {cuts} patches of {side} values"
-        chart(inputs, (name, "patches", side, cut), lambda: pictures.draw_patches(values, side, cut), alt=alt)
+        chart(synthetic, (name, "patches", side, cut), lambda: media.draw_patches(values, side, cut), alt=alt)
     with right:
         st.markdown(
             f"**Bins**: value {chosen + 1} is token {chosen + 1} of n = {len(values)}, the id **{ids[chosen]}**."
@@ -47,12 +47,12 @@ def show() -> None:
         alt = f"The series beside what {count} bins leave of it"
         middles = series.middles(values, count)
         chart(
-            inputs, (name, "bins", count, chosen), lambda: pictures.draw_bins(values, decoded, middles, chosen), alt=alt
+            synthetic, (name, "bins", count, chosen), lambda: media.draw_bins(values, decoded, middles, chosen), alt=alt
         )
     st.markdown(_loss_text(series.loss(values, count), count))
     makes = {"patches": lambda: series.trace_patches(values, side), "bins": lambda: series.trace_bins(values, count)}
     size = {"patches": side, "bins": count}[way]
-    tokenization.show_run(inputs, ("series", name, way, size), makes[way], series.SLIPS)
+    tokenization.show_run(synthetic, ("series", name, way, size), makes[way], series.SLIPS)
 
 
 def _loss_text(loss, count: int) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
 from pages.ui import texts
-from tracer.figures import media as pictures
+from tracer.figures import media
 from tracer.inputs import audio
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
@@ -56,15 +56,11 @@ def show() -> None:
     with left:
         st.markdown(f"**Frames**: token {chosen + 1} of n = {count} is a column of {logs.shape[1]} numbers.")
         alt = f"The wave and the spectrogram of the sound, {count} frames"
-        chart(
-            sound_input, ("frames", chosen), lambda: pictures.draw_spectrogram(sound_input.numbers, logs, *at), alt=alt
-        )
+        chart(sound_input, ("frames", chosen), lambda: media.draw_spectrogram(sound_input.numbers, logs, *at), alt=alt)
     with right:
         st.markdown(f"**Codes**: token {chosen + 1} is the id **{ids[chosen]}** of V = {rows}.")
         alt = f"The codes of the {count} frames, and the rows of the codebook that they stand for"
-        chart(
-            sound_input, ("codes", rows, chosen), lambda: pictures.draw_sound_codes(ids, book[ids], rows, *at), alt=alt
-        )
+        chart(sound_input, ("codes", rows, chosen), lambda: media.draw_sound_codes(ids, book[ids], rows, *at), alt=alt)
     st.code(" ".join(map(str, ids)), language=None, wrap_lines=True)
     lost = ((logs - book[ids]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
     used = len(set(ids.tolist()))

@@ -7,7 +7,7 @@ import streamlit as st
 from pages import components
 from pages.jobs.single_flight import of
 from pages.sections import tokenization
-from tracer.figures import media as pictures
+from tracer.figures import media
 from tracer.inputs import synthetic
 from tracer.utils.lazy_import import lazy_import
 
@@ -36,18 +36,18 @@ def show() -> None:
         chosen = tokenization.place("Patch that is framed", count, 5 * grid + 6)
     with left:
         playing = st.toggle("Play the video", True, key="play")
-        components.drawing(of(synthetic, ("player", playing), lambda: pictures.player(frames, playing)), "player")
+        components.drawing(of(synthetic, ("player", playing), lambda: media.player(frames, playing)), "player")
     frame, place = divmod(chosen, grid)
     block, first = frame // tau * grid + place, frame // tau * tau
     left, right = st.columns(2, gap="medium")
     with left:
         st.markdown(f"**Patches of each frame**: token {chosen + 1} of n = {count} is one place of frame {frame + 1}.")
-        cut = of(synthetic, ("frames", chosen), lambda: pictures.sheet(frames, video.SIDE, 1, chosen, "patch"))
+        cut = of(synthetic, ("frames", chosen), lambda: media.sheet(frames, video.SIDE, 1, chosen, "patch"))
         components.drawing(cut, "frames")
     with right:
         held = f"token {block + 1} of n = {count // tau} is that place in frames {first + 1} to {first + tau}."
         st.markdown(f"**Tubelets**: {held}")
-        cut = of(synthetic, ("tubelets", tau, block), lambda: pictures.sheet(frames, video.SIDE, tau, block, "tubelet"))
+        cut = of(synthetic, ("tubelets", tau, block), lambda: media.sheet(frames, video.SIDE, tau, block, "tubelet"))
         components.drawing(cut, "tubelets")
     makes = {"frames": video.frames, "tubelets": lambda: video.tubelets(tau)}
     tokenization.show_run(synthetic, ("video", way, tau * (way == "tubelets")), makes[way], video.SLIPS)

@@ -265,7 +265,7 @@ def test_both_sliders_begin_with_the_same_token_under_one_name(model):
 
 
 def test_what_was_run_for_a_sample_is_not_run_again(monkeypatch):
-    for store in run_cache._too.values():
+    for store in run_cache._results.values():
         store.clear()
     ran = []
     for name in ("change_and_compare", "predict_under_mask"):

@@ -38,7 +38,7 @@ def test_what_attention_is_set_against_runs_beside_it():
 
 def test_without_the_library_of_a_note_one_sentence_says_so(monkeypatch):
     monkeypatch.setattr("tracer.zoo.available", lambda prefix: False)
-    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(4)})
+    monkeypatch.setattr("pages.jobs.run_cache._results", {"noted": note_statements.run_cache.Cache(4)})
     at = visit("notes", note="003")
     assert "needs the package torchvision, which is not installed: pip install torchvision" in at.info[0].value
 
@@ -109,7 +109,7 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
     monkeypatch.setattr(
         note_statements, "_read", lambda *part: read.append(part) or note_statements.NoteResults((), "", {})
     )
-    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(128)})
+    monkeypatch.setattr("pages.jobs.run_cache._results", {"noted": note_statements.run_cache.Cache(128)})
     for note in note_statements.titles():
         note_statements.ahead(note)
     assert read == [(note, section) for note in ("000", "001", "002", "004") for section in sections(note)]
@@ -118,7 +118,7 @@ def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeyp
 
 
 def test_statements_are_there_before_their_verdicts_and_those_on_screen_are_checked_first(monkeypatch):
-    monkeypatch.setattr("pages.jobs.run_cache._too", {"noted": note_statements.run_cache.Cache(128)})
+    monkeypatch.setattr("pages.jobs.run_cache._results", {"noted": note_statements.run_cache.Cache(128)})
     names, asked = sections("004"), []
     statements = {row.section: row.text for row in rows("004")}
 
@@ -129,7 +129,7 @@ def test_statements_are_there_before_their_verdicts_and_those_on_screen_are_chec
             st.stop()
         return note_statements.NoteResults((note_statements.StatementCard(key[1], "holds", "> it holds", 1),), "", {})
 
-    monkeypatch.setattr(note_statements.run_cache, "of_sample_too", check)
+    monkeypatch.setattr(note_statements.run_cache, "shared_result", check)
     said = text(visit("notes", note="004", section="2"))
     assert asked == [names[1], names[0], names[2]]
     assert "it holds" in said and "not checked yet" not in said.partition("it holds")[2]

@@ -25,7 +25,7 @@ from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.tensors import as_array, has_weights, reduce
 from tracer.record import Operand, Step, Trace
 from tracer.utils.errors import quote
-from tracer.utils.text import four_digits, symbol_text
+from tracer.utils.text import numeral, symbol_text
 
 MAX_BYTES = 250_000
 """Bytes of a message."""
@@ -261,7 +261,7 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
         start, end = (-edge, edge) if diverging else (low, high if high > low else low + 1)
         scaled = np.nan_to_num((matrix - start) / (end - start) * (EMPTY_BYTE - 1))
         shares[place] = np.where(np.isfinite(matrix), np.round(scaled), EMPTY_BYTE).astype(np.uint8)
-        scales.append([start, end, "diverging" if diverging else kind, four_digits(start), four_digits(end)])
+        scales.append([start, end, "diverging" if diverging else kind, numeral(start), numeral(end)])
     return {
         "symbol": _without_block(drawn.symbol, block).replace("^⊤", "ᵀ"),
         "full": list(drawn.matrices.shape[1:]),
@@ -297,7 +297,7 @@ def _sentence(step: Step, drawn: Sequence[_Drawn | None]) -> str:
     if len(result.matrices) > 1:
         by_heads = result.id.endswith(" by heads") or any(size.split("_")[0] == "h" for size in step.symbolic)
         count += f" in {len(result.matrices):,} {'heads' if by_heads else 'matrices'}"
-    between = f", from {four_digits(float(known.min()))} to {four_digits(float(known.max()))}" if known.size else ""
+    between = f", from {numeral(float(known.min()))} to {numeral(float(known.max()))}" if known.size else ""
     if step.product is not None and _is_product(step, drawn):
         inner = step.product[0].shape[1]
         rest = _beyond_product(*(each.matrices for each in drawn if each is not None))

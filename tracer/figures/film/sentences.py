@@ -19,7 +19,7 @@ from tracer.figures.tensors import as_array, reduce
 from tracer.record import AttentionRecord, Step, TensorRecord, Trace
 from tracer.utils.errors import shorten
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import four_digits, percent
+from tracer.utils.text import numeral, percent
 
 if TYPE_CHECKING:
     from tracer.attention import masks
@@ -592,7 +592,7 @@ def input_caption(array: np.ndarray | None, shape: tuple[int, ...]) -> Caption:
     if array is None:
         return Caption("The input", f"{count}.")
     least, most = float(array.min()), float(array.max())
-    sentence = f"{count}. They lie between {four_digits(least)} and {four_digits(most)}."
+    sentence = f"{count}. They lie between {numeral(least)} and {numeral(most)}."
     return Caption("The input", sentence, {"least": least, "most": most})
 
 

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.app.browser.test_browser import FILM, FIT, SLOW, quiet, until, wait_until_settled
 from tracer.figures.drawing import DIVERGING_SCALE, table
-from tracer.utils.text import four_digits
+from tracer.utils.text import numeral
 
 pytestmark = pytest.mark.browser
 SCORES = "block3.attention.scores"
@@ -77,7 +77,7 @@ def test_the_scale_says_which_head_and_how_many_numbers_a_cell_stands_for(page, 
     wait_until_settled(page)
     until(page, STILL)
     weights = plain.value("block5.attention.weights")[0]
-    low, high = four_digits(weights.min().item()), four_digits(weights.max().item())
+    low, high = numeral(weights.min().item()), numeral(weights.max().item())
     expect(page.locator(".film .sentence")).to_have_text(
         f"16,900 numbers in 4 heads, from {low} to {high}. Each row adds up to 1."
     )
@@ -85,14 +85,14 @@ def test_the_scale_says_which_head_and_how_many_numbers_a_cell_stands_for(page, 
     for head in (0, 2):
         page.locator(".film .head").select_option(str(head))
         expect(legend.locator(".what")).to_have_text(f"A, head {head + 1}:")
-        expect(legend.locator(".most")).to_have_text(four_digits(weights[head].max().item()))
+        expect(legend.locator(".most")).to_have_text(numeral(weights[head].max().item()))
     page.locator(".film .scrubber button").first.click()
     expect(page.locator(".film .title")).to_have_text(plain.step("block5.norm1").title)
     high, wide = page.evaluate(f"{FILM}.film.film.pictures[{FILM}.film.film.beats[0].drawn.at(-1)].box")
     assert high * wide > 1
     expect(legend.locator(".what")).to_have_text(f"X\u0303, means of {high * wide} numbers:")
     means = plain.value("block5.norm1")[0].reshape(65 // high, high, 128 // wide, wide).mean((1, 3))
-    expect(legend.locator(".most")).to_have_text(four_digits(means.abs().max().item()))
+    expect(legend.locator(".most")).to_have_text(numeral(means.abs().max().item()))
     quiet(page)
 
 

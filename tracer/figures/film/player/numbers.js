@@ -21,11 +21,12 @@ export const decimals = (value, places) => signed(fixed(value, places));
 
 const RAISED = { "-": "⁻", ...["⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"] };
 
-/** A number with so many digits; whole numbers have all of theirs. */
+/** A number with so many significant digits; whole numbers have all of theirs. */
 export function numeral(value, digits = 4) {
   if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value < 0 ? "−∞" : "+∞";
-  const whole = Number.isInteger(value) && Math.abs(value) < 1e9;
-  const [number, power] = String(whole ? value : Number(value.toPrecision(digits))).split("e");
-  return signed(number) + (power ? ` × 10${[...power].map((digit) => RAISED[digit] ?? "").join("")}` : "");
+  if (!Number.isFinite(value)) return value < 0 ? "−∞" : "∞";
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return signed(String(value));
+  const [number, power] = value.toExponential(digits - 1).split("e");
+  if (power >= -4 && power < digits) return signed(String(Number(fixed(value, digits - 1 - power))));
+  return `${signed(String(Number(number)))} × 10${[...String(Number(power))].map((digit) => RAISED[digit]).join("")}`;
 }
