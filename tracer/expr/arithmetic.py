@@ -49,9 +49,6 @@ class Plus(LinearSum, Node):
     def _latex(self, printer) -> str:
         return " + ".join(argument.summand(printer, place == 0) for place, argument in enumerate(self.args))
 
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
-
     def run(self, size, first, *rest) -> torch.Tensor:
         for term in rest:
             first = first + term
@@ -89,9 +86,6 @@ class Over(LinearSum, Node):
     def _latex(self, printer) -> str:
         return rf"\frac{{{printer._print(self.args[0])}}}{{{printer._print(self.args[1])}}}"
 
-    def infer(self, same, shape) -> Shape:
-        return shape
-
     def run(self, size, tensor) -> torch.Tensor:
         return real(tensor) / float(size(self.args[1]))
 
@@ -120,9 +114,6 @@ class Row(Indexing, Node):
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-1])
 
-    def run(self, size, tensor) -> torch.Tensor:
-        return tensor[..., int(size(self.args[1])), :]
-
     def slices(self, size, shape) -> Slices:
         return (*[slice(None)] * (len(shape) - 2), int(size(self.args[1])), slice(None))
 
@@ -144,9 +135,6 @@ class Times(ElementwiseProduct, Node):
         )
         return text if closed else rf"\left({text}\right)"
 
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
-
     def run(self, size, left, right) -> torch.Tensor:
         return left * right
 
@@ -157,12 +145,7 @@ Node.operators.update({node.__name__: node for node in (Plus, Product, Over, Tra
 # Differences, quotients, powers and bounds of tensors, element by element.
 
 
-class _Elementwise(Elementwise, _WithFields):
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
-
-
-class Minus(LinearSum, _Elementwise):
+class Minus(LinearSum, _WithFields):
     """`a - b`."""
 
     needs_parens = True
@@ -175,7 +158,7 @@ class Minus(LinearSum, _Elementwise):
         return left * 1 - right * 1  # bool tensors have no difference
 
 
-class Negative(LinearSum, _Elementwise):
+class Negative(LinearSum, _WithFields):
     """`-x`."""
 
     needs_parens = True
@@ -187,7 +170,7 @@ class Negative(LinearSum, _Elementwise):
         return -x
 
 
-class Div(_Elementwise):
+class Div(Elementwise, _WithFields):
     """`a / b`."""
 
     needs_parens_in_script = True
@@ -204,7 +187,7 @@ class Div(_Elementwise):
         return [(quotient, plain(1 / below)), (quotient, None, False)]
 
 
-class Scaled(ElementwiseProduct, _Elementwise):
+class Scaled(ElementwiseProduct, _WithFields):
     """A number times a tensor: `Scaled(Scalar(2), X)`."""
 
     needs_parens_in_script = True
@@ -217,7 +200,7 @@ class Scaled(ElementwiseProduct, _Elementwise):
         return factor * x
 
 
-class Power(_Elementwise):
+class Power(Elementwise, _WithFields):
     """`xⁿ`, each number by itself."""
 
     needs_parens_in_script = True
@@ -231,7 +214,7 @@ class Power(_Elementwise):
         return (base.double() if whole and (exponent < 0).any() else base) ** exponent
 
 
-class Remainder(_Elementwise):
+class Remainder(Elementwise, _WithFields):
     """`a - b⌊a/b⌋`."""
 
     needs_parens = True
@@ -262,7 +245,7 @@ class Maximum(SelectOne, _FunctionCall):
         return torch.where(left > right, left, right)
 
 
-class Lerp(Linear, _Elementwise):
+class Lerp(Linear, Elementwise, _WithFields):
     """`a + t(b - a)`: `Lerp(a, b, t)`."""
 
     needs_parens = True
@@ -288,9 +271,6 @@ class NanToNum(_WithFields):
         return call_latex(
             r"\operatorname{finite}", [decimal(float(self.get(f))) for f in self.fields], [printer._print(self.args[0])]
         )
-
-    def infer(self, same, shape) -> Shape:
-        return shape
 
     def run(self, size, x) -> torch.Tensor:
         nan, above, below = (float(self.get(field)) for field in self.fields)
@@ -438,9 +418,6 @@ class Compare(Elementwise, _WithFields):
     def _latex(self, printer) -> str:
         return rf"\left[\,{self.relation(printer)}\,\right]"
 
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
-
     def run(self, size, left, right) -> torch.Tensor:
         return COMPARISONS[self.get("sign")](left, right).double()
 
@@ -488,9 +465,6 @@ class Where(SelectOne, Node):
         mask, then, otherwise = self.operands
         first = rf"{printer._print(then)} & {condition(mask, printer)}"
         return rf"\begin{{cases}} {first} \\ {printer._print(otherwise)} & \text{{else}} \end{{cases}}"
-
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
 
     def run(self, size, condition, then, otherwise) -> torch.Tensor:
         return torch.where(holds(condition), then, otherwise)

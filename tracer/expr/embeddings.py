@@ -24,6 +24,7 @@ from tracer.expr.index_sets import (
     through_concat,
 )
 from tracer.expr.node import Node, Shape, ShapeError, broadcast, with_subscript
+from tracer.expr.rearrangements import Operator
 
 # Two encoders' outputs made comparable: read at one token, normalised to unit length, scaled (Radford et al. 2021).
 
@@ -71,9 +72,6 @@ class UnitLength(Standardisation, RowWise, Node):
     def _latex(self, printer) -> str:
         x = self.args[0].factor_latex(printer)
         return rf"\frac{{{x}}}{{\left\lVert {x} \right\rVert_2}}"
-
-    def infer(self, same, shape) -> Shape:
-        return shape
 
     def run(self, size, x) -> torch.Tensor:
         return x / (x * x).sum(dim=-1, keepdim=True).sqrt()
@@ -162,9 +160,6 @@ class Rows(Indexing, Node):
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], self.args[1], shape[-1])
-
-    def run(self, size, table) -> torch.Tensor:
-        return table[..., : int(size(self.args[1])), :]
 
     def slices(self, size, shape) -> Slices:
         return (*[slice(None)] * (len(shape) - 2), slice(0, int(size(self.args[1]))), slice(None))
@@ -381,9 +376,6 @@ class RotateHalf(AlongAxes, Linear, Node):
     def _latex(self, printer) -> str:
         return rf"{self.word}\left({printer._print(self.args[0])}\right)"
 
-    def infer(self, same, shape) -> Shape:
-        return shape
-
     def run(self, size, x) -> torch.Tensor:
         first, second = x.chunk(2, dim=-1)
         return torch.cat([-second, first], dim=-1)
@@ -408,14 +400,13 @@ class RotateEveryTwo(RotateHalf):
         return i ^ 1
 
 
-class RepeatKV(Layout, Node):
+class RepeatKV(Operator, Node):
     """Each head repeated for the queries that share it: `[B, h_kv, T, d_k]` to `[B, h, T, d_k]` (Ainslie et al. 2023).
 
     `RepeatKV(K, h)`.
     """
 
-    def _latex(self, printer) -> str:
-        return rf"\operatorname{{repeat}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+    NAME = "repeat"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-3], self.args[1], *shape[-2:])

@@ -15,7 +15,7 @@ import torch
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import BooleanAtom
 
-from tracer.expr.node import Node, Shape, broadcast
+from tracer.expr.node import Node, Shape
 from tracer.utils.text import latex_power
 from tracer.utils.torch_internals import function_schema, tree_map_only
 
@@ -180,9 +180,6 @@ class _FunctionCall(_WithFields):
 
     def _latex(self, printer) -> str:
         return call_latex(self.word, self.subscripts(printer), [printer._print(operand) for operand in self.operands])
-
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
 
 
 def _number(value: sympy.Expr) -> complex:

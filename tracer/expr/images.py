@@ -18,13 +18,13 @@ from tracer.expr.index_sets import (
     Copies,
     Indexing,
     IndexSet,
-    Layout,
     Linear,
     Slices,
     shape_of,
     windows,
 )
 from tracer.expr.node import Node, Shape, ShapeError
+from tracer.expr.rearrangements import Operator
 from tracer.symbols.axes import Axis, merge_axes, split_axis
 
 # Windows of a picture as columns, and back: `\operatorname{im2col}_{3 \times 3,\,\text{pad }1}\left(X\right)`.
@@ -147,18 +147,6 @@ class WindowSums(Linear, _Columns):
 # grid.
 
 
-class Operator(Layout):
-    """A layout that is printed as an operator with its sizes below, such as `grid` with 4 × 6."""
-
-    NAME = ""
-    args: tuple[sympy.Basic, ...]
-
-    def _latex(self, printer) -> str:
-        tokens, *sizes = map(printer._print, self.args)
-        below = r" \times ".join(sizes)
-        return rf"\operatorname{{{self.NAME}}}_{{{below}}}\left({tokens}\right)"
-
-
 class Unfold(Patches):
     """Unfold operator: `[B, C, H, W]` to `[B, N, CP²]`, patches in raster order, each flattened channels-first.
 
@@ -185,9 +173,6 @@ class RowsFrom(Indexing, Node):
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-2] - self.args[1], shape[-1])
-
-    def run(self, size, sequence) -> torch.Tensor:
-        return sequence[..., int(size(self.args[1])) :, :]
 
     def slices(self, size, shape) -> Slices:
         return (*[slice(None)] * (len(shape) - 2), slice(int(size(self.args[1])), None), slice(None))

@@ -325,8 +325,8 @@ class Copies:
     """Rule of a copy: each cell is one number of the first operand that it reads; its other operands select the
     number."""
 
-    sources = 1
-    """The number of operands that numbers are copied from; those behind them are indices or conditions."""
+    sources: float = 1
+    """The number of operands that numbers are copied from, inf for all; those behind them are indices or conditions."""
 
     def contributions(self, size, cell, *tensors) -> list[Term]:
         terms = list_terms(_read(self, size, cell, tensors), tensors)
@@ -344,6 +344,9 @@ class Indexing(Copies):
     """Rule of basic indexing: `slices(size, shape)` returns an index or a slice for each axis."""
 
     slices: Callable[..., Slices]
+
+    def run(self, size, x) -> torch.Tensor:
+        return x[tuple(self.slices(size, x.shape))]
 
     def _dependencies(self, size, cells, operand) -> tuple[IndexSet, ...]:
         shape = shape_of(operand)

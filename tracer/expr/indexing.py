@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, reduce
+from math import inf
 from typing import Any, NamedTuple
 
 import sympy
@@ -179,9 +180,6 @@ class Slice(Indexing, _WithFields):
         return tuple(
             n if entry == FULL_SLICE else _length(n, *entry) for n, entry in picked if isinstance(entry, tuple)
         )
-
-    def run(self, size, x) -> torch.Tensor:
-        return x[tuple(self.slices(size, x.shape))]
 
     def slices(self, size, shape) -> Slices:
         return [
@@ -447,9 +445,7 @@ class Concat(Copies, _WithFields):
             start = stop
         return joined
 
-    @property
-    def sources(self) -> int:
-        return len(self.operands)
+    sources = inf
 
     def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
         return through_concat(cells, self.get("axis") - len(cells.shape), operands)
@@ -477,9 +473,7 @@ class Stack(Copies, _FunctionCall):
             stacked[place] = tensor
         return stacked.movedim(0, self.get("axis"))
 
-    @property
-    def sources(self) -> int:
-        return len(self.operands)
+    sources = inf
 
     def _dependencies(self, size, cells, *operands) -> tuple[IndexSet, ...]:
         axis, shapes = self.get("axis"), [shape_of(operand) for operand in operands]
@@ -543,9 +537,6 @@ class _Triangle(AlongAxes, Copies, _FunctionCall):
     def subscripts(self, printer) -> list[str]:
         return [setting_latex(self.get("diagonal"), printer)] if self.get("diagonal") else []
 
-    def infer(self, same, shape) -> Shape:
-        return shape
-
     def run(self, size, x) -> torch.Tensor:
         i, j = torch.arange(x.shape[-2])[:, None], torch.arange(x.shape[-1])
         return torch.where(self.stays(j - i - whole(self.get("diagonal") or 0, size)), x, 0)
@@ -583,9 +574,6 @@ class Flip(AlongAxes, Copies, _FunctionCall):
 
     def subscripts(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes"), printer)
-
-    def infer(self, same, shape) -> Shape:
-        return shape
 
     def run(self, size, x) -> torch.Tensor:
         for axis in self.get("axes"):

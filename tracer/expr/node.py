@@ -79,7 +79,8 @@ class Node(sympy.Expr):
         return None
 
     def infer(self, same, *shapes) -> tuple:
-        raise NotImplementedError
+        """Return the shape of the result from those of the operands: by default that of a function cell by cell."""
+        return broadcast(same, *shapes)
 
     def errors(self, output, *operands) -> torch.Tensor:
         """Return a bound on each cell's rounding error for exact operands, in units of the unit roundoff."""

@@ -8,7 +8,7 @@ import sympy
 import torch
 from sympy import sympify
 
-from tracer.expr.function_call import _WithFields, decimal, tight
+from tracer.expr.function_call import COMMA, _WithFields, decimal, tight
 from tracer.expr.index_sets import (
     IndexSet,
     RowWise,
@@ -45,9 +45,6 @@ class LayerNorm(Standardisation, RowWise, Node):
         deviation = rf"\sqrt{{\sigma^2({x}){_epsilon_term(self.args[0])}}}"
         return rf"\frac{{{x} - \mu({x})}}{{{deviation}}} \odot {' + '.join([gamma, *beta])}"
 
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
-
     def run(self, size, x, gamma, *beta) -> torch.Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = (centred * centred).mean(dim=-1, keepdim=True)
@@ -81,9 +78,6 @@ class RMSNorm(Standardisation, RowWise, Node):
         x, gamma = (operand.factor_latex(printer) for operand in self.operands)
         mean = rf"\operatorname{{mean}}({{{x}}}^2){_epsilon_term(self.args[0])}"
         return rf"\frac{{{x}}}{{\sqrt{{{mean}}}}} \odot {gamma}"
-
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
 
     def run(self, size, x, gamma) -> torch.Tensor:
         return x / ((x * x).mean(dim=-1, keepdim=True) + float(self.args[0])).sqrt() * gamma
@@ -135,11 +129,15 @@ class _Normalisation(_WithFields):
         return rf"\left({text}\right)_{{\text{{by channel}}}}" if self.has_channel_vectors else text
 
     def infer(self, same, x, *vectors) -> Shape:
-        return x
+        return x if self.has_channel_vectors else broadcast(same, x, *vectors)
 
     @property
     def has_weight(self) -> bool:
         return "weight" in (self.get("affine") or "")
+
+    def axes_latex(self, printer) -> str:
+        """Return the axes whose numbers are normalised together, as they stand below their statistics."""
+        return COMMA.join(along(self.get("labels"), self.get("axes") or (), printer))
 
     def over(self, rank: int) -> Iterable[int]:
         """Return the axes whose numbers are normalised together: the last ones."""
@@ -198,9 +196,6 @@ class BatchNorm(_Normalisation):
 class _Statistics(Standardisation, _Normalisation):
     """`(x - μ) / √(σ² + ε) ⊙ γ + β` with μ and the biased σ² of x itself."""
 
-    def axes_latex(self, printer) -> str:
-        raise NotImplementedError
-
     def _latex(self, printer) -> str:
         x, below = self.operands[0].factor_latex(printer), self.axes_latex(printer)
         below = rf"_{{{below}}}" if below else ""
@@ -251,9 +246,6 @@ class ChannelNorm(_Statistics):
     def has_channel_vectors(self) -> bool:
         return bool(self.get("affine"))
 
-    def axes_latex(self, printer) -> str:
-        return r",\,".join(along(self.get("labels"), self.get("axes"), printer))
-
     def run(self, size, x, *vectors) -> torch.Tensor:
         axes = self.get("axes")
         centred = x - x.mean(axes, keepdim=True)
@@ -269,12 +261,6 @@ class LayerNormOver(_Statistics):
     affine=…, axes=…, labels=…)`; axes are None where it is the last one."""
 
     fields: tuple[str, ...] = ("eps", "affine", "axes", "labels")
-
-    def axes_latex(self, printer) -> str:
-        return r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
-
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
 
     def run(self, size, x, *vectors) -> torch.Tensor:
         lead = x.shape[: -len(self.get("axes") or (1,))]
@@ -327,14 +313,10 @@ class RMSNormOver(Standardisation, _Normalisation):
 
     def _latex(self, printer) -> str:
         x, base = self.operands[0].factor_latex(printer), tight(self.operands[0], printer)
-        below = r",\,".join(along(self.get("labels"), self.get("axes") or (), printer))
-        below = rf"_{{{below} \to 1}}" if below else ""
+        below = rf"_{{{below} \to 1}}" if (below := self.axes_latex(printer)) else ""
         eps = self.get("eps")
         mean = rf"\operatorname{{mean}}{below}\left({{{base}}}^2\right)" + (f" + {decimal(eps)}" if eps else "")
         return _affine(rf"\frac{{{x}}}{{\sqrt{{{mean}}}}}", self.get("affine"), self.operands[1:], printer)
-
-    def infer(self, same, *shapes) -> Shape:
-        return broadcast(same, *shapes)
 
     def run(self, size, x, *vectors) -> torch.Tensor:
         axes = tuple(range(-len(self.get("axes") or (1,)), 0))

@@ -7,7 +7,7 @@ from math import prod
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, _WithFields, setting_latex, tight, whole
+from tracer.expr.function_call import _FunctionCall, _WithFields, call_latex, setting_latex, tight, whole
 from tracer.expr.index_sets import (
     Copies,
     Indexing,
@@ -101,11 +101,21 @@ def _plain(value):
 # Splitting the width into heads, and joining the heads again (Vaswani et al. 2017, section 3.2.2).
 
 
-class SplitHeads(Layout, Node):
-    """`[B, S, h·d_k]` to `[B, h, S, d_k]`: head i takes columns i·d_k to (i+1)·d_k."""
+class Operator(Layout):
+    """A layout that is printed as an operator with its sizes below, such as `grid` with 4 × 6."""
+
+    NAME = ""
+    args: tuple[sympy.Basic, ...]
 
     def _latex(self, printer) -> str:
-        return rf"\operatorname{{heads}}_{{{printer._print(self.args[1])}}}\left({printer._print(self.args[0])}\right)"
+        tensor, *sizes = map(printer._print, self.args)
+        return call_latex(rf"\operatorname{{{self.NAME}}}", [r" \times ".join(sizes)] if sizes else [], [tensor])
+
+
+class SplitHeads(Operator, Node):
+    """`[B, S, h·d_k]` to `[B, h, S, d_k]`: head i takes columns i·d_k to (i+1)·d_k."""
+
+    NAME = "heads"
 
     def infer(self, same, shape) -> Shape:
         if len(shape) < 2:
@@ -119,17 +129,14 @@ class SplitHeads(Layout, Node):
         return "... s (h d) -> ... h s d", {"h": int(size(self.args[1]))}
 
 
-class MergeHeads(Layout, Node):
+class MergeHeads(Operator, Node):
     """`[B, h, S, d_k]` to `[B, S, h·d_k]`: the heads side by side, h of them or as many as `heads` says."""
 
+    NAME = "concat"
     reads = "... h s d -> ... s (h d)"
 
     def __new__(cls, tensor, heads="h"):
         return super().__new__(cls, tensor, symbol(heads) if isinstance(heads, str) else sympy.sympify(heads))
-
-    def _latex(self, printer) -> str:
-        heads = printer._print(self.args[1])
-        return rf"\operatorname{{concat}}_{{{heads}}}\left({printer._print(self.args[0])}\right)"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-3], shape[-2], shape[-3] * shape[-1])
@@ -167,9 +174,6 @@ class ArangeFrom(Node):
     """Numbers `[n]` from a first one on, with a constant step: `ArangeFrom(n, 1, 1)` is
     1, 2, … n."""
 
-    def __new__(cls, length, first, step):
-        return super().__new__(cls, *map(sympy.sympify, (length, first, step)))
-
     def _latex(self, printer) -> str:
         length, first, step = self.args
         few = length.is_Integer and length <= MAX_PRINTED
@@ -186,9 +190,6 @@ class ArangeFrom(Node):
 
 class Identity(Node):
     r"""Matrix `[n, m]` with 1 on the diagonal, 0 elsewhere: `\mathbb{I}_{T}`, `\mathbb{I}_{S \times T}`."""
-
-    def __new__(cls, rows, columns):
-        return super().__new__(cls, *map(sympy.sympify, (rows, columns)))
 
     def _latex(self, printer) -> str:
         sides = self.args[:1] if self.args[0] == self.args[1] else self.args
@@ -237,14 +238,12 @@ class Nonzero(_FunctionCall):
 # axis.
 
 
-class FlattenKernel(Layout, Node):
+class FlattenKernel(Operator, Node):
     """Kernels of a strided convolution as the matrix that patches are multiplied by: `[D, C, P, P]` to
     `[CP², D]`, in the order of `Unfold`."""
 
+    NAME = "unroll"
     reads = "k c p q -> (c p q) k"
-
-    def _latex(self, printer) -> str:
-        return rf"\operatorname{{unroll}}\left({printer._print(self.args[0])}\right)"
 
     def infer(self, same, shape) -> Shape:
         if len(shape) != 4:
@@ -264,9 +263,6 @@ class Columns(Indexing, Node):
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-1], self.args[2] - self.args[1])
-
-    def run(self, size, tensor) -> torch.Tensor:
-        return tensor[..., int(size(self.args[1])) : int(size(self.args[2]))]
 
     def slices(self, size, shape) -> Slices:
         return (*[slice(None)] * (len(shape) - 1), slice(*(int(size(end)) for end in self.args[1:])))
@@ -299,11 +295,6 @@ class Squeeze(Indexing, Node):
 
     def infer(self, same, shape) -> Shape:
         return shape[int(self.args[1]) :]
-
-    def run(self, size, tensor) -> torch.Tensor:
-        for _ in range(int(self.args[1])):
-            tensor = tensor.squeeze(0)
-        return tensor
 
     def slices(self, size, shape) -> Slices:
         axes = int(self.args[1])

@@ -189,9 +189,6 @@ class _AlongAxis(AlongAxes, OfAll, _FunctionCall):
     def subscripts(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes") or (), printer)
 
-    def infer(self, same, shape) -> Shape:
-        return shape
-
     def run(self, size, x) -> torch.Tensor:
         if not x.dim():
             return self.along_last(x[None])[0]

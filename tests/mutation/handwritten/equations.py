@@ -60,7 +60,11 @@ RULES = (
         {"$x.unflatten(-1, ($heads, -1)).transpose(-3, -2)": "$x.unflatten(-1, (-1, $heads)).movedim(-1, -3)"},
         within="SplitHeads.run",
     ),
-    code("the second token for CLS", {"$x[..., $row, :]": "$x[..., $row + 1, :]"}, within="Row.run"),
+    code(
+        "the second token for CLS",
+        {"int(size(self.args[1])), slice(None)": "int(size(self.args[1])) + 1, slice(None)"},
+        within="Row.slices",
+    ),
     code(
         "a causal mask that hides the token itself",
         {"$x.masked_fill($j > $i, $lowest)": "$x.masked_fill($j >= $i, $lowest)"},
