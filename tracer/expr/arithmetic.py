@@ -305,15 +305,13 @@ class _Named(_UnaryFunction):
 
 
 def function(name: str, word: str, compute: Callable, meaning: str, base: Any = _UnaryFunction, **attributes) -> Any:
-    """Return the node of that name below `base`: how it is printed, what it computes, and its docstring."""
+    """Return the node of that name below `base`, where a line says it all: how it is printed, what it computes, and its
+    docstring."""
     attributes |= {"__doc__": meaning, "__module__": compute.__module__, "word": word, "compute": staticmethod(compute)}
     return type(base)(name, (base,), attributes)
 
 
 Sigmoid = function("Sigmoid", r"\sigma", lambda x: 1 / (1 + (-x).exp()), "`1 / (1 + e⁻ˣ)`.")
-LogSigmoid = function(
-    "LogSigmoid", r"\log\sigma", lambda x: x.clamp(max=0) - (-x.abs()).exp().log1p(), "`-log(1 + e⁻ˣ)`."
-)
 Log = function("Log", r"\log", lambda x: x.log(), "The natural logarithm.")
 Log2 = function("Log2", r"\log_{2}", lambda x: x.log() / log(2), "The logarithm to base 2.")
 Log10 = function("Log10", r"\log_{10}", lambda x: x.log() / log(10), "The logarithm to base 10.")
@@ -321,45 +319,61 @@ Exp = function("Exp", r"e^{%s}", lambda x: x.exp(), "`eˣ`.")
 Expm1 = function("Expm1", r"e^{%s} - 1", lambda x: x.expm1(), "`eˣ - 1`.", needs_parens=True)
 Root = function("Root", r"\sqrt{%s}", lambda x: x.sqrt(), "`√x`.")
 Absolute = function("Absolute", r"\left|%s\right|", lambda x: x.abs(), "`|x|`.")
-Floor = function(
-    "Floor",
-    r"\left\lfloor %s \right\rfloor",
-    lambda x: x.floor(),
-    "`⌊x⌋`, the largest whole number not above x.",
-)
-Ceiling = function(
-    "Ceiling",
-    r"\left\lceil %s \right\rceil",
-    lambda x: x.ceil(),
-    "`⌈x⌉`, the smallest whole number not below x.",
-)
-Round = function(
-    "Round",
-    r"\operatorname{round}",
-    lambda x: x.round(),
-    "The nearest whole number; of two equally near ones, the even one.",
-)
-Truncated = function(
-    "Truncated",
-    r"\operatorname{trunc}",
-    lambda x: (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63)),
-    "The number without its decimals; NaN and infinite numbers become the lowest 64-bit integer.",
-)
 Sign = function("Sign", r"\operatorname{sign}", lambda x: (x > 0).double() - (x < 0).double(), "1, 0 or -1.")
 Erf = function("Erf", r"\operatorname{erf}", lambda x: x.erf(), "The error function `2/√π ∫₀ˣ e^(-t²) dt`.")
 Tangent = function("Tangent", r"\tan", lambda x: x.sin() / x.cos(), "`sin x / cos x`.")
-ArcTangent = function(
-    "ArcTangent", r"\arctan", lambda x: x.atan(), "The angle between -π/2 and π/2 whose tangent is x."
-)
-ArcTangent2 = function(
-    "ArcTangent2",
-    r"\operatorname{atan2}",
-    lambda y, x: y.atan2(x),
-    "The angle of the point (x, y), `ArcTangent2(y, x)`.",
-)
 HyperbolicSine = function("HyperbolicSine", r"\sinh", lambda x: (x.exp() - (-x).exp()) / 2, "`(eˣ - e⁻ˣ) / 2`.")
 HyperbolicCosine = function("HyperbolicCosine", r"\cosh", lambda x: (x.exp() + (-x).exp()) / 2, "`(eˣ + e⁻ˣ) / 2`.")
 Bool = function("Bool", r"\left[\,%s \ne 0\,\right]", lambda x: (x != 0).double(), "1 where a number is not 0, else 0.")
+
+
+class LogSigmoid(_UnaryFunction):
+    """`-log(1 + e⁻ˣ)`."""
+
+    word = r"\log\sigma"
+    compute = staticmethod(lambda x: x.clamp(max=0) - (-x.abs()).exp().log1p())
+
+
+class Floor(_UnaryFunction):
+    """`⌊x⌋`, the largest whole number not above x."""
+
+    word = r"\left\lfloor %s \right\rfloor"
+    compute = staticmethod(lambda x: x.floor())
+
+
+class Ceiling(_UnaryFunction):
+    """`⌈x⌉`, the smallest whole number not below x."""
+
+    word = r"\left\lceil %s \right\rceil"
+    compute = staticmethod(lambda x: x.ceil())
+
+
+class Round(_UnaryFunction):
+    """The nearest whole number; of two equally near ones, the even one."""
+
+    word = r"\operatorname{round}"
+    compute = staticmethod(lambda x: x.round())
+
+
+class Truncated(_UnaryFunction):
+    """The number without its decimals; NaN and infinite numbers become the lowest 64-bit integer."""
+
+    word = r"\operatorname{trunc}"
+    compute = staticmethod(lambda x: (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63)))
+
+
+class ArcTangent(_UnaryFunction):
+    """The angle between -π/2 and π/2 whose tangent is x."""
+
+    word = r"\arctan"
+    compute = staticmethod(lambda x: x.atan())
+
+
+class ArcTangent2(_UnaryFunction):
+    """The angle of the point (x, y), `ArcTangent2(y, x)`."""
+
+    word = r"\operatorname{atan2}"
+    compute = staticmethod(lambda y, x: y.atan2(x))
 
 
 class Log1p(_UnaryFunction):
@@ -429,31 +443,33 @@ class _Logic(_UnaryFunction):
         return f" {self.word} ".join(tight(operand, printer) for operand in self.operands)
 
 
-And = function(
-    "And", r"\land", lambda a, b: (holds(a) & holds(b)).double(), "1 where both operands are not 0, else 0.", _Logic
-)
-Or = function(
-    "Or",
-    r"\lor",
-    lambda a, b: (holds(a) | holds(b)).double(),
-    "1 where at least one of two operands is not 0, else 0.",
-    _Logic,
-)
-Xor = function(
-    "Xor",
-    r"\oplus",
-    lambda a, b: (holds(a) ^ holds(b)).double(),
-    "1 where exactly one of two operands is not 0, else 0.",
-    _Logic,
-)
-Not = function(
-    "Not",
-    r"\lnot",
-    lambda x: (~holds(x)).double(),
-    "1 where the operand is 0, else 0.",
-    _Named,
-    needs_parens_in_script=True,
-)
+class And(_Logic):
+    """1 where both operands are not 0, else 0."""
+
+    word = r"\land"
+    compute = staticmethod(lambda a, b: (holds(a) & holds(b)).double())
+
+
+class Or(_Logic):
+    """1 where at least one of two operands is not 0, else 0."""
+
+    word = r"\lor"
+    compute = staticmethod(lambda a, b: (holds(a) | holds(b)).double())
+
+
+class Xor(_Logic):
+    """1 where exactly one of two operands is not 0, else 0."""
+
+    word = r"\oplus"
+    compute = staticmethod(lambda a, b: (holds(a) ^ holds(b)).double())
+
+
+class Not(_Named):
+    """1 where the operand is 0, else 0."""
+
+    word = r"\lnot"
+    needs_parens_in_script = True
+    compute = staticmethod(lambda x: (~holds(x)).double())
 
 
 class Where(SelectOne, Node):
@@ -501,34 +517,38 @@ class RealAndImaginary(_FunctionCall):
         return torch.stack([x.real, x.imag], -1)
 
 
-Polar = function(
-    "Polar",
-    r"\operatorname{polar}",
-    lambda length, angle: length * angle.cos() + 1j * (length * angle.sin()),
-    "`r e^{iθ}`: the complex number of a length and an angle; `Polar(r, θ)`.",
-)
+class Polar(_UnaryFunction):
+    """`r e^{iθ}`: the complex number of a length and an angle; `Polar(r, θ)`."""
+
+    word = r"\operatorname{polar}"
+    compute = staticmethod(lambda length, angle: length * angle.cos() + 1j * (length * angle.sin()))
+
+
 Real = function("Real", r"\operatorname{Re}", lambda x: x.real if x.is_complex() else x, "The real part.")
 Imaginary = function("Imaginary", r"\operatorname{Im}", lambda x: x.imag, "The imaginary part.")
-Conjugate = function(
-    "Conjugate",
-    r"\operatorname{conj}",
-    lambda x: x.real - 1j * x.imag if x.is_complex() else x,
-    "The complex conjugate: the imaginary part changes its sign.",
-)
+
+
+class Conjugate(_UnaryFunction):
+    """The complex conjugate: the imaginary part changes its sign."""
+
+    word = r"\operatorname{conj}"
+    compute = staticmethod(lambda x: x.real - 1j * x.imag if x.is_complex() else x)
 
 
 # Activations, and the softmax over a row: each is written out from its definition, not called from a kernel.
 
 
+def softmax(scores) -> torch.Tensor:
+    """Return `exp(s_ij) / Σ_k exp(s_ik)` of each row, with its maximum subtracted."""
+    powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    return powers / powers.sum(dim=-1, keepdim=True)
+
+
 class Softmax(SoftmaxShares, RowWise, _UnaryFunction):
-    """Row-wise `exp(s_ij) / Σ_k exp(s_ik)` (Bridle 1990), with the row's maximum subtracted."""
+    """Row-wise `exp(s_ij) / Σ_k exp(s_ik)` (Bridle 1990)."""
 
     word = r"\operatorname{softmax}"
-
-    def run(self, size, scores) -> torch.Tensor:
-        powers = (scores - scores.amax(dim=-1, keepdim=True)).exp()
-        return powers / powers.sum(dim=-1, keepdim=True)
-
+    compute = staticmethod(softmax)
     analysed = True
 
     def errors(self, output, scores) -> torch.Tensor:
@@ -539,69 +559,80 @@ class Softmax(SoftmaxShares, RowWise, _UnaryFunction):
         return terms.addcmul_(output, terms.sum(dim=-1, keepdim=True))
 
 
-GELU = function(
-    "GELU",
-    r"\operatorname{GELU}",
-    lambda x: x * (1 + (x / sqrt(2)).erf()) / 2,
-    "The exact GELU `x · ½(1 + erf(x/√2))` (Hendrycks and Gimpel 2016, section 2).",
-)
-GELUTanh = function(
-    "GELUTanh",
-    r"\operatorname{GELU}_{\tanh}",
-    lambda x: x * (1 + (sqrt(2 / pi) * (x + 0.044715 * x**3)).tanh()) / 2,
-    "The approximate GELU `½x(1 + tanh(√(2/π)(x + 0.044715x³)))` (Hendrycks and Gimpel 2016, section 2).",
-)
+class GELU(_UnaryFunction):
+    """The exact GELU `x · ½(1 + erf(x/√2))` (Hendrycks and Gimpel 2016, section 2)."""
+
+    word = r"\operatorname{GELU}"
+    compute = staticmethod(lambda x: x * (1 + (x / sqrt(2)).erf()) / 2)
+
+
+class GELUTanh(_UnaryFunction):
+    """The approximate GELU `½x(1 + tanh(√(2/π)(x + 0.044715x³)))` (Hendrycks and Gimpel 2016, section 2)."""
+
+    word = r"\operatorname{GELU}_{\tanh}"
+    compute = staticmethod(lambda x: x * (1 + (sqrt(2 / pi) * (x + 0.044715 * x**3)).tanh()) / 2)
+
+
 ReLU = function("ReLU", r"\operatorname{ReLU}", lambda x: x.clamp(min=0), "`max(0, x)`.")
 Tanh = function("Tanh", r"\tanh", lambda x: x.tanh(), "`(eˣ - e⁻ˣ) / (eˣ + e⁻ˣ)`.")
 SiLU = function("SiLU", r"\operatorname{SiLU}", lambda x: x * x.sigmoid(), "`x · σ(x)` (Elfwing et al. 2018).")
 ReLU6 = function("ReLU6", r"\operatorname{ReLU6}", lambda x: x.clamp(0, 6), "`min(max(x, 0), 6)` (Howard et al. 2017).")
-HardSigmoid = function(
-    "HardSigmoid",
-    r"\operatorname{HardSigmoid}",
-    lambda x: (x + 3).clamp(0, 6) / 6,
-    "`ReLU6(x + 3) / 6` (Howard et al. 2019).",
-)
-HardSwish = function(
-    "HardSwish",
-    r"\operatorname{HardSwish}",
-    lambda x: x * (x + 3).clamp(0, 6) / 6,
-    "`x · ReLU6(x + 3) / 6` (Howard et al. 2019, section 5.2).",
-)
-Mish = function(
-    "Mish",
-    r"\operatorname{Mish}",
-    lambda x: x * (x.clamp(min=0) + (-x.abs()).exp().log1p()).tanh(),
-    "`x · tanh(log(1 + eˣ))` (Misra 2019).",
-)
+
+
+class HardSigmoid(_UnaryFunction):
+    """`ReLU6(x + 3) / 6` (Howard et al. 2019)."""
+
+    word = r"\operatorname{HardSigmoid}"
+    compute = staticmethod(lambda x: (x + 3).clamp(0, 6) / 6)
+
+
+class HardSwish(_UnaryFunction):
+    """`x · ReLU6(x + 3) / 6` (Howard et al. 2019, section 5.2)."""
+
+    word = r"\operatorname{HardSwish}"
+    compute = staticmethod(lambda x: x * (x + 3).clamp(0, 6) / 6)
+
+
+class Mish(_UnaryFunction):
+    """`x · tanh(log(1 + eˣ))` (Misra 2019)."""
+
+    word = r"\operatorname{Mish}"
+    compute = staticmethod(lambda x: x * (x.clamp(min=0) + (-x.abs()).exp().log1p()).tanh())
+
+
 SCALE, ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
 """λ and α of SELU."""
-SELU = function(
-    "SELU",
-    r"\operatorname{SELU}",
-    lambda x: SCALE * (x.clamp(min=0) + ALPHA * x.clamp(max=0).expm1()),
-    "`λ · ELU_α(x)` with λ = 1.0507… and α = 1.6732… (Klambauer et al. 2017).",
-)
-LeakyReLU = function(
-    "LeakyReLU",
-    r"\operatorname{LeakyReLU}",
-    lambda x, slope: x.clamp(min=0) + slope * x.clamp(max=0),
-    "x where it is above 0, else a fraction of it (Maas et al. 2013).",
-    fields=("slope",),
-)
-SoftShrink = function(
-    "SoftShrink",
-    r"\operatorname{SoftShrink}",
-    lambda x, edge: (x - edge).clamp(min=0) + (x + edge).clamp(max=0),
-    "x - λ where x is above λ, x + λ where x is below -λ, else 0.",
-    fields=("edge",),
-)
-HardShrink = function(
-    "HardShrink",
-    r"\operatorname{HardShrink}",
-    lambda x, edge: x * (x.abs() > edge),
-    "x where |x| is above λ, else 0.",
-    fields=("edge",),
-)
+
+
+class SELU(_UnaryFunction):
+    """`λ · ELU_α(x)` with λ = 1.0507… and α = 1.6732… (Klambauer et al. 2017)."""
+
+    word = r"\operatorname{SELU}"
+    compute = staticmethod(lambda x: SCALE * (x.clamp(min=0) + ALPHA * x.clamp(max=0).expm1()))
+
+
+class LeakyReLU(_UnaryFunction):
+    """x where it is above 0, else a fraction of it (Maas et al. 2013)."""
+
+    word = r"\operatorname{LeakyReLU}"
+    fields = ("slope",)
+    compute = staticmethod(lambda x, slope: x.clamp(min=0) + slope * x.clamp(max=0))
+
+
+class SoftShrink(_UnaryFunction):
+    """x - λ where x is above λ, x + λ where x is below -λ, else 0."""
+
+    word = r"\operatorname{SoftShrink}"
+    fields = ("edge",)
+    compute = staticmethod(lambda x, edge: (x - edge).clamp(min=0) + (x + edge).clamp(max=0))
+
+
+class HardShrink(_UnaryFunction):
+    """x where |x| is above λ, else 0."""
+
+    word = r"\operatorname{HardShrink}"
+    fields = ("edge",)
+    compute = staticmethod(lambda x, edge: x * (x.abs() > edge))
 
 
 class Softplus(_UnaryFunction):

@@ -319,9 +319,6 @@ class MaxPool(ArgSelect, _Pooling):
         candidates = [torch.where(inside, x, -float("inf")) for x, inside in taps]
         return torch.stack(candidates).amax(0)
 
-    def choose(self, cell, numbers) -> float:
-        return max(numbers)
-
 
 class AveragePool(Linear, _Pooling):
     """Mean of each window; `bare` leaves out the zeros around the picture, `divisor` is given instead of how many
@@ -401,6 +398,3 @@ class AdaptiveMax(ArgSelect, _AdaptivePooling):
 
     def of(self, x) -> torch.Tensor:
         return x.amax(-1)
-
-    def choose(self, cell, numbers) -> float:
-        return max(numbers)

@@ -10,7 +10,7 @@ from operator import mul
 import sympy
 import torch
 
-from tracer.expr.arithmetic import Transposed, beside, function
+from tracer.expr.arithmetic import Transposed, beside, function, softmax
 from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, decimal, setting_latex, tight
 from tracer.expr.index_sets import AlongAxes, ArgSelect, AxisReads, IndexSet, Linear, OfAll, SoftmaxShares, shape_of
 from tracer.expr.node import Node, Shape, ShapeError, with_subscript
@@ -31,6 +31,7 @@ class _Reduction(OfAll, _FunctionCall):
 
     fields: tuple[str, ...] = ("axes", "labels", "keep")
     compute: Callable
+    """Reduces the last axis."""
 
     def subscripts(self, printer) -> list[str]:
         *first, last = along(self.get("labels"), self.get("axes"), printer) or [""]
@@ -45,12 +46,8 @@ class _Reduction(OfAll, _FunctionCall):
     def run(self, size, x) -> torch.Tensor:
         axes = self.get("axes")
         stay = [i for i in range(x.dim()) if i not in axes]
-        reduced = self.along_last(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
+        reduced = self.compute(x.permute([*stay, *axes]).reshape(*(x.shape[i] for i in stay), -1))
         return reduced.reshape([1 if i in axes else n for i, n in enumerate(x.shape)]) if self.get("keep") else reduced
-
-    def along_last(self, x) -> torch.Tensor:
-        """Reduce the last axis."""
-        return self.compute(x)
 
     def pattern(self, size, shape) -> tuple[str, dict[str, int]]:
         rank, axes = len(shape), self.get("axes")
@@ -63,66 +60,65 @@ class _LinearReduction(Linear, _Reduction):
 
 Mean = function("Mean", r"\operatorname{mean}", lambda x: x.sum(-1) / x.shape[-1], "The mean.", _LinearReduction)
 Sum = function("Sum", r"\operatorname{sum}", lambda x: x.sum(-1), "The sum.", _LinearReduction)
-Prod = function(
-    "Prod", r"\operatorname{prod}", lambda x: reduce(mul, x.unbind(-1)), "The product of all numbers.", _Reduction
-)
+
+
+class Prod(_Reduction):
+    """The product of all numbers."""
+
+    word = r"\operatorname{prod}"
+    compute = staticmethod(lambda x: reduce(mul, x.unbind(-1)))
 
 
 class Max(ArgSelect, _Reduction):
     """Largest number."""
 
     word = r"\max"
-
-    def along_last(self, x) -> torch.Tensor:
-        return x.sort(-1).values[..., -1]
-
-    def choose(self, cell, numbers) -> float:
-        return max(numbers)
+    compute = staticmethod(lambda x: x.sort(-1).values[..., -1])
 
 
 class Min(ArgSelect, _Reduction):
     """Smallest number."""
 
     word = r"\min"
-
-    def along_last(self, x) -> torch.Tensor:
-        return x.sort(-1).values[..., 0]
+    compute = staticmethod(lambda x: x.sort(-1).values[..., 0])
 
     def choose(self, cell, numbers) -> float:
         return min(numbers)
 
 
-ArgMax = function(
-    "ArgMax",
-    r"\operatorname{argmax}",
-    lambda x: (x == x.amax(-1, keepdim=True)).double().argmax(-1),
-    "The index of the largest number, counted from 0; the first of several.",
-    _Reduction,
-)
-ArgMin = function(
-    "ArgMin",
-    r"\operatorname{argmin}",
-    lambda x: (x == x.amin(-1, keepdim=True)).double().argmax(-1),
-    "The index of the smallest number, counted from 0; the first of several.",
-    _Reduction,
-)
-AnyOf = function(
-    "AnyOf",
-    r"\operatorname{any}",
-    lambda x: ((x != 0).sum(-1) > 0).double(),
-    "1 where any number is not 0.",
-    _Reduction,
-)
-AllOf = function(
-    "AllOf",
-    r"\operatorname{all}",
-    lambda x: ((x == 0).sum(-1) == 0).double(),
-    "1 where no number is 0.",
-    _Reduction,
-)
-CountNonzero = function(
-    "CountNonzero", r"\operatorname{count}", lambda x: (x != 0).sum(-1), "How many numbers are not 0.", _Reduction
-)
+class ArgMax(_Reduction):
+    """The index of the largest number, counted from 0; the first of several."""
+
+    word = r"\operatorname{argmax}"
+    compute = staticmethod(lambda x: (x == x.amax(-1, keepdim=True)).double().argmax(-1))
+
+
+class ArgMin(_Reduction):
+    """The index of the smallest number, counted from 0; the first of several."""
+
+    word = r"\operatorname{argmin}"
+    compute = staticmethod(lambda x: (x == x.amin(-1, keepdim=True)).double().argmax(-1))
+
+
+class AnyOf(_Reduction):
+    """1 where any number is not 0."""
+
+    word = r"\operatorname{any}"
+    compute = staticmethod(lambda x: ((x != 0).sum(-1) > 0).double())
+
+
+class AllOf(_Reduction):
+    """1 where no number is 0."""
+
+    word = r"\operatorname{all}"
+    compute = staticmethod(lambda x: ((x == 0).sum(-1) == 0).double())
+
+
+class CountNonzero(_Reduction):
+    """How many numbers are not 0."""
+
+    word = r"\operatorname{count}"
+    compute = staticmethod(lambda x: (x != 0).sum(-1))
 
 
 class LogSumExp(_Reduction):
@@ -130,7 +126,7 @@ class LogSumExp(_Reduction):
 
     word = r"\operatorname{logsumexp}"
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         largest = x.amax(-1, keepdim=True)
         return (x - largest).exp().sum(-1).log() + largest[..., 0]
 
@@ -146,7 +142,7 @@ class Variance(_Reduction):
         notes = [] if not less else [r"\text{unbiased}"] if less == 1 else [rf"\text{{less }}{decimal(less)}"]
         return [*notes, *super().subscripts(printer)]
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
         return (centred * centred).sum(-1) / max(x.shape[-1] - (self.get("less") or 0), 0)
 
@@ -156,8 +152,8 @@ class Std(Variance):
 
     word = r"\operatorname{std}"
 
-    def along_last(self, x) -> torch.Tensor:
-        return super().along_last(x).sqrt()
+    def compute(self, x) -> torch.Tensor:
+        return super().compute(x).sqrt()
 
 
 class Norm(_Reduction):
@@ -169,7 +165,7 @@ class Norm(_Reduction):
         below = [setting_latex(self.get("p"), printer), *([] if self.get("usual") else self.subscripts(printer))]
         return rf"\left\lVert {printer._print(self.args[0])} \right\rVert_{{{COMMA.join(below)}}}".replace("_{2}", "_2")
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         p = self.get("p")
         if p == float("inf"):
             return x.abs().amax(-1)
@@ -185,19 +181,17 @@ class _AlongAxis(AlongAxes, OfAll, _FunctionCall):
     """Base of functions along one axis, which keeps its length; the last axis is not named."""
 
     fields: tuple[str, ...] = ("axes", "labels")
+    compute: Callable
+    """Computes the result along the last axis."""
 
     def subscripts(self, printer) -> list[str]:
         return along(self.get("labels"), self.get("axes") or (), printer)
 
     def run(self, size, x) -> torch.Tensor:
         if not x.dim():
-            return self.along_last(x[None])[0]
+            return self.compute(x[None])[0]
         axis = self.get("axes")[0] if self.get("axes") else -1
-        return self.along_last(x.movedim(axis, -1)).movedim(-1, axis)
-
-    def along_last(self, x) -> torch.Tensor:
-        """Compute the result along the last axis."""
-        raise NotImplementedError
+        return self.compute(x.movedim(axis, -1)).movedim(-1, axis)
 
     def axis_of(self, rank: int) -> int:
         """Return the axis, from 0."""
@@ -216,10 +210,7 @@ class SoftmaxAlong(SoftmaxShares, _AlongAxis):
     """`eˣ / Σ eˣ` along an axis that is not the last."""
 
     word = r"\operatorname{softmax}"
-
-    def along_last(self, x) -> torch.Tensor:
-        powers = (x - x.amax(-1, keepdim=True)).exp()
-        return powers / powers.sum(-1, keepdim=True)
+    compute = staticmethod(softmax)
 
 
 class LogSoftmax(_AlongAxis):
@@ -227,7 +218,7 @@ class LogSoftmax(_AlongAxis):
 
     word = r"\log\operatorname{softmax}"
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         x = x - x.amax(-1, keepdim=True)
         return x - x.exp().sum(-1, keepdim=True).log()
 
@@ -238,7 +229,7 @@ class CumProd(_AlongAxis):
     word = r"\operatorname{cumprod}"
     first = 1
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         products, total = [], self.first
         for factor in x.unbind(-1):
             total = self.next(total, factor)
@@ -272,7 +263,7 @@ class GLU(_AlongAxis):
         axis = self.get("axes")[0] if self.get("axes") else len(shape) - 1
         return tuple(sympy.cancel(n / 2) if i == axis else n for i, n in enumerate(shape))
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         half = x.shape[-1] // 2
         return x[..., :half] / (1 + (-x[..., half:]).exp())
 
@@ -297,7 +288,7 @@ class Sort(ArgSelect, _AlongAxis):
     def subscripts(self, printer) -> list[str]:
         return [r"\downarrow"] * bool(self.get("down")) + super().subscripts(printer)
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         return x.gather(-1, self.order(x))
 
     def order(self, x) -> torch.Tensor:
@@ -314,7 +305,7 @@ class Sort(ArgSelect, _AlongAxis):
 class _SortIndices(Sort):
     """Indices of sorted numbers. Of several that are equal any may come first."""
 
-    def along_last(self, x) -> torch.Tensor:
+    def compute(self, x) -> torch.Tensor:
         return self.order(x)
 
     contributions = OfAll.contributions
@@ -354,7 +345,7 @@ class TopK(Sort):
     def run(self, size, x) -> torch.Tensor:
         axis = self.get("axes")[0] if self.get("axes") else -1
         k = self.get("k")
-        ordered = self.along_last(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
+        ordered = self.compute(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
         return ordered.movedim(-1, axis)
 
 

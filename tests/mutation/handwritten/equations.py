@@ -48,7 +48,7 @@ RULES = (
     code(
         "a softmax over queries",
         {"$x.sum(dim=-1, keepdim=True)": "$x.sum(dim=-2, keepdim=True)"},
-        within="Softmax.run",
+        within="arithmetic.softmax",
     ),
     code(
         "GELU by tanh for the exact one",
