@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, _WithFields, call_latex, decimal, setting_latex, tight
+from tracer.expr.function_call import _FunctionCall, _WithFields, call_latex, decimal, tight
 from tracer.expr.index_sets import (
     Elementwise,
     ElementwiseProduct,
@@ -286,9 +286,6 @@ class _UnaryFunction(Elementwise, _FunctionCall):
     single one in place of the word's `%s`."""
 
     compute: Callable
-
-    def subscripts(self, printer) -> list[str]:
-        return [setting_latex(self.get(field), printer) for field in self.fields]
 
     def _latex(self, printer) -> str:
         return self.word % printer._print(self.args[0]) if "%s" in self.word else super()._latex(printer)

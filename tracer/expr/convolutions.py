@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import product
 
 import sympy
 import torch
 
-from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, setting_latex, tight
+from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, setting_latex, tight, whole
 from tracer.expr.index_sets import (
     AlongAxes,
     ArgSelect,
@@ -26,6 +27,13 @@ from tracer.expr.node import Shape, ShapeError
 # Convolutions over one, two or three axes, tap by tap: `W ⋆ X + b`, with stride, padding and the like below ⋆.
 
 
+def taps(kernel, counts, stride, dilation) -> Iterator[tuple[tuple[int, ...], list[slice]]]:
+    """Yield each position in a window, and the slices of a padded picture that so many windows have there."""
+    for tap in product(*map(range, kernel)):
+        every = zip(tap, counts, stride, dilation, strict=True)
+        yield tap, [slice(d * i, d * i + s * (n - 1) + 1, s) for i, n, s, d in every]
+
+
 class _Convolution(_WithFields):
     """Base of convolutions, `…(x, w, b)`: x is `[B, C, …]`, or without B; b, if present, has one number for each output
     channel."""
@@ -42,31 +50,34 @@ class _Convolution(_WithFields):
         product = rf"{tight(w, printer)} {star} {tight(x, printer)}"
         return f"{product} + {b[0].factor_latex(printer)}" if b else product
 
-    def non_default(self, printer, usual: dict[str, int], words: dict[str, str]) -> list[str]:
+    def non_default(self, printer, words: dict[str, str]) -> list[str]:
         """Return the settings that differ from the defaults, each with its word."""
         notes = []
         for field, word in words.items():
-            value = self.get(field)
-            if any(item != usual[field] for item in (value if isinstance(value, tuple) else (value,))):
+            value, usual = self.get(field), int(field in ("stride", "dilation", "groups"))
+            if any(item != usual for item in (value if isinstance(value, tuple) else (value,))):
                 notes.append(f"{word}{setting_latex(value, printer)}")
         return notes
 
-    @staticmethod
-    def with_batch_axis(x, w) -> torch.Tensor:
-        return x if x.dim() == w.dim() else x[None]
+    def run(self, size, x, w, b=None) -> torch.Tensor:
+        total = self.convolve(x if x.dim() == w.dim() else x[None], w, whole(self.get("groups"), size), size)
+        if b is not None:
+            total = total + b.reshape(-1, *(1,) * (w.dim() - 2))
+        return total if x.dim() == w.dim() else total[0]
 
-    def spatial(self, outputs, sizes, kernel) -> list[tuple[list[int], list[int]]]:
-        """Return, along each axis of the picture, the indices that are read, and the taps that read them."""
-        raise NotImplementedError
+    convolve: Callable[..., torch.Tensor]
+    """`convolve(x, w, groups, size)` without the bias."""
 
-    def channels(self, size, outputs, inputs, w) -> tuple:
-        """Return the input channels that are read, and the indices along the first two axes of w."""
-        raise NotImplementedError
+    spatial: Callable[..., list[tuple[list[int], list[int]]]]
+    """`spatial(outputs, sizes, kernel)` along each axis of the picture: the indices that are read, and the taps that
+    read them."""
+    channels: Callable[..., tuple]
+    """`channels(size, outputs, inputs, w)`: the input channels that are read, and the indices along the first two axes
+    of w."""
 
     def split(self, size, outputs: int, channels) -> tuple[list[int], int]:
         """Return the groups of these output channels, and the number of output channels in a group."""
-        groups = self.get("groups")
-        each = outputs // (groups if isinstance(groups, int) else int(size(groups)))
+        each = outputs // whole(self.get("groups"), size)
         return sorted({k // each for k in channels}), each
 
     def _dependencies(self, size, cells, x, w, *b) -> tuple[IndexSet, ...]:
@@ -109,7 +120,6 @@ class Convolution(_Convolution):
     fields = ("stride", "before", "after", "dilation", "groups")
 
     def subscripts(self, printer) -> list[str]:
-        usual = {"stride": 1, "before": 0, "after": 0, "dilation": 1, "groups": 1}
         words = {
             "stride": r"\downarrow ",
             "before": r"\text{pad }",
@@ -119,24 +129,21 @@ class Convolution(_Convolution):
         if self.get("before") != self.get("after"):
             del words["before"]
             words |= {"before": r"\text{before }", "after": r"\text{after }"}
-        return self.non_default(printer, usual, words)
+        return self.non_default(printer, words)
 
     def infer(self, same, x, w, b=()) -> Shape:
         if not same(x[1 - len(w)], w[1] * self.get("groups")):
             raise ShapeError(f"kernels {w} in {self.get('groups')} groups don't fit {x}")
         sizes = []
         for size, kernel, s, p, q, d in zip(x[2 - len(w) :], w[2:], *map(self.get, self.fields[:4]), strict=True):
-            whole = not isinstance(s, int)  # it cuts the axis into pieces
+            cuts = not isinstance(s, int)  # the axis into pieces
             length = (size + p + q - d * (kernel - 1) - 1) / sympy.sympify(s)
-            sizes.append(size / kernel if whole else sympy.floor(length) + 1)
+            sizes.append(size / kernel if cuts else sympy.floor(length) + 1)
         return (*x[: 1 - len(w)], w[0], *sizes)
 
-    def run(self, size, x, w, b=None) -> torch.Tensor:
-        batched, x = x, self.with_batch_axis(x, w)
+    def convolve(self, x, w, groups: int, size) -> torch.Tensor:
         stride, before, after, dilation = map(self.get, self.fields[:4])
-        stride = [step if isinstance(step, int) else int(size(step)) for step in stride]
-        groups = self.get("groups")
-        groups = groups if isinstance(groups, int) else int(size(groups))
+        stride = [whole(step, size) for step in stride]
         batch, channels, *sizes = x.shape
         wide = torch.zeros(
             batch, channels, *(p + n + q for p, n, q in zip(before, sizes, after, strict=True)), dtype=x.dtype
@@ -147,18 +154,11 @@ class Convolution(_Convolution):
             (n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, kernel, stride, strict=True)
         ]
         total = torch.zeros((), dtype=x.dtype)
-        for tap in product(*map(range, kernel)):
-            places = [
-                slice(d * i, d * i + s * (n - 1) + 1, s)
-                for d, i, s, n in zip(dilation, tap, stride, counts, strict=True)
-            ]
+        for tap, places in taps(kernel, counts, stride, dilation):
             part = wide[(..., *places)].reshape(batch, groups, channels // groups, -1)
             weights = w[(..., *tap)].reshape(groups, -1, channels // groups)
             total = total + torch.einsum("bgcn,gkc->bgkn", part, weights)
-        total = total.reshape(batch, len(w), *counts)
-        if b is not None:
-            total = total + b.reshape(-1, *(1,) * len(kernel))
-        return total if batched.dim() == w.dim() else total[0]
+        return total.reshape(batch, len(w), *counts)
 
     def channels(self, size, outputs, inputs, w) -> tuple:
         groups, _ = self.split(size, w[0], outputs)
@@ -188,10 +188,9 @@ class TransposedConvolution(_Convolution):
     fields = ("stride", "padding", "extra", "dilation", "groups")
 
     def subscripts(self, printer) -> list[str]:
-        usual = {"stride": 1, "padding": 0, "extra": 0, "dilation": 1, "groups": 1}
         words = {"stride": r"\uparrow ", "padding": r"\text{pad }", "extra": r"\text{extra }"}
         words |= {"dilation": r"\text{dilation }", "groups": r"\text{groups }"}
-        return self.non_default(printer, usual, words)
+        return self.non_default(printer, words)
 
     def infer(self, same, x, w, b=()) -> Shape:
         if not same(x[1 - len(w)], w[0]):
@@ -201,33 +200,22 @@ class TransposedConvolution(_Convolution):
             sizes.append((size - 1) * s - 2 * p + d * (kernel - 1) + extra + 1)
         return (*x[: 1 - len(w)], w[1] * self.get("groups"), *sizes)
 
-    def run(self, size, x, w, b=None) -> torch.Tensor:
-        batched, x = x, self.with_batch_axis(x, w)
+    def convolve(self, x, w, groups: int, size) -> torch.Tensor:
         stride, padding, extra, dilation = map(self.get, self.fields[:4])
-        groups = self.get("groups")
-        groups = groups if isinstance(groups, int) else int(size(groups))
         batch, channels, *sizes = x.shape
         kernel, channels_made = w.shape[2:], w.shape[1] * groups
         every = zip(sizes, stride, dilation, kernel, extra, strict=True)
         wide = [(n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in every]
         total = torch.zeros(batch, channels_made, *wide, dtype=x.dtype)
         parts = x.reshape(batch, groups, channels // groups, -1)
-        for tap in product(*map(range, kernel)):
+        for tap, places in taps(kernel, sizes, stride, dilation):
             weights = w[(..., *tap)].reshape(groups, channels // groups, -1)
             part = torch.einsum("bgcn,gck->bgkn", parts, weights).reshape(batch, channels_made, *sizes)
-            places = [
-                slice(d * i, d * i + s * (n - 1) + 1, s)
-                for d, i, s, n in zip(dilation, tap, stride, sizes, strict=True)
-            ]
             total[(..., *places)] += part
-        total = total[(..., *(slice(p, n - p) for p, n in zip(padding, wide, strict=True)))]
-        if b is not None:
-            total = total + b.reshape(-1, *(1,) * len(kernel))
-        return total if batched.dim() == w.dim() else total[0]
+        return total[(..., *(slice(p, n - p) for p, n in zip(padding, wide, strict=True)))]
 
     def channels(self, size, outputs, inputs, w) -> tuple:
-        groups = self.get("groups")
-        groups = groups if isinstance(groups, int) else int(size(groups))
+        groups = whole(self.get("groups"), size)
         group_channels, each = self.split(size, w[1] * groups, outputs)
         channels = [g * (inputs // groups) + c for g in group_channels for c in range(inputs // groups)]
         return channels, (channels, [k % each for k in outputs])
@@ -301,8 +289,8 @@ class _Pooling(AlongAxes, OfAll, _FunctionCall):
             taps.append((padded, inside))
         return self.reduce_taps(taps, [n + p for n, p in zip(sizes, padding, strict=True)], counts)
 
-    def reduce_taps(self, taps, ends, counts) -> torch.Tensor:
-        raise NotImplementedError
+    reduce_taps: Callable[..., torch.Tensor]
+    """`reduce_taps(taps, ends, counts)` reduces the numbers of each window."""
 
     def read_along(self, size, shape, axes) -> AxisReads:
         window, rank = self.get("window"), len(self.get("window"))
@@ -362,7 +350,7 @@ class _AdaptivePooling(AlongAxes, OfAll, _FunctionCall):
         return (*shape[: -len(sizes)], *sizes)
 
     def run(self, size, x) -> torch.Tensor:
-        sizes = [length if isinstance(length, int) else int(size(length)) for length in self.get("sizes")]
+        sizes = [whole(length, size) for length in self.get("sizes")]
         for axis, m in zip(range(-len(sizes), 0), sizes, strict=True):
             x = self.along(x.movedim(axis, -1), m).movedim(-1, axis)
         return x
@@ -372,7 +360,7 @@ class _AdaptivePooling(AlongAxes, OfAll, _FunctionCall):
         return torch.stack([self.of(x[..., i * n // m : -(-(i + 1) * n // m)]) for i in range(m)], -1)
 
     def read_along(self, size, shape, axes) -> AxisReads:
-        sizes = [length if isinstance(length, int) else int(size(length)) for length in self.get("sizes")]
+        sizes = [whole(length, size) for length in self.get("sizes")]
         every = zip(axes[-len(sizes) :], shape[-len(sizes) :], sizes, strict=True)
         return {
             axis - len(sizes): {place for i in outputs for place in range(i * n // m, -(-(i + 1) * n // m))}

@@ -342,6 +342,12 @@ Cosine = function("Cosine", r"\cos", lambda x: x.cos(), "`cos x`, element by ele
 Sine = function("Sine", r"\sin", lambda x: x.sin(), "`sin x`, element by element.", _Named)
 
 
+def rotate_half(x) -> torch.Tensor:
+    """Return `(-x₂, x₁)` of the two halves of the last axis."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([-second, first], dim=-1)
+
+
 class ApplyRotary(Linear, Node):
     """`x ⊙ cos + (−x₂, x₁) ⊙ sin`: each pair (x₁ᵢ, x₂ᵢ) of a head's two halves rotated by its angle (Su et al. 2021,
     equation 34); `[B, h, T, d_k]` with cosines and sines `[1, T, d_k]`."""
@@ -358,8 +364,7 @@ class ApplyRotary(Linear, Node):
         return broadcast(same, x, (cosine[0], sympy.Integer(1), *cosine[1:]), (sine[0], sympy.Integer(1), *sine[1:]))
 
     def run(self, size, x, cosine, sine) -> torch.Tensor:
-        first, second = x.chunk(2, dim=-1)
-        return x * cosine.unsqueeze(1) + torch.cat([-second, first], dim=-1) * sine.unsqueeze(1)
+        return x * cosine.unsqueeze(1) + rotate_half(x) * sine.unsqueeze(1)
 
     def pattern(self, size, *shapes) -> tuple[str, dict[str, int]]:
         """Return that the number of both halves is read, at the angle of the cell's own."""
@@ -377,8 +382,7 @@ class RotateHalf(AlongAxes, Linear, Node):
         return rf"{self.word}\left({printer._print(self.args[0])}\right)"
 
     def run(self, size, x) -> torch.Tensor:
-        first, second = x.chunk(2, dim=-1)
-        return torch.cat([-second, first], dim=-1)
+        return rotate_half(x)
 
     def partner(self, i: int, width: int) -> int:
         """Return the other index of a pair."""

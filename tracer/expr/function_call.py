@@ -175,8 +175,8 @@ class _FunctionCall(_WithFields):
     word = ""
 
     def subscripts(self, printer) -> list[str]:
-        """Return the settings that are printed below the word, in order."""
-        return []
+        """Return the settings that are printed below the word, in order: all, unless a subclass knows better."""
+        return [setting_latex(self.get(field), printer) for field in self.fields]
 
     def _latex(self, printer) -> str:
         return call_latex(self.word, self.subscripts(printer), [printer._print(operand) for operand in self.operands])

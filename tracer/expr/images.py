@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from math import isqrt, prod
 from typing import Any
 
@@ -10,8 +9,9 @@ import sympy
 import torch
 from torch.nn.functional import unfold
 
+from tracer.expr.convolutions import taps
 from tracer.expr.embeddings import Patches
-from tracer.expr.function_call import _FunctionCall, decimal, setting_latex
+from tracer.expr.function_call import _FunctionCall, decimal, setting_latex, whole
 from tracer.expr.index_sets import (
     AlongAxes,
     AxisReads,
@@ -44,26 +44,17 @@ class _Columns(_FunctionCall):
         return notes
 
     def counts(self, sizes) -> list:
-        """Return the number of windows along rows and columns of a picture."""
+        """Return the number of windows along rows and columns of a picture, in numbers or in symbols."""
         return [
             (size + 2 * p - d * (k - 1) - 1) // s + 1
             for size, k, s, p, d in zip(sizes, *map(self.get, _Columns.fields), strict=True)
         ]
 
-    def symbolic(self, sizes) -> list:
-        """Return the window counts in symbols."""
-        return [
-            sympy.floor((size + 2 * p - d * (k - 1) - 1) / sympy.Integer(s)) + 1
-            for size, k, s, p, d in zip(sizes, *map(self.get, _Columns.fields), strict=True)
-        ]
-
     def taps(self, sizes):
-        """Return, for each number of a window, its position in it, and which rows and columns of a picture of these
-        sizes, with its padding, the windows have there."""
-        counts = self.counts(sizes)
-        for tap in product(*map(range, self.get("window"))):
-            starts = zip(tap, counts, self.get("stride"), self.get("dilation"), strict=True)
-            yield [slice(i * d, i * d + (count - 1) * s + 1, s) for i, count, s, d in starts]
+        """Yield, for each number of a window, which rows and columns of a picture of these sizes, with its padding, the
+        windows have there."""
+        for _, places in taps(self.get("window"), self.counts(sizes), self.get("stride"), self.get("dilation")):
+            yield places
 
 
 class WindowColumns(Copies, _Columns):
@@ -73,7 +64,7 @@ class WindowColumns(Copies, _Columns):
 
     def infer(self, same, shape) -> Shape:
         *lead, channels, height, width = shape
-        return (*lead, channels * prod(self.get("window")), sympy.Mul(*self.symbolic((height, width))))
+        return (*lead, channels * prod(self.get("window")), sympy.Mul(*self.counts((height, width))))
 
     def run(self, size, x) -> torch.Tensor:
         *lead, channels, height, width = x.shape
@@ -114,22 +105,20 @@ class WindowSums(Linear, _Columns):
 
     def run(self, size, x) -> torch.Tensor:
         *lead, rows, _ = x.shape
-        height, width = sizes = [
-            length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")
-        ]
+        height, width = sizes = [whole(length, size) for length in self.get("sizes")]
         down, right = self.get("padding")
         taps = x.reshape(*lead, rows // prod(self.get("window")), prod(self.get("window")), *self.counts(sizes))
-        whole: Any = 0
+        total: Any = 0
         for number, (above, beside) in enumerate(self.taps(sizes)):
             wide = torch.zeros(*taps.shape[:-3], height + 2 * down, width + 2 * right, dtype=x.dtype)
             wide[..., above, beside] = taps.select(-3, number)
-            whole = whole + wide
-        return whole[..., down : down + height, right : right + width]
+            total = total + wide
+        return total[..., down : down + height, right : right + width]
 
     def _dependencies(self, size, cells, x) -> tuple[IndexSet, ...]:
         shape = shape_of(x)
         *lead, channels, rows, columns = cells.axes
-        sizes = [length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")]
+        sizes = [whole(length, size) for length in self.get("sizes")]
         counts, window = self.counts(sizes), self.get("window")
         taps: list[Axis] = []
         places: list[Axis] = []
@@ -296,7 +285,7 @@ class Interpolate(AlongAxes, Linear, _FunctionCall):
         return (*shape[: -len(sizes)], *sizes)
 
     def run(self, size, x) -> torch.Tensor:
-        sizes = [length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")]
+        sizes = [whole(length, size) for length in self.get("sizes")]
         for place, m in enumerate(sizes):
             axis = place - len(sizes)
             ratio = self.get("ratios")[place] if self.get("ratios") else x.shape[axis] / m
@@ -331,7 +320,7 @@ class Interpolate(AlongAxes, Linear, _FunctionCall):
 
     def along(self, size, shape) -> list[torch.Tensor]:
         """Return, for each of the last axes, the weights of its cells in each cell of the result."""
-        sizes = [length if isinstance(length, int) else round(float(size(length))) for length in self.get("sizes")]
+        sizes = [whole(length, size) for length in self.get("sizes")]
         ratios = self.get("ratios") or [n / m for n, m in zip(shape[-len(sizes) :], sizes, strict=True)]
         return [self.weights(n, m, r) for n, m, r in zip(shape[-len(sizes) :], sizes, ratios, strict=True)]
 

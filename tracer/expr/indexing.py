@@ -44,18 +44,22 @@ class CausalMask(Node):
     def __new__(cls, length, *lowest):
         return super().__new__(cls, sympy.sympify(length), *map(sympy.Float, lowest))
 
+    @property
+    def lowest(self) -> float:
+        """Number where a query may not look."""
+        return float(self.args[1]) if len(self.args) > 1 else -inf
+
     def _latex(self, printer) -> str:
-        lowest = r"-\infty" if len(self.args) == 1 else latex_scientific(float(self.args[1]))
+        lowest = r"-\infty" if self.lowest == -inf else latex_scientific(self.lowest)
         return rf"\begin{{cases}} 0 & j \le i \\ {lowest} & j > i \end{{cases}}"
 
     def infer(self, same) -> Shape:
         return (self.args[0], self.args[0])
 
     def run(self, size) -> torch.Tensor:
-        length = int(size(self.args[0]))
-        lowest = float(self.args[1]) if len(self.args) > 1 else float("-inf")
-        i, j = torch.arange(length)[:, None], torch.arange(length)
-        return torch.zeros(length, length, dtype=torch.float64).masked_fill(j > i, lowest)
+        queries, keys = (int(size(length)) for length in self.infer(None))
+        i, j = torch.arange(queries)[:, None], torch.arange(keys)
+        return torch.zeros(queries, keys, dtype=torch.float64).masked_fill(j > i, self.lowest)
 
 
 class CausalMaskBetween(CausalMask):
@@ -64,19 +68,13 @@ class CausalMaskBetween(CausalMask):
     Both are counted from the first, as `scaled_dot_product_attention(is_causal=True)` does.
     """
 
+    lowest = -inf
+
     def __new__(cls, queries, keys):
         return Node.__new__(cls, queries, keys)
 
-    def _latex(self, printer) -> str:
-        return r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}"
-
     def infer(self, same) -> Shape:
-        return (self.args[0], self.args[1])
-
-    def run(self, size) -> torch.Tensor:
-        queries, keys = (int(size(argument)) for argument in self.args)
-        i, j = torch.arange(queries)[:, None], torch.arange(keys)
-        return torch.zeros(queries, keys, dtype=torch.float64).masked_fill(j > i, float("-inf"))
+        return self.args
 
 
 class Provided(Copies, Node):
@@ -145,7 +143,8 @@ def pattern(entries, printer) -> str:
 
 
 def _int(value, size) -> Any:
-    return value if value is None or isinstance(value, int) else round(float(size(value)))
+    """Return the value of a bound; None where nothing is said."""
+    return None if value is None else whole(value, size)
 
 
 def _length(n, start, stop, step):
@@ -399,9 +398,6 @@ class OneHot(_FunctionCall):
     word = r"\operatorname{onehot}"
     fields = ("classes",)
 
-    def subscripts(self, printer) -> list[str]:
-        return [setting_latex(self.get("classes"), printer)]
-
     def infer(self, same, shape) -> Shape:
         return (*shape, sympy.sympify(self.get("classes")))
 
@@ -632,9 +628,7 @@ class Full(Copies, _FunctionCall):
         return tuple(map(sympy.sympify, self.get("shape")))
 
     def run(self, size, x) -> torch.Tensor:
-        return x.expand(
-            [length if isinstance(length, int) else round(float(size(length))) for length in self.get("shape")]
-        )
+        return x.expand([whole(length, size) for length in self.get("shape")])
 
 
 # Gathering tokens by their indices, and scattering them back among mask tokens (He et al. 2022, section 3).

@@ -7,7 +7,7 @@ from math import prod
 import sympy
 import torch
 
-from tracer.expr.function_call import _FunctionCall, _WithFields, call_latex, setting_latex, tight, whole
+from tracer.expr.function_call import _FunctionCall, _WithFields, call_latex, tight, whole
 from tracer.expr.index_sets import (
     Copies,
     Indexing,
@@ -211,9 +211,6 @@ class Linspace(Linear, _FunctionCall):
     fields = ("count",)
     counted, alone = None, False
 
-    def subscripts(self, printer) -> list[str]:
-        return [setting_latex(self.get("count"), printer)]
-
     def infer(self, same, first, last) -> Shape:
         return (sympy.sympify(self.get("count")),)
 
@@ -226,6 +223,9 @@ class Nonzero(_FunctionCall):
 
     word = r"\operatorname{nonzero}"
     fields = ("count",)
+
+    def subscripts(self, printer) -> list[str]:
+        return []  # the count follows from the numbers
 
     def infer(self, same, shape) -> Shape:
         return sympy.sympify(self.get("count")), sympy.Integer(len(shape))
