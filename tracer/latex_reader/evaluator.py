@@ -32,11 +32,13 @@ from tracer.latex_reader.functions import (
     SubscriptPart,
     contract,
     convolve,
+    erf,
     laid_out,
     mix_experts,
     places,
     put,
     scan,
+    softmax,
 )
 from tracer.latex_reader.parser import Line, Tree, UnreadableLatex, require_word
 from tracer.utils.errors import quote
@@ -157,8 +159,6 @@ def shares(computed: np.ndarray, ran: np.ndarray) -> np.ndarray:
 
 # Functions of the words and signs of printed equations on arrays, in NumPy and `math` alone.
 
-_erf = np.frompyfunc(math.erf, 1, 1)
-
 
 def matrix(x: np.ndarray) -> np.ndarray:
     """Return a vector as one row."""
@@ -186,16 +186,6 @@ def _power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     if x.ndim and exponent.ndim == 0 and exponent != 2:
         raise UnreadableLatex(f"a tensor to the power of {exponent:g}: only squares of its cells are known")
     return x**exponent
-
-
-def _dot(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Sum the products over the last axis."""
-    return (x * y).sum(axis=-1)
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def _rotate_half(x: np.ndarray) -> np.ndarray:
@@ -298,7 +288,7 @@ OPERATIONS = {
     "ceil": np.ceil,
     "abs": np.abs,
     "log": np.log,
-    "dot": _dot,
+    "dot": lambda x, y: (x * y).sum(axis=-1),
     "exp": np.exp,
     "transposed": lambda x: matrix(x).swapaxes(-2, -1),
     "mean": lambda x: x.mean(axis=-1, keepdims=True),
@@ -315,10 +305,10 @@ OPERATIONS = {
     "sinh": np.sinh,
     "cosh": np.cosh,
     "arctan": np.arctan,
-    "softmax": _softmax,
+    "softmax": softmax,
     "ReLU": lambda x: np.maximum(x, 0),
     "SiLU": lambda x: x / (1 + np.exp(-x)),
-    "GELU": lambda x: x * (1 + np.asarray(_erf(x / math.sqrt(2)), float)) / 2,
+    "GELU": lambda x: x * (1 + erf(x / math.sqrt(2))) / 2,
     "GELU by tanh": lambda x: x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
     "unroll": _unroll_kernels,
     r"rotate\_half": _rotate_half,
@@ -494,7 +484,7 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
             return _holds(rest[1], inner).all(axis=-1) * 1.0
         case "slice":
             return _slice(*rest, scope)
-        case "grid" | "heads" | "concat" | "repeat" | "fold" | "windows" | "unwindow":
+        case _ if kind in LAYOUTS:
             *sizes, inner = rest
             return LAYOUTS[kind](_of(inner, scope), *(_size(size, scope) for size in sizes))
         case "all alike":

@@ -182,15 +182,6 @@ def _under(below, height: int, width: int) -> list[tuple[slice, slice]]:
     ]
 
 
-PICTURES = {
-    "maxpool": _pooling(True),
-    "avgpool": _pooling(False),
-    "resize": _resize,
-    "im2col": _columns,
-    "col2im": _fold_columns,
-}
-
-
 # Indexing, layouts, sums with named axes, gather and scatter of printed equations, in NumPy alone.
 
 
@@ -355,10 +346,6 @@ def _pad(below, x: np.ndarray) -> np.ndarray:
     return np.pad(x[cut], wide, constant_values=below.get("with", 0)[0])
 
 
-def _one_hot(below, x: np.ndarray) -> np.ndarray:
-    return (x[..., None] == np.arange(int(below.plain[0][0]))) * 1
-
-
 def _gather(below, x: np.ndarray, index: np.ndarray) -> np.ndarray:
     axis = below.axes(x)[0]
     cut = tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))
@@ -386,35 +373,11 @@ def _fill(x: np.ndarray, mask: np.ndarray, values: np.ndarray) -> np.ndarray:
     return result
 
 
-def _stack(below, *tensors: np.ndarray) -> np.ndarray:
-    return np.stack(tensors, int(below.get("axis", 0)[0]))
-
-
-def _flip(below, x: np.ndarray) -> np.ndarray:
-    return np.flip(x, below.axes(x))
-
-
 def _roll(below, x: np.ndarray) -> np.ndarray:
     """Roll along axes. Two numbers alone are of rows and columns, `[B, n, m, D]`."""
     grid = len(below) == 1 and len(below.plain[0]) == 2
     axes = [1, 2] if grid else sorted(below.axes(x, 1))
     return np.roll(x, [int(n) for n in below.plain[0]], axes)
-
-
-PLACEMENTS = {
-    "onehot": _one_hot,
-    "gather": _gather,
-    "scatter": _scatter,
-    "fill": lambda below, *operands: _fill(*operands),
-    "stack": _stack,
-    "pad": _pad,
-    "flip": _flip,
-    "roll": _roll,
-    "identity": lambda below: np.eye(*(int(n) for n in (*below.plain[0], *below.plain[0])[:2])),
-    "linspace": lambda below, first, last: np.linspace(float(first), float(last), int(below.plain[0][0])),
-    "nonzero": lambda below, x: np.argwhere(x),
-    "full": lambda below, x: np.broadcast_to(x, [int(n) for n in below.plain[0]] if below else ()),
-}
 
 
 # Named functions of printed equations on arrays, with their settings, and recurrent layers, in NumPy and `math`
@@ -456,9 +419,6 @@ def _recurrent(step, count: int):
         return states[1] if below.has("last cell") else states[0] if below.has("last") else outputs
 
     return run
-
-
-RECURRENT = {"LSTM": _recurrent(_lstm, 2), "GRU": _recurrent(_gru, 1), "RNN": _recurrent(_rnn, 1)}
 
 
 class SubscriptPart(NamedTuple):
@@ -549,13 +509,10 @@ def _length(below: Subscript, x: np.ndarray) -> np.ndarray:
     return (size**p).sum(axis=axes, keepdims=below.stays) ** (1 / p)
 
 
-def _softmax(below: Subscript, x: np.ndarray) -> np.ndarray:
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Return the powers of e of each row, as shares of their sum."""
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def _logsumexp(x: np.ndarray, axis, keepdims: bool) -> np.ndarray:
-    return np.log(np.exp(x).sum(axis=axis, keepdims=keepdims))
 
 
 def _order(below: Subscript, x: np.ndarray) -> np.ndarray:
@@ -615,10 +572,6 @@ def _finite(below: Subscript, x: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(x), nan, np.where(x == np.inf, above, np.where(x == -np.inf, lowest, x)))
 
 
-def _log(below: Subscript, x: np.ndarray) -> np.ndarray:
-    return np.log(x) / math.log(below.plain[0][0])
-
-
 def _bfloat16(x: np.ndarray) -> np.ndarray:
     """Round to the upper 16 bits of a float32, ties to even (IEEE 754)."""
     bits = x.astype(np.float32).view(np.uint32)
@@ -632,67 +585,87 @@ def _bare(function):
 
 
 _erf = np.frompyfunc(math.erf, 1, 1)
-WORDS = (
-    PICTURES
-    | PLACEMENTS
-    | RECURRENT
-    | {
-        "mean": _reduction(np.mean),
-        "sum": _reduction(np.sum),
-        "prod": _reduction(np.prod),
-        "max": lambda below, x: x.max(axis=below.axes(x), keepdims=below.stays),
-        "min": lambda below, x: x.min(axis=below.axes(x), keepdims=below.stays),
-        "any": _reduction(np.any),
-        "all": _reduction(np.all),
-        "count": lambda below, x: (x != 0).sum(axis=below.axes(x), keepdims=below.stays),
-        "logsumexp": _reduction(_logsumexp),
-        "argmax": _place(np.argmax),
-        "argmin": _place(np.argmin),
-        "var": _variance,
-        "std": lambda below, x: np.sqrt(_variance(below, x)),
-        "length": _length,
-        "mu": _statistic(np.mean),
-        "variance": _statistic(np.var),
-        "softmax": _along(_softmax),
-        "cumsum": _along(lambda below, x: np.cumsum(x, axis=-1)),
-        "cumprod": _along(lambda below, x: np.cumprod(x, axis=-1)),
-        "GLU": _along(_glu),
-        "sort": _along(lambda below, x: np.take_along_axis(x, _order(below, x), -1)),
-        "argsort": _along(_order),
-        "top": _along(lambda below, x: np.take_along_axis(x, _top(below, x), -1), 1),
-        "argtop": _along(_top, 1),
-        "groups": _bare(_by_groups),
-        "sigmoid": _bare(_sigmoid),
-        "log": _log,
-        "round": _bare(np.round),
-        "trunc": _bare(np.trunc),
-        "sign": _bare(np.sign),
-        "erf": _bare(lambda x: np.asarray(_erf(x), dtype=float)),
-        "atan2": _bare(np.arctan2),
-        "ReLU6": _bare(lambda x: np.clip(x, 0, 6)),
-        "HardSigmoid": _bare(lambda x: np.clip(x + 3, 0, 6) / 6),
-        "HardSwish": _bare(lambda x: x * np.clip(x + 3, 0, 6) / 6),
-        "Mish": _bare(lambda x: x * np.tanh(np.logaddexp(0, x))),
-        "SELU": _bare(
-            lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
-        ),
-        "softplus": _softplus,
-        "LeakyReLU": lambda below, x: np.where(x > 0, x, below.plain[0][0] * x),
-        "ELU": _elu,
-        "SoftShrink": _soft_shrink,
-        "HardShrink": lambda below, x: np.where(np.abs(x) > below.plain[0][0], x, 0),
-        "PReLU": _bare(_prelu),
-        "finite": _finite,
-        "tril": lambda below, x: np.tril(x, int(below.plain[0][0]) if below else 0),
-        "triu": lambda below, x: np.triu(x, int(below.plain[0][0]) if below else 0),
-        "complex": _bare(lambda x: x[..., 0] + 1j * x[..., 1]),
-        "pairs": _bare(lambda x: np.stack([x.real, x.imag], -1)),
-        "polar": _bare(lambda length, angle: length * np.exp(1j * angle)),
-        "Re": _bare(np.real),
-        "Im": _bare(np.imag),
-        "conj": _bare(np.conj),
-        "float16": _bare(lambda x: x.astype(np.float16).astype(float)),
-        "bfloat16": _bare(_bfloat16),
-    }
-)
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """Return the error function of each cell."""
+    return np.asarray(_erf(x), dtype=float)
+
+
+WORDS = {
+    "maxpool": _pooling(True),
+    "avgpool": _pooling(False),
+    "resize": _resize,
+    "im2col": _columns,
+    "col2im": _fold_columns,
+    "onehot": lambda below, x: (x[..., None] == np.arange(int(below.plain[0][0]))) * 1,
+    "gather": _gather,
+    "scatter": _scatter,
+    "fill": _bare(_fill),
+    "stack": lambda below, *tensors: np.stack(tensors, int(below.get("axis", 0)[0])),
+    "pad": _pad,
+    "flip": lambda below, x: np.flip(x, below.axes(x)),
+    "roll": _roll,
+    "identity": lambda below: np.eye(*(int(n) for n in (*below.plain[0], *below.plain[0])[:2])),
+    "linspace": lambda below, first, last: np.linspace(float(first), float(last), int(below.plain[0][0])),
+    "nonzero": _bare(np.argwhere),
+    "full": lambda below, x: np.broadcast_to(x, [int(n) for n in below.plain[0]] if below else ()),
+    "LSTM": _recurrent(_lstm, 2),
+    "GRU": _recurrent(_gru, 1),
+    "RNN": _recurrent(_rnn, 1),
+    "mean": _reduction(np.mean),
+    "sum": _reduction(np.sum),
+    "prod": _reduction(np.prod),
+    "max": _reduction(np.max),
+    "min": _reduction(np.min),
+    "any": _reduction(np.any),
+    "all": _reduction(np.all),
+    "count": lambda below, x: (x != 0).sum(axis=below.axes(x), keepdims=below.stays),
+    "logsumexp": _reduction(lambda x, **axes: np.log(np.exp(x).sum(**axes))),
+    "argmax": _place(np.argmax),
+    "argmin": _place(np.argmin),
+    "var": _variance,
+    "std": lambda below, x: np.sqrt(_variance(below, x)),
+    "length": _length,
+    "mu": _statistic(np.mean),
+    "variance": _statistic(np.var),
+    "softmax": _along(_bare(softmax)),
+    "cumsum": _along(lambda below, x: np.cumsum(x, axis=-1)),
+    "cumprod": _along(lambda below, x: np.cumprod(x, axis=-1)),
+    "GLU": _along(_glu),
+    "sort": _along(lambda below, x: np.take_along_axis(x, _order(below, x), -1)),
+    "argsort": _along(_order),
+    "top": _along(lambda below, x: np.take_along_axis(x, _top(below, x), -1), 1),
+    "argtop": _along(_top, 1),
+    "groups": _bare(_by_groups),
+    "sigmoid": _bare(_sigmoid),
+    "log": lambda below, x: np.log(x) / math.log(below.plain[0][0]),
+    "round": _bare(np.round),
+    "trunc": _bare(np.trunc),
+    "sign": _bare(np.sign),
+    "erf": _bare(erf),
+    "atan2": _bare(np.arctan2),
+    "ReLU6": _bare(lambda x: np.clip(x, 0, 6)),
+    "HardSigmoid": _bare(lambda x: np.clip(x + 3, 0, 6) / 6),
+    "HardSwish": _bare(lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    "Mish": _bare(lambda x: x * np.tanh(np.logaddexp(0, x))),
+    "SELU": _bare(lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))),
+    "softplus": _softplus,
+    "LeakyReLU": lambda below, x: np.where(x > 0, x, below.plain[0][0] * x),
+    "ELU": _elu,
+    "SoftShrink": _soft_shrink,
+    "HardShrink": lambda below, x: np.where(np.abs(x) > below.plain[0][0], x, 0),
+    "PReLU": _bare(_prelu),
+    "finite": _finite,
+    "tril": lambda below, x: np.tril(x, int(below.plain[0][0]) if below else 0),
+    "triu": lambda below, x: np.triu(x, int(below.plain[0][0]) if below else 0),
+    "complex": _bare(lambda x: x[..., 0] + 1j * x[..., 1]),
+    "pairs": _bare(lambda x: np.stack([x.real, x.imag], -1)),
+    "polar": _bare(lambda length, angle: length * np.exp(1j * angle)),
+    "Re": _bare(np.real),
+    "Im": _bare(np.imag),
+    "conj": _bare(np.conj),
+    "float16": _bare(lambda x: x.astype(np.float16).astype(float)),
+    "bfloat16": _bare(_bfloat16),
+}
 """What a word computes, from what stands below it and the values of its operands."""

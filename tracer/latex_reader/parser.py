@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection
-from functools import lru_cache
-from typing import NamedTuple, NoReturn
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, NoReturn
 
 from tracer.utils.errors import quote
 
@@ -70,45 +70,38 @@ class TokenCursor:
         if not self.follows(*wanted):
             self.fail("".join(wanted))
 
+    def several(self, rule: Callable[[], Any], *separators: str) -> tuple:
+        """Parse what a rule reads, once or more, with one of these signs between."""
+        items = [rule()]
+        while self.take(*separators):
+            items.append(rule())
+        return tuple(items)
+
+    def until(self, end: str, rule: Callable[[], Any]) -> tuple:
+        """Parse what a rule reads, as often as it comes before a sign, and take that."""
+        items = []
+        while not self.take(end):
+            items.append(rule())
+        return tuple(items)
+
     def fail(self, expected: str) -> NoReturn:
         rest = "".join(self.signs[self.at : self.at + 12])
         raise UnreadableLatex(f"expected {expected} at {quote(rest)}" if rest else f"expected {expected} at its end")
 
 
-class Rules(TokenCursor):
-    """Rules that one part of the grammar needs of the others; `reading` has them all."""
-
-    sum: Callable[[], Tree]
-    term: Callable[[], Tree]
-    factor: Callable[[], Tree]
-    primary: Callable[[], Tree]
-    index: Callable[[], str]
-    round: Callable[[], Tree]
-    rounds: Callable[[], tuple[Tree, ...]]
-    braces: Callable[[], Tree]
-    subscript: Callable[[], tuple[Tree, ...]]
-
-
-# Words of printed equations, with their subscripts and bracketed operands; cases, comparisons and sums.
+# Grammar of the printed equations: LaTeX to a tree, without any knowledge of how it is run.
 #
-# Below a word stand settings with commas between them: sizes (the axes that it is of), numbers (several with × between
-# them), each perhaps with a sign or a text in front, `\downarrow 2` or `\text{pad }1`, or such a sign alone. `D \to 1`
-# says that an axis stays, with size 1.
+# A line is `name = expression`, or `name_{ij} = expression` where the right side says one cell, or `{name}_{[j]} = …`
+# where it says one row. Behind it may stand `\text{since } a = b`, and for what is made turn by turn
+# `\text{for }t < T`, with what states start from: `\text{ from }{h}_{-1} = 0`. A tree is a tuple, its first entry
+# says what it is; every method of `_Reader` shows what it makes.
+#
+# Only the names that are given are names: of tensors and of sizes, each by the LaTeX that it is printed as, the longest
+# first. A lower letter that is not a name is an index.
+
 
 RELATIONS = {"=": "=", "<": "<", ">": ">", r"\le": "≤", r"\ge": "≥", r"\ne": "≠"}
-FUNCTIONS = {
-    r"\min": "min",
-    r"\max": "max",
-    r"\sin": "sin",
-    r"\cos": "cos",
-    r"\tan": "tan",
-    r"\tanh": "tanh",
-    r"\sinh": "sinh",
-    r"\cosh": "cosh",
-    r"\arctan": "arctan",
-    r"\log": "log",
-    r"\ln": "log",
-}
+FUNCTIONS = {rf"\{name}": name for name in "min max sin cos tan tanh sinh cosh arctan log".split()} | {r"\ln": "log"}
 DTYPE_MAXIMA = {
     r"\text{float32}": (2 - 2.0**-23) * 2.0**127,
     r"\text{bfloat16}": (2 - 2.0**-7) * 2.0**127,
@@ -121,377 +114,7 @@ PLAIN_WORDS = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", r"rotate\_ha
 """Words that nothing needs to stand below."""
 SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 """Signs that a setting begins with."""
-
-
-class FunctionRules(Rules):
-    """Grammar rules of words; `sum`, `term`, `factor`, `braces`, `index` and `group` are those of the whole
-    grammar."""
-
-    def function(self, name: str) -> Tree:
-        r"""Return `("min", a, b)`, `("cos", x)`; `\min\left\{ j : a = b \right\}` is `("first", j, relation)`."""
-        if name == "min" and self.follows(r"\left", r"\{"):
-            index = self.index()
-            self.expect(":")
-            condition = self.relation()
-            self.expect(r"\right", r"\}")
-            return ("first", index, condition)
-        if self.next == "_":
-            return ("word", name, self.subscript(), self.rounds() if name != "log" else (self.argument(),))
-        if name in ("min", "max"):
-            operands = self.rounds()
-            if len(operands) != 2:
-                self.fail("two numbers")
-            return (name, *operands)
-        return (name, self.argument())
-
-    def argument(self) -> Tree:
-        """Parse the argument of a function: an expression in brackets, or a factor."""
-        return self.round() if self.signs[self.at : self.at + 2] == (r"\left", "(") else self.factor()
-
-    def word(self, name: str) -> Tree:
-        """Return `("softmax", x)`; settings come after the word: `("heads", h, x)`; of words in general `("word", name,
-        settings, operands)`."""
-        if name == "GELU" and self.follows("_", "{", r"\tanh", "}"):
-            return ("GELU by tanh", self.round())
-        if name in ("grid", "unwindow"):
-            self.expect("_", "{")
-            rows = self.sum()
-            self.expect(r"\times")
-            columns = self.braces()
-            return (name, rows, columns, self.round())
-        if name in SIZED_WORDS:
-            self.expect("_", "{")
-            return (name, self.braces(), self.round())
-        if name in PLAIN_WORDS and self.next != "_":
-            return (name, self.round())
-        return ("word", name, self.subscript(), self.rounds())
-
-    def full(self) -> Tree:
-        r"""Return `("word", "full", shape, (number,))` of `\mathbf{0}_{B \times N}`."""
-        self.expect("{")
-        number = self.primary()
-        self.expect("}")
-        return ("word", "full", self.subscript(), (number,))
-
-    def identity(self) -> Tree:
-        r"""`("word", "identity", shape, ())` of `\mathbb{I}_{T}`."""
-        for sign in "{I}":
-            self.expect(sign)
-        return ("word", "identity", self.subscript(), ())
-
-    def largest(self) -> Tree:
-        r"""Return `("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
-        self.expect("_", "{")
-        kind = self.take(*DTYPE_MAXIMA)
-        self.expect("}")
-        return ("number", DTYPE_MAXIMA[kind]) if kind else self.fail("a kind of number")
-
-    def subscript(self) -> tuple[Tree, ...]:
-        """Parse settings, each `(sign, values, stays)`."""
-        settings = []
-        if self.take("_"):
-            if not self.take("{"):
-                return (("", (self.primary(),), False),)
-            settings.append(self.setting())
-            while self.take(","):
-                settings.append(self.setting())
-            self.expect("}")
-        return tuple(settings)
-
-    def setting(self) -> Tree:
-        sign, values = "", []
-        sign = (
-            self.take(self.next)[len(r"\text{") : -1].strip() if self.next.startswith(r"\text{") else self.take(*SIGNS)
-        )
-        if self.next not in (",", "}"):
-            values.append(self.sum())
-            while self.take(r"\times"):
-                values.append(self.sum())
-        return (sign, tuple(values), self.follows(r"\to", "1"))
-
-    def star(self, left: Tree) -> Tree:
-        """Return `("convolve", transposed, settings, kernels, x)`."""
-        back = self.follows("^", "{", r"\top", "}")
-        return ("convolve", back, self.subscript(), left, self.factor())
-
-    def deviation(self) -> Tree:
-        r"""Parse `\sigma^2` as the variance, `\sigma` alone as the sigmoid."""
-        if not self.follows("^", "2"):
-            return ("word", "sigmoid", (), self.rounds())
-        return ("word", "variance", self.subscript(), self.rounds()) if self.next == "_" else ("variance", self.round())
-
-    def average(self) -> Tree:
-        return ("word", "mu", self.subscript(), self.rounds()) if self.next == "_" else ("mean", self.round())
-
-    def unfold(self) -> Tree:
-        r"""Return `("unfold", order, side, image)` of `\mathcal{U}^{\mathrm{hwc}}_{P}\left(image\right)`."""
-        self.expect("{", "U", "}", "^", "{", r"\mathrm", "{")
-        order = ""
-        while len(order) < 3 and self.next.isalpha():
-            order += self.take(self.next)
-        self.expect("}", "}", "_", "{")
-        return ("unfold", order, self.braces(), self.round())
-
-    def cases(self) -> Tree:
-        """Return `("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds; () is
-        else."""
-        self.expect("{", *"cases", "}")
-        rows = []
-        while True:
-            value = self.sum()
-            self.expect("&")
-            rows.append((value, self.condition()))
-            if not self.take(r"\\"):
-                break
-        self.expect(r"\end", "{", *"cases", "}")
-        return ("cases", *rows)
-
-    def condition(self) -> tuple[Tree, ...]:
-        if self.take(r"\text{else}"):
-            return ()
-        conditions = [self.relation()]
-        while self.take(r"\text{ or }"):
-            conditions.append(self.relation())
-        return tuple(conditions)
-
-    def relation(self) -> Tree:
-        """Return `("≤", a, b)`."""
-        left, sign = self.sum(), self.take(*RELATIONS)
-        if not sign:
-            self.fail("a comparison")
-        return (RELATIONS[sign], left, self.sum())
-
-    def sum_over(self) -> Tree:
-        """Return `("sum over", (j, k), relation, term)`, or `("sum of", (j, k), term)` if only indices are below; with
-        a tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)`, whose shares are the factor in
-        front; with sizes below, `("sum of axes", sizes, term)`."""
-        self.expect("_", "{")
-        start = self.at
-        if self.name() or self.next[:1].isdigit():
-            self.at = start
-            sizes = [self.sum()]
-            while self.take(","):
-                sizes.append(self.sum())
-            if not self.take("}"):
-                self.fail("an index")
-            return ("sum of axes", tuple(sizes), self.term())
-        letters, numbers = [self.index()], ()
-        if self.take("<"):
-            numbers = ("counting", ("+", self.sum(), ("-", ("number", 1.0))))
-            self.expect("}")
-        elif self.take(r"\in"):
-            numbers = self.braces()
-        if numbers:
-            shares = self.factor()
-            if shares[0] != "cells" or shares[2] != (("index", letters[0]),):
-                self.fail("shares")
-            return ("experts", letters[0], numbers, shares[1], self.round())
-        while self.next not in (":", "}"):
-            letters.append(self.index())
-        if self.take("}"):
-            return ("sum of", tuple(letters), self.term())
-        self.expect(":")
-        condition = self.relation()
-        self.expect("}")
-        return ("sum over", tuple(letters), condition, self.term())
-
-
-def require_word(name: str, words) -> str:
-    """Return a word of the grammar. Raise UnreadableLatex, which quotes it, for any other."""
-    if name not in words:
-        raise UnreadableLatex(f"expected a function that the grammar has, got {quote(name)}")
-    return name
-
-
-# Brackets of printed equations: round, square, bars, and the entries below a tensor.
-#
-# `{x}_{[…]}` are places, an entry for each axis (`:`, `n`, `a:b`, `a:b:c`, `M = 1`), where `\ldots` are all axes that
-# no entry is for; `{x}_{[…] \gets v}` has v there. `{x}_{[B\,(h\,d) \to B\,h\,d]}` is a layout: axes one after the
-# other, those in brackets as one, each name a size, with primes where two have one name.
-
 PAIRS = {r"\lfloor": ("floor", (r"\rfloor",)), r"\lceil": ("ceil", (r"\rceil",)), "|": ("abs", ("|",))}
-
-
-class BracketRules(Rules):
-    """Grammar rules of brackets; `sum` and `primary` are those of the whole grammar."""
-
-    def braces(self) -> Tree:
-        tree = self.sum()
-        self.expect("}")
-        return tree
-
-    def round(self) -> Tree:
-        """Parse an expression in round brackets."""
-        operands = self.rounds()
-        if len(operands) != 1:
-            self.fail("one operand")
-        return operands[0]
-
-    def rounds(self) -> tuple[Tree, ...]:
-        """Parse a comma-separated list in round brackets."""
-        large = self.take(r"\left")
-        self.expect("(")
-        trees = [self.sum()]
-        while self.take(","):
-            trees.append(self.sum())
-        if large:
-            self.expect(r"\right")
-        self.expect(")")
-        return tuple(trees)
-
-    def brackets(self) -> Tree:
-        r"""Return `("counting", last)` of `(0, 1, …, last)`, `("counting from", a, b, last)`, `("norm", x)`, or the
-        tree of square brackets."""
-        if self.take(r"\lVert"):
-            tree = self.sum()
-            self.expect(r"\right", r"\rVert")
-            if self.follows("_", "2"):
-                return ("norm", tree)
-            return ("word", "length", self.subscript(), (tree,))
-        if self.take("["):
-            return self.square()
-        if self.take(r"\langle"):
-            first = self.sum()
-            self.expect(",")
-            tree = ("dot", first, self.sum())
-            self.expect(r"\right", r"\rangle")
-            return tree
-        if opened := self.take(*PAIRS):
-            name, closing = PAIRS[opened]
-            tree = (name, self.sum())
-            self.expect(r"\right", *closing)
-            return tree
-        self.expect("(")
-        counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
-        tree = ("counting", self.sum()) if counts else self.sum()
-        if not counts and self.take(","):
-            tree = self.progression(tree)
-        self.expect(r"\right", ")")
-        return ("+", tree) if tree[0] == "convolve" else tree
-
-    def progression(self, first: Tree) -> Tree:
-        r"""Return `("counting from", a, b, last)` of `(a, b, \ldots, last)`, `("listed", a, b, …)` of `(a, b, …)`."""
-        terms = [first, self.sum()]
-        while self.take(","):
-            if self.take(r"\ldots"):
-                self.expect(",")
-                return ("counting from", *terms, self.sum()) if len(terms) == 2 else self.fail("a number")
-            terms.append(self.sum())
-        return ("listed", *terms)
-
-    def square(self) -> Tree:
-        r"""Return `("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ;
-        x]_n`, `("joined", settings, a, b)` of `[a ; b]_{\text{axis }1}`, `("for all", j, relation)` of `[a = b for all
-        j]` and `("iverson", relation)` of `[a = b]`, which are 1 or 0, and `("named", (i, j), x)` of `[x]_{ij}`."""
-        first = self.sum()
-        if sign := self.take(*RELATIONS):
-            condition = (RELATIONS[sign], first, self.sum())
-            if self.follows(r"\right", "]"):
-                return ("iverson", condition)
-            self.expect(r"\text{ for all }")
-            index = self.index()
-            self.expect(r"\right", "]")
-            return ("for all", index, condition)
-        if self.follows(r"\right", "]", "_", "{"):
-            letters = []
-            while not self.take("}"):
-                letters.append(self.index())
-            return ("named", tuple(letters), first)
-        if self.follows(";", r"\dots", ";"):
-            last = self.sum()
-            self.expect(r"\right", "]", "_", "{")
-            if last != first:
-                raise UnreadableLatex("expected the same on both sides of the dots")
-            return ("all alike", first, self.braces())
-        sign, entries = self.take(";", ","), [first]
-        entries.append(self.sum())
-        while sign and self.take(sign):
-            entries.append(self.sum())
-        self.expect(r"\right", "]")
-        if self.next == "_":
-            return ("joined", self.subscript(), *entries)
-        return ("below" if sign == ";" else "beside", *entries)
-
-    def part(self, whole: Tree) -> Tree:
-        """Parse the rest of `_{[…]}`, whose first two signs are taken. `[n]` is one row or several, `[:n]` and `[n:]`
-        are rows up to and from n, `[…, a:b]` are columns; else `("pick", x, entries)`, `("put", x, entries, how,
-        values)` or `("layout", x, left, right)`."""
-        if self.laid_out():
-            left = self.axes(r"\to")
-            tree = ("layout", whole, left, self.axes("]"))
-            self.expect("}")
-            return tree
-        entries = [self.entry()]
-        while self.take(","):
-            entries.append(self.entry())
-        self.expect("]")
-        if self.take(r"\gets"):
-            how = self.take("+")
-            tree = ("put", whole, tuple(entries), how, self.sum())
-        elif len(entries) == 1 and entries[0][0] == "at":
-            tree = ("rows", whole, entries[0][1])
-        elif len(entries) == 1 and entries[0][0] == "span" and not entries[0][3]:
-            tree = ("slice", whole, "rows", *entries[0][1:3])
-        elif len(entries) == 2 and entries[0] == ("rest",) and entries[1][0] == "span" and not entries[1][3]:
-            tree = ("slice", whole, "columns", *entries[1][1:3])
-        else:
-            tree = ("pick", whole, tuple(entries))
-        self.expect("}")
-        return tree
-
-    def entry(self) -> Tree:
-        """Return `("rest",)`, `("at", n)`, `("span", start, stop, step)` or `("mask", relation)`."""
-        if self.take(r"\ldots"):
-            return ("rest",)
-        start = None if self.next == ":" else self.sum()
-        if sign := self.take(*RELATIONS):
-            return ("mask", (RELATIONS[sign], start, self.sum()))
-        if not self.take(":"):
-            return ("at", start)
-        stop = None if self.next in (":", ",", "]") else self.sum()
-        return ("span", start, stop, self.sum() if self.take(":") else None)
-
-    def laid_out(self) -> bool:
-        """Return whether an arrow comes before the bracket is closed."""
-        depth = 0
-        for sign in self.signs[self.at :]:
-            depth += (sign == "[") - (sign == "]")
-            if sign == r"\to" and not depth:
-                return True
-            if depth < 0:
-                return False
-        return False
-
-    def axes(self, end: str) -> tuple[tuple, ...]:
-        """Parse the axes of one side, each a tuple of its atoms."""
-        axes = []
-        while not self.take(end):
-            if self.take("("):
-                group = []
-                while not self.take(")"):
-                    group.append(self.atom())
-                axes.append(tuple(group))
-            else:
-                axes.append((self.atom(),))
-        return tuple(axes)
-
-    def atom(self) -> Tree:
-        """Return `(size, primes)`."""
-        size, primes = self.primary(), 0
-        while self.take("'"):
-            primes += 1
-        return (size, primes)
-
-
-# Grammar of the printed equations: LaTeX to a tree, without any knowledge of how it is run.
-#
-# A line is `name = expression`, or `name_{ij} = expression` where the right side says one cell, or `{name}_{[j]} = …`
-# where it says one row. Behind it may stand `\text{since } a = b`, and for what is made turn by turn
-# `\text{for }t < T`, with what states start from: `\text{ from }{h}_{-1} = 0`. A tree is a tuple, its first entry
-# says what it is; every method of `_Reader` shows what it makes.
-#
-# Only the names that are given are names: of tensors and of sizes, each by the LaTeX that it is printed as, the longest
-# first. A lower letter that is not a name is an index.
 
 
 class Line(NamedTuple):
@@ -522,7 +145,14 @@ def read(latex: str, names: Collection[str]) -> Line:
     return _Reader(latex, names).line()
 
 
-class _Reader(FunctionRules, BracketRules):
+def require_word(name: str, words) -> str:
+    """Return a word of the grammar. Raise UnreadableLatex, which quotes it, for any other."""
+    if name not in words:
+        raise UnreadableLatex(f"expected a function that the grammar has, got {quote(name)}")
+    return name
+
+
+class _Reader(TokenCursor):
     """A recursive-descent parser of one line, with one method for each rule of the grammar."""
 
     def line(self) -> Line:
@@ -551,19 +181,20 @@ class _Reader(FunctionRules, BracketRules):
         backwards."""
         letter = self.index()
         self.expect("<")
-        count, starts = self.sum(), []
+        count, starts = self.sum(), ()
         back = bool(self.take(r"\text{ back from }"))
         if back or self.take(r"\text{ from }"):
             first = count if back else ("-", ("number", 1.0))
-            while True:
-                tree = self.factor()
-                if tree[0] != "cells" or tree[2] != (first,):
-                    self.fail("what a state starts from")
-                self.expect("=")
-                starts.append((tree[1], self.sum()))
-                if not self.take(","):
-                    break
-        return letter, count, tuple(starts), back
+            starts = self.several(partial(self.start, first), ",")
+        return letter, count, starts, back
+
+    def start(self, first: Tree) -> Tree:
+        """Return `(state, value)` of a state before the first turn, which has this index below."""
+        tree = self.factor()
+        if tree[0] != "cells" or tree[2] != (first,):
+            self.fail("what a state starts from")
+        self.expect("=")
+        return (tree[1], self.sum())
 
     def letters(self, indices: tuple[Tree, ...]) -> tuple[str, ...]:
         if not all(index[0] == "index" for index in indices) or len(set(indices)) < len(indices):
@@ -648,13 +279,11 @@ class _Reader(FunctionRules, BracketRules):
         end = next(at for at in range(self.at, len(self.signs)) if self.signs[at] in ("}", ""))
         several = self.signs[self.at : end]
         if len(several) > 1 and all(sign.isalpha() and len(sign) == 1 for sign in several):
-            trees = [self.primary() for _ in several]
+            trees = tuple(self.primary() for _ in several)
         else:
-            trees = [self.sum()]
-            while self.take(","):
-                trees.append(self.sum())
+            trees = self.several(self.sum, ",")
         self.expect("}")
-        return tuple(trees)
+        return trees
 
     def primary(self) -> Tree:
         """Parse a name, a number, an index, a bracket, or a function call."""
@@ -699,8 +328,7 @@ class _Reader(FunctionRules, BracketRules):
 
     def imaginary(self) -> Tree:
         r"""Parse the imaginary unit, `\mathrm{i}`."""
-        for sign in "{i}":
-            self.expect(sign)
+        self.expect(*"{i}")
         return ("number", 1j)
 
     def root(self) -> Tree:
@@ -716,3 +344,318 @@ class _Reader(FunctionRules, BracketRules):
         above = self.braces()
         self.expect("{")
         return ("over", above, self.braces())
+
+    # Words of printed equations, with their subscripts and bracketed operands; cases, comparisons and sums.
+    #
+    # Below a word stand settings with commas between them: sizes (the axes that it is of), numbers (several with ×
+    # between them), each perhaps with a sign or a text in front, `\downarrow 2` or `\text{pad }1`, or such a sign
+    # alone. `D \to 1` says that an axis stays, with size 1.
+
+    def function(self, name: str) -> Tree:
+        r"""Return `("min", a, b)`, `("cos", x)`; `\min\left\{ j : a = b \right\}` is `("first", j, relation)`."""
+        if name == "min" and self.follows(r"\left", r"\{"):
+            index = self.index()
+            self.expect(":")
+            condition = self.relation()
+            self.expect(r"\right", r"\}")
+            return ("first", index, condition)
+        if self.next == "_":
+            return ("word", name, self.subscript(), self.rounds() if name != "log" else (self.argument(),))
+        if name in ("min", "max"):
+            operands = self.rounds()
+            if len(operands) != 2:
+                self.fail("two numbers")
+            return (name, *operands)
+        return (name, self.argument())
+
+    def argument(self) -> Tree:
+        """Parse the argument of a function: an expression in brackets, or a factor."""
+        return self.round() if self.signs[self.at : self.at + 2] == (r"\left", "(") else self.factor()
+
+    def word(self, name: str) -> Tree:
+        """Return `("softmax", x)`; settings come after the word: `("heads", h, x)`; of words in general `("word", name,
+        settings, operands)`."""
+        if name == "GELU" and self.follows("_", "{", r"\tanh", "}"):
+            return ("GELU by tanh", self.round())
+        if name in ("grid", "unwindow"):
+            self.expect("_", "{")
+            rows = self.sum()
+            self.expect(r"\times")
+            columns = self.braces()
+            return (name, rows, columns, self.round())
+        if name in SIZED_WORDS:
+            self.expect("_", "{")
+            return (name, self.braces(), self.round())
+        if name in PLAIN_WORDS and self.next != "_":
+            return (name, self.round())
+        return ("word", name, self.subscript(), self.rounds())
+
+    def full(self) -> Tree:
+        r"""Return `("word", "full", shape, (number,))` of `\mathbf{0}_{B \times N}`."""
+        self.expect("{")
+        number = self.primary()
+        self.expect("}")
+        return ("word", "full", self.subscript(), (number,))
+
+    def identity(self) -> Tree:
+        r"""`("word", "identity", shape, ())` of `\mathbb{I}_{T}`."""
+        self.expect(*"{I}")
+        return ("word", "identity", self.subscript(), ())
+
+    def largest(self) -> Tree:
+        r"""Return `("number", 3.4…e38)` of `\text{max}_{\text{float32}}`."""
+        self.expect("_", "{")
+        kind = self.take(*DTYPE_MAXIMA)
+        self.expect("}")
+        return ("number", DTYPE_MAXIMA[kind]) if kind else self.fail("a kind of number")
+
+    def subscript(self) -> tuple[Tree, ...]:
+        """Parse settings, each `(sign, values, stays)`."""
+        if not self.take("_"):
+            return ()
+        if not self.take("{"):
+            return (("", (self.primary(),), False),)
+        settings = self.several(self.setting, ",")
+        self.expect("}")
+        return settings
+
+    def setting(self) -> Tree:
+        words = self.next.startswith(r"\text{")
+        sign = self.take(self.next)[len(r"\text{") : -1].strip() if words else self.take(*SIGNS)
+        values = self.several(self.sum, r"\times") if self.next not in (",", "}") else ()
+        return (sign, values, self.follows(r"\to", "1"))
+
+    def star(self, left: Tree) -> Tree:
+        """Return `("convolve", transposed, settings, kernels, x)`."""
+        back = self.follows("^", "{", r"\top", "}")
+        return ("convolve", back, self.subscript(), left, self.factor())
+
+    def deviation(self) -> Tree:
+        r"""Parse `\sigma^2` as the variance, `\sigma` alone as the sigmoid."""
+        if not self.follows("^", "2"):
+            return ("word", "sigmoid", (), self.rounds())
+        return ("word", "variance", self.subscript(), self.rounds()) if self.next == "_" else ("variance", self.round())
+
+    def average(self) -> Tree:
+        return ("word", "mu", self.subscript(), self.rounds()) if self.next == "_" else ("mean", self.round())
+
+    def unfold(self) -> Tree:
+        r"""Return `("unfold", order, side, image)` of `\mathcal{U}^{\mathrm{hwc}}_{P}\left(image\right)`."""
+        self.expect("{", "U", "}", "^", "{", r"\mathrm", "{")
+        order = ""
+        while len(order) < 3 and self.next.isalpha():
+            order += self.take(self.next)
+        self.expect("}", "}", "_", "{")
+        return ("unfold", order, self.braces(), self.round())
+
+    def cases(self) -> Tree:
+        """Return `("cases", (value, condition), …)`; a condition is a tuple of relations, one of which holds; () is
+        else."""
+        self.expect("{", *"cases", "}")
+        rows = self.several(self.case, r"\\")
+        self.expect(r"\end", "{", *"cases", "}")
+        return ("cases", *rows)
+
+    def case(self) -> Tree:
+        value = self.sum()
+        self.expect("&")
+        return (value, self.condition())
+
+    def condition(self) -> tuple[Tree, ...]:
+        return () if self.take(r"\text{else}") else self.several(self.relation, r"\text{ or }")
+
+    def relation(self) -> Tree:
+        """Return `("≤", a, b)`."""
+        left, sign = self.sum(), self.take(*RELATIONS)
+        if not sign:
+            self.fail("a comparison")
+        return (RELATIONS[sign], left, self.sum())
+
+    def sum_over(self) -> Tree:
+        """Return `("sum over", (j, k), relation, term)`, or `("sum of", (j, k), term)` if only indices are below; with
+        a tensor of numbers below, or `e < E`, `("experts", e, numbers, shares, term)`, whose shares are the factor in
+        front; with sizes below, `("sum of axes", sizes, term)`."""
+        self.expect("_", "{")
+        start = self.at
+        if self.name() or self.next[:1].isdigit():
+            self.at = start
+            sizes = self.several(self.sum, ",")
+            if not self.take("}"):
+                self.fail("an index")
+            return ("sum of axes", sizes, self.term())
+        letters, numbers = [self.index()], ()
+        if self.take("<"):
+            numbers = ("counting", ("+", self.sum(), ("-", ("number", 1.0))))
+            self.expect("}")
+        elif self.take(r"\in"):
+            numbers = self.braces()
+        if numbers:
+            shares = self.factor()
+            if shares[0] != "cells" or shares[2] != (("index", letters[0]),):
+                self.fail("shares")
+            return ("experts", letters[0], numbers, shares[1], self.round())
+        while self.next not in (":", "}"):
+            letters.append(self.index())
+        if self.take("}"):
+            return ("sum of", tuple(letters), self.term())
+        self.expect(":")
+        condition = self.relation()
+        self.expect("}")
+        return ("sum over", tuple(letters), condition, self.term())
+
+    # Brackets of printed equations: round, square, bars, and the entries below a tensor.
+    #
+    # `{x}_{[…]}` are places, an entry for each axis (`:`, `n`, `a:b`, `a:b:c`, `M = 1`), where `\ldots` are all axes
+    # that no entry is for; `{x}_{[…] \gets v}` has v there. `{x}_{[B\,(h\,d) \to B\,h\,d]}` is a layout: axes one after
+    # the other, those in brackets as one, each name a size, with primes where two have one name.
+
+    def braces(self) -> Tree:
+        tree = self.sum()
+        self.expect("}")
+        return tree
+
+    def round(self) -> Tree:
+        """Parse an expression in round brackets."""
+        operands = self.rounds()
+        if len(operands) != 1:
+            self.fail("one operand")
+        return operands[0]
+
+    def rounds(self) -> tuple[Tree, ...]:
+        """Parse a comma-separated list in round brackets."""
+        large = self.take(r"\left")
+        self.expect("(")
+        trees = self.several(self.sum, ",")
+        if large:
+            self.expect(r"\right")
+        self.expect(")")
+        return trees
+
+    def brackets(self) -> Tree:
+        r"""Return `("counting", last)` of `(0, 1, …, last)`, `("counting from", a, b, last)`, `("norm", x)`, or the
+        tree of square brackets."""
+        if self.take(r"\lVert"):
+            tree = self.sum()
+            self.expect(r"\right", r"\rVert")
+            if self.follows("_", "2"):
+                return ("norm", tree)
+            return ("word", "length", self.subscript(), (tree,))
+        if self.take("["):
+            return self.square()
+        if self.take(r"\langle"):
+            first = self.sum()
+            self.expect(",")
+            tree = ("dot", first, self.sum())
+            self.expect(r"\right", r"\rangle")
+            return tree
+        if opened := self.take(*PAIRS):
+            name, closing = PAIRS[opened]
+            tree = (name, self.sum())
+            self.expect(r"\right", *closing)
+            return tree
+        self.expect("(")
+        counts = self.follows("0", ",", "1", ",", r"\ldots", ",")
+        tree = ("counting", self.sum()) if counts else self.sum()
+        if not counts and self.take(","):
+            tree = self.progression(tree)
+        self.expect(r"\right", ")")
+        return ("+", tree) if tree[0] == "convolve" else tree
+
+    def progression(self, first: Tree) -> Tree:
+        r"""Return `("counting from", a, b, last)` of `(a, b, \ldots, last)`, `("listed", a, b, …)` of `(a, b, …)`."""
+        terms = [first, self.sum()]
+        while self.take(","):
+            if self.take(r"\ldots"):
+                self.expect(",")
+                return ("counting from", *terms, self.sum()) if len(terms) == 2 else self.fail("a number")
+            terms.append(self.sum())
+        return ("listed", *terms)
+
+    def square(self) -> Tree:
+        r"""Return `("below", a, b)` of `[a ; b]`, `("beside", a, b)` of `[a , b]`, `("all alike", x, n)` of `[x ; … ;
+        x]_n`, `("joined", settings, a, b)` of `[a ; b]_{\text{axis }1}`, `("for all", j, relation)` of `[a = b for all
+        j]` and `("iverson", relation)` of `[a = b]`, which are 1 or 0, and `("named", (i, j), x)` of `[x]_{ij}`."""
+        first = self.sum()
+        if sign := self.take(*RELATIONS):
+            condition = (RELATIONS[sign], first, self.sum())
+            if self.follows(r"\right", "]"):
+                return ("iverson", condition)
+            self.expect(r"\text{ for all }")
+            index = self.index()
+            self.expect(r"\right", "]")
+            return ("for all", index, condition)
+        if self.follows(r"\right", "]", "_", "{"):
+            return ("named", self.until("}", self.index), first)
+        if self.follows(";", r"\dots", ";"):
+            last = self.sum()
+            self.expect(r"\right", "]", "_", "{")
+            if last != first:
+                raise UnreadableLatex("expected the same on both sides of the dots")
+            return ("all alike", first, self.braces())
+        sign, entries = self.take(";", ","), [first]
+        entries.append(self.sum())
+        while sign and self.take(sign):
+            entries.append(self.sum())
+        self.expect(r"\right", "]")
+        if self.next == "_":
+            return ("joined", self.subscript(), *entries)
+        return ("below" if sign == ";" else "beside", *entries)
+
+    def part(self, whole: Tree) -> Tree:
+        """Parse the rest of `_{[…]}`, whose first two signs are taken. `[n]` is one row or several, `[:n]` and `[n:]`
+        are rows up to and from n, `[…, a:b]` are columns; else `("pick", x, entries)`, `("put", x, entries, how,
+        values)` or `("layout", x, left, right)`."""
+        if self.laid_out():
+            left = self.axes(r"\to")
+            tree = ("layout", whole, left, self.axes("]"))
+            self.expect("}")
+            return tree
+        entries = self.several(self.entry, ",")
+        self.expect("]")
+        if self.take(r"\gets"):
+            how = self.take("+")
+            tree = ("put", whole, entries, how, self.sum())
+        elif len(entries) == 1 and entries[0][0] == "at":
+            tree = ("rows", whole, entries[0][1])
+        elif len(entries) == 1 and entries[0][0] == "span" and not entries[0][3]:
+            tree = ("slice", whole, "rows", *entries[0][1:3])
+        elif len(entries) == 2 and entries[0] == ("rest",) and entries[1][0] == "span" and not entries[1][3]:
+            tree = ("slice", whole, "columns", *entries[1][1:3])
+        else:
+            tree = ("pick", whole, entries)
+        self.expect("}")
+        return tree
+
+    def entry(self) -> Tree:
+        """Return `("rest",)`, `("at", n)`, `("span", start, stop, step)` or `("mask", relation)`."""
+        if self.take(r"\ldots"):
+            return ("rest",)
+        start = None if self.next == ":" else self.sum()
+        if sign := self.take(*RELATIONS):
+            return ("mask", (RELATIONS[sign], start, self.sum()))
+        if not self.take(":"):
+            return ("at", start)
+        stop = None if self.next in (":", ",", "]") else self.sum()
+        return ("span", start, stop, self.sum() if self.take(":") else None)
+
+    def laid_out(self) -> bool:
+        """Return whether an arrow comes before the bracket is closed."""
+        depth = 0
+        for sign in self.signs[self.at :]:
+            depth += (sign == "[") - (sign == "]")
+            if sign == r"\to" and not depth:
+                return True
+            if depth < 0:
+                return False
+        return False
+
+    def axes(self, end: str) -> tuple[tuple, ...]:
+        """Parse the axes of one side, each a tuple of its atoms."""
+        return self.until(end, lambda: self.until(")", self.atom) if self.take("(") else (self.atom(),))
+
+    def atom(self) -> Tree:
+        """Return `(size, primes)`."""
+        size, primes = self.primary(), 0
+        while self.take("'"):
+            primes += 1
+        return (size, primes)
