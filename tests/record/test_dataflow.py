@@ -5,7 +5,7 @@ from torch import nn
 
 import tracer
 from tracer import changes
-from tracer.textbook.names import ROLES
+from tracer.textbook.names import words
 
 
 def test_a_step_reads_the_lines_inputs_and_parameters_of_its_equation_in_order():
@@ -66,4 +66,4 @@ def test_roles_are_those_of_the_papers_however_a_module_is_called():
     ]  # fmt: skip
     trace = tracer.trace(nn.TransformerEncoderLayer(8, 2, batch_first=True).eval(), torch.randn(2, 5, 8))
     assert {"queries", "keys", "values", "scores", "attention weights", "context"} <= {s.role for s in trace.steps}
-    assert tracer.trace(nn.Linear(3, 2), torch.randn(2, 3)).steps[0].role == ROLES["Z"] == "logits"
+    assert tracer.trace(nn.Linear(3, 2), torch.randn(2, 3)).steps[0].role == words("Z") == "logits"

@@ -313,6 +313,17 @@ def over(call: BoundCall, x: Node, number) -> Node:
     return Div(x, node_of(number))
 
 
+def split_factor(node: Node) -> tuple[Node, sympy.Expr]:
+    """Return a node without its factor, and the factor, 1 for none."""
+    if isinstance(node, Over):
+        return node.operands[0], 1 / node.args[1]
+    if isinstance(node, Div) and isinstance(node.operands[1], Scalar):
+        return node.operands[0], 1 / node.operands[1].value
+    if isinstance(node, Scaled) and isinstance(node.operands[0], Scalar):
+        return node.operands[1], node.operands[0].value
+    return node, sympy.Integer(1)
+
+
 def _over(x: Node, number: sympy.Expr) -> Node:
     """Return a tensor divided by an expression of sizes."""
     return (

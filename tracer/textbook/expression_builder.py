@@ -12,7 +12,7 @@ import sympy
 
 from tracer.capture.calls import Call, CallLog, ChangedValue, Layout, Ref, refs
 from tracer.expr import Node, ShapeError, Tensor, infer
-from tracer.expr.arithmetic import Cast, Over, Plus, Scaled, Softmax, Where
+from tracer.expr.arithmetic import Cast, Over, Plus, Softmax, Where
 from tracer.expr.embeddings import RepeatKV
 from tracer.expr.function_call import Kernel, Opaque, Scalar
 from tracer.expr.indexing import CausalMask, CausalMaskBetween, IndexPut, Provided
@@ -21,13 +21,13 @@ from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap, IndexMapCache, contiguous_strides, from_strides
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import has_lowering, node
-from tracer.lowering.call_arguments import BoundCall, scale
+from tracer.lowering.call_arguments import BoundCall, scale, split_factor
 from tracer.lowering.rewrites import NoSteps, RearrangePrinter, lower_loop, simplify
 from tracer.record import dtype_name
 from tracer.textbook.claims import Context, Subject, Why
 from tracer.textbook.explanations import WHY
 from tracer.textbook.explanations import scores as reason_of
-from tracer.textbook.names import ROLES, Hints, ParameterSymbols
+from tracer.textbook.names import Hints, ParameterSymbols, free_id, words
 from tracer.textbook.step_selection import StepPlan
 
 
@@ -58,6 +58,11 @@ def _within(part: Layout, into: Layout) -> IndexMap | None:
     if not inside:
         raise NoPattern(f"a write into {into} through {part}")
     return numbers
+
+
+def _position(call: Call, key: str) -> int:
+    """Return the index of a value among the outputs of its call."""
+    return next(i for i, ref in enumerate(call.outputs) if ref.key == key)
 
 
 class ExpressionBuilder:
@@ -229,9 +234,8 @@ class ExpressionBuilder:
 
     def _lower_call(self, key: str) -> Node:
         """Return the node of the call that computed a value."""
-        index = self.graph.producer[key]
-        call = self.graph.calls[index]
-        position = next(i for i, ref in enumerate(call.outputs) if ref.key == key)
+        call = self.graph.call_of(key)
+        position = _position(call, key)
         if call.name == "overwrite":
             return self._lower_overwrite(call)
         if call.name == "scan":
@@ -249,9 +253,7 @@ class ExpressionBuilder:
         except ShapeError:
             return False
         stated = self.shapes.of(key)
-        ones = any(
-            length == 1 != size for length, size in zip(inferred, stated, strict=False)
-        )  # at other sizes it is not
+        ones = any(1 == length != size for length, size in zip(inferred, stated, strict=False))  # here alone
         return len(inferred) == len(stated) and not ones and all(map(self.fits, inferred, stated))
 
     def _bind(self, call: Call, position: int, loose: bool) -> BoundCall:
@@ -337,10 +339,7 @@ class ExpressionBuilder:
         return views
 
     def _map(self, start: str, end: str) -> IndexMap:
-        chain = []
-        for key in self.graph.chain(end, start):
-            call = self.graph.call_of(key)
-            chain.append((call, next(i for i, ref in enumerate(call.outputs) if ref.key == key)))
+        chain = [(call := self.graph.call_of(key), _position(call, key)) for key in self.graph.chain(end, start)]
         return self._maps.of(self.graph.shape(start), chain)
 
     def _apply_chain(self, expression: Node, start: str, end: str, *, loose: bool = False) -> Node:
@@ -379,8 +378,7 @@ class ExpressionBuilder:
         first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
         if any(isinstance(value, Ref) for name, value in others.items() if name != first):
             raise NoPattern(f"{call.name} of {call.arguments[first].shape}")
-        position = next(i for i, ref in enumerate(call.outputs) if ref.key == end)
-        return Kernel.of(call.func, {**others, first: expression}, position, self.shapes.of(end))
+        return Kernel.of(call.func, {**others, first: expression}, _position(call, end), self.shapes.of(end))
 
     def _rearrange_line(self, end: str, root: str, key: str, loose: bool) -> Node:
         """Return the value `key` as a rearrangement of the line at `end`, both rearranged from `root`."""
@@ -449,8 +447,9 @@ def fused_lines(
         shown = str(bound.dtype("attn_mask")) == "torch.bool"
         scores = Where(mask, scores, Scalar(-sympy.oo)) if shown else Plus(scores, mask)
     shape = (*shapes["query"][:-2], S_q, S_k)
-    score_tensor = Tensor(_letter(result, "S"), shape, _free(writer, f"{base}.scores{number}"))
-    weights = Tensor(_letter(result, "A"), shape, _free(writer, f"{base}.weights{number}"))
+    taken = set(writer.ids.values())  # by lines outside this kernel
+    score_tensor = Tensor(_letter(result, "S"), shape, free_id(f"{base}.scores{number}", taken))
+    weights = Tensor(_letter(result, "A"), shape, free_id(f"{base}.weights{number}", taken))
     reason = WHY.get(reason_of(scores, subject.masks), ())
     lines += [
         _line("scores", score_tensor, scores, reason),
@@ -465,41 +464,23 @@ def _split(id: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (id, "")
 
 
-def _free(writer, id: str) -> str:
-    """Return an id, with a number appended if a line outside this kernel has it."""
-    number, whole, taken = 1, id, set(writer.ids.values())
-    while whole in taken:
-        number += 1
-        whole = f"{id}{number}"
-    return whole
-
-
 def _split_scale(writer, bound, q: Node) -> tuple[Node, float | None]:
     """Return the queries and the scale of the scores.
 
     If queries were multiplied by 1/√d_k before they were split into heads, that factor is removed. The usual scale is
     None.
     """
-    scaling, inner = bound.get("scale"), q.args[0] if isinstance(q, SplitHeads) else q
-    factor = _factor(inner)
-    if scaling == 1 and factor is not None:
-        width = bound.shape("query")[-1]
-        usual = (
-            abs(float(factor) * bound.numeric("query")[-1] ** 0.5 - 1) <= SCALE_TOLERANCE
-            if factor.is_number
-            else (writer.shapes.same(factor**-2, width))
-        )
-        if usual:
-            inner = inner.args[0] if isinstance(inner, Over) else inner.args[1]
-            return q.func(inner, *q.args[1:]) if isinstance(q, SplitHeads) else inner, None
-    return q, scaling
-
-
-def _factor(node: Node) -> sympy.Expr | None:
-    """Return the factor of a tensor, or the reciprocal of its divisor."""
-    if isinstance(node, Over):
-        return 1 / node.args[1]
-    return node.args[0].value if isinstance(node, Scaled) and isinstance(node.args[0], Scalar) else None
+    scaling = bound.get("scale")
+    inner, factor = split_factor(q.args[0] if isinstance(q, SplitHeads) else q)
+    if scaling != 1 or factor == 1:
+        return q, scaling
+    if factor.is_number:
+        usual = abs(float(factor) * bound.numeric("query")[-1] ** 0.5 - 1) <= SCALE_TOLERANCE
+    else:
+        usual = writer.shapes.same(factor**-2, bound.shape("query")[-1])
+    if not usual:
+        return q, scaling
+    return q.func(inner, *q.args[1:]) if isinstance(q, SplitHeads) else inner, None
 
 
 def _apply_hints(line: dict, hints: Hints, subject: Subject, key: str) -> dict:
@@ -519,5 +500,5 @@ def _letter(tensor: Tensor, letter: str) -> str:
 
 
 def _line(step: str, tensor: Tensor, equation: Node, why: Why) -> dict:
-    role = ROLES[PARTS[step].removeprefix("causal ")]
+    role = words(PARTS[step].removeprefix("causal "))
     return {"id": tensor.key, "title": TITLES[step], "tensor": tensor, "equation": equation, "why": why, "role": role}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
+from itertools import count
 from typing import NamedTuple, cast
 
 from tracer import ops
@@ -129,46 +130,6 @@ def idle(hints: Sequence[Hint], books: Iterable) -> list[Hint]:
 
 ACCENTS = (r"\tilde{\mathbf{X}}", r"\hat{\mathbf{X}}", r"\bar{\mathbf{X}}")
 """The first, second and third norm of a block."""
-LETTERS = {
-    "patches": (r"\mathbf{X}", "p"),
-    "I": (r"\mathbf{I}", ""),
-    "sequence": (r"\mathbf{X}", r"\mathrm{seq}"),
-    "first": (r"\mathbf{x}", "f"),
-    "chosen tokens": (r"\mathbf{X}", r"\mathrm{chosen}"),
-    "put": (r"\mathbf{X}", r"\mathrm{all}"),
-    "tokens": (r"\mathbf{X}", r"\mathrm{tok}"),
-    "grid": (r"\mathbf{X}", r"\mathrm{grid}"),
-    "places": (r"\mathbf{p}", ""),
-    "types": (r"\mathbf{n}", ""),
-    "bias": (r"\mathbf{B}", ""),
-    "ALiBi": (r"\mathbf{M}", r"\mathrm{ALiBi}"),
-    "shares": (r"\mathbf{Y}", ""),
-    "memory": (r"\mathbf{KV}", ""),
-    "normaliser": (r"\mathbf{z}", ""),
-    "one": ("r", ""),
-    **dict.fromkeys(("position", "placed"), (r"\mathbf{X}", "P")),
-    "angles": (r"\boldsymbol{\Theta}", ""),
-    "cosine": (r"\mathbf{c}", ""),
-    "sine": (r"\mathbf{s}", ""),
-    "P": (r"\mathbf{X}", "P"),
-    "E": (r"\mathbf{X}", "E"),
-    "state": (r"\mathbf{h}", ""),
-    "cell": (r"\mathbf{c}", ""),
-    "state normaliser": (r"\mathbf{n}", ""),
-    "stabiliser": (r"\mathbf{m}", ""),
-    "read": (r"\mathbf{y}", ""),
-    "decay": (r"\bar{\mathbf{A}}", ""),
-    "enter": (r"\bar{\mathbf{B}}", ""),
-    "delta": (r"\boldsymbol{\Delta}", ""),
-    "router": (r"\mathbf{r}", ""),
-    "routed": (r"\mathbf{p}", ""),
-    "top": (r"\mathbf{p}", r"\mathrm{top}"),
-    "gates": (r"\mathbf{g}", ""),
-    "chosen": (r"\mathbf{e}", ""),
-    "gate": (r"\mathbf{U}", "g"),
-    "gated": (r"\mathbf{U}'", ""),
-}
-"""Letters of roles that differ from the role, with their subscripts."""
 
 
 def text(words: str) -> str:
@@ -239,10 +200,8 @@ class StepSymbols:
             return r"\mathbf{Z}", text(roles.result_name(key)) or r"\mathrm{out}", above
         if role == "pre-activations":
             return r"\mathbf{a}", text(self._own(module)) if module else "", above
-        if role in LETTERS:
-            return *LETTERS[role], above
-        if role in ("QKV", "QK", "KV"):
-            return rf"\mathbf{{{role}}}", "", above
+        if role in ROLE_LABELS and (label := ROLE_LABELS[role]).letter:
+            return label.letter, label.below, above
         if role:
             letter, primes = role.rstrip("'"), role[len(role.rstrip("'")) :]
             return rf"\mathbf{{{letter}}}" + primes, "", above
@@ -295,47 +254,55 @@ def _name(letter: str, below: str, above: str) -> str:
 
 
 class StepLabel(NamedTuple):
-    """Labels of a role: its stage, its title, and the end of its id."""
+    """Labels of a role: its stage, its title, and the end of its id; the role in the words of the field where that is
+    another word, and the letter where it is not the role, with its subscript."""
 
     stage: str
     title: str
     id: str = ""
+    words: str = ""
+    letter: str = ""
+    below: str = ""
 
 
 ROLE_LABELS = {
-    "patches": StepLabel("patches", "Cut into patches", "patches"),
-    "I": StepLabel("embedding", "Embed the patches", "embedding"),
-    "sequence": StepLabel("embedding", "Make the sequence", "sequence"),
+    "patches": StepLabel("patches", "Cut into patches", "patches", letter=r"\mathbf{X}", below="p"),
+    "I": StepLabel("embedding", "Embed the patches", "embedding", "patch embeddings", r"\mathbf{I}"),
+    "sequence": StepLabel("embedding", "Make the sequence", "sequence", SEQUENCE, r"\mathbf{X}", r"\mathrm{seq}"),
     "cls in front": StepLabel("embedding", "CLS in front", "sequence"),
-    "E": StepLabel("embedding", "Look up the tokens", "embedding"),
-    "P": StepLabel("position", "Positions", "positions"),
-    "position": StepLabel("position", "Add positions", "position"),
-    "places": StepLabel("position", "Number the positions", "places"),
-    "one": StepLabel("attention", "Check that positions are contiguous", "one"),
-    "M": StepLabel("attention", "Mask", "mask"),
-    "bias": StepLabel("position", "Bias of the distance", "bias"),
-    "ALiBi": StepLabel("position", "ALiBi: slopes times positions", "alibi"),
+    "E": StepLabel("embedding", "Look up the tokens", "embedding", "token embeddings", r"\mathbf{X}", "E"),
+    "P": StepLabel("position", "Positions", "positions", "positional embeddings", r"\mathbf{X}", "P"),
+    "position": StepLabel("position", "Add positions", "position", "embeddings with positions", r"\mathbf{X}", "P"),
+    "places": StepLabel("position", "Number the positions", "places", "position ids", r"\mathbf{p}"),
+    "one": StepLabel("attention", "Check that positions are contiguous", "one", "contiguity check", "r"),
+    "M": StepLabel("attention", "Mask", "mask", "mask"),
+    "bias": StepLabel("position", "Bias of the distance", "bias", "position bias", r"\mathbf{B}"),
+    "ALiBi": StepLabel(
+        "position", "ALiBi: slopes times positions", "alibi", "ALiBi bias", r"\mathbf{M}", r"\mathrm{ALiBi}"
+    ),
     "causal M": StepLabel("attention", "Causal mask", "mask"),
     "prefix M": StepLabel("attention", "Prefix mask", "mask"),
-    "types": StepLabel("embedding", "Token-type ids", "types"),
-    "angles": StepLabel("position", "Angles", "angles"),
-    "cosine": StepLabel("position", "Cosine", "cosine"),
-    "sine": StepLabel("position", "Sine", "sine"),
+    "types": StepLabel("embedding", "Token-type ids", "types", "token type ids", r"\mathbf{n}"),
+    "angles": StepLabel("position", "Angles", "angles", "rotary angles", r"\boldsymbol{\Theta}"),
+    "cosine": StepLabel("position", "Cosine", "cosine", "rotary cosines", r"\mathbf{c}"),
+    "sine": StepLabel("position", "Sine", "sine", "rotary sines", r"\mathbf{s}"),
     "first norm": StepLabel("norm", "Normalise", "embedding.norm"),
     "norm1": StepLabel("norm", "Normalise each token", "norm1"),
     "norm2": StepLabel("norm", "Normalise again", "norm2"),
     "norm": StepLabel("norm", "Normalise"),
     "last norm": StepLabel("norm", "Last norm", "norm"),
-    **dict.fromkeys(("QKV", "QK", "KV"), StepLabel("attention", "Packed product", "attention.packed")),
-    "Q": StepLabel("attention", "Queries", "attention.query"),
-    "K": StepLabel("attention", "Keys", "attention.key"),
-    "V": StepLabel("attention", "Values", "attention.value"),
+    "QKV": StepLabel("attention", "Packed product", "attention.packed", "queries, keys and values"),
+    "QK": StepLabel("attention", "Packed product", "attention.packed", "queries and keys"),
+    "KV": StepLabel("attention", "Packed product", "attention.packed", "keys and values"),
+    "Q": StepLabel("attention", "Queries", "attention.query", "queries"),
+    "K": StepLabel("attention", "Keys", "attention.key", "keys"),
+    "V": StepLabel("attention", "Values", "attention.value", "values"),
     "rotated Q": StepLabel("position", "Rotate queries (RoPE)", "attention.rotated query"),
     "rotated K": StepLabel("position", "Rotate keys (RoPE)", "attention.rotated key"),
-    "S": StepLabel("attention", "Scores", "attention.scores"),
+    "S": StepLabel("attention", "Scores", "attention.scores", SCORES),
     "masked S": StepLabel("attention", "Scores", "attention.scores"),
-    "A": StepLabel("attention", "Attention weights", "attention.weights"),
-    "H": StepLabel("attention", "Context", "attention.context"),
+    "A": StepLabel("attention", "Attention weights", "attention.weights", ATTENTION_WEIGHTS),
+    "H": StepLabel("attention", "Context", "attention.context", "context"),
     "linear Q": StepLabel("attention", "Queries", "attention.query"),
     "linear K": StepLabel("attention", "Keys", "attention.key"),
     "linear V": StepLabel("attention", "Values", "attention.value"),
@@ -345,109 +312,66 @@ ROLE_LABELS = {
     "shared QKV": StepLabel("attention", "Queries, keys and values", "attention.shared"),
     "shared QK": StepLabel("attention", "Queries and keys", "attention.shared"),
     "shared KV": StepLabel("attention", "Keys and values", "attention.shared"),
-    "memory": StepLabel("attention", "Keys times values", "attention.memory"),
-    "normaliser": StepLabel("attention", "Sum of the weights", "attention.normaliser"),
-    "O": StepLabel("attention", "Output projection", "attention.output"),
+    "memory": StepLabel("attention", "Keys times values", "attention.memory", "keys times values", r"\mathbf{KV}"),
+    "normaliser": StepLabel("attention", "Sum of the weights", "attention.normaliser", letter=r"\mathbf{z}"),
+    "O": StepLabel("attention", "Output projection", "attention.output", "attention output"),
     "scaled O": StepLabel("attention", "Scale the attention output", "attention.scaled"),
     "scaled F": StepLabel("mlp", "Scale the result", "mlp.scaled"),
-    "X": StepLabel("", "Residual sum", "residual"),
-    "Y": StepLabel("", "Residual sum", "residual"),
-    "R": StepLabel("", "Sum", "sum"),
-    "mix": StepLabel("", "Mix of two"),
-    "placed": StepLabel("position", "Add positions", "attention.placed"),
-    "gate": StepLabel("mlp", "Gate", "mlp.gate"),
-    "U": StepLabel("mlp", "Expand", "mlp.hidden"),
-    "G": StepLabel("mlp", "Activate", "mlp.activation"),
+    "X": StepLabel("", "Residual sum", "residual", RESIDUAL_STREAM),
+    "Y": StepLabel("", "Residual sum", "residual", "residual sum"),
+    "R": StepLabel("", "Sum", "sum", "sum"),
+    "mix": StepLabel("", "Mix of two", words="token mix"),
+    "placed": StepLabel(
+        "position", "Add positions", "attention.placed", "queries and keys with positions", r"\mathbf{X}", "P"
+    ),
+    "gate": StepLabel("mlp", "Gate", "mlp.gate", letter=r"\mathbf{U}", below="g"),
+    "U": StepLabel("mlp", "Expand", "mlp.hidden", "MLP hidden"),
+    "G": StepLabel("mlp", "Activate", "mlp.activation", "activation"),
     "activated gate": StepLabel("mlp", "Activate the gate", "mlp.activation"),
-    "gated": StepLabel("mlp", "Gate (element-wise product)", "mlp.gated"),
-    "F": StepLabel("mlp", "Contract", "mlp.output"),
-    "state": StepLabel("recurrence", "Recurrence", "state"),
-    "cell": StepLabel("recurrence", "State of the cell", "cell"),
-    "state normaliser": StepLabel("recurrence", "Normaliser of the cell", "normaliser"),
-    "stabiliser": StepLabel("recurrence", "Largest exponent", "stabiliser"),
+    "gated": StepLabel("mlp", "Gate (element-wise product)", "mlp.gated", "gated activation", r"\mathbf{U}'"),
+    "F": StepLabel("mlp", "Contract", "mlp.output", "MLP output"),
+    "state": StepLabel("recurrence", "Recurrence", "state", letter=r"\mathbf{h}"),
+    "cell": StepLabel("recurrence", "State of the cell", "cell", "cell state", r"\mathbf{c}"),
+    "state normaliser": StepLabel("recurrence", "Normaliser of the cell", "normaliser", letter=r"\mathbf{n}"),
+    "stabiliser": StepLabel("recurrence", "Largest exponent", "stabiliser", letter=r"\mathbf{m}"),
     "pre-activations": StepLabel("recurrence", "Pre-activations of the gates", "gates"),
-    "read": StepLabel("recurrence", "Read the state", "read"),
-    "decay": StepLabel("recurrence", "State decay", "stays"),
-    "enter": StepLabel("recurrence", "State input", "enters"),
-    "delta": StepLabel("recurrence", "Step in time", "step"),
-    "router": StepLabel("experts", "Scores of the experts"),
-    "routed": StepLabel("experts", "Shares of the experts"),
-    "top": StepLabel("experts", "Shares of the chosen experts"),
-    "chosen": StepLabel("experts", "Chosen experts"),
-    "gates": StepLabel("experts", "Gates"),
+    "read": StepLabel("recurrence", "Read the state", "read", "state output", r"\mathbf{y}"),
+    "decay": StepLabel("recurrence", "State decay", "stays", "state decay", r"\bar{\mathbf{A}}"),
+    "enter": StepLabel("recurrence", "State input", "enters", "state input", r"\bar{\mathbf{B}}"),
+    "delta": StepLabel("recurrence", "Step in time", "step", "time step", r"\boldsymbol{\Delta}"),
+    "router": StepLabel("experts", "Scores of the experts", words="router logits", letter=r"\mathbf{r}"),
+    "routed": StepLabel("experts", "Shares of the experts", words="router probabilities", letter=r"\mathbf{p}"),
+    "top": StepLabel(
+        "experts",
+        "Shares of the chosen experts",
+        words="top router probabilities",
+        letter=r"\mathbf{p}",
+        below=r"\mathrm{top}",
+    ),
+    "chosen": StepLabel("experts", "Chosen experts", words="chosen experts", letter=r"\mathbf{e}"),
+    "gates": StepLabel("experts", "Gates", words="expert weights", letter=r"\mathbf{g}"),
     "experts": StepLabel("mlp", "Mixture of experts", "mlp.output"),
     "cls": StepLabel("head", "Take the CLS token", "cls"),
-    "first": StepLabel("head", "Take the first token", "first"),
-    "every token": StepLabel("embedding", "Broadcast one vector to all tokens", "every"),
-    "chosen tokens": StepLabel("patches", "Choose tokens", "chosen"),
-    "put": StepLabel("embedding", "Scatter tokens back", "put"),
-    "tokens": StepLabel("head", "Take some of the tokens", "tokens"),
-    "grid": StepLabel("head", "Tokens to a grid", "grid"),
+    "first": StepLabel("head", "Take the first token", "first", "first token", r"\mathbf{x}", "f"),
+    "every token": StepLabel("embedding", "Broadcast one vector to all tokens", "every", "one vector for all tokens"),
+    "chosen tokens": StepLabel(
+        "patches", "Choose tokens", "chosen", SELECTED_TOKENS, r"\mathbf{X}", r"\mathrm{chosen}"
+    ),
+    "put": StepLabel("embedding", "Scatter tokens back", "put", "scattered tokens", r"\mathbf{X}", r"\mathrm{all}"),
+    "tokens": StepLabel("head", "Take some of the tokens", "tokens", "some tokens", r"\mathbf{X}", r"\mathrm{tok}"),
+    "grid": StepLabel("head", "Tokens to a grid", "grid", "token grid", r"\mathbf{X}", r"\mathrm{grid}"),
     "pixels": StepLabel("head", "Unpatchify", "logits"),
-    "Z": StepLabel("head", "Output", "logits"),
-    "result": StepLabel("head", "Output", "output"),
-    "shares": StepLabel("head", "Probabilities", "probabilities"),
+    "Z": StepLabel("head", "Output", "logits", LOGITS),
+    "result": StepLabel("head", "Output", "output", "output"),
+    "shares": StepLabel("head", "Probabilities", "probabilities", "probabilities", r"\mathbf{Y}"),
     "classes": StepLabel("head", "Classify", "logits"),
     "vocabulary": StepLabel("head", "Score every token", "logits"),
 }
 
 
-ROLES = {
-    "I": "patch embeddings",
-    "sequence": SEQUENCE,
-    "E": "token embeddings",
-    "P": "positional embeddings",
-    "position": "embeddings with positions",
-    "places": "position ids",
-    "types": "token type ids",
-    "one": "contiguity check",
-    "M": "mask",
-    "bias": "position bias",
-    "ALiBi": "ALiBi bias",
-    "angles": "rotary angles",
-    "cosine": "rotary cosines",
-    "sine": "rotary sines",
-    "QKV": "queries, keys and values",
-    "QK": "queries and keys",
-    "KV": "keys and values",
-    "Q": "queries",
-    "K": "keys",
-    "V": "values",
-    "S": SCORES,
-    "A": ATTENTION_WEIGHTS,
-    "H": "context",
-    "memory": "keys times values",
-    "O": "attention output",
-    "X": RESIDUAL_STREAM,
-    "Y": "residual sum",
-    "R": "sum",
-    "mix": "token mix",
-    "placed": "queries and keys with positions",
-    "U": "MLP hidden",
-    "G": "activation",
-    "gated": "gated activation",
-    "F": "MLP output",
-    "cell": "cell state",
-    "read": "state output",
-    "decay": "state decay",
-    "enter": "state input",
-    "delta": "time step",
-    "router": "router logits",
-    "routed": "router probabilities",
-    "top": "top router probabilities",
-    "chosen": "chosen experts",
-    "gates": "expert weights",
-    "first": "first token",
-    "every token": "one vector for all tokens",
-    "chosen tokens": SELECTED_TOKENS,
-    "put": "scattered tokens",
-    "tokens": "some tokens",
-    "grid": "token grid",
-    "Z": LOGITS,
-    "result": "output",
-    "shares": "probabilities",
-}
-"""The words of the field for roles, as a trace has them; of those that are missing, the role is the word."""
+def words(role: str) -> str:
+    """Return a role in the words of the field, as a trace has them."""
+    return (ROLE_LABELS[role].words if role in ROLE_LABELS else "") or role
 
 
 def role(roles: Roles, key: str) -> str:
@@ -456,7 +380,7 @@ def role(roles: Roles, key: str) -> str:
     plain = shared if len(shared) > 1 else roles.of.get(key, "").rstrip("'")
     if not plain and roles.name(key) == "masked_scatter" and "E" in roles.of_operands(key):
         plain = "sequence"  # patches among the tokens of a text
-    return ROLES.get(plain, plain)
+    return words(plain)
 
 
 def part(roles: Roles, key: str, shape: tuple) -> str:
@@ -559,13 +483,15 @@ def _apart(ids: dict[str, str]) -> dict[str, str]:
     distinct: dict[str, str] = {}
     taken: set[str] = set()
     for key, id in ids.items():
-        number, whole = 1, id
-        while whole in taken:
-            number += 1
-            whole = f"{id}{number}"
-        taken.add(whole)
-        distinct[key] = whole
+        distinct[key] = free_id(id, taken)
+        taken.add(distinct[key])
     return distinct
+
+
+def free_id(id: str, taken: Collection[str]) -> str:
+    """Return an id, with a number appended if it is taken."""
+    numbered = (id if number == 1 else f"{id}{number}" for number in count(1))
+    return next(whole for whole in numbered if whole not in taken)
 
 
 def _id(roles: Roles, key: str, part: str) -> str:

@@ -143,15 +143,11 @@ class Roles:
             projected = self.name(trail[-1]) in PROJECTIONS
             whole = projected and self._whole(trail, operands[letter])
             packed = projected and shared[trail[-1]] > 1 and not whole
+            together = "".join(which for which, other in trails.items() if other[-1:] == trail[-1:])
             if whole:
-                self.shared_letters[trail[-1]] = "".join(
-                    which for which, operand in trails.items() if operand[-1:] == trail[-1:]
-                )
+                self.shared_letters[trail[-1]] = together
             if packed:
-                self.of.setdefault(
-                    trail[-1],
-                    "".join(which for which, operand in trails.items() if operand and operand[-1] == trail[-1]),
-                )
+                self.of.setdefault(trail[-1], together)
             own = trail[: -1 if packed else None][::-1] if projected else trail[:1]
             line = self.plan.raw(trail[-1]) or trail[-1]
             if self.graph.shape(line)[:-1] == self.graph.shape(operands[letter])[:-1]:

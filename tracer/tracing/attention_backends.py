@@ -11,9 +11,10 @@ from torch.overrides import TorchFunctionMode
 from tracer.capture.calls import kind, tensors
 from tracer.capture.modes import observe_ops
 from tracer.capture.tensors import ProducerIndex
-from tracer.record import Op, TensorRecord, dtype_name
+from tracer.record import Op
 from tracer.shapes import Vocabulary
 from tracer.tracing import assemble, record_or_explain, solve_first
+from tracer.tracing.records import tensor_records
 from tracer.utils.errors import quote
 from tracer.utils.torch_state import relative_difference
 
@@ -192,22 +193,17 @@ def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], arguments):
 
 def _list_fast_ops(attention, inputs, arguments) -> tuple[tuple[Op, ...], tuple]:
     """Return the ops of a forward whose fast path stays closed, since only dispatched ops are recorded."""
-    named_inputs = zip(
-        ("input value", "input key", "input query"), reversed(inputs), strict=True
-    )  # one tensor is the queries
+    names = "input value", "input key", "input query"
+    named_inputs = zip(names, reversed(inputs), strict=True)  # one tensor is the queries
     ops, makers = [], ProducerIndex(dict(attention.named_parameters()) | dict(named_inputs))
 
     def observe(mode, func, types, args=(), kwargs=None):
-        before = _records(makers.of(tensor) for tensor in tensors((*args, *(kwargs or {}).values())))
+        before = tensor_records(map(makers.of, tensors((*args, *(kwargs or {}).values()))), None, {})
         result = func(*args, **(kwargs or {}))
-        after = _records(makers.record(tensor, len(ops)) for tensor in tensors((result,)))
+        after = tensor_records([makers.record(tensor, len(ops)) for tensor in tensors((result,))], None, {})
         ops.append(Op(len(ops), "", 0, kind(func).name, "", None, before, after))
         return result
 
     with observe_ops(observe):
         result = attention(*inputs, **arguments)
     return tuple(ops), result
-
-
-def _records(tensors) -> tuple[TensorRecord, ...]:
-    return tuple(TensorRecord(shape, dtype_name(dtype), maker) for shape, dtype, maker in tensors)

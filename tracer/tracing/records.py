@@ -6,24 +6,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from threading import Lock
 from typing import Any, NamedTuple
 
 import sympy
 import torch
 from torch import Tensor as Value
 
-from tracer.capture import OpEvent
 from tracer.capture.calls import Call, CallLog, ModuleCall, Ref, refs, source
 from tracer.capture.primitives import OpDecomposition
 from tracer.capture.score_path import MASKED_SCORE
 from tracer.expr import Tensor, execute, latex, statement, tensors
-from tracer.expr.arithmetic import Div, Over, Plus, Product, Scaled, Transposed, Where
+from tracer.expr.arithmetic import Div, Over, Plus, Product, Transposed, Where
 from tracer.expr.embeddings import RepeatKV
 from tracer.expr.function_call import Opaque, Scalar
 from tracer.expr.indexing import CausalMask, PrefixMask, Provided
 from tracer.expr.node import Node, infer
 from tracer.expr.rearrangements import Rearrange, SplitHeads
+from tracer.lowering.call_arguments import split_factor
 from tracer.record import (
     Argument,
     CallRecord,
@@ -44,7 +43,7 @@ from tracer.shapes.solver import names_of
 from tracer.symbols import cost
 from tracer.textbook.derivation import DerivedStep, Line, Textbook, opaque
 from tracer.tracing.proofs import Proof, Rerun, Values, apply_proof, prove, verified_shape
-from tracer.utils.cache import IdentityKey
+from tracer.utils.cache import Cache, IdentityKey
 from tracer.utils.errors import describe_error, quote, shorten
 from tracer.utils.job_queue import doing, tell
 from tracer.utils.torch_internals import default_arguments
@@ -57,27 +56,19 @@ from tracer.utils.torch_internals import default_arguments
 LETTERS = 120
 """Of an argument that is a long list."""
 Levels = tuple[tuple[ModuleRecord, ...], tuple[CallRecord, ...]]
-CACHE_SIZE = 32
-"""How many runs' levels are held."""
-_records: dict[tuple[int, int], tuple[Sequence[Op], Levels]] = {}
-_lock = Lock()
+_records = Cache(32)
+"""The levels of the last runs."""
 
 
 def levels(calls: CallLog, ops: Sequence[Op]) -> Levels:
     """Return the records of all calls of modules, and of all composite ops, in the order in which they began. Runs of
     one model on other values, whose `ops` are one object, share the records, which are built once."""
-    key = calls.signature, id(ops)
-    with _lock:
-        entry = _records.get(key)
-    if entry is not None and entry[0] is ops:
-        return entry[1]
-    known = TensorRecords(ops)
-    modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
-    records = modules, tuple(_call(call, known) for call in calls.entries if call.func is not None)
-    with _lock:
-        while len(_records) >= CACHE_SIZE:
-            del _records[next(iter(_records))]
-        _records[key] = ops, records
+    key = calls.signature, IdentityKey(ops)
+    if (records := _records.get(key)) is None:
+        known = TensorRecords(ops)
+        modules = tuple(_module(number, calls.modules, ops, known) for number in range(len(calls.modules)))
+        records = modules, tuple(_call(call, known) for call in calls.entries if call.func is not None)
+        _records.put(key, records)
     return records
 
 
@@ -238,11 +229,9 @@ def _ops(events, sizes_of: dict[str, int], owner: dict[int, str], solution: Solu
                     counted.add(maker)
                     fresh[maker] = j
         is_transposed = op.name == "convolution" and op.settings[TRANSPOSED_ARGUMENT]
-        flops = (
-            0
-            if op.layout
-            else cost.flops(op.name, tuple([shape for shape, *_ in op.inputs]), _first(op), is_transposed)
-        )
+        made = op.outputs[0][0] if op.outputs else ()
+        taken = tuple([shape for shape, *_ in op.inputs])
+        flops = 0 if op.layout else cost.flops(op.name, taken, made, is_transposed)
         formula = "0" if flops == 0 else "?"
         params_symbolic = "?" if fresh else "0"
         if inputs is not None:
@@ -270,10 +259,6 @@ def _ops(events, sizes_of: dict[str, int], owner: dict[int, str], solution: Solu
             )
         )
     return tuple(ops)
-
-
-def _first(op: OpEvent) -> tuple[int, ...]:
-    return op.outputs[0][0] if op.outputs else ()
 
 
 def tensor_records(tensors, symbolic, known: dict) -> tuple[TensorRecord, ...]:
@@ -322,15 +307,10 @@ def decompositions(opened: Sequence[OpDecomposition], solution: Solution | None)
 def _primitives(parts, solved) -> tuple[Primitive, ...]:
     shapes = solved or ((None, None),) * len(parts)
     return tuple(
-        Primitive(part.name, part.within, _tensors(part.inputs, inputs), _tensors(part.outputs, outputs))
+        Primitive(
+            part.name, part.within, tensor_records(part.inputs, inputs, {}), tensor_records(part.outputs, outputs, {})
+        )
         for part, (inputs, outputs) in zip(parts, shapes, strict=True)
-    )
-
-
-def _tensors(tensors, symbolic) -> tuple[TensorRecord, ...]:
-    return tuple(
-        TensorRecord(shape, dtype_name(dtype), maker, symbolic[i] if symbolic else None)
-        for i, (shape, dtype, maker) in enumerate(tensors)
     )
 
 
@@ -651,10 +631,10 @@ def _is_mask(node: Node) -> bool:
 
 
 def _without_scale(node: Node, lines: Mapping[str, Node]) -> Node:
-    if isinstance(node, Product) or isinstance(_factor(node)[0], Product):
+    if isinstance(node, Product) or isinstance(split_factor(node)[0], Product):
         factor = _scale(node, lines)
-        product = node if isinstance(node, Product) else _factor(node)[0]
-        own = 1 if product is node else _factor(node)[1]
+        product = node if isinstance(node, Product) else split_factor(node)[0]
+        own = 1 if product is node else split_factor(node)[1]
         return product if factor == own else Over(product, factor / own)
     return node if isinstance(node, Tensor) else _map(node, lambda operand: _without_scale(operand, lines))
 
@@ -663,7 +643,7 @@ def _scale(node: Node, lines: Mapping[str, Node]) -> sympy.Expr:
     """Return the factor of queries times keys, 1 for anything but such a product."""
     while isinstance(node, LAYOUTS):
         node = node.operands[0]
-    product, factor = _factor(node)
+    product, factor = split_factor(node)
     if not isinstance(product, Product):
         return sympy.Integer(1)
     for operand in product.operands:
@@ -675,21 +655,10 @@ def _factor_of_operand(node: Node, lines: Mapping[str, Node]) -> sympy.Expr:
     """Return the factor of queries or keys, possibly from the line that they rearrange."""
     while isinstance(node, LAYOUTS):
         node = node.operands[0]
-    if (factor := _factor(node)[1]) != 1:
+    if (factor := split_factor(node)[1]) != 1:
         return factor
     line = lines.get(node.key) if isinstance(node, Tensor) else None
     return sympy.Integer(1) if line is None else _factor_of_operand(line, lines)
-
-
-def _factor(node: Node) -> tuple[Node, sympy.Expr]:
-    """Return a node without its factor, and the factor, 1 for none."""
-    if isinstance(node, Over):
-        return node.operands[0], 1 / node.args[1]
-    if isinstance(node, Div) and isinstance(node.operands[1], Scalar):
-        return node.operands[0], 1 / node.operands[1].value
-    if isinstance(node, Scaled) and isinstance(node.operands[0], Scalar):
-        return node.operands[1], node.operands[0].value
-    return node, sympy.Integer(1)
 
 
 def _map(node: Node, function: Callable[[Node], Node]) -> Node:
