@@ -214,7 +214,9 @@ def derive(
     entry = _books.get(key)
     if entry is None or entry[0] is not solution or (entry[1].lent and not lend):
         outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled, tuple(numbers.items())
-        book = _borrow(outline, calls, solution, sizes) if lend else None
+        lender = _lenders.get(outline) if lend else None
+        known = lender and lender.solution is solution and lender.lends(sizes)
+        book = lender.book.at(calls) if lender and known else None
         if book is None:
             book = _derive(recording, calls, solution, sizes, same, fits, here, Hints(hints), numbers, spelled)
             if solution is not None and solution.has_sizes and _anywhere(book):
@@ -222,11 +224,6 @@ def derive(
         entry = solution, book
         _books.put(key, entry)
     return entry[1]
-
-
-def _borrow(outline, calls: CallLog, solution: Solution | None, sizes: dict[str, int]) -> Textbook | None:
-    lender = _lenders.get(outline)
-    return lender.book.at(calls) if lender and lender.solution is solution and lender.lends(sizes) else None
 
 
 def _anywhere(book: Textbook) -> bool:
@@ -282,10 +279,10 @@ def _derive(
             else:
                 equation = writer.equation(key)
             for line in before:
-                _print_once(line["tensor"], line["equation"])
+                statement(line["tensor"], line["equation"])  # printed once: an error is known before it is needed
                 _fit(line["equation"], line["tensor"].shape, fits, here)
             note = _fit(equation, shapes.of(key), fits, here) or _bound(graph, plan, shapes, key, ops, equation)
-            _print_once(writer.line(key), equation)
+            statement(writer.line(key), equation)
         except Exception as error:  # a form that no rule foresaw: this line stays open, all others are there
             before, equation, note = (), writer.opaque(key, describe_error(error)), ""
         if part == "one":
@@ -379,7 +376,7 @@ def _changed_line(
     key = change.after.key
     try:
         equation = by_cells(writer.change(change, calls))
-        _print_once(writer.changed[change.before.key], equation)
+        statement(writer.changed[change.before.key], equation)
     except Exception as error:  # any function may be a change: the line stays open
         equation = Opaque(line.tensor, name="change", reason=describe_error(error), result=line.tensor.shape)
     changed = replace(
@@ -400,11 +397,6 @@ def _changed_line(
     calls_of_change = calls.entries[change.first : change.last]
     ops = tuple(range(calls_of_change[0].first, calls_of_change[-1].last)) if calls_of_change else ()
     return DerivedStep(changed, _op(key), ops, key, change.after.shape, change.after.dtype, shapes.solved.get(key))
-
-
-def _print_once(tensor: Tensor, equation: Node) -> None:
-    """Print a line once, so that an error in printing is known before the line is needed."""
-    statement(tensor, equation)
 
 
 def _block(book: Textbook, places: ModuleTree, module: str, layer: int | None) -> int:

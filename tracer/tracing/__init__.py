@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,11 +17,11 @@ from tracer.capture.modes import as_module, compare_fast_path, name_of, watched_
 from tracer.capture.tensors import TensorStore
 from tracer.changes import changes_of
 from tracer.expr import tensors
-from tracer.record import AttentionRecord, Decomposition, Symbol, Trace
+from tracer.record import AttentionRecord, Symbol, Trace
 from tracer.shapes import Solution, Vocabulary, solve
 from tracer.shapes.probes import named_axes, solve_value_dependence
 from tracer.symbols.notation import MEANINGS, NAMED_MEANING
-from tracer.textbook.derivation import DerivedStep, Textbook, derive, owners
+from tracer.textbook.derivation import Textbook, derive, owners
 from tracer.textbook.names import Hint
 from tracer.tracing.changed_runs import (
     LineSite,
@@ -325,14 +325,8 @@ def assemble(
         for op in derived_step.ops
     }
     misnamed = book.idioms & refuted
-    facts: dict[str, Any] = {
-        "sizes": sizes,
-        "derived": derived,
-        "solution": solution,
-        "parts": parts,
-        "hints": hints,
-        **more,
-    }
+    facts: dict[str, Any] = {"sizes": sizes, "derived": derived, "solution": solution, "parts": parts, "hints": hints}
+    facts |= more
     if misnamed or (book.lent and any(step.verdict in ("refuted", "not executed") for step in steps)):
         return assemble(module, recording, model=model, prove=prove, notes=before, spelled=spelled | misnamed, **facts)
     lines = [step.line for step in derived_steps]
@@ -350,9 +344,20 @@ def assemble(
             values[key] = copy_to_cpu(derived_step)
     respell: Callable[[frozenset[int]], Trace] | None = None
     if prove == PROVE_LATER and book.idioms and recording.calls:
-        facts |= {"model": model, "notes": before}
-        recording_of_values = _holding(recording, recording.calls, values)
-        respell = partial(_respell, module, recording_of_values, spelled, facts)
+        facts |= {"model": model, "notes": before, "prove": PROVE_LATER}
+        held = _holding(recording, recording.calls, values)
+
+        def respell(ops: frozenset[int]) -> Trace:
+            """Return the trace of the recording with these ops as the code spells them, too, its proofs pending."""
+            return assemble(module, held, spelled=spelled | ops, **facts)
+
+    later, replay = None, None
+    if follow:
+        later = DeferredProofs(QueriedRun(module, values, derived_steps, sizes), rerun, book.idioms, respell)
+        there = partial(lay_book, derived=derived, solution=solution, hints=hints, lend=True, spelled=spelled)
+        calls_here, depths_here = recording.calls or CallLog(), tuple(parts.values())
+        run = module, *recording.arguments, calls_here, derived_steps, sizes, solution
+        replay = Replay(*run, there, depths_here, hints)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, derived_steps) if recording.calls else ()
     changed = CHANGED_NOTE.format(", ".join(more["changes"])) if more.get("changes") else ""
@@ -364,7 +369,9 @@ def assemble(
         model=model,
         ops=account.ops,
         steps=steps,
-        symbols=_symbols(sizes, derived),
+        symbols=tuple(
+            Symbol(name, MEANINGS.get(name, NAMED_MEANING), n, derived.get(name, "")) for name, n in sizes.items()
+        ),
         attentions=_of_parts(attentions, parts),
         values={key: values[key] for key in keys if key in values} | more.pop("values", {}),
         output=recording.output,
@@ -375,24 +382,13 @@ def assemble(
         flops_symbolic=account.flops_symbolic,
         notes=(*recording.notes, *notes),
         opened_error=recording.opened_error,
-        decompositions=_decompositions(recording, solution),
+        decompositions=decompositions(recording.opened, solution),
         modules=modules,
         calls=calls,
-        later=DeferredProofs(QueriedRun(module, values, derived_steps, sizes), rerun, book.idioms, respell)
-        if follow
-        else None,
-        replay=_replay(module, recording, derived_steps, sizes, derived, solution, hints, parts, spelled)
-        if follow
-        else None,
+        later=later,
+        replay=replay,
         **more,
     )
-
-
-def _respell(
-    module: torch.nn.Module, recording: Recording, spelled: frozenset[int], facts: dict[str, Any], ops: frozenset[int]
-) -> Trace:
-    """Return the trace of a recording with these ops as the code spells them, too, its proofs pending."""
-    return assemble(module, recording, prove=PROVE_LATER, spelled=spelled | ops, **facts)
 
 
 def _holding(recording: Recording, calls: CallLog, values: dict[str, torch.Tensor]) -> Recording:
@@ -405,35 +401,6 @@ def _holding(recording: Recording, calls: CallLog, values: dict[str, torch.Tenso
         if (tensor := recording.store.get(key)) is not None:
             holds.offer(key, tensor, needed=True)
     return replace(recording, store=holds, opened=[])
-
-
-def _replay(
-    module: torch.nn.Module,
-    recording: Recording,
-    steps: Sequence[DerivedStep],
-    sizes: dict[str, int],
-    derived: dict[str, str],
-    solution: Solution | None,
-    hints: tuple[Hint, ...],
-    parts: dict[str, str],
-    spelled: frozenset[int],
-) -> Replay:
-    """Return the recipe to run the module again, and to apply the same textbook to a run at other sizes."""
-
-    def derive_there(probe: Recording, at: dict[str, int]) -> Sequence[DerivedStep]:
-        return lay_book(probe, at, derived, solution, hints, lend=True, spelled=spelled)[0].steps
-
-    return Replay(
-        module,
-        *recording.arguments,
-        recording.calls or CallLog(),
-        steps,
-        sizes,
-        solution,
-        derive_there,
-        tuple(parts.values()),
-        hints,
-    )
 
 
 def _few_ids(key: str, recording: Recording) -> bool:
@@ -466,12 +433,6 @@ def lay_book(
     return book, run_size_matcher(at)
 
 
-def _decompositions(recording: Recording, solution: Solution | None) -> tuple[Decomposition, ...]:
-    if not recording.opened:
-        return ()
-    return decompositions(recording.opened, solution)
-
-
 def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
     """Yield the attention of each tower with its layers numbered from 0."""
     attentions, count = [], Counter()
@@ -480,9 +441,3 @@ def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tupl
         attentions.append(replace(attention, part=part, layer=count[part]))
         count[part] += 1
     return tuple(attentions)
-
-
-def _symbols(sizes: dict[str, int], derived: dict[str, str]) -> tuple[Symbol, ...]:
-    return tuple(
-        Symbol(name, MEANINGS.get(name, NAMED_MEANING), value, derived.get(name, "")) for name, value in sizes.items()
-    )

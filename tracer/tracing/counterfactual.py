@@ -28,7 +28,7 @@ from tracer.shapes import Solution, value_of
 from tracer.shapes.solver import UNKNOWN
 from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
-from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep
+from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep, Textbook
 from tracer.textbook.names import Hint
 from tracer.tracing.proofs import DeferredProofs, ProbeValues, unseen, unseen_in_run, weight, weights
 from tracer.utils.errors import quote, reason
@@ -77,9 +77,9 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """Recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive` applies
-    the lines to a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened` runs one
-    block of each kind, as for any model of more than `LARGE_BYTES` bytes.
+    """Recipe to run a traced module again: the module, its arguments, its calls, its lines, its sizes. `derive` lays
+    the textbook over a run at other sizes; `depths` are the symbols of numbers of blocks. One that is `shortened` runs
+    one block of each kind, as for any model of more than `LARGE_BYTES` bytes.
 
     A trace holds it while its model is there. It runs nothing until it is asked to `check` lines.
     """
@@ -91,7 +91,7 @@ class Replay:
     derived_steps: Sequence[DerivedStep]
     sizes: dict[str, int]
     solution: Solution | None
-    derive: Callable[[Recording, dict[str, int]], Sequence[DerivedStep]]
+    derive: Callable[[Recording, dict[str, int]], tuple[Textbook, Any]]
     depths: tuple[str, ...] = ()
     hints: tuple[Hint, ...] = ()
     grad: bool = field(default_factory=torch.is_grad_enabled)
@@ -276,7 +276,7 @@ class Replay:
             if step.line.idiom and precision[step.line.id] == "float64":
                 precision[step.line.id] = "float32"
         loops = {step.line.id for step in self.derived_steps if "|" in step.value and places[step.line.id] is None}
-        for step in self.derive(recording, sizes) if loops and not same else ():
+        for step in self.derive(recording, sizes)[0].steps if loops and not same else ():
             if step.line.id in loops:
                 places[step.line.id] = step.value
                 precision[step.line.id] = _precision(recording.ops, step.ops, owned)

@@ -16,8 +16,8 @@ import torch
 from tracer.expr import Node, Tensor, execute, statement, tensors
 from tracer.expr.error_bounds import exact_dtype
 from tracer.record import Step, Trace
-from tracer.shapes import value_of
 from tracer.textbook.derivation import DerivedStep, Line, opaque
+from tracer.tracing.proofs import size_at
 from tracer.utils.errors import quote
 
 GONE_PROBLEM = (
@@ -66,7 +66,7 @@ class LogitLens:
 
         With `tokens`, for these tokens of the stream `[B, S, D]` alone. ValueError where the stream was not kept.
         """
-        stream = self._stream(depth)
+        stream = self._exact(self.depths[depth].id)
         return self._execute(stream if tokens is None else stream[:, tokens])
 
     def token_scores(self, depth: int) -> torch.Tensor:
@@ -84,15 +84,12 @@ class LogitLens:
         return scores
 
     def _each(self, depth: int) -> torch.Tensor:
-        stream = self._stream(depth)[0]
+        stream = self._exact(self.depths[depth].id)[0]
         try:
             logits = self._execute(stream[:, None])
             return logits.reshape(len(stream), -1) if logits.dim() == 2 else logits[:, -1]
         except (RuntimeError, IndexError, ValueError) as error:
             raise ValueError(f"the head of this model reads several tokens at once ({quote(self.proof.id)})") from error
-
-    def _stream(self, depth: int) -> torch.Tensor:
-        return self._exact(self.depths[depth].id)
 
     def _exact(self, key: str) -> torch.Tensor:
         value = self._values(key)
@@ -105,7 +102,7 @@ class LogitLens:
             return stream if tensor.key == self._key else self._exact(tensor.key)
 
         with torch.no_grad():
-            return execute(self._equation, value, lambda size: value_of(str(size), self._sizes))
+            return execute(self._equation, value, size_at(self._sizes))
 
 
 def _path(trace: Trace, derived_steps: Sequence[DerivedStep], part: str) -> tuple[tuple[Depth, ...], list[DerivedStep]]:

@@ -132,10 +132,7 @@ def compute_bounds(
     equation: Node, value: Values, sizes: dict[str, int], dtype: torch.dtype, coarse: bool, careful: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the value of an equation in float64, and the rounding bound of each cell of a tensor of `dtype`."""
-
-    def size(expression: sympy.Expr) -> float:
-        return value_of(str(expression), sizes)
-
+    size = size_at(sizes)
     with torch.no_grad():
         leaf = _Leaf(value, size, dtype, coarse, careful)
         bounded = evaluate(equation, leaf, size, coarse, careful).rounded_to(dtype, careful)
@@ -235,7 +232,32 @@ def weight(weights: Mapping[str, torch.Tensor], path: str) -> torch.Tensor | Non
     return torch.stack([matching[name] for name in sorted(matching, key=lambda name: int(name.split(".")[place]))])
 
 
-class Values:
+class KeyedTensors:
+    """Tensors of a run by their keys in equations: `tensors(key)`, or None if there is none."""
+
+    _fused: dict[str, Node]
+    """The equations of tensors that a fused op never held."""
+
+    def __call__(self, key: str) -> torch.Tensor | None:
+        raise NotImplementedError
+
+    def why(self, key: str) -> str:
+        """Return the reason why there is no tensor of that key."""
+        return key
+
+    def tensor(self, key: str) -> torch.Tensor:
+        """Return the tensor of that key. Raise LookupError with the reason if there is none."""
+        tensor = self(key)
+        if tensor is None:
+            raise LookupError(self.why(key))
+        return tensor
+
+    def fused_equation(self, key: str) -> Node | None:
+        """Return the equation of a tensor that a fused op never held, or None for any other."""
+        return self._fused.get(key)
+
+
+class Values(KeyedTensors):
     """Tensors of a run by their keys in equations: `values(key)`, or None if one was not kept.
 
     What a fused op never held is recomputed from its line's equation, in float64; the last two of those are held, since
@@ -292,28 +314,12 @@ class Values:
             return False
         return any(key not in self._store for key in self.reads(line))
 
-    def tensor(self, key: str) -> torch.Tensor:
-        """Return the tensor of that key. Raise LookupError with one sentence if there is none."""
-        tensor = self(key)
-        if tensor is None:
-            raise LookupError(self.why(key))
-        return tensor
-
     def why(self, key: str) -> str:
         """Return the reason why there is no tensor of that key."""
         name = key.removeprefix("parameter ")
-        if (
-            key in self._places
-            or key in self._fused
-            or key.startswith(("input ", "constant "))
-            or name in self._weights
-        ):
+        if key in self._fused or self.key(key) is not None or name in self._weights:
             return f"{key!r} was not kept (the cap on kept values was reached)"
         return f"the model has no such parameter: {name!r}"
-
-    def fused_equation(self, key: str) -> Node | None:
-        """Return the equation of a tensor that a fused op never held, or None for any other."""
-        return self._fused.get(key)
 
     def _inside(self, key: str) -> torch.Tensor | None:
         if key not in self._recomputed:
@@ -326,16 +332,18 @@ class Values:
         return self._recomputed[key]
 
 
+def size_at(sizes: dict[str, int]) -> Callable[[Any], float]:
+    """Return the function that gives the value of each size of a run."""
+    return lambda expression: value_of(str(expression), sizes)
+
+
 def execute_exactly(equation: Node, value: Any, sizes: dict[str, int]) -> torch.Tensor:
     def exact(tensor: Tensor) -> torch.Tensor:
         operand = value.tensor(tensor.key)
         return operand.to(exact_dtype(operand.dtype))
 
-    def size(expression: sympy.Expr) -> float:
-        return value_of(str(expression), sizes)
-
     with torch.no_grad():
-        return execute(equation, exact, size)
+        return execute(equation, exact, size_at(sizes))
 
 
 @lru_cache(maxsize=64)
@@ -577,8 +585,6 @@ class DeferredProofs:
 
     def _prove_kept(self, step: Step, value: Values, sizes, changed: set[str]) -> Step:
         derived_step = self._derived_steps[step.id]
-        if not changed:
-            return apply_proof(step, prove(derived_step, value, sizes))
         reads = {tensor.key for tensor in tensors(derived_step.line.equation)}
         reads |= {
             tensor.key for key in reads if (equation := value.fused_equation(key)) for tensor in tensors(equation)
@@ -634,7 +640,7 @@ class ChangedValues:
         return self._change(tensor) if key == self._key else tensor
 
 
-class ProbeValues:
+class ProbeValues(KeyedTensors):
     """Tensors of another run by the keys of equations, as `Values` are of the traced one.
 
     `line` is a line that was rounded to a lower `precision` on the way: its tensor has that dtype.
@@ -659,17 +665,6 @@ class ProbeValues:
         if value is not None and key == self._line and value.dtype == torch.float64:
             return value.to(getattr(torch, self._precision))
         return value
-
-    def tensor(self, key: str) -> torch.Tensor:
-        """Return the tensor of that key. Raise LookupError if there is none."""
-        tensor = self(key)
-        if tensor is None:
-            raise LookupError(key)
-        return tensor
-
-    def fused_equation(self, key: str) -> Node | None:
-        """Return the equation of a tensor that a fused op never held, or None for any other."""
-        return self._fused.get(key)
 
 
 def unseen(

@@ -27,9 +27,8 @@ from tracer.expr.index_sets import (
 )
 from tracer.expr.norms import LayerNorm, RMSNorm
 from tracer.record.trace import Cell, Number, Trace, User, operand_cell
-from tracer.shapes import value_of
 from tracer.symbols.axes import normalise_axis
-from tracer.tracing.proofs import Values
+from tracer.tracing.proofs import Values, size_at
 from tracer.utils.errors import quote
 from tracer.utils.text import latex_number
 
@@ -43,11 +42,8 @@ class RecomputedValues(Values):
 
     def __init__(self, module, values, steps, lines, sizes):
         super().__init__(module, values, steps, lines, sizes)
-        self.equations = {line.id: line.equation for line in lines}
+        self.size, self.equations = size_at(sizes), {line.id: line.equation for line in lines}
         self._again: dict[str, torch.Tensor | None] = {}
-
-    def size(self, expression) -> float:
-        return value_of(str(expression), self._sizes)
 
     def __call__(self, key: str) -> torch.Tensor | None:
         tensor = self._hold(key)
@@ -232,7 +228,12 @@ def _place(node: Node, index: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
     """Return the key of a number's tensor, and its index there."""
     if not isinstance(node, Tensor):
         return f"number {latex(node)}", index
-    return node.key, (*index[:-2], index[-1], index[-2]) if node.transposed else index
+    return node.key, _stored(node, index)
+
+
+def _stored(tensor: Tensor, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index of a cell in the layout that the run keeps, or of one of that in the equation's."""
+    return (*index[:-2], index[-1], index[-2]) if tensor.transposed else index
 
 
 # Cells that read one number, in the lines whose equations name its tensor.
@@ -272,9 +273,7 @@ class _Reading:
 
     def _reads(self, node: Node, cells: IndexSet) -> bool:
         if isinstance(node, Tensor):
-            index = self.cell.index
-            stored = (*index[:-2], index[-1], index[-2]) if node.transposed else index
-            return node.key == self.cell.id and stored in cells
+            return node.key == self.cell.id and _stored(node, self.cell.index) in cells
         if cells.axes is None or self.cell.id not in {tensor.key for tensor in tensors(node)}:
             return False
         operands = [self.walk.tensor(operand) for operand in node.operands]
