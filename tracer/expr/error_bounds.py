@@ -14,7 +14,7 @@ softmax and 11.3·ε·|x|/2 of an exact GELU, whose 1 + erf cancels; ε is 2u.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from math import frexp, pi, sqrt
 from typing import Any, NamedTuple
 
@@ -168,47 +168,43 @@ class Rounding(TorchFunctionMode):
 
     def result(self, node: Node, size, operands: list[BoundedValue]) -> BoundedValue:
         """Return a node's value and bound from those of its operands."""
+        run = partial(node.run, size)
+        values, bounds = [operand.value for operand in operands], [operand.bound for operand in operands]
         if node.multilinear:
-            output = node.run(size, *(operand.value for operand in operands))
-            bound = self.of_terms(node, size, output, operands)
+            output = run(*values)
+            bound = self.of_terms(run, output, values, bounds, node.multilinear)
         elif node.additive and len(operands) == 2:
-            output = node.run(size, *(operand.value for operand in operands))
-            bound = total(*(operand.bound for operand in operands), self.rounding(output))
-        elif not self.careful and node.analysed and not any(operand.bound is not None for operand in operands):
-            output = node.run(size, *(operand.value for operand in operands))
-            bound = node.errors(output.to(self.kind), *(operand.value.to(self.kind) for operand in operands)).mul_(
-                self.unit
-            )
+            output = run(*values)
+            bound = total(*bounds, self.rounding(output))
+        elif not self.careful and node.analysed and not any(bound is not None for bound in bounds):
+            output = run(*values)
+            bound = node.errors(output.to(self.kind), *(value.to(self.kind) for value in values)).mul_(self.unit)
         else:
-            bare = [
-                operand.value if operand.bound is None else operand.value.view_as(operand.value) for operand in operands
-            ]
-            for tensor, operand in zip(bare, operands, strict=True):
-                if operand.bound is not None:
-                    attach(tensor, operand.bound)
+            among = zip(values, bounds, strict=True)
+            bare = [value if bound is None else value.view_as(value) for value, bound in among]
+            for tensor, bound in zip(bare, bounds, strict=True):
+                attach(tensor, bound)
             with self:
-                output = node.run(size, *bare)
+                output = run(*bare)
             bound = bound_of(output)
         if bound is not None and (node.dtype or self.within.eps != limits(self.dtype).eps):  # cast, or computed wider
             self.within, self.unit = limits(self.dtype), unit(limits(self.dtype))
             bound = total(bound, self.rounding(output))
         return BoundedValue(output, bound)
 
-    def of_terms(self, node: Node, size, output: torch.Tensor, operands: list[BoundedValue]) -> torch.Tensor | None:
-        """u·Σ|terms|, and for each operand with a bound the sum of that times the rest of each term."""
+    def of_terms(self, func, output: torch.Tensor, operands, bounds, factors: int) -> torch.Tensor | None:
+        """u·Σ|terms|, and for each operand with a bound the sum of that times the rest of each term. The first operands
+        are the `factors` of each term, and the others are added."""
         if not fractional(output):
             return None
-        sizes = [self.size(operand.value) for operand in operands]
-        bound = self.contributions(output, sizes, lambda *factors: node.run(size, *factors))
-        for place, operand in enumerate(operands):
-            if operand.bound is not None:
-                apart = range(node.multilinear, len(sizes)) if place < node.multilinear else (0,)
-                terms = [
-                    operand.bound if i == place else torch.zeros_like(x) if i in apart else x
-                    for i, x in enumerate(sizes)
-                ]
-                bound = bound + node.run(size, *terms)
-        return bound
+        sizes = [self.size(operand) for operand in operands]
+        summed = self.contributions(output, sizes, func)
+        for place, bound in enumerate(bounds):
+            if bound is not None:
+                apart = range(factors, len(sizes)) if place < factors else (0,)
+                rest = [torch.zeros_like(x) if i in apart else x for i, x in enumerate(sizes)]
+                summed = summed + func(*rest[:place], bound, *rest[place + 1 :])
+        return summed
 
     def contributions(self, output: torch.Tensor, sizes: list[torch.Tensor], func) -> torch.Tensor:
         """u·Σ|terms| of a sum of products. In careful mode twice that, and the effect of roundings in one direction, as
@@ -433,25 +429,13 @@ def bincount_bound(r: Rounding, func, output, places, values, count) -> torch.Te
 @of("matmul")
 def matmul_bound(r: Rounding, func, output, left, right) -> torch.Tensor | None:
     """u·Σ|terms|, and for each factor the sum of its bound times the other factor."""
-    return products(r, output, func, (left, right))
+    return r.of_terms(func, output, (left, right), map(bound_of, (left, right)), 2)
 
 
 @of("einsum")
 def einsum_bound(r: Rounding, func, output, axes: str, *factors) -> torch.Tensor | None:
     """Return the bound of a matrix product over other axes."""
-    return products(r, output, lambda *tensors: func(axes, *tensors), factors)
-
-
-def products(r: Rounding, output, func, factors) -> torch.Tensor | None:
-    """Return the bound of a sum of products of the factors' cells."""
-    if not fractional(output):
-        return None
-    sizes = [r.size(factor) for factor in factors]
-    bound = r.contributions(output, sizes, func)
-    for place, factor in enumerate(factors):
-        if (inner := bound_of(factor)) is not None:
-            bound = bound + func(*sizes[:place], inner, *sizes[place + 1 :])
-    return bound
+    return r.of_terms(partial(func, axes), output, factors, map(bound_of, factors), len(factors))
 
 
 @of("amax", "amin")

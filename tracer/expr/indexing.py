@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, reduce
 from math import inf
 from typing import Any, NamedTuple
@@ -147,6 +148,11 @@ def _int(value, size) -> Any:
     return None if value is None else whole(value, size)
 
 
+def _bound(entry, size) -> Any:
+    """Return the place or the slice that an entry says."""
+    return slice(*(_int(end, size) for end in entry)) if isinstance(entry, tuple) else _int(entry, size)
+
+
 def _length(n, start, stop, step):
     """Return the length of a slice of an axis of n, in sizes; negative ends count from the end."""
     first = 0 if start is None else start + n if sympy.sympify(start).is_negative else start
@@ -181,38 +187,28 @@ class Slice(Indexing, _WithFields):
         )
 
     def slices(self, size, shape) -> Slices:
-        return [
-            slice(*(_int(bound, size) for bound in entry)) if isinstance(entry, tuple) else _int(entry, size)
-            for entry in self.entries
-        ]
+        return [_bound(entry, size) for entry in self.entries]
 
 
 class _Indexing(_WithFields):
     """`…(x, *values, *places)`: entries of the pattern are None where an axis is taken whole, `"t"` where the next of
     the places stands, `"m"` where the next of them is a mask (of one axis or several), or as in `Slice`."""
 
-    def entries_said(self, places, printer) -> list:
-        places, texts = list(places), []
-        for entry in self.get("entries"):
-            if entry in ("t", "m"):
-                place = places.pop(0)
-                texts.append(printer._print(place) if entry == "t" else condition(place, printer))
-            else:
-                texts.append(FULL_SLICE if entry is None else entry)
-        return texts
+    def fill(self, places, of_place, of_mask, of_entry) -> tuple:
+        """Return the entries with what these functions make of the places, the masks and the other entries."""
+        following = iter(places)
+        kinds: dict[Any, Callable] = {
+            "t": lambda entry: of_place(next(following)),
+            "m": lambda entry: of_mask(next(following)),
+        }
+        entries = (FULL_SLICE if entry is None else entry for entry in self.get("entries"))
+        return tuple(kinds.get(entry, of_entry)(entry) for entry in entries)
+
+    def entries_said(self, places, printer) -> tuple:
+        return self.fill(places, printer._print, lambda mask: condition(mask, printer), lambda entry: entry)
 
     def where(self, size, places) -> tuple:
-        places, indices = list(places), []
-        for entry in self.get("entries"):
-            if entry == "t":
-                indices.append(places.pop(0).long())
-            elif entry == "m":
-                indices.append(holds(places.pop(0)))
-            elif isinstance(entry, tuple):
-                indices.append(slice(*(_int(bound, size) for bound in entry)))
-            else:
-                indices.append(slice(None) if entry is None else _int(entry, size))
-        return tuple(indices)
+        return self.fill(places, lambda place: place.long(), holds, lambda entry: _bound(entry, size))
 
 
 class Index(Copies, _Indexing):
@@ -262,7 +258,7 @@ class Index(Copies, _Indexing):
                 index_set, place = next(numbers)
                 operand_sets.append(indices_in(index_set, place, n))
             elif isinstance(entry, tuple):
-                begin, _, step = slice(*(_int(index_set, size) for index_set in entry)).indices(n)
+                begin, _, step = _bound(entry, size).indices(n)
                 operand_sets.append([begin + step * i for i in next(rest)])
             else:
                 operand_sets.append(next(rest) if entry is None else (_int(entry, size) % n,))
@@ -562,14 +558,10 @@ class Triu(_Triangle):
         return over >= 0
 
 
-class Flip(AlongAxes, Copies, _FunctionCall):
+class Flip(AlongAxes, Copies, _Along):
     """Some axes in reverse order."""
 
     word = r"\operatorname{flip}"
-    fields: tuple[str, ...] = ("axes", "labels")
-
-    def subscripts(self, printer) -> list[str]:
-        return along(self.get("labels"), self.get("axes"), printer)
 
     def run(self, size, x) -> torch.Tensor:
         for axis in self.get("axes"):

@@ -131,6 +131,8 @@ class Scan(Node):
     size 1.
     """
 
+    cells = "t"
+
     def __new__(cls, body: Node, length, axis: int, way, places, *operands: Node):
         axis, way, places = sympy.Integer(axis), encode(tuple(map(int, way))), encode(tuple(places))
         return super().__new__(cls, body, sympy.sympify(length), axis, way, places, *operands)
@@ -158,11 +160,6 @@ class Scan(Node):
     def places(self) -> tuple[tuple[int, int, int], ...]:
         """(what, axis, start) for each operand."""
         return tuple((int(what), int(axis), int(start)) for what, axis, start in self.args[4])
-
-    @property
-    def cells(self) -> str:  # type: ignore[override] # what others say once for all
-        """Return the index below the name of the result."""
-        return "t"
 
     def _latex(self, printer) -> str:
         recurrence = rf"{printer._print(self.body)} \quad\text{{for }}t < {printer._print(self.args[1])}"

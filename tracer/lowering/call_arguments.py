@@ -60,8 +60,7 @@ class BoundCall:
         self._defaults = default_arguments(func)
         for (name, place), text in self._numbers.items():
             if text == DATA:
-                value = self.number(name)
-                remark(f"{value[place] if isinstance(value, (list, tuple)) else value} {OF_INPUT}")
+                remark(f"{_item(self.number(name), place)} {OF_INPUT}")
 
     def __getitem__(self, name: str):
         """Return an argument, with numbers replaced by their formulas. Raise KeyError if the op has none of that
@@ -86,8 +85,12 @@ class BoundCall:
             if text != UNKNOWN and name in self.op.formulas:
                 numbers[place] = parse(text)
             elif text == UNKNOWN or name not in SHOWN_BY_SHAPES:
-                self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
+                self._say(number, text)
         return numbers if several else numbers[0]
+
+    def _say(self, number: Any, text: str) -> None:
+        """Add a remark on a number that moves, or is written without its formula."""
+        self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
 
     def number(self, name: str) -> Any:
         """Return an argument as it was in the run, without a remark: anything computed from it holds at any sizes."""
@@ -96,10 +99,8 @@ class BoundCall:
     def kernel(self) -> dict[str, Any]:
         """Return all arguments with their numbers in the run, for PyTorch's own op."""
         for (name, place), text in self._numbers.items():
-            value = self.number(name)
-            number = value[place] if isinstance(value, (list, tuple)) else value
             if text != DATA:
-                self._remark(MOVES.format(number) if text == UNKNOWN else IS.format(number, text))
+                self._say(_item(self.number(name), place), text)
         return self.arguments
 
     def has(self, name: str) -> bool:
@@ -217,6 +218,11 @@ class BoundCall:
                 return Tensor(node.name, node.shape[::-1], node.key, transposed=True)
             return Tensor(node.name, node.shape[::-1], node.key)
         return node.T
+
+
+def _item(value: Any, place: int) -> Any:
+    """Return one number of an argument."""
+    return value[place] if isinstance(value, (list, tuple)) else value
 
 
 def _contracted_size(node: Node | None) -> tuple:

@@ -41,7 +41,7 @@ from tracer.expr import (
     Variance,
 )
 from tracer.lowering.aten import register_lowering
-from tracer.lowering.call_arguments import BoundCall, minus, node_of, operand, over, plus, scale, times
+from tracer.lowering.call_arguments import BoundCall, int_or, minus, node_of, operand, over, plus, scale, times
 
 # Lowerings of arithmetic, bounds and complex numbers.
 
@@ -101,14 +101,10 @@ def power(call: BoundCall) -> Node:
     return Power(base, node_of(exponent))
 
 
-@register_lowering("addcmul")
-def addcmul(call: BoundCall) -> Node:
-    return plus(call["self"], scale(call, Times(call["tensor1"], call["tensor2"]), call["value"]))
-
-
-@register_lowering("addcdiv")
-def addcdiv(call: BoundCall) -> Node:
-    return plus(call["self"], scale(call, Div(call["tensor1"], call["tensor2"]), call["value"]))
+@register_lowering("addcmul", "addcdiv")
+def add_scaled(call: BoundCall) -> Node:
+    joined = (Times if call.op.name == "addcmul" else Div)(call["tensor1"], call["tensor2"])
+    return plus(call["self"], scale(call, joined, call["value"]))
 
 
 @register_lowering("clamp", "clip", "clamp_min", "clamp_max")
@@ -204,11 +200,7 @@ def length(call: BoundCall) -> Node | None:
         return None
     last = axes["axes"] == (call.rank("self") - 1,)
     usual = p == 2 and last and axes["keep"]
-    return Norm(call["self"], p=int(p) if p == _as_int(p) else p, usual=usual, **axes)
-
-
-def _as_int(p: float) -> int | None:
-    return int(p) if p != float("inf") else None
+    return Norm(call["self"], p=int_or(p), usual=usual, **axes)
 
 
 @register_lowering("topk", every_output=True)

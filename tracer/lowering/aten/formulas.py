@@ -156,10 +156,6 @@ def _sorted(call: BoundCall) -> dict | None:
     return {"down": call["descending"], **call.unless_last()} if call.get("stable") else None
 
 
-def _flipped(call: BoundCall) -> dict:
-    return call.axis_labels("self", call.axes("self", call["dims"]))
-
-
 X, OTHER, VALUE, WEIGHT = Wild("self"), Wild("other"), Wild("value"), Wild("weight")
 
 FORMULAS: dict[str, Node | tuple[Node, Settings]] = {
@@ -268,7 +264,7 @@ FORMULAS: dict[str, Node | tuple[Node, Settings]] = {
     "unit_length": UnitLength(Wild("input")),
     # indexing
     "embedding": Lookup(WEIGHT, Wild("indices")),
-    "flip": (Flip(X), _flipped),
+    "flip": (Flip(X), lambda call: call.axis_labels("self", call.axes("self", call["dims"]))),
     "masked_scatter": MaskedScatter(X, Wild("mask"), Wild("source")),
     "nonzero": (Nonzero(X), _count),
     "one_hot": (OneHot(X), lambda call: {"classes": call.result[-1]}),

@@ -32,14 +32,13 @@ from tracer.expr import (
 )
 from tracer.expr.embeddings import Sinusoids
 from tracer.expr.function_call import Scalar
+from tracer.expr.indexing import FULL_SLICE
 from tracer.expr.rearrangements import Arange, ArangeFrom, Identity, Nonzero
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall, fill, int_or, operand
 from tracer.ops import UNINITIALISED_OPS
 
 # Lowerings of indexing, scatter, concatenation, padding and shifts.
-
-FULL_SLICE = (None, None, None)
 
 
 def _one_axis(call: BoundCall, entry) -> tuple:
@@ -191,8 +190,10 @@ def pad(call: BoundCall) -> Node:
 
 
 @register_lowering("copy", "fill", "zero", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+@register_lowering("zeros", "ones", "_efficientzerotensor", *UNINITIALISED_OPS)
 def full(call: BoundCall) -> Node:
-    """Lower a constant tensor, or one tensor that has the shape already or is broadcast to it."""
+    """Lower a constant tensor, or one tensor that has the shape already or is broadcast to it; `empty` is as `zeros`,
+    since every element of it is written later."""
     name = call.op_name
     source = next((key for key in ("src", "value", "fill_value") if key in call.arguments), None)
     if source and isinstance(call[source], Node) and call.numeric(source) == call.result_numeric:
@@ -258,17 +259,6 @@ def sinusoids(call: BoundCall) -> Node:
     settings = {name: call[name] for name in ("base", "halves", "first")}
     table, ones = Sinusoids(length, width, over=over, **settings), len(call.result) - 2
     return Rearrange(table, (length, width), [(0,), (1,)], [*[()] * ones, (0,), (1,)]) if ones else table
-
-
-@register_lowering("zeros", "_efficientzerotensor", *UNINITIALISED_OPS)
-def zeros(call: BoundCall) -> Node:
-    """Lower `zeros`, and `empty`, of which every element is written later."""
-    return fill(call, Scalar(0))
-
-
-@register_lowering("ones")
-def ones(call: BoundCall) -> Node:
-    return fill(call, Scalar(1))
 
 
 @register_lowering("full")

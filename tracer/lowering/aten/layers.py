@@ -68,7 +68,7 @@ from tracer.expr import Columns as Some
 from tracer.expr import Product as Matrices
 from tracer.expr.arithmetic import Times
 from tracer.expr.embeddings import HALVES, ApplyRotary, Cosine, Sine
-from tracer.expr.indexing import Full
+from tracer.expr.indexing import FULL_SLICE, Full
 from tracer.expr.mixture_of_experts import TOKEN, part
 from tracer.expr.reductions import LETTERS
 from tracer.graph.passes import mixtures
@@ -281,30 +281,25 @@ def either(call: BoundCall) -> Node | None:
     return conv_transpose(call) if call["transposed"] else convolution(call)
 
 
-HOW = {
-    "upsample_nearest1d": "nearest",
-    "upsample_nearest2d": "nearest",
-    "upsample_nearest3d": "nearest",
-    "_upsample_nearest_exact1d": "exact",
-    "_upsample_nearest_exact2d": "exact",
-    "_upsample_nearest_exact3d": "exact",
-    "upsample_linear1d": "linear",
-    "upsample_bilinear2d": "linear",
-    "upsample_trilinear3d": "linear",
-    "upsample_bicubic2d": "cubic",
+RESIZES = {
+    "nearest": "upsample_nearest1d upsample_nearest2d upsample_nearest3d",
+    "exact": "_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d",
+    "linear": "upsample_linear1d upsample_bilinear2d upsample_trilinear3d",
+    "cubic": "upsample_bicubic2d",
 }
+"""The ops of each interpolation."""
 
 
-@register_lowering(*HOW)
+@register_lowering(*" ".join(RESIZES.values()).split())
 def resize(call: BoundCall) -> Node:
-    how, count = HOW[call.op_name.split("::")[1]], image_axes(call)
+    how, count = next(how for how, names in RESIZES.items() if call.op.name in names.split()), image_axes(call)
     factors = call.get("scale_factors")
     if factors is None:
         names = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}[count]
         factors = [call.get(name) for name in names]
-    sizes = zip(call.numeric(call.first)[-count:], call.result_numeric[-count:], factors, strict=True)
-    ratios = [n / m if not factor else 1 / factor for n, m, factor in sizes]
-    usual = [n / m for n, m in zip(call.numeric(call.first)[-count:], call.result_numeric[-count:], strict=True)]
+    sizes = zip(call.numeric(call.first)[-count:], call.result_numeric[-count:], strict=True)
+    usual = [n / m for n, m in sizes]
+    ratios = [1 / factor if factor else ratio for ratio, factor in zip(usual, factors, strict=True)]
     corners = bool(call.get("align_corners", False))
     unusual = None if corners or ratios == usual else ratios
     return Interpolate(call[call.first], sizes=call.result[-count:], how=how, corners=corners, ratios=unusual)
@@ -315,17 +310,22 @@ def resize(call: BoundCall) -> Node:
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def _reduce(call: BoundCall, each: Node, name: str = "self") -> Node:
+def _reduce(call: BoundCall, each: Node) -> Node:
     """Return the loss of each element, or the mean or sum of all."""
     reduction = REDUCTIONS[call["reduction"]]
     if reduction == "none":
         return each
-    return (Mean if reduction == "mean" else Sum)(each, **call.axis_labels(name, call.axes(name, None)), keep=False)
+    return (Mean if reduction == "mean" else Sum)(each, **_all_axes(call), keep=False)
 
 
-def _alike(call: BoundCall, *names: str) -> bool:
-    """Return whether tensors have the same shape, so that none is broadcast."""
-    return len({call.numeric(name) for name in names}) == 1
+def _all_axes(call: BoundCall) -> dict:
+    """Return the labels of all axes of the prediction."""
+    return call.axis_labels("self", call.axes("self", None))
+
+
+def _alike(call: BoundCall) -> bool:
+    """Return whether prediction and target have the same shape, so that none is broadcast."""
+    return call.numeric("self") == call.numeric("target")
 
 
 def _likelihood(call: BoundCall, logs: Node) -> Node | None:
@@ -370,7 +370,7 @@ def cross_entropy(call: BoundCall) -> Node | None:
 
 def _all_classes(call: BoundCall, logs: Node) -> Node:
     """Return the mean negative log-probability over all classes, with the mean or sum over examples."""
-    every = call.axis_labels("self", call.axes("self", None))
+    every = _all_axes(call)
     if REDUCTIONS[call["reduction"]] == "mean":
         return Negative(Mean(logs, **every, keep=False))
     classes = call.shape("self")[min(1, call.rank("self") - 1)]
@@ -383,28 +383,24 @@ def _of_probabilities(call: BoundCall, logs: Node) -> Node:
     axis = min(1, call.rank("self") - 1)
     if reduction == "none":
         return Negative(Sum(product, **call.axis_labels("self", (axis,)), keep=False))
-    total = Sum(product, **call.axis_labels("self", call.axes("self", None)), keep=False)
+    total = Sum(product, **_all_axes(call), keep=False)
     sizes = [size for i, size in enumerate(call.shape("self")) if i != axis]
     return Negative(Over(total, sympy.Mul(*sizes)) if reduction == "mean" and sizes else total)
 
 
-@register_lowering("mse_loss")
-def mean_squared_error(call: BoundCall) -> Node | None:
+@register_lowering("mse_loss", "l1_loss")
+def mean_error(call: BoundCall) -> Node | None:
+    """Lower the mean of the squared or of the absolute errors."""
     difference = Minus(call["self"], call["target"])
-    return _reduce(call, Power(difference, Scalar(2))) if _alike(call, "self", "target") else None
-
-
-@register_lowering("l1_loss")
-def mean_absolute_error(call: BoundCall) -> Node | None:
-    difference = Minus(call["self"], call["target"])
-    return _reduce(call, Absolute(difference)) if _alike(call, "self", "target") else None
+    each = Power(difference, Scalar(2)) if call.op.name == "mse_loss" else Absolute(difference)
+    return _reduce(call, each) if _alike(call) else None
 
 
 @register_lowering("huber_loss", "smooth_l1_loss")
 def huber(call: BoundCall) -> Node | None:
     """Lower the Huber loss: half the square of small differences, linear in large ones."""
     edge = call.get("delta", call.get("beta"))
-    if not _alike(call, "self", "target") or not edge:
+    if not _alike(call) or not edge:
         return None
     size = Absolute(Minus(call["self"], call["target"]))
     square = Scaled(Scalar(sympy.Rational(1, 2)), Power(size, Scalar(2)))
@@ -419,7 +415,7 @@ def huber(call: BoundCall) -> Node | None:
 @register_lowering("binary_cross_entropy")
 def binary_cross_entropy(call: BoundCall) -> Node | None:
     """Lower the binary cross entropy; PyTorch bounds its logarithms below by -100."""
-    if not _alike(call, "self", "target"):
+    if not _alike(call):
         return None
     p, y, unit, least = call["self"], call["target"], Scalar(1), Scalar(-100)
     yes, no = Maximum(Log(p), least), Maximum(Log(Minus(unit, p)), least)
@@ -428,7 +424,7 @@ def binary_cross_entropy(call: BoundCall) -> Node | None:
 
 @register_lowering("binary_cross_entropy_with_logits")
 def binary_cross_entropy_of_logits(call: BoundCall) -> Node | None:
-    if not _alike(call, "self", "target"):
+    if not _alike(call):
         return None
     yes, no = LogSigmoid(call["self"]), LogSigmoid(Negative(call["self"]))
     if call.has("pos_weight"):
@@ -439,14 +435,10 @@ def binary_cross_entropy_of_logits(call: BoundCall) -> Node | None:
 def _binary(call: BoundCall, y: Node, yes: Node, no: Node) -> Node:
     each = Plus(Times(y, yes), Times(Minus(Scalar(1), y), no))
     weighted = Times(call["weight"], each) if call.has("weight") else each
-    if REDUCTIONS[call["reduction"]] == "none":
-        return Negative(weighted)
     return Negative(_reduce(call, weighted))
 
 
 # Lowerings of recurrent layers: one node for each layer and direction.
-
-FULL_SLICE = (None, None, None)
 
 
 def _swap_batch_and_time(x: Node, shape: tuple) -> Node:
