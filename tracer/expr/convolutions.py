@@ -239,6 +239,18 @@ class TransposedConvolution(_Convolution):
 # Pooling, the mean or the largest number of each window: `\operatorname{maxpool}_{3 \times 3,\,\downarrow 2}`.
 
 
+def window_latex(node: _FunctionCall, usual: tuple[int, ...], printer) -> list[str]:
+    """Return the settings of windows as LaTeX; `usual` is the stride that is not printed."""
+    notes = [r" \times ".join(setting_latex(size, printer) for size in node.get("window"))]
+    for field, text, default in (
+        ("stride", r"\downarrow ", usual),
+        ("padding", r"\text{pad }", (0,) * len(usual)),
+        ("dilation", r"\text{dilation }", (1,) * len(usual)),
+    ):
+        notes += [text + setting_latex(node.get(field), printer)] if node.get(field) != default else []
+    return notes
+
+
 class _Pooling(AlongAxes, OfAll, _FunctionCall):
     """Base of pooling over windows of the last axes; `window`, `stride`, `padding` (and `dilation`) are tuples, one
     number for each axis.
@@ -249,13 +261,7 @@ class _Pooling(AlongAxes, OfAll, _FunctionCall):
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation", "up")
 
     def subscripts(self, printer) -> list[str]:
-        window, stride = self.get("window"), self.get("stride")
-        notes = [r" \times ".join(setting_latex(size, printer) for size in window)]
-        notes += [rf"\downarrow {setting_latex(stride, printer)}"] if stride != window else []
-        for word, usual in (("padding", 0), ("dilation", 1)):
-            if any(size != usual for size in self.get(word)):
-                notes.append(rf"\text{{{word.removesuffix('ding')} }}{setting_latex(self.get(word), printer)}")
-        return [*notes, *[r"\text{ceil}"] * bool(self.get("up"))]
+        return [*window_latex(self, self.get("window"), printer), *[r"\text{ceil}"] * bool(self.get("up"))]
 
     def infer(self, same, shape) -> Shape:
         window, stride, padding, dilation, up = map(self.get, _Pooling.fields)

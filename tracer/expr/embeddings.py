@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 
-from tracer.expr.arithmetic import _Named, function
+from tracer.expr.arithmetic import Row, _Named, function
 from tracer.expr.function_call import _WithFields, encode, whole
 from tracer.expr.index_sets import (
     AlongAxes,
@@ -53,9 +53,7 @@ class RowsAt(Copies, Node):
 
     reads = "b [n] d, b -> b d"
 
-    def _latex(self, printer) -> str:
-        tokens, places = self.args
-        return rf"{{{tokens.factor_latex(printer)}}}_{{[\,{printer._print(places)}\,]}}"
+    _latex = Row._latex
 
     def infer(self, same, tokens, places) -> Shape:
         if len(tokens) != 3 or len(places) != 1 or not same(tokens[0], places[0]):

@@ -9,7 +9,7 @@ import sympy
 import torch
 from torch.nn.functional import unfold
 
-from tracer.expr.convolutions import taps
+from tracer.expr.convolutions import taps, window_latex
 from tracer.expr.embeddings import Patches
 from tracer.expr.function_call import _FunctionCall, decimal, setting_latex, whole
 from tracer.expr.index_sets import (
@@ -36,12 +36,7 @@ class _Columns(_FunctionCall):
     fields: tuple[str, ...] = ("window", "stride", "padding", "dilation")
 
     def subscripts(self, printer) -> list[str]:
-        notes = [r" \times ".join(setting_latex(size, printer) for size in self.get("window"))]
-        notes += [rf"\downarrow {setting_latex(self.get('stride'), printer)}"] if set(self.get("stride")) != {1} else []
-        for word, text, usual in (("padding", "pad", 0), ("dilation", "dilation", 1)):
-            if any(size != usual for size in self.get(word)):
-                notes.append(rf"\text{{{text} }}{setting_latex(self.get(word), printer)}")
-        return notes
+        return window_latex(self, (1, 1), printer)
 
     def counts(self, sizes) -> list:
         """Return the number of windows along rows and columns of a picture, in numbers or in symbols."""
@@ -285,11 +280,9 @@ class Interpolate(AlongAxes, Linear, _FunctionCall):
         return (*shape[: -len(sizes)], *sizes)
 
     def run(self, size, x) -> torch.Tensor:
-        sizes = [whole(length, size) for length in self.get("sizes")]
-        for place, m in enumerate(sizes):
-            axis = place - len(sizes)
-            ratio = self.get("ratios")[place] if self.get("ratios") else x.shape[axis] / m
-            x = (x.movedim(axis, -1) @ self.weights(x.shape[axis], m, ratio)).movedim(-1, axis)
+        weights = self.along(size, x.shape)
+        for axis, matrix in zip(range(-len(weights), 0), weights, strict=True):
+            x = (x.movedim(axis, -1) @ matrix).movedim(-1, axis)
         return x
 
     def weights(self, n: int, m: int, ratio: float) -> torch.Tensor:

@@ -11,6 +11,7 @@ import sympy
 import torch
 
 from tracer.expr.arithmetic import Absolute, And, Compare, Minus, Or, Where, condition, holds
+from tracer.expr.embeddings import Lookup
 from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, encode, setting_latex, tight, whole
 from tracer.expr.index_sets import (
     AlongAxes,
@@ -631,9 +632,7 @@ class Take(Copies, Node):
 
     reads = "b [n] d, b i -> b i d"
 
-    def _latex(self, printer) -> str:
-        tokens, numbers = self.args
-        return rf"{tokens.factor_latex(printer)}\left[{printer._print(numbers)}\right]"
+    _latex = Lookup._latex
 
     def infer(self, same, tokens, numbers) -> Shape:
         if len(tokens) != 3 or len(numbers) != 2 or not same(tokens[0], numbers[0]):

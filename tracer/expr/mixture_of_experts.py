@@ -33,20 +33,16 @@ class _Mixture(Node):
         values = {TOKEN: x} | {f"expert {n}": stack[expert] for n, stack in enumerate(weights)}
         return execute(self.body, lambda tensor: values[tensor.key], size)
 
-    def _weights(self, rest):
-        """Return the weights among the operands behind the gates."""
-        return rest
-
-    def _expert(self, term, rest) -> int:
-        """Return the number of a gate's expert."""
-        return term.index[-1]
+    def _routes(self, rest):
+        """Return, from the operands behind the gates, a function that gives the expert of a gate, and the weights."""
+        return lambda index: index[-1], rest
 
     def contributions(self, size, cell, x, gates, *rest) -> list[Term]:
         """Return the contribution of each gate, with the result of its expert for the token as its factor."""
-        terms, weights = [], self._weights(rest)
+        terms, (expert, weights) = [], self._routes(rest)
         for term in super().contributions(size, cell, x, gates, *rest):
             if term.operand == 1:
-                output = self._expert_output(x[cell[:-1]][None], self._expert(term, rest), weights, size)
+                output = self._expert_output(x[cell[:-1]][None], expert(term.index), weights, size)
                 factor = plain(output[0, cell[-1]].item())
                 terms.append(term._replace(share=factor * term.value, factor=factor))
             else:
@@ -95,11 +91,8 @@ class Experts(_Mixture):
         parts = (IndexSet.of(shape, (experts, *(None,) * (len(shape) - 1))) for shape in shapes[3:])
         return IndexSet.of(shapes[0], (*cells.axes[:-1], None)), *routes, *parts
 
-    def _weights(self, rest):
-        return rest[1:]
-
-    def _expert(self, term, rest):
-        return rest[0][term.index].item()
+    def _routes(self, rest):
+        return lambda index: rest[0][index].item(), rest[1:]
 
 
 class AllExperts(_Mixture):

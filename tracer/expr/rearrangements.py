@@ -148,16 +148,11 @@ class MergeHeads(Operator, Node):
 # Factories: counted numbers, evenly spaced ones, and the identity.
 
 
-def range_latex(length: sympy.Expr, printer) -> str:
-    """Return the LaTeX of the numbers of at least 0 to one less than a size."""
-    return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(length - 1))}\right)"
-
-
 class Arange(Node):
     """Numbers `[T]` from 0 up to T - 1."""
 
     def _latex(self, printer) -> str:
-        return range_latex(self.args[0], printer)
+        return rf"\left(0, 1, \ldots, {printer._print(sympy.expand(self.args[0] - 1))}\right)"
 
     def infer(self, same) -> Shape:
         return (self.args[0],)
@@ -323,8 +318,7 @@ class ExpandLeading(Copies, Node):
 class PositionIds(Node):
     """Position numbers, `[1, T]`: 0, 1, … T - 1."""
 
-    def _latex(self, printer) -> str:
-        return range_latex(self.args[0], printer)
+    _latex = Arange._latex
 
     def infer(self, same) -> Shape:
         return (sympy.Integer(1), self.args[0])

@@ -270,7 +270,9 @@ LAYOUTS = {
 }
 """What moves numbers, with the sizes that stand below its word."""
 
-OPERATIONS = {
+SAME_IN_NUMPY = "sin cos tan tanh sinh cosh arctan log exp floor ceil abs".split()
+"""Functions that NumPy has under the same name."""
+OPERATIONS = {name: getattr(np, name) for name in SAME_IN_NUMPY} | {
     "+": lambda *terms: sum(terms[1:], start=terms[0]),
     "-": np.negative,
     "product": _product,
@@ -284,12 +286,7 @@ OPERATIONS = {
     "or": lambda x, y: ((x != 0) | (y != 0)) * 1.0,
     "either": lambda x, y: ((x != 0) ^ (y != 0)) * 1.0,
     "not": lambda x: (x == 0) * 1.0,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "abs": np.abs,
-    "log": np.log,
     "dot": lambda x, y: (x * y).sum(axis=-1),
-    "exp": np.exp,
     "transposed": lambda x: matrix(x).swapaxes(-2, -1),
     "mean": lambda x: x.mean(axis=-1, keepdims=True),
     "variance": lambda x: x.var(axis=-1, keepdims=True),
@@ -298,13 +295,6 @@ OPERATIONS = {
     "beside": _concatenation(-1),
     "min": np.minimum,
     "max": np.maximum,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "tanh": np.tanh,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "arctan": np.arctan,
     "softmax": softmax,
     "ReLU": lambda x: np.maximum(x, 0),
     "SiLU": lambda x: x / (1 + np.exp(-x)),
@@ -316,14 +306,7 @@ OPERATIONS = {
 }
 """What computes, from the values of its operands."""
 
-RELATIONS = {
-    "=": np.equal,
-    "<": np.less,
-    ">": np.greater,
-    "≤": np.less_equal,
-    "≥": np.greater_equal,
-    "≠": np.not_equal,
-}
+RELATIONS = {"=": np.equal, "<": np.less, ">": np.greater, "≤": np.less_equal, "≥": np.greater_equal, "≠": np.not_equal}
 
 
 # Rounding bounds of each cell of a printed line, from evaluations with every part of it slightly perturbed.

@@ -592,7 +592,7 @@ def erf(x: np.ndarray) -> np.ndarray:
     return np.asarray(_erf(x), dtype=float)
 
 
-WORDS = {
+WORDS = {name: _reduction(getattr(np, name)) for name in "mean sum prod max min any all".split()} | {
     "maxpool": _pooling(True),
     "avgpool": _pooling(False),
     "resize": _resize,
@@ -613,13 +613,6 @@ WORDS = {
     "LSTM": _recurrent(_lstm, 2),
     "GRU": _recurrent(_gru, 1),
     "RNN": _recurrent(_rnn, 1),
-    "mean": _reduction(np.mean),
-    "sum": _reduction(np.sum),
-    "prod": _reduction(np.prod),
-    "max": _reduction(np.max),
-    "min": _reduction(np.min),
-    "any": _reduction(np.any),
-    "all": _reduction(np.all),
     "count": lambda below, x: (x != 0).sum(axis=below.axes(x), keepdims=below.stays),
     "logsumexp": _reduction(lambda x, **axes: np.log(np.exp(x).sum(**axes))),
     "argmax": _place(np.argmax),

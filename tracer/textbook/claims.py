@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import sympy
 
 from tracer.expr import Div, LayerNorm, Node, Norm, Product, Root, Sum, Tensor, tensors
-from tracer.expr.arithmetic import Over, Plus, Softmax, Times
+from tracer.expr.arithmetic import Over, Plus, Times
 from tracer.expr.embeddings import UnitLength
 from tracer.expr.index_sets import Layout
 from tracer.expr.indexing import CausalMask
@@ -112,7 +112,7 @@ class Context:
     @property
     def role(self) -> str:
         """Role of the line, without primes."""
-        return self.run.roles.of.get(self.key, "").rstrip("'")
+        return self.run.roles.plain(self.key)
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -121,12 +121,12 @@ class Context:
 
     @property
     def operand_roles(self) -> set[str]:
-        return {self.run.roles.of.get(operand, "").rstrip("'") for operand in self.operands}
+        return set(map(self.run.roles.plain, self.operands))
 
     @property
     def user_roles(self) -> set[str]:
         """Roles of the lines that use this one."""
-        return {self.run.roles.of.get(user, "").rstrip("'") for user in self.run.roles.users[self.key]}
+        return set(map(self.run.roles.plain, self.run.roles.users[self.key]))
 
     def attention_with(self, letter: str) -> AttentionSite | None:
         """Return the attention in which this line is `letter`, or None.
@@ -394,11 +394,6 @@ def by_a_low_number(context: Context) -> bool:
     return number is not None and not isinf(number) and number < -MASK_THRESHOLD
 
 
-def softmax_of_scores(context: Context) -> bool:
-    """Return whether the weights are a softmax over keys."""
-    return isinstance(context.equation, Softmax) and of_attention("A")(context)
-
-
 def heads_joined(context: Context) -> bool:
     """Return whether the heads, unmixed so far, are concatenated along its last axis."""
     site, record = context.attention_with("H"), context.record
@@ -476,25 +471,15 @@ def parameters_of(context: Context, key: str) -> set[str]:
 def in_front(context: Context) -> bool:
     """Return whether a norm's input is also used by a residual sum."""
     roles = context.run.roles
-    return any(
-        roles.of.get(user, "").rstrip("'") in ("X", "Y", "R")
-        for operand in context.operands
-        for user in roles.users[operand]
-        if user != context.key
-    )
+    others = {user for operand in context.operands for user in roles.users[operand]} - {context.key}
+    return any(roles.plain(user) in ("X", "Y", "R") for user in others)
 
 
 def behind_a_sum(context: Context) -> bool:
     """Return whether a norm is the only user of a residual sum: it normalises the stream itself."""
     roles = context.run.roles
-    return (
-        isinstance(context.equation, (LayerNorm, RMSNorm))
-        and bool(context.operands)
-        and all(
-            roles.of.get(operand, "").rstrip("'") == "Y" and len(roles.users[operand]) == 1
-            for operand in context.operands
-        )
-    )
+    alone = all(roles.plain(operand) == "Y" and len(roles.users[operand]) == 1 for operand in context.operands)
+    return isinstance(context.equation, (LayerNorm, RMSNorm)) and bool(context.operands) and alone
 
 
 def behind_all_blocks(context: Context) -> bool:
@@ -513,7 +498,7 @@ def adds(*roles: str) -> Holds:
     """Return a predicate: a sum of two with one operand of these roles; of three, if attention and MLP are parallel."""
 
     def holds(context: Context) -> bool:
-        summands = [context.run.roles.of.get(operand, "").rstrip("'") for operand in context.operands]
+        summands = list(map(context.run.roles.plain, context.operands))
         known, stream = [role in roles for role in summands], [role for role in summands if role not in ("O", "F")]
         both = sorted(known) == [False, True] or (sorted(known) == [False, False, True] and len(stream) == 1)
         return isinstance(context.equation, Plus) and both
@@ -577,11 +562,6 @@ def widens(context: Context) -> bool:
     """Return whether the line has more numbers for each token than its operands."""
     before = [context.run.roles.graph.shape(operand) for operand in context.operands]
     return bool(before) and bool(before[-1]) and context.shape[-1:] > before[-1][-1:]
-
-
-def between_products(context: Context) -> bool:
-    """Return whether the line is pointwise between two linear maps, without a gate after it."""
-    return made_of("U")(context) and taken_only_by("F")(context)
 
 
 def trainable(context: Context) -> bool:
@@ -670,7 +650,7 @@ def weights_of_the_block(context: Context) -> dict[str, str] | None:
     roles, by_stage = context.run.roles, {"mlp": {}, "attention": {}, "": {}}
     for key in context.siblings():
         shapes = {root: roles.graph.shape(root) for root in parameters_of(context, key)}
-        kind = MATRICES.get(roles.of.get(key, "").rstrip("'"), "")
+        kind = MATRICES.get(roles.plain(key), "")
         by_stage[kind] |= {
             root: prod(shape) for root, shape in shapes.items() if len(shape) == 2 and context.run.trainable(root)
         }

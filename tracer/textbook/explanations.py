@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tracer.expr import GELU, GELUTanh, Node, ReLU, SiLU, Tanh, Tensor
-from tracer.expr.arithmetic import Over, Plus
+from tracer.expr.arithmetic import Over, Plus, Softmax
 from tracer.expr.embeddings import ApplyRotary, Cosine, Lookup, RepeatKV, Sine
 from tracer.expr.images import Unfold
 from tracer.expr.indexing import CausalMask
@@ -59,10 +59,9 @@ OUTPUT_CLAIMS = (
           so.both(so.one_head, so.ends_in("d_k"))),
     Claim("With one head there is nothing to concatenate.", so.one_head),
 )  # fmt: skip
-BEFORE_AND_AFTER = so.between_products
 COLLAPSE = Claim(
     "Without this nonlinearity, the two matrices around it would collapse into one.",
-    so.both(so.part("G"), BEFORE_AND_AFTER),
+    so.both(so.part("G"), so.made_of("U"), so.taken_only_by("F")),
 )
 PLACES_MATTER = Claim("The dot products of attention compare what tokens contain.")
 TOKEN_MIXING_CLAIM = Claim(
@@ -144,7 +143,7 @@ WHY: dict[str, Why] = {
     "weights": (
         (
             Claim("Each row of scores becomes weights that sum to 1: how much this token takes from every token.",
-                  so.softmax_of_scores),
+                  so.both(so.top(Softmax), so.of_attention("A"))),
             Claim("Each row of scores becomes weights.", so.of_channels),
         ),
         Claim("This is the tensor that attention maps show."),

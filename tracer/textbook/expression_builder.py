@@ -27,7 +27,7 @@ from tracer.record import dtype_name
 from tracer.textbook.claims import Context, Subject, Why
 from tracer.textbook.explanations import WHY
 from tracer.textbook.explanations import scores as reason_of
-from tracer.textbook.names import Hints, ParameterSymbols, free_id, words
+from tracer.textbook.names import ROLE_LABELS, Hints, ParameterSymbols, free_id, words
 from tracer.textbook.step_selection import StepPlan
 
 
@@ -274,20 +274,9 @@ class ExpressionBuilder:
             else:
                 arguments[name] = list(value) if isinstance(value, tuple) else value
         result = call.outputs[position]
-        shape, numbers, remarks = self.shapes.of(result.key), self.shapes.varying_numbers(call), self.shapes.remarks
-        bound = BoundCall(
-            call.func,
-            arguments,
-            shapes,
-            numerics,
-            dtypes,
-            position,
-            shape,
-            result.shape,
-            numbers,
-            lambda text: remarks.setdefault(text),
-            self.shapes.sizes,
-        )
+        of_result = position, self.shapes.of(result.key), result.shape
+        of_run = self.shapes.varying_numbers(call), self.shapes.remarks.setdefault, self.shapes.sizes
+        bound = BoundCall(call.func, arguments, shapes, numerics, dtypes, *of_result, *of_run)
         bound.unnamed = {
             name: self.shapes.unnamed_axes(value.key)
             for name, value in call.arguments.items()
@@ -409,7 +398,6 @@ class ExpressionBuilder:
 SCALE_TOLERANCE = 1e-6
 """How far a scale may be from the usual one, as a share of it."""
 PARTS = {"mask": "causal M", "scores": "S", "weights": "A"}
-TITLES = {"mask": "Causal mask", "scores": "Scores", "weights": "Attention weights"}
 
 
 def fused_lines(
@@ -500,5 +488,5 @@ def _letter(tensor: Tensor, letter: str) -> str:
 
 
 def _line(step: str, tensor: Tensor, equation: Node, why: Why) -> dict:
-    role = words(PARTS[step].removeprefix("causal "))
-    return {"id": tensor.key, "title": TITLES[step], "tensor": tensor, "equation": equation, "why": why, "role": role}
+    title, role = ROLE_LABELS[PARTS[step]].title, words(PARTS[step].removeprefix("causal "))
+    return {"id": tensor.key, "title": title, "tensor": tensor, "equation": equation, "why": why, "role": role}

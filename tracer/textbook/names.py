@@ -81,10 +81,9 @@ class Hint:
 
     def remark(self, context: Context) -> str:
         """Return the note on how texts differ from this line, without claims that the run contradicts."""
-        claims = () if isinstance(self.note, str) else cast(tuple[Claim, ...], self.note)
-        return (
-            self.note if isinstance(self.note, str) else " ".join(filter(None, (claim.of(context) for claim in claims)))
-        )
+        if isinstance(self.note, str):
+            return self.note
+        return " ".join(filter(None, (claim.of(context) for claim in cast(tuple[Claim, ...], self.note))))
 
 
 HINT_FIELDS = tuple(
@@ -431,10 +430,8 @@ def stage(roles: Roles, key: str, part: str) -> str:
     words = module.lower()
     if "expert" in words:
         return "experts"
-    return next(
-        (candidate for candidate in ("attention", "mlp", "norm", "embedding", "head") if candidate[:4] in words),
-        "other",
-    )
+    stages = ("attention", "mlp", "norm", "embedding", "head")
+    return next((candidate for candidate in stages if candidate[:4] in words), "other")
 
 
 def stage_of_sum(roles: Roles, key: str) -> str:
@@ -657,10 +654,7 @@ class ParameterSymbols(StepSymbols):
 
     def _table(self, key: str, module: str) -> tuple[str, str]:
         """Return the letter of a table and its subscript: **E** for token embeddings, **P** for positions."""
-        graph = self._graph
-        calls = (graph.calls[index] for index in graph.consumers[key])
-        numbers = [call.arguments["indices"].key for call in calls if call.op.name == "embedding"]
-        if any(graph.depends[number] == "x" for number in numbers):
+        if self._of_tokens(key):
             others = [table for table in self._tables() if table != key and self._of_tokens(table)]
             return r"\mathbf{E}", text(own_name(module)) if others else ""
         if "type" in module.lower():
@@ -668,10 +662,10 @@ class ParameterSymbols(StepSymbols):
         return r"\mathbf{P}", ""
 
     def _of_tokens(self, key: str) -> bool:
+        """Return whether a table has rows that the input selects."""
         calls = (self._graph.calls[index] for index in self._graph.consumers[key])
-        return any(
-            self._graph.depends[call.arguments["indices"].key] == "x" for call in calls if "indices" in call.arguments
-        )
+        numbers = (call.arguments["indices"].key for call in calls if call.op.name == "embedding")
+        return any(self._graph.depends[number] == "x" for number in numbers)
 
     def is_tied(self, key: str) -> bool:
         """Return whether a parameter is both an embedding table and the matrix of a linear map."""

@@ -228,7 +228,8 @@ class Roles:
             for primes, key in enumerate(keys):
                 marks = "" if primes == len(keys) - 1 else "'" * (primes + 1)
                 after = self.users[key]
-                if block and len(after) == 1 and self.of.get(after[0]) == "norm" and self._in_block(after[0], key):
+                normed = len(after) == 1 and self.of.get(after[0]) == "norm"
+                if block and normed and self.block(after[0]) == self.block(key):
                     self.of[key], self.of[after[0]] = "Y" + "'" * primes, f"X{marks}"  # the norm comes after the sum
                     self.nth[after[0]] = primes + 1
                 else:
@@ -262,12 +263,13 @@ class Roles:
         references = (ref for call in calls for ref in call.arguments.values() if hasattr(ref, "key"))
         return not any(self.graph.root(ref.key).startswith("parameter ") for ref in references)
 
+    def plain(self, key: str) -> str:
+        """Return the role of a line without primes; "" if it has none."""
+        return self.of.get(key, "").rstrip("'")
+
     def of_operands(self, key: str) -> set[str | None]:
         """Return the roles of a line's operands."""
         return {self.of.get(operand) for operand in self.operands[key]}
-
-    def _in_block(self, key: str, line: str) -> bool:
-        return self.block(key) == self.block(line)
 
     def _between_maps(self, key: str) -> bool:
         """Return whether an activation is between two linear maps, with a gate perhaps: an MLP's."""
@@ -325,7 +327,7 @@ class Roles:
                 self.of[key] = role
         inner = [key for key in self.plan.lines if self.places.numbers(self.module(key))]
         while inner:
-            start = next((key for key in inner if self.of.get(key, "").rstrip("'") in ("X", "Y")), None)
+            start = next((key for key in inner if self.plain(key) in ("X", "Y")), None)
             if start is None:
                 break
             tower = self.places.tower(self.module(start))
@@ -385,16 +387,12 @@ class Roles:
         """Assign each norm its number in its block; 0 after all blocks."""
         count: Counter = Counter()
         for key in (line for line in self.plan.lines if self.of.get(line) == "norm"):
-            block = self.block(key)
+            block, before = self.block(key), self.operands[key]
             if block:
                 count[block] += 1
                 self.nth[key] = count[block]
-            elif key not in self.first and self._behind_blocks(self.operands[key]):
+            elif key not in self.first and before and all(map(self.places.numbers, map(self.module, before))):
                 self.nth[key] = 0
-
-    def _behind_blocks(self, before: tuple[str, ...]) -> bool:
-        """Return whether these lines, if there are any, are in blocks, so that their users come after them."""
-        return bool(before) and all(self.places.numbers(self.module(line)) for line in before)
 
 
 TOKENS = frozenset(("E", "I", "sequence", "position", "chosen tokens", "put"))

@@ -646,9 +646,7 @@ def with_changed_weights(
     steps = {step.line.id: step for step in derived}
     used: dict[str, DerivedStep] = {}
     for id, step in steps.items():
-        changed = (
-            id.endswith(CHANGED_SUFFIX) and id.removesuffix(CHANGED_SUFFIX) in steps
-        )  # a parameter has no other line
+        changed = id.endswith(CHANGED_SUFFIX) and id.removesuffix(CHANGED_SUFFIX) in steps  # unlike a parameter
         if changed and split_id(id)[1] in ("scores", "weights") and step.line.place:
             weights = _beside(steps, id, "weights", CHANGED_SUFFIX) or _beside(steps, id, "weights")
             if weights is not None and store.get(weights.value) is not None:

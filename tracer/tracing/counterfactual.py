@@ -242,11 +242,8 @@ class Replay:
         def tensor(key: str) -> torch.Tensor | None:
             if key.startswith("parameter "):
                 return weight(state, key.removeprefix("parameter "))
-            return (
-                recording.inputs.get(key.removeprefix("input "))
-                if key.startswith("input ")
-                else recording.store.get(key)
-            )
+            held = recording.inputs if key.startswith("input ") else recording.store
+            return held.get(key.removeprefix("input "))
 
         return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
 
@@ -335,9 +332,7 @@ def _match_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Cal
     if left != right:
         stretches = SequenceMatcher(a=left, b=right, autojunk=False).get_matching_blocks()
     pairs = [(ours[a + i], theirs[b + i]) for a, b, length in stretches for i in range(length)]
-    within = (
-        pair for first, second in pairs for pair in (_match_calls(first.inner, second.inner) if first.inner else ())
-    )
+    within = [pair for first, second in pairs for pair in _match_calls(first.inner, second.inner)]
     return [*within, *pairs]
 
 
@@ -437,9 +432,7 @@ def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -
     if not len(wrong):
         return Outcome(holds=True)
     at = tuple(int(i) for i in wrong[0])
-    difference = (
-        f"cell {list(at)} is {_number(ran[at])}, and the equation gives {_number(computed[at])}" if at else "it is off"
-    )
+    difference = f"cell {list(at)} is {ran[at]:.4g}, and the equation gives {computed[at]:.4g}" if at else "it is off"
     return Outcome(wrong=f"It does not hold on another run, with {run.label}: {difference}.")
 
 
@@ -458,10 +451,6 @@ def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
     if tensor.is_complex():
         return tensor.to(torch.complex128).numpy()
     return (tensor.double() if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor).numpy()
-
-
-def _number(value) -> str:
-    return f"{value:.4g}"
 
 
 def _apply_outcomes(step: Step, outcomes: Sequence[Outcome], failed: str, notes: Sequence[str]) -> Step:

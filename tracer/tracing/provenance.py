@@ -355,7 +355,6 @@ class _Filling:
 
     def __init__(self, walk: ProvenanceWalk):
         self.walk = walk
-        self.sizes = walk.size
 
     def node(self, node: Node, index: tuple[int, ...]) -> str:
         """Return a part of the equation, at one of its cells, with numbers."""
@@ -403,7 +402,7 @@ class _Filling:
     def _value(self, argument):
         """Return an argument of a node with its sizes as numbers."""
         letters = getattr(argument, "free_symbols", ())
-        return argument.subs({letter: int(self.sizes(letter)) for letter in letters}) if letters else argument
+        return argument.subs({letter: int(self.walk.size(letter)) for letter in letters}) if letters else argument
 
     def _softmax(self, node: Node, index: tuple[int, ...]) -> str:
         """Return `e^{x_j} / (e^{x_1} + …)`. Above 50 the largest is subtracted from all, so that no power overflows."""
@@ -522,10 +521,8 @@ def cell(trace: Trace, id: str, index) -> Cell:
     try:
         parts = walk.numbers(equation, at)
     except TooMany as error:
-        parts = walk.read(equation, at)
+        parts = walk.read(equation, at) or []
         notes.append(f"What each number contributed is not listed: {error}.")
-        if parts is None:
-            parts = []
     return Cell(
         id,
         at,

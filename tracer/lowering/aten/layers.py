@@ -207,14 +207,8 @@ def rms_norm(call: BoundCall) -> Node | None:
     return RMSNormOver(call["input"], *vectors, eps=eps, affine=names, **_last(call))
 
 
-@register_lowering(
-    "batch_norm",
-    "native_batch_norm",
-    "_native_batch_norm_legit_no_training",
-    "_native_batch_norm_legit",
-    "_batch_norm_no_update",
-    "instance_norm",
-)
+@register_lowering("batch_norm", "native_batch_norm", "_batch_norm_no_update", "instance_norm")
+@register_lowering("_native_batch_norm_legit", "_native_batch_norm_legit_no_training")
 def batch_norm(call: BoundCall) -> Node | None:
     vectors, names = _affine(call)
     if call.get("use_input_stats", False):
