@@ -227,24 +227,6 @@ class Remainder(Elementwise, _WithFields):
         return left - right * (left / right).floor()
 
 
-class Minimum(SelectOne, _FunctionCall):
-    """Smaller of two numbers."""
-
-    word = r"\min"
-
-    def run(self, size, left, right) -> torch.Tensor:
-        return torch.where(left < right, left, right)
-
-
-class Maximum(SelectOne, _FunctionCall):
-    """Larger of two numbers."""
-
-    word = r"\max"
-
-    def run(self, size, left, right) -> torch.Tensor:
-        return torch.where(left > right, left, right)
-
-
 class Lerp(Linear, Elementwise, _WithFields):
     """`a + t(b - a)`: `Lerp(a, b, t)`."""
 
@@ -373,14 +355,27 @@ class ArcTangent2(_UnaryFunction):
     compute = staticmethod(lambda y, x: y.atan2(x))
 
 
+class Minimum(SelectOne, _UnaryFunction):
+    """Smaller of two numbers."""
+
+    word = r"\min"
+    compute = staticmethod(lambda left, right: torch.where(left < right, left, right))
+
+
+class Maximum(SelectOne, _UnaryFunction):
+    """Larger of two numbers."""
+
+    word = r"\max"
+    compute = staticmethod(lambda left, right: torch.where(left > right, left, right))
+
+
 class Log1p(_UnaryFunction):
     """`log(1 + x)`."""
 
+    compute = staticmethod(lambda x: x.log1p())
+
     def _latex(self, printer) -> str:
         return rf"\log\left(1 + {self.args[0].factor_latex(printer)}\right)"
-
-    def run(self, size, x) -> torch.Tensor:
-        return x.log1p()
 
 
 class Cast(_UnaryFunction):
@@ -656,8 +651,8 @@ class ELU(_UnaryFunction):
         alpha, *scales = super().subscripts(printer)
         return [alpha, *scales] if scales != ["1", "1"] else [alpha] if alpha != "1" else []
 
-    def run(self, size, x) -> torch.Tensor:
-        alpha, scale, inner = (self.get(field) for field in self.fields)
+    @staticmethod
+    def compute(x, alpha, scale, inner) -> torch.Tensor:
         return scale * (x.clamp(min=0) + alpha * (inner * x.clamp(max=0)).expm1())
 
 

@@ -9,7 +9,7 @@ import sympy
 import torch
 from torch.nn.functional import unfold
 
-from tracer.expr.convolutions import taps, window_latex
+from tracer.expr.convolutions import _AdaptivePooling, taps, window_latex
 from tracer.expr.embeddings import Patches
 from tracer.expr.function_call import _FunctionCall, decimal, setting_latex, whole
 from tracer.expr.index_sets import (
@@ -275,9 +275,7 @@ class Interpolate(AlongAxes, Linear, _FunctionCall):
         ratios = self.get("ratios")
         return notes + ([r"\text{step }" + r" \times ".join(decimal(number) for number in ratios)] if ratios else [])
 
-    def infer(self, same, shape) -> Shape:
-        sizes = tuple(map(sympy.sympify, self.get("sizes")))
-        return (*shape[: -len(sizes)], *sizes)
+    infer = _AdaptivePooling.infer
 
     def run(self, size, x) -> torch.Tensor:
         weights = self.along(size, x.shape)

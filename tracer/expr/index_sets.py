@@ -100,11 +100,6 @@ def shape_of(operand) -> tuple[int, ...]:
     return tuple(int(n) for n in getattr(operand, "shape", operand))
 
 
-def through_broadcast(cells: IndexSet, shape: Sequence[int]) -> IndexSet:
-    """Return the cells of an operand of that shape that an element-wise operation reads, aligned at the last axis."""
-    return IndexSet.of(shape, align_axes(cells.axes, shape))
-
-
 def replace_axes(cells: IndexSet, shape: Sequence[int], axes: dict[int, Iterable[int] | None]) -> IndexSet:
     """Return the cells with other indices along some axes, None for all of them, in a tensor of that shape and rank."""
     replaced: list = list(cells.axes)
@@ -173,7 +168,7 @@ def through_concat(cells: IndexSet, axis: int, operands) -> tuple[IndexSet, ...]
     for shape in map(shape_of, operands):
         count = shape[axis] if len(shape) >= -axis else 1
         part = narrow(cells, len(cells.shape) + axis, start, count)
-        sets.append(IndexSet.none(shape) if part.axes is None else through_broadcast(part, shape))
+        sets.append(IndexSet.none(shape) if part.axes is None else IndexSet.of(shape, align_axes(part.axes, shape)))
         start += count
     return tuple(sets)
 

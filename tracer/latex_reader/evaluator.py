@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -173,13 +174,10 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return left @ right if column else matrix(left) @ matrix(right)
 
 
-def _concatenation(axis: int):
-    def join(*tensors: np.ndarray) -> np.ndarray:
-        tensors = [matrix(tensor) for tensor in tensors]
-        lead = np.broadcast_shapes(*(tensor.shape[:-2] for tensor in tensors))
-        return np.concatenate([np.broadcast_to(x, lead + x.shape[-2:]) for x in tensors], axis=axis)
-
-    return join
+def _join(axis: int, *tensors: np.ndarray) -> np.ndarray:
+    matrices = list(map(matrix, tensors))
+    lead = np.broadcast_shapes(*(x.shape[:-2] for x in matrices))
+    return np.concatenate([np.broadcast_to(x, lead + x.shape[-2:]) for x in matrices], axis=axis)
 
 
 def _power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
@@ -291,8 +289,8 @@ OPERATIONS = {name: getattr(np, name) for name in SAME_IN_NUMPY} | {
     "mean": lambda x: x.mean(axis=-1, keepdims=True),
     "variance": lambda x: x.var(axis=-1, keepdims=True),
     "norm": lambda x: np.sqrt((x * x).sum(axis=-1, keepdims=True)),
-    "below": _concatenation(-2),
-    "beside": _concatenation(-1),
+    "below": partial(_join, -2),
+    "beside": partial(_join, -1),
     "min": np.minimum,
     "max": np.maximum,
     "softmax": softmax,

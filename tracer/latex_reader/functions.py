@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -67,41 +68,38 @@ def _spread(below, w: np.ndarray, x: np.ndarray, dilation: list[int]) -> np.ndar
     ]
 
 
-def _pooling(largest: bool):
-    def pool(below, x: np.ndarray) -> np.ndarray:
-        if below.has(r"\to"):
-            return _adaptive(below.get(r"\to", 1, len(next(s.numbers for s in below if s.sign == r"\to"))), largest, x)
-        window = _ints(below.plain[0])
-        count = len(window)
-        stride = _ints(below.get(r"\downarrow", 1, count)) if below.has(r"\downarrow") else window
-        padding, dilation = _ints(below.get("pad", 0, count)), _ints(below.get("dilation", 1, count))
-        sizes = x.shape[x.ndim - count :]
-        pooled = []
-        for n, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True):
-            starts = range(-p, n + p - d * (k - 1), s)
-            if below.has("ceil"):
-                starts = range(-p, n, s)
-                while len(starts) > 1 and starts[-2] + d * (k - 1) >= n + p - 1:
-                    starts = starts[:-1]
-            pooled.append([[start + d * i for i in range(k)] for start in starts])
-        result = np.empty((*x.shape[: x.ndim - count], *map(len, pooled)))
-        for cell in product(*(range(len(axis)) for axis in pooled)):
-            places = [axis[i] for axis, i in zip(pooled, cell, strict=True)]
-            inside = [[i for i in axis if 0 <= i < n] for axis, n in zip(places, sizes, strict=True)]
-            numbers = x[(..., *np.ix_(*inside))].reshape(*x.shape[: x.ndim - count], -1)
-            if largest:
-                result[(..., *cell)] = numbers.max(axis=-1)
-                continue
-            counted = (
-                inside
-                if below.has("inside")
-                else [[i for i in axis if i < n + p] for axis, n, p in zip(places, sizes, padding, strict=True)]
-            )
-            usual = np.prod([len(axis) for axis in counted])
-            result[(..., *cell)] = numbers.sum(axis=-1) / below.get("by", usual)[0]
-        return result
-
-    return pool
+def _pool(largest: bool, below, x: np.ndarray) -> np.ndarray:
+    if below.has(r"\to"):
+        return _adaptive(below.get(r"\to", 1, len(next(s.numbers for s in below if s.sign == r"\to"))), largest, x)
+    window = _ints(below.plain[0])
+    count = len(window)
+    stride = _ints(below.get(r"\downarrow", 1, count)) if below.has(r"\downarrow") else window
+    padding, dilation = _ints(below.get("pad", 0, count)), _ints(below.get("dilation", 1, count))
+    sizes = x.shape[x.ndim - count :]
+    pooled = []
+    for n, k, s, p, d in zip(sizes, window, stride, padding, dilation, strict=True):
+        starts = range(-p, n + p - d * (k - 1), s)
+        if below.has("ceil"):
+            starts = range(-p, n, s)
+            while len(starts) > 1 and starts[-2] + d * (k - 1) >= n + p - 1:
+                starts = starts[:-1]
+        pooled.append([[start + d * i for i in range(k)] for start in starts])
+    result = np.empty((*x.shape[: x.ndim - count], *map(len, pooled)))
+    for cell in product(*(range(len(axis)) for axis in pooled)):
+        places = [axis[i] for axis, i in zip(pooled, cell, strict=True)]
+        inside = [[i for i in axis if 0 <= i < n] for axis, n in zip(places, sizes, strict=True)]
+        numbers = x[(..., *np.ix_(*inside))].reshape(*x.shape[: x.ndim - count], -1)
+        if largest:
+            result[(..., *cell)] = numbers.max(axis=-1)
+            continue
+        counted = (
+            inside
+            if below.has("inside")
+            else [[i for i in axis if i < n + p] for axis, n, p in zip(places, sizes, padding, strict=True)]
+        )
+        usual = np.prod([len(axis) for axis in counted])
+        result[(..., *cell)] = numbers.sum(axis=-1) / below.get("by", usual)[0]
+    return result
 
 
 def _adaptive(sizes, largest: bool, x: np.ndarray) -> np.ndarray:
@@ -404,21 +402,18 @@ def _rnn(from_input: np.ndarray, from_state: np.ndarray, states: list[np.ndarray
     return [np.maximum(from_input + from_state, 0) if relu else np.tanh(from_input + from_state)]
 
 
-def _recurrent(step, count: int):
-    def run(below, x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
-        states, (w, u, *more) = list(rest[:count]), rest[count:]
-        projection = more.pop() if len(more) % 2 else None
-        b, d = more or (0, 0)
-        order = range(len(x))[::-1] if below.has("back") else range(len(x))
-        outputs = np.empty((len(x), *states[0].shape))
-        for place in order:
-            states = step(x[place] @ w.T + b, states[0] @ u.T + d, states, below.has("relu"))
-            if projection is not None:
-                states[0] = states[0] @ projection.T
-            outputs[place] = states[0]
-        return states[1] if below.has("last cell") else states[0] if below.has("last") else outputs
-
-    return run
+def _recur(step, count: int, below, x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+    states, (w, u, *more) = list(rest[:count]), rest[count:]
+    projection = more.pop() if len(more) % 2 else None
+    b, d = more or (0, 0)
+    order = range(len(x))[::-1] if below.has("back") else range(len(x))
+    outputs = np.empty((len(x), *states[0].shape))
+    for place in order:
+        states = step(x[place] @ w.T + b, states[0] @ u.T + d, states, below.has("relu"))
+        if projection is not None:
+            states[0] = states[0] @ projection.T
+        outputs[place] = states[0]
+    return states[1] if below.has("last cell") else states[0] if below.has("last") else outputs
 
 
 class SubscriptPart(NamedTuple):
@@ -464,34 +459,23 @@ class Subscript(tuple):
         return tuple(numbers) or (() if not x.ndim else (x.ndim - 1,))
 
 
-def _reduction(function):
-    """Return a word that reduces some axes: they vanish, or stay with size 1."""
-
-    def reduce(below: Subscript, x: np.ndarray) -> np.ndarray:
-        return function(x, axis=below.axes(x), keepdims=below.stays)
-
-    return reduce
+def _reduce(function, below: Subscript, x: np.ndarray) -> np.ndarray:
+    """Reduce some axes: they vanish, or stay with size 1."""
+    return function(x, axis=below.axes(x), keepdims=below.stays)
 
 
-def _place(function):
-    def place(below: Subscript, x: np.ndarray) -> np.ndarray:
-        axes = tuple(sorted(below.axes(x)))
-        flat = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*np.delete(x.shape, axes), -1)
-        flat_index = function(flat, axis=-1)
-        return np.expand_dims(flat_index, axes) if below.stays else flat_index
-
-    return place
+def _place(function, below: Subscript, x: np.ndarray) -> np.ndarray:
+    axes = tuple(sorted(below.axes(x)))
+    flat = np.moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)).reshape(*np.delete(x.shape, axes), -1)
+    flat_index = function(flat, axis=-1)
+    return np.expand_dims(flat_index, axes) if below.stays else flat_index
 
 
-def _along(function, skip: int = 0):
-    """Return a word that applies a function of rows along one axis."""
-
-    def run(below: Subscript, x: np.ndarray) -> np.ndarray:
-        axis = below.axes(x, skip)[0] if x.ndim else 0
-        result = function(below, np.moveaxis(x, axis, -1) if x.ndim else x[None])
-        return np.moveaxis(result, -1, axis) if x.ndim else result[0]
-
-    return run
+def _along(function, below: Subscript, x: np.ndarray, skip: int = 0) -> np.ndarray:
+    """Apply a function of rows along one axis."""
+    axis = below.axes(x, skip)[0] if x.ndim else 0
+    result = function(below, np.moveaxis(x, axis, -1) if x.ndim else x[None])
+    return np.moveaxis(result, -1, axis) if x.ndim else result[0]
 
 
 def _variance(below: Subscript, x: np.ndarray) -> np.ndarray:
@@ -529,16 +513,12 @@ def _glu(below: Subscript, x: np.ndarray) -> np.ndarray:
     return first / (1 + np.exp(-second))
 
 
-def _statistic(function):
+def _statistic(function, below: Subscript, x: np.ndarray) -> np.ndarray:
     """Return μ or σ² over named axes, or over groups of channels, as wide as x."""
-
-    def run(below: Subscript, x: np.ndarray) -> np.ndarray:
-        if not below.has("groups"):
-            return np.broadcast_to(function(x, axis=below.axes(x), keepdims=True), x.shape)
-        groups = x.reshape(len(x), int(below.get("groups", 1)[0]), -1)
-        return np.broadcast_to(function(groups, axis=-1, keepdims=True), groups.shape).reshape(x.shape)
-
-    return run
+    if not below.has("groups"):
+        return np.broadcast_to(function(x, axis=below.axes(x), keepdims=True), x.shape)
+    groups = x.reshape(len(x), int(below.get("groups", 1)[0]), -1)
+    return np.broadcast_to(function(groups, axis=-1, keepdims=True), groups.shape).reshape(x.shape)
 
 
 def _by_groups(x: np.ndarray, matrices: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -592,9 +572,9 @@ def erf(x: np.ndarray) -> np.ndarray:
     return np.asarray(_erf(x), dtype=float)
 
 
-WORDS = {name: _reduction(getattr(np, name)) for name in "mean sum prod max min any all".split()} | {
-    "maxpool": _pooling(True),
-    "avgpool": _pooling(False),
+WORDS = {name: partial(_reduce, getattr(np, name)) for name in "mean sum prod max min any all".split()} | {
+    "maxpool": partial(_pool, True),
+    "avgpool": partial(_pool, False),
     "resize": _resize,
     "im2col": _columns,
     "col2im": _fold_columns,
@@ -610,26 +590,26 @@ WORDS = {name: _reduction(getattr(np, name)) for name in "mean sum prod max min 
     "linspace": lambda below, first, last: np.linspace(float(first), float(last), int(below.plain[0][0])),
     "nonzero": _bare(np.argwhere),
     "full": lambda below, x: np.broadcast_to(x, [int(n) for n in below.plain[0]] if below else ()),
-    "LSTM": _recurrent(_lstm, 2),
-    "GRU": _recurrent(_gru, 1),
-    "RNN": _recurrent(_rnn, 1),
+    "LSTM": partial(_recur, _lstm, 2),
+    "GRU": partial(_recur, _gru, 1),
+    "RNN": partial(_recur, _rnn, 1),
     "count": lambda below, x: (x != 0).sum(axis=below.axes(x), keepdims=below.stays),
-    "logsumexp": _reduction(lambda x, **axes: np.log(np.exp(x).sum(**axes))),
-    "argmax": _place(np.argmax),
-    "argmin": _place(np.argmin),
+    "logsumexp": partial(_reduce, lambda x, **axes: np.log(np.exp(x).sum(**axes))),
+    "argmax": partial(_place, np.argmax),
+    "argmin": partial(_place, np.argmin),
     "var": _variance,
     "std": lambda below, x: np.sqrt(_variance(below, x)),
     "length": _length,
-    "mu": _statistic(np.mean),
-    "variance": _statistic(np.var),
-    "softmax": _along(_bare(softmax)),
-    "cumsum": _along(lambda below, x: np.cumsum(x, axis=-1)),
-    "cumprod": _along(lambda below, x: np.cumprod(x, axis=-1)),
-    "GLU": _along(_glu),
-    "sort": _along(lambda below, x: np.take_along_axis(x, _order(below, x), -1)),
-    "argsort": _along(_order),
-    "top": _along(lambda below, x: np.take_along_axis(x, _top(below, x), -1), 1),
-    "argtop": _along(_top, 1),
+    "mu": partial(_statistic, np.mean),
+    "variance": partial(_statistic, np.var),
+    "softmax": partial(_along, _bare(softmax)),
+    "cumsum": partial(_along, lambda below, x: np.cumsum(x, axis=-1)),
+    "cumprod": partial(_along, lambda below, x: np.cumprod(x, axis=-1)),
+    "GLU": partial(_along, _glu),
+    "sort": partial(_along, lambda below, x: np.take_along_axis(x, _order(below, x), -1)),
+    "argsort": partial(_along, _order),
+    "top": partial(_along, lambda below, x: np.take_along_axis(x, _top(below, x), -1), skip=1),
+    "argtop": partial(_along, _top, skip=1),
     "groups": _bare(_by_groups),
     "sigmoid": _bare(_sigmoid),
     "log": lambda below, x: np.log(x) / math.log(below.plain[0][0]),

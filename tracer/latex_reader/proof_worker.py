@@ -65,7 +65,7 @@ def outcomes(request: dict[str, Any], arrays: dict[str, np.ndarray]) -> Iterator
             else:
                 computed = zero_empty_rows(computed, ran, line, operands)
                 off = shares(computed, ran)
-                over = _margins(off, step["tolerance"])
+                over = np.where(off == 0, 0, off / step["tolerance"] if step["tolerance"] else np.inf)
                 if off.any() and step["dtype"] in UNITS and time.process_time() - began < PERTURBATION_SECONDS:
                     again = partial(evaluate, line, operands, tuple(step["shape"]))
                     over = np.maximum(over, _cells(again, computed, ran, step["dtype"]))
@@ -95,11 +95,6 @@ def _names_itself(tree, own: str, turn: str) -> bool:
     if turn and tree[:2] == ("cells", ("name", own)):
         return ("index", turn) in tree[2]
     return tree[:2] == ("name", own) or any(_names_itself(part, own, turn) for part in tree)
-
-
-def _margins(off: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the deviation of each cell as a share of the allowed part of the largest."""
-    return np.where(off == 0, 0, off / tolerance if tolerance else np.inf)
 
 
 def _cells(

@@ -29,6 +29,7 @@ from tracer.textbook.roles import Roles
 # Contexts in which claims are evaluated: a line of a run with its equation, and the run's textbook.
 
 PARAMETER = "parameter "
+"""What the keys of parameters and buffers begin with."""
 
 
 @dataclass

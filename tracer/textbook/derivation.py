@@ -24,7 +24,7 @@ from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
 from tracer.shapes import Solution
 from tracer.textbook import names
-from tracer.textbook.claims import Context, Subject
+from tracer.textbook.claims import PARAMETER, Context, Subject
 from tracer.textbook.explanations import why
 from tracer.textbook.expression_builder import ExpressionBuilder, fused_lines
 from tracer.textbook.names import Hint, Hints, ParameterSymbols
@@ -135,7 +135,6 @@ CELLS_NOTES = {
 LETTER = re.compile(r"(\\(tilde|hat|bar)\{)?\\(mathbf|boldsymbol|mathrm)\{[^{}]*\}(?(1)\})|\w")
 """The letter at the start of a tensor's name, with its accent."""
 
-PARAMETER = "parameter "
 SOURCE_PREFIXES = ("input ", PARAMETER, "constant ")
 """Prefixes of the keys of values that no op of the run computed."""
 

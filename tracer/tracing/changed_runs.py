@@ -32,6 +32,7 @@ from tracer.shapes import Solution, Vocabulary, have_shapes
 from tracer.shapes.alignment import COPIES, Match, align, find_diverging_ops, repeated_pairs
 from tracer.shapes.solver import DATA, SLICES, UNKNOWN, CallIndex, Key, Where, evaluator, find_changing, flatten
 from tracer.shapes.variation import SmallRun, moved_constants
+from tracer.textbook.claims import PARAMETER
 from tracer.textbook.derivation import DerivedStep
 from tracer.tracing.proofs import DeferredProofs
 from tracer.tracing.records import unmask, unscale
@@ -462,8 +463,6 @@ class _Transfer:
                 yield self._moved[op], self._moved.get(producer, producer)
 
 
-PARAMETER = "parameter "
-"""What the names of parameters begin with, as in the `names` of steps."""
 NEAREST = 3
 """Number of known lines that an error names."""
 

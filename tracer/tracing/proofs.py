@@ -532,14 +532,10 @@ class DeferredProofs:
         respell: Callable[[frozenset[int]], Trace] | None = None,
     ):
         self.run, self._rerun = run, rerun
+        self.derived_steps, self.sizes = run.steps, run.sizes
         self._named, self._respell = named, respell
         self._derived_steps = {step.line.id: step for step in run.steps}
         self._states = {name: _state(tensor) for name, tensor in weights(run.module).items()}
-
-    @property
-    def derived_steps(self) -> Sequence[DerivedStep]:
-        """Steps of the run with their equations."""
-        return self.run.steps
 
     def rewrite(self, change: Callable[[Line], Node]) -> DeferredProofs:
         """Return the same run, with the equations that `change` returns for its lines."""
@@ -565,11 +561,6 @@ class DeferredProofs:
         their ops; None where they refute none. Its own steps are still to be verified."""
         refuted = {op for step in steps if step.verdict == "refuted" for op in self._derived_steps[step.id].ops}
         return self._respell(self._named & refuted) if self._respell and self._named & refuted else None
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes of the run by their names."""
-        return self.run.sizes
 
     def values(self, kind: Callable[..., Any] | None = None) -> Any:
         """Return the tensors of the run by their keys, as `Values` or another `kind`."""

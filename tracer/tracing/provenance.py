@@ -28,6 +28,7 @@ from tracer.expr.index_sets import (
 from tracer.expr.norms import LayerNorm, RMSNorm
 from tracer.record.trace import Cell, Number, Trace, User, operand_cell
 from tracer.symbols.axes import normalise_axis
+from tracer.textbook.derivation import SOURCE_PREFIXES
 from tracer.tracing.proofs import Values, size_at
 from tracer.utils.errors import quote
 from tracer.utils.text import latex_number
@@ -345,11 +346,6 @@ class Numerals(Node):
         return ()
 
 
-def fill(walk: ProvenanceWalk, index: tuple[int, ...]) -> str:
-    """Return the right side of the equation of one cell, as LaTeX with numbers."""
-    return _Filling(walk).node(walk.equation, index)
-
-
 class _Filling:
     """Walk from the cell of an equation to the numbers that are printed for it."""
 
@@ -485,7 +481,6 @@ GONE_PROBLEM = (
     "the equations of this run are not at hand, so no cell can be followed: it was opened from a file, copied or made "
     "with prove=False; run the model again"
 )
-ENDS = ("input ", "parameter ", "constant ")
 
 
 def cell(trace: Trace, id: str, index) -> Cell:
@@ -494,7 +489,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
     Places count from 0, or from the end where they are negative. KeyError quotes an unknown id; ValueError quotes an
     index that the tensor does not have, and says so where the equations of the run are not at hand.
     """
-    step = None if isinstance(id, str) and id.startswith(ENDS) else trace.step(id)
+    step = None if isinstance(id, str) and id.startswith(SOURCE_PREFIXES) else trace.step(id)
     if trace.later is None:
         raise ValueError(GONE_PROBLEM)
     value = trace.later.values(RecomputedValues)
@@ -531,7 +526,7 @@ def cell(trace: Trace, id: str, index) -> Cell:
         step.latex,
         _group(parts),
         " ".join(notes),
-        numeric_latex=fill(walk, at),
+        numeric_latex=_Filling(walk).node(equation, at),
         symbols={tensor.key: tensor.name for tensor in tensors(equation)},
         trace=trace,
     )

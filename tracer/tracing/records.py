@@ -41,7 +41,8 @@ from tracer.record import (
 from tracer.shapes import UNKNOWN, Solution, held_size, value_of
 from tracer.shapes.solver import names_of
 from tracer.symbols import cost
-from tracer.textbook.derivation import DerivedStep, Line, Textbook, opaque
+from tracer.textbook.claims import PARAMETER
+from tracer.textbook.derivation import SOURCE_PREFIXES, DerivedStep, Line, Textbook, opaque
 from tracer.tracing.proofs import Proof, Rerun, Values, apply_proof, prove, verified_shape
 from tracer.utils.cache import Cache, IdentityKey
 from tracer.utils.errors import describe_error, quote, shorten
@@ -475,9 +476,7 @@ def _note_held(op: Op, symbolic: Sequence[str]) -> str:
 @lru_cache(maxsize=4096)
 def _names(line: Line) -> tuple[Name, ...]:
     """Return the inputs and parameters that the equation names."""
-    outside = (
-        tensor for tensor in tensors(line.equation) if tensor.key.startswith(("input ", "parameter ", "constant "))
-    )
+    outside = (tensor for tensor in tensors(line.equation) if tensor.key.startswith(SOURCE_PREFIXES))
     return tuple(Name(tensor.name, tensor.key, tensor.transposed, tensor.key in line.outside) for tensor in outside)
 
 
@@ -515,7 +514,6 @@ def _factors(line: Line, same: Same) -> tuple[tuple[str, tuple[str, str]], ...]:
 
 LAYOUTS = Rearrange, SplitHeads, Transposed, RepeatKV
 """Nodes that move numbers, and so hand a factor on."""
-READABLE = "parameter "
 NO_MASK = "its equation has no mask, so every query may look at every key"
 NO_SCALE = "they are not divided by √d_k"
 NO_EQUATION = "its equation is not known"
@@ -598,7 +596,7 @@ def _rewritten(scores: Tensor, rewritten: Node, lines: Mapping[str, Node], same:
     if rewritten == lines[scores.key]:
         return same
     outside = (tensor for tensor in tensors(rewritten) if tensor.key not in lines)
-    unread = next((tensor.key for tensor in outside if not tensor.key.startswith(READABLE)), "")
+    unread = next((tensor.key for tensor in outside if not tensor.key.startswith(PARAMETER)), "")
     return NOT_READ.format(repr(unread)) if unread else ScoreEquation(scores, rewritten)
 
 
