@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from tracer.expr.arithmetic import Transposed, beside, function, softmax
-from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, decimal, setting_latex, tight
+from tracer.expr.function_call import COMMA, _FunctionCall, _WithFields, decimal, setting_latex, tight, whole
 from tracer.expr.index_sets import AlongAxes, ArgSelect, AxisReads, IndexSet, Linear, OfAll, SoftmaxShares, shape_of
 from tracer.expr.node import Node, Shape, ShapeError, with_subscript
 from tracer.symbols.axes import name_axes
@@ -344,8 +344,7 @@ class TopK(Sort):
 
     def run(self, size, x) -> torch.Tensor:
         axis = self.get("axes")[0] if self.get("axes") else -1
-        k = self.get("k")
-        ordered = self.compute(x.movedim(axis, -1))[..., : k if isinstance(k, int) else int(size(k))]
+        ordered = self.compute(x.movedim(axis, -1))[..., : whole(self.get("k"), size)]
         return ordered.movedim(-1, axis)
 
 

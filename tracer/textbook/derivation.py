@@ -301,11 +301,8 @@ def _derive(
             book.steps.insert(at, DerivedStep(fused_line, _kernel(recording, graph, plan, key), ()))
         outside = tuple(tensor for tensor in tensors(equation) if tensor.key in shapes.value_dependent)
         remarks = [*shapes.remarks, *(BROUGHT_NOTE.format(f"${outsider.name}$") for outsider in outside)]
-        remarks += [
-            MOVED_NOTE.format(f"${outsider.name}$")
-            for outsider in tensors(equation)
-            if outsider.key in shapes.size_dependent
-        ]
+        moved = (tensor for tensor in tensors(equation) if tensor.key in shapes.size_dependent)
+        remarks += [MOVED_NOTE.format(f"${outsider.name}$") for outsider in moved]
         remarks += [SIZED_NOTE] if shapes.depends_on_values(key) else []
         if any(remark.startswith(THIS_RUN_NOTE) for remark in remarks) and note.startswith(THIS_RUN_NOTE):
             note = ""
@@ -457,9 +454,8 @@ def _fit(equation: Node, stated: tuple, fits, here) -> str:
 def _bound(graph: Graph, plan: StepPlan, shapes: Shapes, key: str, ops: tuple[int, ...], equation: Node) -> str:
     """Return a note if a line can differ at other sizes, else ""."""
     raw = plan.raw(key)
-    taken = [
-        (ref.key, index) for index in (plan.inner_calls.get(raw, ()) if raw else ()) for ref in graph.inputs[index]
-    ]
+    inside = plan.inner_calls.get(raw, ()) if raw else ()
+    taken = [(ref.key, index) for index in inside for ref in graph.inputs[index]]
     otherwise = any(shapes.has_other_operand(key, graph.calls[index]) for key, index in taken)
     otherwise = otherwise or shapes.diverges(ops)
     if otherwise and not isinstance(equation, IsContiguous):  # which is the same however often the places are repeated

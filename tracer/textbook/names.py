@@ -590,7 +590,7 @@ class ParameterSymbols(StepSymbols):
             rank = len(self._graph.shape(key))
             number = 1 + [weight for weight in weights if len(self._graph.shape(weight)) == rank].index(key)
             return r"\mathbf{W}" if rank > 2 else r"\mathbf{b}", str(number), above
-        of_norm = bool(calls & NORMS) or "norm" in self._kind(lines).lower()
+        of_norm = bool(calls & NORMS) or (bool(lines) and "norm" in self._roles.kind(next(iter(lines))).lower())
         mark = self._below(line, role, of_norm) or text(own_name(module))
         below = mark or text(own)
         if not self._graph.ref[key].dtype.is_floating_point:
@@ -675,6 +675,3 @@ class ParameterSymbols(StepSymbols):
     def _tables(self) -> set[str]:
         tables = {key for key, uses in self._users.items() if any(call == "embedding" for _, call in uses)}
         return {key for key in tables if self._graph.ref[key].dtype.is_floating_point}
-
-    def _kind(self, lines) -> str:
-        return self._roles.kind(next(iter(lines))) if lines else ""

@@ -297,12 +297,8 @@ class Roles:
 
         for key in self.plan.lines:  # what attention or an MLP made, scaled by parameters
             operands = self.operands[key]
-            if (
-                key not in self.of
-                and self.name(key) == "mul"
-                and len(operands) == 1
-                and self.of.get(operands[0]) in ("O", "F")
-            ):
+            made = len(operands) == 1 and self.of.get(operands[0]) in ("O", "F")
+            if made and key not in self.of and self.name(key) == "mul":
                 self.of[key] = f"{self.of[operands[0]]}'"
 
     def is_gated(self, key: str) -> bool:

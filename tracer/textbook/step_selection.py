@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 
+from tracer.capture.calls import Call
 from tracer.graph.attention_sites import (
     LINEAR_SITES,
     SITES,
@@ -67,9 +68,8 @@ class StepPlan:
 
     def leaf(self, index: int) -> bool:
         """Return whether a call is in a small module without children."""
-        return (
-            self.graph.child_count(index) == 0 and self._per_instance.get(self.graph.module_call(index), 0) <= IN_LEAF
-        )
+        small = self._per_instance.get(self.graph.module_call(index), 0) <= IN_LEAF
+        return small and self.graph.child_count(index) == 0
 
     def named_root(self, key: str) -> str:
         """Return the nearest value with a line at or above this one in its chain of layouts, else the chain's start."""
@@ -282,41 +282,38 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
         return False
     key = live[0]
     consumers = graph.consumers[key]
-    if _starts(graph, op, consumers):
+    takers = [graph.calls[consumer] for consumer in consumers]
+    if _starts(op, takers):
         return True
     returned = key in {graph.root(ref.key) for ref in graph.outputs}
-    if "uninitialised" in op.traits or (name == "overwrite" and not returned and _written_over(graph, key, consumers)):
+    if "uninitialised" in op.traits or (name == "overwrite" and not returned and _written_over(graph, key, takers)):
         return True
-    if any(_is_scanned(graph, key, graph.calls[consumer]) or _gates(graph, key, consumer) for consumer in consumers):
+    if any(_is_scanned(graph, key, taker) or _gates(graph, key, taker) for taker in takers):
         return False
     if not consumers or returned:
         return False
     if plan.separates(name, call.module) or (op.traits & {"argreduce", "scatter-reduce"} and graph.depends[key] == "x"):
         return False
     constant = graph.depends[key] == "c" and "mask-builder" in op.traits and len(graph.shape(key)) > 1
-    if graph.depends[key] != "x" and _biases(graph, consumers) and (constant or bias_role(graph, key)):
+    if graph.depends[key] != "x" and _biases(graph, takers) and (constant or bias_role(graph, key)):
         return False
     if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
         return graph.calls[consumers[0]].op.name == "add"  # rows of places, which are added to tokens
-    if any(graph.module_call(consumer) != graph.module_call(index) for consumer in consumers) and not _shifts(
-        graph, index, consumers
-    ):
+    elsewhere = any(graph.module_call(consumer) != graph.module_call(index) for consumer in consumers)
+    if elsewhere and not _shifts(graph, index, consumers):
         return False
     leaf = plan.leaf(index)
     if "concat" in op.traits and graph.depends[key] == "x" and not leaf:
         rank = len(graph.shape(key))
         if call.arguments.get("dim", 0) % rank != rank - 1:
             return False  # a sequence that is made of parts
-    if not leaf and _moves_tokens(graph, key, index, consumers):
+    if not leaf and _moves_tokens(graph, key, call, takers):
         return False
     cost, heavy = plan.cost[key], plan.heavy[key]
     if len(consumers) > 1:
-        scales = graph.depends[key] == "p" and all(
-            "arithmetic" in graph.calls[consumer_index].op.traits for consumer_index in consumers
-        )
+        scales = graph.depends[key] == "p" and all("arithmetic" in call.op.traits for call in takers)
         return leaf and len(consumers) == 2 and cost <= (IN_SCALE if scales else 2) and not heavy
-    consumer = graph.calls[consumers[0]]
-    other = consumer.op
+    other = takers[0].op
     if not has_lowering(other.name) and other.name not in (ATTENTION, "overwrite", "scan"):
         return False
     beside = [root for ref in graph.inputs[consumers[0]] if (root := graph.root(ref.key)) != key]
@@ -342,10 +339,9 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
     return cost <= WITH_HEAVY and still and ("arithmetic" in other.traits or other.name == "gather")
 
 
-def _biases(graph: Graph, consumers: list[int]) -> bool:
+def _biases(graph: Graph, takers: list[Call]) -> bool:
     """Return whether a value is only added to attention scores."""
-    calls = [graph.calls[index] for index in consumers]
-    return bool(calls) and all(call.op.name == "add" and _weighs(graph, call.outputs[0].key) for call in calls)
+    return bool(takers) and all(call.op.name == "add" and _weighs(graph, call.outputs[0].key) for call in takers)
 
 
 def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> bool:
@@ -371,12 +367,11 @@ def _weighs(graph: Graph, key: str) -> bool:
     return False
 
 
-def _moves_tokens(graph: Graph, key: str, index: int, consumers: list[int]) -> bool:
+def _moves_tokens(graph: Graph, key: str, call: Call, takers: list[Call]) -> bool:
     """Return whether a value's tokens are gathered, or were scattered to compute it."""
     if len(graph.shape(key)) != 3 or not graph.ref[key].dtype.is_floating_point:
         return False
-    chosen = any(graph.calls[consumer].op.name == "gather" for consumer in consumers)
-    return chosen or graph.calls[index].op.name == "scatter"
+    return call.op.name == "scatter" or any(taker.op.name == "gather" for taker in takers)
 
 
 def _is_scanned(graph: Graph, key: str, call) -> bool:
@@ -391,15 +386,13 @@ def _shifts(graph: Graph, index: int, consumers: list[int]) -> bool:
     return graph.calls[index].op.name == "roll" and len(consumers) == 1 and inside
 
 
-def _starts(graph: Graph, op: Op, consumers: list[int]) -> bool:
+def _starts(op: Op, takers: list[Call]) -> bool:
     """Return whether a call computes only zeros, or other constants, that loops start from."""
-    calls = [graph.calls[index] for index in consumers]
-    return bool(calls) and ("factory" in op.traits or op.takes_shape) and all(call.name == "scan" for call in calls)
+    return bool(takers) and ("factory" in op.traits or op.takes_shape) and all(call.name == "scan" for call in takers)
 
 
-def _gates(graph: Graph, key: str, index: int) -> bool:
+def _gates(graph: Graph, key: str, call: Call) -> bool:
     """Return whether a value is the gates of a mixture of experts."""
-    call = graph.calls[index]
     return call.name == "experts" and graph.root(call.arguments["gates"].key) == key
 
 
@@ -409,10 +402,9 @@ def _of_map(graph: Graph, index: int) -> bool:
     return any(call is not None and "projection" in call.op.traits for call in makers)
 
 
-def _written_over(graph: Graph, key: str, consumers: list[int]) -> bool:
+def _written_over(graph: Graph, key: str, takers: list[Call]) -> bool:
     """Return whether a value is only overwritten."""
-    calls = [graph.calls[index] for index in consumers]
-    return all(call.name == "overwrite" and graph.root(call.arguments["old"].key) == key for call in calls)
+    return all(call.name == "overwrite" and graph.root(call.arguments["old"].key) == key for call in takers)
 
 
 def _layout_lines(plan: StepPlan, shapes: Shapes, places: ModuleTree, index: int) -> Iterator[str]:

@@ -309,22 +309,13 @@ def assemble(
         tuple(parts),
         depths,
     )
-    value = (
-        Values(module, recording.store, derived_steps, lines, sizes)
-        if prove and prove != PROVE_LATER and derived_steps
-        else None
-    )
+    now = prove and prove != PROVE_LATER and derived_steps
+    value = Values(module, recording.store, derived_steps, lines, sizes) if now else None
     rerun = Rerun(module, recording, sizes) if prove and derived_steps else None
     steps, derived_steps = steps_of(
         derived_steps, account.ops, solution, sizes, same, value, prove == PROVE_LATER, rerun
     )
-    refuted = {
-        op
-        for step, derived_step in zip(steps, derived_steps, strict=True)
-        if step.verdict == "refuted"
-        for op in derived_step.ops
-    }
-    misnamed = book.idioms & refuted
+    misnamed = book.idioms & {op for step in steps if step.verdict == "refuted" for op in step.ops}
     facts: dict[str, Any] = {"sizes": sizes, "derived": derived, "solution": solution, "parts": parts, "hints": hints}
     facts |= more
     if misnamed or (book.lent and any(step.verdict in ("refuted", "not executed") for step in steps)):
@@ -361,10 +352,8 @@ def assemble(
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, derived_steps) if recording.calls else ()
     changed = CHANGED_NOTE.format(", ".join(more["changes"])) if more.get("changes") else ""
-    notes = (
-        *notes,
-        *filter(None, [changed, limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned)]),
-    )
+    said = changed, limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned)
+    notes = (*notes, *filter(None, said))
     return Trace(
         model=model,
         ops=account.ops,
