@@ -68,9 +68,9 @@ FILES = (
     "tracing/__init__.py",
     "tracing/proofs.py:"
     "Proof,relative_error,difference,prove,compare,hides,compute_bounds,_Leaf,_compare,"
-    "_out_of_range,apply_proof,weights,stacks,weight,Values,execute_exactly,same_size,"
+    "_out_of_range,apply_proof,weights,stacks,weight,KeyedTensors,Values,size_at,execute_exactly,same_size,"
     "size_matcher,run_size_matcher,verified_shape",
-    "tracing/records.py:OpSequence,RunCost,account,_ops,_first,tensor_records,part_of,limit_note",
+    "tracing/records.py:OpSequence,RunCost,account,_ops,tensor_records,part_of,limit_note",
     "utils/torch_state.py:Difference,identical,_bits,relative_difference,margins,first_beyond,_largest,_scale",
 )
 """Patterns below the package; after a colon the only functions and classes that count."""

@@ -62,7 +62,7 @@ RULES = (
     ),
     code(
         "the second token for CLS",
-        {"int(size(self.args[1])), slice(None)": "int(size(self.args[1])) + 1, slice(None)"},
+        {"int(size(self.args[1]))": "int(size(self.args[1])) + 1"},
         within="Row.slices",
     ),
     code(

@@ -28,7 +28,7 @@ RULES = (
     code(
         "a sum called a difference",
         {
-            'Op("add", BINARY, "Sum", $traits, **$options)': 'Op("add", BINARY, "Difference", $traits, **$options)',
+            '_ops("add", BINARY, "Sum", $traits, **$options)': '_ops("add", BINARY, "Difference", $traits, **$options)',
         },
     ),
     code(
