@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from tracer.record import Trace
     from tracer.spec import preparation
     from tracer.spec.spec import Model
-    from tracer.tracing import changed_runs
+    from tracer.tracing import transfer
     from tracer.tracing.counterfactual import Check
 else:  # imported when first used
     preparation = lazy_import("tracer.spec.preparation")
-    changed_runs = lazy_import("tracer.tracing.changed_runs")
+    transfer = lazy_import("tracer.tracing.transfer")
 
 POLL_SECONDS = 0.1
 """Seconds between two looks at whether the work is still wanted."""
@@ -220,7 +220,7 @@ def run_model(name: str, options: Options, changes: tuple[str, ...], user_input:
             photo = user_input.get("image")
             sent = {} if photo is None else dict.fromkeys(model_worker.PHOTO, np.array(photo))
             try:
-                return changed_runs.unpack(run.packed, model.net, _common, sent)
+                return transfer.unpack(run.packed, model.net, _common, sent)
             except (OSError, RuntimeError) as error:  # a file that can't be mapped
                 logging.warning("a run of the process could not be read, and the server runs the model: %s", error)
     return model.trace(**user_input)

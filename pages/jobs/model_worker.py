@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from tracer import tracing
     from tracer.record import Finding, Trace
     from tracer.spec.spec import Model
-    from tracer.tracing import changed_runs, counterfactual
-    from tracer.tracing.changed_runs import PackedTrace
+    from tracer.tracing import counterfactual, transfer
     from tracer.tracing.counterfactual import Check
+    from tracer.tracing.transfer import PackedTrace
 else:  # imported when first used
     tracing = lazy_import("tracer.tracing")
     counterfactual = lazy_import("tracer.tracing.counterfactual")
-    changed_runs = lazy_import("tracer.tracing.changed_runs")
+    transfer = lazy_import("tracer.tracing.transfer")
 
 
 # Garbage collection of a process that holds much for long: what is there at the start is left alone.
@@ -144,7 +144,7 @@ def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[
         model = _changed_model(name, options, changes)
         model.captions.clear()  # those of earlier runs are of other visitors' pictures
         trace = model.trace(**user_input)
-        packed = changed_runs.pack(trace, model.net, file, PHOTO if _shows(trace, user_input.get("image")) else ())
+        packed = transfer.pack(trace, model.net, file, PHOTO if _shows(trace, user_input.get("image")) else ())
         return Run(packed, dict(model.captions))
     except Exception:
         file.unlink(missing_ok=True)  # half of it may be written, on a full disk

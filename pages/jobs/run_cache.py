@@ -26,11 +26,11 @@ from tracer.utils.lazy_import import lazy_import
 
 if TYPE_CHECKING:
     from tracer import tracing
-    from tracer.tracing import changed_runs
+    from tracer.tracing import transfer
     from tracer.zoo import downloads
 else:  # imported when first used
     tracing = lazy_import("tracer.tracing")
-    changed_runs = lazy_import("tracer.tracing.changed_runs")
+    transfer = lazy_import("tracer.tracing.transfer")
     downloads = lazy_import("tracer.zoo.downloads")
 
 
@@ -367,7 +367,7 @@ def _run_model(model, image=None, **user_input) -> Trace:
     if not zoo.is_foreign(model.name):
         return model.trace(**user_input)
     with _one_at_a_time:
-        return changed_runs.lighten(model.trace(**user_input, keep=tracing.AT_HAND), tracing.KEEP)
+        return transfer.lighten(model.trace(**user_input, keep=tracing.AT_HAND), tracing.KEEP)
 
 
 def decompose(model, op: int, **user_input) -> tuple[Decomposition, ...]:

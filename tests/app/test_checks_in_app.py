@@ -24,7 +24,7 @@ from tracer.export import render
 from tracer.figures import handout
 from tracer.lessons.notes import evaluate, statements
 from tracer.tracing import counterfactual as bounded
-from tracer.tracing.changed_runs import lighten
+from tracer.tracing.transfer import lighten
 from tracer.utils.job_queue import JobEnd, JobQueue, listen, tell
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

@@ -16,7 +16,7 @@ from pages.state import session
 from tests.app.test_app import PAGES, open_page, text, upload, visit
 from tests.support.sweeping import cases
 from tracer import zoo
-from tracer.tracing.changed_runs import lighten
+from tracer.tracing.transfer import lighten
 from tracer.zoo import downloads, torchvision_models
 from tracer.zoo.hf import hub
 

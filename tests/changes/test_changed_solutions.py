@@ -12,7 +12,7 @@ from tracer.changes import parse_all
 from tracer.spec import spec
 from tracer.textbook import derivation
 from tracer.tracing import solve_first
-from tracer.tracing.changed_runs import transfer
+from tracer.tracing.changed_runs import take_over_solution
 
 CHANGES = {
     "vit": (
@@ -56,7 +56,7 @@ def solved_both_ways(model, plain, changes):
     recording = changed._record(inputs, 0, False, False)
     sizes, probes = {**inputs.sizes, **changed.sizes}, [{**changed.sizes, **probe} for probe in changed.spec.probes]
     way = changed.vocabulary, probes
-    return transfer(plain, recording, sizes, *way), solve_first(recording, sizes, [way])[0]
+    return take_over_solution(plain, recording, sizes, *way), solve_first(recording, sizes, [way])[0]
 
 
 def plain_solution(model):
@@ -130,8 +130,8 @@ def test_a_change_that_does_not_run_at_other_sizes_is_left_to_the_solver():
     recording = model._record(inputs, 0, False, False)
     vocabulary = replace(model.vocabulary, build=build, recordings={})
     sizes, probes = {**inputs.sizes, **model.sizes}, [{**model.sizes, **probe} for probe in model.spec.probes]
-    assert transfer(plain_solution(model), recording, sizes, vocabulary, probes) is None
-    assert transfer(plain_solution(model), recording, sizes, model.vocabulary, probes) is not None
+    assert take_over_solution(plain_solution(model), recording, sizes, vocabulary, probes) is None
+    assert take_over_solution(plain_solution(model), recording, sizes, model.vocabulary, probes) is not None
 
 
 @pytest.mark.parametrize(
@@ -149,10 +149,12 @@ def test_changed_runs_take_it_over_and_have_the_textbook_that_is_solved_anew(nam
         return model.trace(change={line: "zero"}, prove=False)
 
     taken = []
-    monkeypatch.setattr(spec, "transfer", lambda *arguments: taken.append(transfer(*arguments)) or taken[-1])
+    monkeypatch.setattr(
+        spec, "take_over_solution", lambda *arguments: taken.append(take_over_solution(*arguments)) or taken[-1]
+    )
     run = changed_run()
     assert taken and taken[-1] is not None
-    monkeypatch.setattr(spec, "transfer", lambda *arguments: None)
+    monkeypatch.setattr(spec, "take_over_solution", lambda *arguments: None)
     assert [(step.id, step.latex, step.symbolic) for step in changed_run().steps] == [
         (step.id, step.latex, step.symbolic) for step in run.steps
     ]

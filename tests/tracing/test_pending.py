@@ -14,7 +14,7 @@ from pages.sections import trace as step_payload
 from tests.app.test_stepping import page_payload
 from tracer import verify
 from tracer.export import render
-from tracer.tracing.changed_runs import lighten
+from tracer.tracing.transfer import lighten
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tracer
-from tracer.tracing.changed_runs import pack, unpack
+from tracer.tracing.transfer import pack, unpack
 from tracer.utils.cache import Cache
 
 PROVERS = ("later", "replay", "reread")

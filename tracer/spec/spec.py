@@ -24,7 +24,7 @@ from tracer.spec.without_values import trace_without_values
 from tracer.textbook.derivation import DerivedStep
 from tracer.textbook.names import Hint
 from tracer.tracing import SINGLE_TOWER, assemble, lay_book, record_or_explain, solve_first
-from tracer.tracing.changed_runs import LineSite, changing_build, interventions_of, line_sites, transfer
+from tracer.tracing.changed_runs import LineSite, changing_build, interventions_of, line_sites, take_over_solution
 from tracer.utils.cache import Cache
 from tracer.utils.errors import limits, quote, quoted_setting, reason
 from tracer.utils.job_queue import doing
@@ -546,7 +546,7 @@ class Model:
             vocabulary, probes = known.way
             if (vocabulary := self._own_vocabulary(vocabulary)) is None:
                 continue
-            if solution := transfer(known, recording, sizes, vocabulary, probes):
+            if solution := take_over_solution(known, recording, sizes, vocabulary, probes):
                 return solution, tuple(filter(None, [vocabulary.note, solution.problem]))
         return None
 

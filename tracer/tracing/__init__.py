@@ -321,8 +321,11 @@ def assemble(
     if misnamed or (book.lent and any(step.verdict in ("refuted", "not executed") for step in steps)):
         return assemble(module, recording, model=model, prove=prove, notes=before, spelled=spelled | misnamed, **facts)
     lines = [step.line for step in derived_steps]
-    keys = [step.value for step in steps if step.value] + recording.attentions.keys() if recording.attentions else []
-    attentions = recording.attentions.records if recording.attentions else ()
+    keys = [step.value for step in steps if step.value]
+    attentions = ()
+    if recording.attentions:
+        keys += recording.attentions.keys()
+        attentions = recording.attentions.records
     if recording.calls and recording.calls.changes:
         attentions = with_changed_weights(attentions, derived_steps, recording.store)
     follow = prove and derived_steps
@@ -331,8 +334,8 @@ def assemble(
     keys += [key for key in input_keys if key.startswith("constant ") or _few_ids(key, recording)]
     values = recording.store.take([*keys, *input_keys])
     for key in input_keys:  # the cap does not hold for inputs: what was not kept is computed again from them
-        if key not in values and (derived_step := recording.inputs.get(key.removeprefix("input "))) is not None:
-            values[key] = copy_to_cpu(derived_step)
+        if key not in values and (tensor := recording.inputs.get(key.removeprefix("input "))) is not None:
+            values[key] = copy_to_cpu(tensor)
     respell: Callable[[frozenset[int]], Trace] | None = None
     if prove == PROVE_LATER and book.idioms and recording.calls:
         facts |= {"model": model, "notes": before, "prove": PROVE_LATER}
@@ -423,7 +426,7 @@ def lay_book(
 
 
 def _of_parts(records: Iterable[AttentionRecord], parts: dict[str, str]) -> tuple[AttentionRecord, ...]:
-    """Yield the attention of each tower with its layers numbered from 0."""
+    """Return the attention of each tower with its layers numbered from 0."""
     attentions, count = [], Counter()
     for attention in records:
         part = part_of(attention.module, parts)

@@ -25,7 +25,7 @@ RULES = (
     code(
         "a solution of a changed run that no run at other sizes confirms",
         {"not $other and solved == ($inputs, $outputs, $scalars, $edges, $positions)": "True"},
-        within="_Transfer.is_confirmed",
+        within="_TakenSolution.is_confirmed",
     ),
     code(
         "a changed run that is checked with the numbers of another change",

@@ -22,7 +22,7 @@ from tracer.spec.blocks import Block
 from tracer.spec.spec import build_seeded
 from tracer.textbook.names import Hint
 from tracer.tracing import assemble, counterfactual, record_or_explain, solve_first
-from tracer.tracing.changed_runs import lighten
+from tracer.tracing.transfer import lighten
 from tracer.utils.cache import Cache
 from tracer.utils.job_queue import doing
 
