@@ -66,7 +66,7 @@ class LogitLens:
 
         With `tokens`, for these tokens of the stream `[B, S, D]` alone. ValueError where the stream was not kept.
         """
-        stream = self._exact(self.depths[depth].id)
+        stream = self._stream(depth)
         return self._execute(stream if tokens is None else stream[:, tokens])
 
     def token_scores(self, depth: int) -> torch.Tensor:
@@ -84,12 +84,15 @@ class LogitLens:
         return scores
 
     def _each(self, depth: int) -> torch.Tensor:
-        stream = self._exact(self.depths[depth].id)[0]
+        stream = self._stream(depth)[0]
         try:
             logits = self._execute(stream[:, None])
             return logits.reshape(len(stream), -1) if logits.dim() == 2 else logits[:, -1]
         except (RuntimeError, IndexError, ValueError) as error:
             raise ValueError(f"the head of this model reads several tokens at once ({quote(self.proof.id)})") from error
+
+    def _stream(self, depth: int) -> torch.Tensor:
+        return self._exact(self.depths[depth].id)
 
     def _exact(self, key: str) -> torch.Tensor:
         value = self._values(key)
