@@ -3,7 +3,7 @@
 import tracer
 from tests.app.test_app import text
 from tests.app.test_models_in_app import open_model
-from tracer.spec.decoding import generate
+from tracer.spec import decoding
 
 
 def write(at, count):
@@ -28,7 +28,7 @@ def test_a_chosen_character_shows_the_run_that_it_was_read_from_on_all_pages():
     tokens = at.session_state["visitor"].writing.tokens
     model = tracer.load("nanogpt")
     start = "".join(model.inputs().words)
-    assert tokens == [token for token, _ in generate(model, start, 8, prove=False)]
+    assert tokens == list(decoding.write(model, start, 8))
     assert "".join(tokens).strip() in [element.value.strip() for element in at.code]
     steps(at).set_value(5).run()
     assert not at.exception and "character 6 of 8" in text(at)

@@ -11,7 +11,7 @@ import tracer
 from tests.support.sweeping import cases
 from tracer.figures.predictions import ticks
 from tracer.lessons import writing
-from tracer.spec.decoding import Continuation
+from tracer.spec.decoding import fill_cache
 
 
 def test_the_ticks_of_a_logarithmic_axis_are_few_and_lie_on_it():
@@ -66,14 +66,18 @@ def test_the_formulas_of_a_cache_give_the_flops_and_bytes_of_runs_at_other_lengt
         assert costs.bytes(length) == past * whole.attentions[0].keys / (whole.attentions[0].keys - 1)
 
 
-def test_a_continuation_writes_what_the_whole_model_writes():
+def test_a_text_that_is_read_token_by_token_goes_on_as_the_whole_model_says():
     model = tracer.load("nanogpt")
-    text = Continuation(model, "To be")
+    tokens = model.inputs(text="To be")[0]
+    logits, past = fill_cache(model.decoder, (), tokens)
     for _ in range(12):
-        text.append(int(text.logits.argmax()))
-    whole = model.net(torch.tensor([text.tokens]))
-    assert whole[0, 4:-1].argmax(-1).tolist() == text.tokens[5:]
-    assert torch.allclose(whole[0, -1], text.logits, atol=1e-4)
+        token = logits[:, -1:].argmax(-1)
+        tokens = torch.cat([tokens, token], dim=1)
+        with torch.no_grad():
+            logits, past = model.decoder.net(token, past=past)
+    whole = model.net(tokens)
+    assert whole[0, 4:-1].argmax(-1).tolist() == tokens[0, 5:].tolist()
+    assert torch.allclose(whole[0, -1], logits[0, -1], atol=1e-4)
 
 
 def test_padding_on_the_left_moves_the_answer_of_a_model_without_a_mask_for_it():

@@ -1,11 +1,11 @@
-"""Text written token by token: greedy or drawn, with the run of each token."""
+"""Text written token by token: greedy or drawn, each token from the run of the text before it."""
 
 import pytest
 import torch
 
 import tracer
 from tracer.models import nanogpt
-from tracer.spec.decoding import choose, generate, join_tokens, room, words_of, write
+from tracer.spec.decoding import choose, join_tokens, read_of, room, words_of, write
 
 
 @pytest.fixture(scope="module")
@@ -13,35 +13,24 @@ def model():
     return tracer.load("nanogpt", T_max=11, D=12, h=3, d_ff=20, L=2)
 
 
-def test_greedy_text_takes_the_largest_logit_and_traces_each_token(model):
-    text, found = "To be", list(generate(model, "To be", 9))
-    for token, trace in found:
+def test_greedy_text_takes_the_largest_logit_of_each_run(model):
+    text, found = "To be", list(write(model, "To be", 9))
+    for token in found:
+        trace = model.trace(text=read_of(model, text))
         assert trace.coverage == 1 and "".join(trace.words) == text[-11:]
         assert token == nanogpt.SHAKESPEARE[int(trace.output[0, -1].argmax())] == trace.result["tokens"][0]
         text += token
     assert len(found) == 9 and len(text) == 14
-    assert [token for token, _ in generate(model, "To be", 9, temperature=3, top_k=1)] == [token for token, _ in found]
-
-
-@pytest.mark.parametrize("settings", [{}, {"temperature": 1.5, "top_k": 5, "seed": 3}], ids=str)
-def test_writing_without_traces_gives_the_same_tokens(model, settings):
-    found = [token for token, _ in generate(model, "To be", 9, prove=False, **settings)]
-    assert list(write(model, "To be", 9, **settings)) == found
-    with pytest.raises(ValueError, match="count=-1 is not possible"):
-        write(model, "To be", -1)
+    assert list(write(model, "To be", 9, temperature=3, top_k=1)) == found
 
 
 def test_sampled_text_is_seeded_and_keeps_to_the_top_k(model):
-    def generate_text(**settings):
-        return "".join(token for token, _ in generate(model, "To be", 6, prove=False, **settings))
-
-    assert (
-        generate_text(temperature=1, seed=1)
-        == generate_text(temperature=1, seed=1)
-        != generate_text(temperature=1, seed=2)
-    )
-    for token, trace in generate(model, "To be", 6, temperature=5.0, top_k=3, prove=False):
-        assert token in trace.result["tokens"][:3]
+    first, again, other = ("".join(write(model, "To be", 6, temperature=1, seed=seed)) for seed in (1, 1, 2))
+    assert first == again != other
+    text = "To be"
+    for token in write(model, text, 6, temperature=5.0, top_k=3):
+        assert token in model.trace(text=read_of(model, text), prove=False).result["tokens"][:3]
+        text += token
 
 
 def test_tokens_are_drawn_as_often_as_their_probability_says():
@@ -58,14 +47,13 @@ def test_tokens_are_drawn_as_often_as_their_probability_says():
 def test_settings_that_can_not_be_are_refused(model, settings):
     (name, value), *_ = settings.items()
     with pytest.raises(ValueError, match=f"{name}={value} is not possible"):
-        generate(model, "To be", **{"count": 1} | settings)
+        write(model, "To be", **{"count": 1} | settings)
 
 
 def test_writing_ends_with_the_sentence():
     model = tracer.load("vit-text")
-    tokens = [token for token, _ in generate(model, "a large red", 30, prove=False)]
+    tokens = list(write(model, "a large red", 30))
     assert tokens[0] == "circle" and tokens[-1] == "<end>" and tokens.count("<end>") == 1
-    assert list(write(model, "a large red", 30)) == tokens
 
 
 def test_there_is_room_for_as_many_words_as_the_model_reads():

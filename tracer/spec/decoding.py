@@ -24,45 +24,13 @@ from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
 
 if TYPE_CHECKING:
-    from tracer.record import Trace
     from tracer.spec.spec import Model
 
 
-# Text generation token by token, greedy or sampled, with a trace at each token or without.
+# Text generation token by token, greedy or sampled.
 
 END = VOCABULARY[1]
 """The word that ends a caption."""
-
-
-def generate(
-    model: Model,
-    text: str,
-    count: int,
-    *,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    seed: int = 0,
-    **inputs,
-) -> Iterator[tuple[str, Trace]]:
-    """Continue `text` by `count` tokens, or to the end of a sentence, and yield each with the trace of its run.
-
-    The next token comes from the last row of the logits `[B, T, V]`, of which the model sees the last T_max tokens.
-    `temperature` 0 takes the most probable token; else one is drawn, with `seed`, from `softmax(z / temperature)`,
-    from the `top_k` most probable ones where that is given (Fan et al. 2018, section 5.1). `inputs` goes to
-    `model.trace`: `image=` or `prove=False`. ValueError in one sentence for settings that can't be.
-
-    >>> import tracer
-    >>> from tracer.spec.decoding import generate
-    >>> model = tracer.load("nanogpt", L=1, D=8, h=2, d_ff=16)
-    >>> [len(trace.words) for token, trace in generate(model, "To be", 3)]
-    [5, 6, 7]
-    """
-
-    def run(text: str) -> tuple[torch.Tensor, Trace]:
-        trace = model.trace(text=text, **inputs)
-        return trace.output, trace
-
-    return _generate(run, model, text, count, _chooser(count, temperature, top_k, seed))
 
 
 def write(
@@ -75,18 +43,39 @@ def write(
     seed: int = 0,
     **sources,
 ) -> Iterator[str]:
-    """Yield the tokens of `generate` without their traces: one forward each, many times as fast.
+    """Continue `text` by `count` tokens, or to the end of a sentence, and yield each: one forward, without a trace.
 
-    `sources` goes to `model.inputs`: `image=`.
+    The next token comes from the last row of the logits `[B, T, V]`, of which the model sees the last T_max tokens.
+    `temperature` 0 takes the most probable token; else one is drawn, with `seed`, from `softmax(z / temperature)`,
+    from the `top_k` most probable ones where that is given (Fan et al. 2018, section 5.1). `sources` goes to
+    `model.inputs`: `image=`. ValueError in one sentence for settings that can't be.
+
+    >>> import tracer
+    >>> from tracer.spec.decoding import write
+    >>> model = tracer.load("nanogpt", L=1, D=8, h=2, d_ff=16)
+    >>> len(list(write(model, "To be", 3)))
+    3
     """
+    for name, value, least in (("count", count, 0), ("top_k", 1 if top_k is None else top_k, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name}={quote(value)} is not possible, expected a whole number of at least {least}")
+    if not (isinstance(temperature, (int, float)) and isfinite(temperature) and temperature >= 0):
+        raise ValueError(f"temperature={quote(temperature)} is not possible, expected a number of at least 0")
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = words_of(model)
 
-    @torch.no_grad()
-    def run(text: str) -> tuple[torch.Tensor, None]:
-        inputs = model.inputs(text=text, **sources)
-        return model.net(*inputs, **inputs.named).cpu(), None
+    def tokens(text: str) -> Iterator[str]:
+        for _ in range(count):
+            inputs = model.inputs(text=read_of(model, text), **sources)
+            with torch.no_grad():
+                logits = model.net(*inputs, **inputs.named).cpu()[0, -1, : len(vocabulary)]
+            token = vocabulary[choose(logits, temperature, top_k, generator)]
+            yield token
+            if token == END:
+                return
+            text = join_tokens(vocabulary, text, [token])
 
-    generated = _generate(run, model, text, count, _chooser(count, temperature, top_k, seed))
-    return (token for token, _ in generated)
+    return tokens(text)
 
 
 def room(model: Model, text: str) -> int | None:
@@ -98,27 +87,6 @@ def room(model: Model, text: str) -> int | None:
     if isinstance(words_of(model), str):
         return None
     return max(0, model.sizes["T_max"] - len(text.split()))
-
-
-def _chooser(count, temperature, top_k, seed) -> Callable[[torch.Tensor], int]:
-    for name, value, least in (("count", count, 0), ("top_k", 1 if top_k is None else top_k, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}={quote(value)} is not possible, expected a whole number of at least {least}")
-    if not (isinstance(temperature, (int, float)) and isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature={quote(temperature)} is not possible, expected a number of at least 0")
-    generator = torch.Generator().manual_seed(seed)
-    return lambda logits: choose(logits, temperature, top_k, generator)
-
-
-def _generate(run, model, text, count, chosen) -> Iterator[tuple]:
-    vocabulary = words_of(model)
-    for _ in range(count):
-        output, trace = run(read_of(model, text))
-        token = vocabulary[chosen(output[0, -1, : len(vocabulary)])]
-        yield token, trace
-        if token == END:
-            return
-        text = join_tokens(vocabulary, text, [token])
 
 
 def words_of(model: Model) -> Sequence[str]:
@@ -274,25 +242,3 @@ def fill_cache(model: Model, before: Sequence[torch.Tensor], tokens: torch.Tenso
     """Return the logits of a decoder after a picture, if there is one `before`, and tokens `[B, T]`, and the keys and
     values of all blocks."""
     return model.net(*(tensor.to(model.device) for tensor in (*before, tokens)), past=())
-
-
-class Continuation:
-    """A text that a model continues: each token is read once, and its keys and values are kept.
-
-    `logits` are those after the last token, `[V]`; `tokens` the numbers of all tokens. ValueError for a model that
-    keeps no cache.
-    """
-
-    def __init__(self, model: Model, text: str | None = None, image: Image | None = None):
-        self.decoder = model.decoder
-        self._before, tokens = split_inputs(model.inputs(image=image, text=text))
-        logits, self._past = fill_cache(self.decoder, self._before, tokens[:1])
-        self.logits, self.tokens = logits[0, -1], tokens[0].tolist()
-
-    @torch.no_grad()
-    def append(self, token: int) -> None:
-        """Read one more token. Raise ValueError where the model has no position for it."""
-        numbers = torch.tensor([[token]], device=self.decoder.device)
-        logits, self._past = self.decoder.net(*(None for _ in self._before), numbers, past=self._past)
-        self.logits = logits[0, -1]
-        self.tokens.append(token)
