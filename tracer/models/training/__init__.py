@@ -1,10 +1,10 @@
 """Training and measurement of the shipped weights: `train(name)` and `score(name)`.
 
 A recipe is one file here, named like its model ("-" as "_"), with a frozen dataclass `Recipe`; `vit.py` shows its
-interface: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `build`, `optimizers`,
-`batch_of`, `loss`, `score`, `rank` and `card`; `teach`, where a recipe has it, adds the answers of a teacher to the
-examples; `options` names the settings that are options of the model. A recipe with `synthetic = True` draws its
-examples: it reads no data.
+interface: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `initialise`, `batch_of`, `loss`,
+`score`, `rank` and `card`; `train_loop.BaseRecipe` has what all share. `teach`, where a recipe has it, adds the answers
+of a teacher to the examples. Settings named like options of the model are those. A recipe with `synthetic = True` draws
+its examples: it reads no data.
 
 Weights are chosen by their score on the part "validation"; the card has their score on the part "test".
 """
@@ -172,19 +172,19 @@ def _changed_options(trainer: Any) -> list[str]:
     """Return the sizes and options of a model that a recipe changes, such as `["positions=relative"]`."""
     first = type(trainer)()
     pairs = [(name, size, first.sizes[name]) for name, size in trainer.sizes.items()]
-    pairs += [(name, getattr(trainer, name), getattr(first, name)) for name in getattr(trainer, "options", ())]
+    pairs += [(name, getattr(trainer, name), getattr(first, name)) for name in trainer.options]
     return [f"{name}={value}" for name, value, usual in pairs if value != usual]
 
 
 def _arguments(trainer: Any, changed: Sequence[str], epochs: int | None, settings: dict[str, Any]) -> list[str]:
     """Return the arguments of a command line that trains like this: `changed` and all other `settings`."""
-    others = {key: value for key, value in settings.items() if key not in ("sizes", *getattr(trainer, "options", ()))}
+    others = {key: value for key, value in settings.items() if key not in ("sizes", *trainer.options)}
     pairs = [*changed, *(f"{key}={value}" for key, value in others.items())]
     return [*([f"--epochs {epochs}"] if epochs else []), *([f"--set {' '.join(pairs)}"] if pairs else [])]
 
 
 def _source(data: str | Path | None, trainer: Any) -> Path | None:
-    if getattr(trainer, "synthetic", False):
+    if trainer.synthetic:
         return None
     source = Path(data) if data else ROOT.parent / "shared" / "data"
     if not source.exists():

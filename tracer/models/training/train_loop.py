@@ -23,25 +23,55 @@ from tqdm import tqdm
 
 from tracer.models.training import data
 from tracer.models.training.data import Images
+from tracer.spec.spec import Spec
 from tracer.utils import files
 from tracer.utils.errors import quote
 
-# Optimizers of recipes: Muon for the matrices of the blocks, AdamW for all else.
+# What recipes share: initial weights, and optimizers, Muon for the matrices of the blocks and AdamW for all else.
 
 
-class MuonAndAdamW:
-    """A recipe with the rates of both: `matrix_rate` and `decay` of Muon, `rate` of AdamW.
+class BaseRecipe:
+    """What recipes share: a model of their `spec`, and optimizers with the rates of both.
 
-    `decays_rest`: the matrices outside blocks have the weight decay too; vectors, and the parameters named in
-    `undecayed`, have none.
+    `matrix_rate` and `decay` are those of Muon, `rate` that of AdamW. `decays_rest`: the matrices outside blocks have
+    the weight decay too; vectors, and the parameters named in `undecayed`, have none. `synthetic` recipes draw their
+    examples.
     """
 
+    spec: ClassVar[Spec]
+    synthetic: ClassVar[bool] = False
+    decays_rest: ClassVar[bool] = False
+    undecayed: ClassVar[Collection[str]] = ()
+    sizes: dict[str, int]
     matrix_rate: float
     rate: float
     decay: float
     bf16: bool
-    decays_rest: ClassVar[bool] = False
-    undecayed: ClassVar[Collection[str]] = ()
+
+    def __post_init__(self):
+        if self.sizes.keys() != self.spec.sizes.keys():
+            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(self.spec.sizes)}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Settings that are options of the model."""
+        return {name: getattr(self, name) for name in self.spec.options if hasattr(self, name)}
+
+    def build(self, seed: int) -> nn.Module:
+        """Return the net with its initial weights, the same for the same seed."""
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            net = self.spec.net(**self.sizes, **self.options)
+            self.initialise(net)
+        return net
+
+    def initialise(self, net: nn.Module) -> None:
+        """Set the weights that do not start as the net draws them, in place."""
+
+    def grid_positions(self) -> Tensor:
+        """Return the vectors with which positions of patches start: sinusoids, `[N, D]`."""
+        H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
+        return 0.5 * sinusoids(H // P, W // P, D)
 
     def optimizers(self, net: nn.Module) -> list[torch.optim.Optimizer]:
         """Return Muon (Jordan 2024) for the matrices of the blocks, and AdamW for all else.
@@ -60,6 +90,20 @@ class MuonAndAdamW:
             (torch.optim.Muon if self.bf16 else Float32Muon)(matrices, lr=self.matrix_rate, weight_decay=self.decay),
             torch.optim.AdamW(groups, lr=self.rate, betas=(0.9, 0.98)),
         ]
+
+
+def sinusoids(rows: int, columns: int, D: int) -> Tensor:
+    """Return sines and cosines of the grid's row in half of the width, of its column in the other.
+
+    The shape is `[rows·columns, D]`. Source: Vaswani et al. 2017, section 3.5, over two axes; a width that is no
+    multiple of 4 ends in zeros.
+    """
+    waves = D // 4
+    frequencies = 100.0 ** (-torch.arange(waves) / max(waves, 1))
+    y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+    angles = [axis.reshape(-1, 1) * frequencies for axis in (y, x)]  # [N, D/4]
+    table = torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], dim=1)
+    return F.pad(table, (0, D - 4 * waves))
 
 
 class Float32Muon(torch.optim.Optimizer):

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracer.inputs.synthetic import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
-from tracer.models.clip import CLIP, SPEC
+from tracer.models.clip import SPEC
 from tracer.models.training import data as scenes
-from tracer.models.training.recipes.vit import sinusoids
-from tracer.models.training.train_loop import MuonAndAdamW
+from tracer.models.training.train_loop import BaseRecipe
 from tracer.spec.preparation import encode_sentences
+from tracer.spec.spec import Spec
 
 PAIRS = tuple(f"a {colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
 """A sentence for every pair of colour and shape."""
@@ -35,13 +35,16 @@ class Unseen:
 
 
 @dataclass(frozen=True)
-class Recipe(MuonAndAdamW):
+class Recipe(BaseRecipe):
     """Settings of a run; `train("clip", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each kind are scored. `matrix_rate` and `rate`
     are the full learning rates of the matrices in the blocks and of all else, `decay` the weight decay, `warmup` is
     in steps.
     """
+
+    spec: ClassVar[Spec] = SPEC
+    synthetic: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 18
@@ -53,10 +56,10 @@ class Recipe(MuonAndAdamW):
     decay: float = 0.01
     warmup: int = 100
     bf16: bool = False
-    synthetic: ClassVar[bool] = True
 
     def __post_init__(self):
-        scenes.check_sizes(self.sizes, SPEC.sizes)
+        super().__post_init__()
+        scenes.check_sides(self.sizes)
         if self.sizes["V"] != len(VOCABULARY):
             raise ValueError(f"V={self.sizes['V']}: captions of scenes have V = {len(VOCABULARY)} words")
 
@@ -70,15 +73,9 @@ class Recipe(MuonAndAdamW):
             two=scenes.held_out(self.tests, part, salt=3, counts=(2,), allowed=in_training),
         )
 
-    def build(self, seed: int) -> CLIP:
-        """Return a CLIP with its initial weights, fixed by the seed; positions of patches start as sinusoids."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            net = CLIP(**self.sizes)
-            H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
-            with torch.no_grad():
-                net.image.position[1:] = 0.5 * sinusoids(H // P, W // P, D)
-        return net
+    def initialise(self, net: nn.Module) -> None:
+        """Start positions of patches as sinusoids."""
+        net.image.position[1:] = self.grid_positions()
 
     def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Return new scenes of one or (a third) two objects, `[B, C, H, W]`, captions `[K, T]`, and pairs, `[B]`.

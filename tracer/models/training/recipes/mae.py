@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from tracer.inputs import synthetic
-from tracer.models.mae import MAE, SPEC
-from tracer.models.training.recipes.vit import sinusoids
-from tracer.models.training.train_loop import MuonAndAdamW
+from tracer.models.mae import SPEC
+from tracer.models.training.train_loop import BaseRecipe
 from tracer.spec.preparation import MASKED_MEAN, MASKED_STD, visible_patches
 from tracer.spec.results import anomaly_map, patches_of
+from tracer.spec.spec import Spec
 
 MIXTURE = {"drawn": 0.45, "brick": 0.35, "grass": 0.1, "gravel": 0.1}
 """The shares of the surfaces that are trained on."""
@@ -35,13 +35,16 @@ class Surfaces:
 
 
 @dataclass(frozen=True)
-class Recipe(MuonAndAdamW):
+class Recipe(BaseRecipe):
     """Settings of a run; `train("mae", batch=32)` changes one of them.
 
     `count` surfaces are trained on, `tests` of each name are scored; `least` and `most` are the smallest and largest
     share of patches that a batch hides. `matrix_rate` and `rate` are the full learning rates of the matrices in the
     blocks and of all else, `decay` the weight decay, `warmup` is in steps.
     """
+
+    spec: ClassVar[Spec] = SPEC
+    synthetic: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 15
@@ -55,11 +58,9 @@ class Recipe(MuonAndAdamW):
     decay: float = 0.0
     warmup: int = 100
     bf16: bool = False
-    synthetic: ClassVar[bool] = True
 
     def __post_init__(self):
-        if self.sizes.keys() != SPEC.sizes.keys():
-            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SPEC.sizes)}")
+        super().__post_init__()
         if self.sizes["H"] != self.sizes["W"] or self.sizes["C"] != 1:
             raise ValueError(f"sizes {self.sizes}: expected square surfaces in grey, H = W and C = 1")
 
@@ -85,16 +86,10 @@ class Recipe(MuonAndAdamW):
         defects = np.stack([synthetic.patch_mask(mask, side) for mask in masks])
         return Surfaces(torch.from_numpy(np.stack(pixels))[:, None], names, torch.from_numpy(defects))
 
-    def build(self, seed: int) -> MAE:
-        """Return a masked autoencoder with its initial weights, fixed by the seed; positions start as sinusoids."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            net = MAE(**self.sizes)
-            H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
-            with torch.no_grad():
-                for table in (net.position, net.decoder_position):
-                    table.copy_(0.5 * sinusoids(H // P, W // P, D))
-        return net
+    def initialise(self, net: nn.Module) -> None:
+        """Start positions, of the encoder and of the decoder, as sinusoids."""
+        for table in (net.position, net.decoder_position):
+            table.copy_(self.grid_positions())
 
     def batch_of(self, data: Surfaces, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the surfaces of the indices `chosen`, flipped at random, and their visible patches."""

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tracer.inputs.model_inputs import Characters
 from tracer.models.nanogpt import SHAKESPEARE, SPEC
-from tracer.models.training.train_loop import MuonAndAdamW
+from tracer.models.training.train_loop import BaseRecipe
 from tracer.spec.spec import Spec
 from tracer.utils.errors import quote
 
@@ -36,7 +36,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Recipe(MuonAndAdamW):
+class Recipe(BaseRecipe):
     """Settings of a run; `train("nanogpt", batch=64)` changes one of them.
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
@@ -54,10 +54,6 @@ class Recipe(MuonAndAdamW):
     decay: float = 0.05
     warmup: int = 100
     bf16: bool = True
-
-    def __post_init__(self):
-        if self.sizes.keys() != self.spec.sizes.keys():
-            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(self.spec.sizes)}")
 
     def read(self, data: Path, part: str) -> Text:
         """Return the first nine tenths of the text, "train", or the rest.
@@ -80,16 +76,11 @@ class Recipe(MuonAndAdamW):
             )
         return chosen
 
-    def build(self, seed: int) -> nn.Module:
-        """Return the net with its initial weights, the same for the same seed; outputs of blocks start at zero."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            net = self.spec.net(**self.sizes)
-            for name in net.blocks:
-                block = net.get_submodule(name)
-                for linear in (block.attention.output, block.mlp.contract):
-                    nn.init.zeros_(linear.weight)
-        return net
+    def initialise(self, net: nn.Module) -> None:
+        """Start outputs of blocks at zero."""
+        for block in map(net.get_submodule, net.blocks):
+            for linear in (block.attention.output, block.mlp.contract):
+                nn.init.zeros_(linear.weight)
 
     def batch_of(self, text: Text, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return the windows `chosen`, `[B]`, each shifted by up to T - 1 tokens, and next tokens: `[B, T]` both."""

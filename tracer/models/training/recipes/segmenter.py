@@ -1,25 +1,29 @@
 """Training of the shipped segmenter: cross-entropy on the pixel classes of drawn scenes."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tracer.inputs.synthetic import CLASSES, Scenes
-from tracer.models.segmenter import SPEC, Segmenter
+from tracer.models.segmenter import SPEC
 from tracer.models.training import data as scenes
-from tracer.models.training.recipes.vit import sinusoids
-from tracer.models.training.train_loop import MuonAndAdamW
+from tracer.models.training.train_loop import BaseRecipe
+from tracer.spec.spec import Spec
 
 
 @dataclass(frozen=True)
-class Recipe(MuonAndAdamW):
+class Recipe(BaseRecipe):
     """Settings of a run; `train("segmenter", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes are scored. `matrix_rate` and `rate` are the
     full learning rates of the matrices in the blocks and of all else, `decay` the weight decay, `warmup` is in steps.
     """
+
+    spec: ClassVar[Spec] = SPEC
+    synthetic: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 9
@@ -31,10 +35,10 @@ class Recipe(MuonAndAdamW):
     decay: float = 0.01
     warmup: int = 50
     bf16: bool = True
-    synthetic = True
 
     def __post_init__(self):
-        scenes.check_sizes(self.sizes, SPEC.sizes)
+        super().__post_init__()
+        scenes.check_sides(self.sizes)
         if self.sizes["K"] != len(CLASSES):
             raise ValueError(f"K={self.sizes['K']}: pixels of scenes have K = {len(CLASSES)} classes")
 
@@ -42,15 +46,9 @@ class Recipe(MuonAndAdamW):
         """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
         return scenes.SceneStream(self.count) if part == "train" else scenes.held_out(self.tests, part)
 
-    def build(self, seed: int) -> Segmenter:
-        """Return a segmenter with its initial weights, the same for the same seed; positions start as sinusoids."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            net = Segmenter(**self.sizes)
-            H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
-            with torch.no_grad():
-                net.position[1:] = 0.5 * sinusoids(H // P, W // P, D)
-        return net
+    def initialise(self, net: nn.Module) -> None:
+        """Start positions of patches as sinusoids."""
+        net.position[1:] = self.grid_positions()
 
     def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return new scenes, float `[B, C, H, W]`, and the class of every pixel, int64 `[B, H, W]`."""

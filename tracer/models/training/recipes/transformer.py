@@ -7,12 +7,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tracer.models.training.train_loop import MuonAndAdamW
-from tracer.models.transformer import ALPHABET, SPEC, Transformer
+from tracer.models.training.train_loop import BaseRecipe
+from tracer.models.transformer import ALPHABET, SPEC
+from tracer.spec.spec import Spec
 from tracer.tracing import trace
 from tracer.utils.errors import quote
 
-SIZES = SPEC.sizes
 SEEDS = {"validation": 2**31, "test": 2**31 + 1}
 """The seeds of the strings of a held-out part."""
 
@@ -32,7 +32,7 @@ class Strings:
 
 
 @dataclass(frozen=True)
-class Recipe(MuonAndAdamW):
+class Recipe(BaseRecipe):
     """Settings of a run; `train("transformer", batch=64)` changes one of them.
 
     An epoch is `strings` strings, drawn anew each time; `tests` strings are held out. `matrix_rate` and `rate` are
@@ -40,11 +40,11 @@ class Recipe(MuonAndAdamW):
     option of the model.
     """
 
+    spec: ClassVar[Spec] = SPEC
     synthetic: ClassVar[bool] = True
-    options: ClassVar[tuple[str, ...]] = ("positions",)
     decays_rest: ClassVar[bool] = True
 
-    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 12
     batch: int = 128
     strings: int = 32_000
@@ -60,8 +60,7 @@ class Recipe(MuonAndAdamW):
         if self.positions not in SPEC.options["positions"]:
             known = ", ".join(map(quote, SPEC.options["positions"]))
             raise ValueError(f"positions={quote(self.positions)}: expected one of {known}")
-        if self.sizes.keys() != SIZES.keys():
-            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
+        super().__post_init__()
 
     def read(self, data: Path | None, part: str) -> Strings:
         """Return the strings of a part, "train", "validation" or "test"; `data` is not read."""
@@ -69,12 +68,6 @@ class Recipe(MuonAndAdamW):
             return Strings(self.strings)
         generator = torch.Generator().manual_seed(SEEDS[part])
         return Strings(self.tests, self._draw(self.tests, generator, held_out=True))
-
-    def build(self, seed: int) -> Transformer:
-        """Return a transformer with its initial weights, the same for the same seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return Transformer(**self.sizes, positions=self.positions)
 
     def batch_of(self, strings: Strings, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return as many new strings as `chosen` has numbers, and the reversed ones: int64 `[B, T_max]` both."""

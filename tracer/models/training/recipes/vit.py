@@ -15,17 +15,16 @@ from torch.nn import functional as F
 from tracer.models.training import data as cifar10
 from tracer.models.training import evaluation, train_loop
 from tracer.models.training.data import Images
-from tracer.models.training.train_loop import MuonAndAdamW
-from tracer.models.vit import ViT
+from tracer.models.training.train_loop import BaseRecipe
+from tracer.models.vit import SPEC
+from tracer.spec.spec import Spec
 
 HELD_OUT = 20
 """One of so many training images is held out, to choose weights by."""
 
-SIZES = {"H": 32, "W": 32, "C": 3, "P": 4, "D": 128, "h": 4, "d_ff": 512, "L": 6, "K": 10}
-
 
 @dataclass(frozen=True)
-class Recipe(MuonAndAdamW):
+class Recipe(BaseRecipe):
     """Settings of a run; `train("vit", batch=64)` changes one of them.
 
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
@@ -36,10 +35,11 @@ class Recipe(MuonAndAdamW):
     (`occlusion_eval.attention_mining`).
     """
 
+    spec: ClassVar[Spec] = SPEC
     decays_rest: ClassVar[bool] = True
     undecayed: ClassVar[tuple[str, ...]] = ("position",)
 
-    sizes: dict[str, int] = field(default_factory=lambda: dict(SIZES))
+    sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 60
     batch: int = 128
     matrix_rate: float = 0.01
@@ -57,10 +57,6 @@ class Recipe(MuonAndAdamW):
     mixup: float = 0.0
     bf16: bool = False
 
-    def __post_init__(self):
-        if self.sizes.keys() != SIZES.keys():
-            raise ValueError(f"sizes {', '.join(self.sizes)}: expected {', '.join(SIZES)}")
-
     def read(self, data: Path, part: str) -> Images:
         """Return the images of a part, "train", "validation" or "test".
 
@@ -76,18 +72,12 @@ class Recipe(MuonAndAdamW):
             raise ValueError(f"images of shape {shape} in '{data}': expected [C, H, W] = {expected}")
         return images
 
-    def build(self, seed: int) -> ViT:
-        """Return a ViT with its initial weights, the same for the same seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            net = ViT(**self.sizes)
-            H, W, P, D, h = (self.sizes[name] for name in ("H", "W", "P", "D", "h"))
-            with torch.no_grad():
-                net.position[0] = 0
-                net.position[1:] = 0.5 * sinusoids(H // P, W // P, D)
-                for name in net.blocks:
-                    mimetic(net.get_submodule(name).attention, D=D, h=h)
-        return net
+    def initialise(self, net: nn.Module) -> None:
+        """Start positions as sinusoids, and attention like that of trained ViTs."""
+        net.position[0] = 0
+        net.position[1:] = self.grid_positions()
+        for name in net.blocks:
+            mimetic(net.get_submodule(name).attention, D=self.sizes["D"], h=self.sizes["h"])
 
     def teach(self, images: Images, held_out: Images, *, seed: int, file: Path) -> Images:
         """Return the images with a teacher, whose weights `file` keeps (`teacher.teach`)."""
@@ -185,20 +175,6 @@ class Recipe(MuonAndAdamW):
             "licence": "weights made by this repository, under its licence; CIFAR-10 comes without one: "
             "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009",
         }
-
-
-def sinusoids(rows: int, columns: int, D: int) -> Tensor:
-    """Return sines and cosines of the grid's row in half of the width, of its column in the other.
-
-    The shape is `[rows·columns, D]`. Source: Vaswani et al. 2017, section 3.5, over two axes; a width that is no
-    multiple of 4 ends in zeros.
-    """
-    waves = D // 4
-    frequencies = 100.0 ** (-torch.arange(waves) / max(waves, 1))
-    y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-    angles = [axis.reshape(-1, 1) * frequencies for axis in (y, x)]  # [N, D/4]
-    table = torch.cat([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], dim=1)
-    return F.pad(table, (0, D - 4 * waves))
 
 
 def mimetic(attention: nn.Module, *, D: int, h: int) -> None:

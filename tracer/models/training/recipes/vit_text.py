@@ -1,6 +1,7 @@
 """Training of the shipped vit-text: the captions of drawn scenes, word by word."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,21 +11,24 @@ from tracer.inputs.synthetic import MAX_SHAPES, MAX_WORDS, VOCABULARY, Scenes
 from tracer.models.training import data as scenes
 from tracer.models.training.data import IGNORE_INDEX, captions
 from tracer.models.training.evaluation import pointing
-from tracer.models.training.recipes.vit import sinusoids
-from tracer.models.training.train_loop import MuonAndAdamW
-from tracer.models.vit_text import SPEC, ViTText
+from tracer.models.training.train_loop import BaseRecipe
+from tracer.models.vit_text import SPEC
+from tracer.spec.spec import Spec
 
 NAMES = ("one object", "two objects", "three objects")
 
 
 @dataclass(frozen=True)
-class Recipe(MuonAndAdamW):
+class Recipe(BaseRecipe):
     """Settings of a run; `train("vit-text", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of one, of two and of three objects are scored.
     `matrix_rate` and `rate` are the full learning rates of the matrices in the blocks and of all else, `decay` the
     weight decay, `warmup` is in steps; `mask`, `tied`, `types` and `bias` are the model's options.
     """
+
+    spec: ClassVar[Spec] = SPEC
+    synthetic: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 33
@@ -40,19 +44,14 @@ class Recipe(MuonAndAdamW):
     types: bool = False
     bias: bool = True
     bf16: bool = True
-    synthetic = True
 
     def __post_init__(self):
-        scenes.check_sizes(self.sizes, SPEC.sizes)
+        super().__post_init__()
+        scenes.check_sides(self.sizes)
         least = {"V": len(VOCABULARY), "T_max": MAX_WORDS + 1}
         if any(self.sizes[name] < number for name, number in least.items()):
             sizes = {name: self.sizes[name] for name in least}
             raise ValueError(f"sizes {sizes}: captions of scenes need at least {least}")
-
-    @property
-    def options(self) -> dict:
-        """Options of the model that is trained."""
-        return {name: getattr(self, name) for name in SPEC.options}
 
     def read(self, data: None, part: str) -> scenes.SceneStream | list[Scenes]:
         """Return the scenes of a pass for "train", else unseen scenes by number of objects; `data` is not read."""
@@ -60,15 +59,9 @@ class Recipe(MuonAndAdamW):
             return scenes.SceneStream(self.count)
         return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MAX_SHAPES + 1)]
 
-    def build(self, seed: int) -> ViTText:
-        """Return a model with its initial weights, fixed by the seed; positions of patches start as sinusoids."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            net = ViTText(**self.sizes, **self.options)
-            H, W, P, D = (self.sizes[name] for name in ("H", "W", "P", "D"))
-            with torch.no_grad():
-                net.image_positions.copy_(0.5 * sinusoids(H // P, W // P, D))
-        return net
+    def initialise(self, net: nn.Module) -> None:
+        """Start positions of patches as sinusoids."""
+        net.image_positions.copy_(self.grid_positions())
 
     def batch_of(self, data: scenes.SceneStream, chosen: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Return new scenes, float `[B, C, H, W]`, their captions `[B, T]`, and the words to predict, `[B, T]`."""
