@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 # Model input tensors from a photo or a text.
 
 
-def photo_input(model: Any, image, text, options: dict[str, int], *, sample=sample_photo) -> Inputs:
+def photo_input(
+    model: Any, image, text, options: dict[str, int], *, sample=sample_photo, usual=(MEAN, STD), grey: bool = False
+) -> Inputs:
     """Return a photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` is the default
-    photo."""
+    photo, `usual` the mean and deviation where no card has them; with `grey` its colours are mixed."""
 
     sizes, card = model.vocabulary.complete({**options, **model.sizes}), model.card or {}
     photo = sample() if image is None else image if image.mode == "RGB" else image.convert("RGB")
-    cut, crop = centre_crop(photo, sizes["H"], sizes["W"], share=card.get("crop", 1.0))
-    pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
+    shown = photo.convert("L") if grey else photo
+    cut, crop = centre_crop(shown, sizes["H"], sizes["W"], share=card.get("crop", 1.0))
+    mean, std = (card.get(name, default) for name, default in zip(("mean", "std"), usual, strict=True))
+    pixels = torch.from_numpy(to_array(cut, mean, std))
     channels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
     batch = channels.expand(options["B"], *channels.shape).contiguous()
     return Inputs((batch,), options, photo=np.array(photo), crop=crop, segments=model.spec.segments(sizes))
@@ -200,8 +204,8 @@ def sentences_input(vocabulary: Sequence[str], sample: str) -> Callable[..., Inp
 
     def prepare(model: Model, image, text: str | None, options: dict[str, int]) -> Inputs:
 
-        sizes, card = model.vocabulary.complete({**options, **model.sizes}), model.card or {}
-        sentences, words = split_sentences(sample if text is None else text), card.get("vocabulary", vocabulary)
+        words, sizes = (model.card or {}).get("vocabulary", vocabulary), model.sizes
+        sentences = split_sentences(sample if text is None else text)
         sentences = [sentences[i % len(sentences)] for i in range(options.get("K", len(sentences)))]
         tokens = encode_sentences(sentences, words, options.get("T"))
         if tokens.shape[1] > sizes["T_max"]:
@@ -214,19 +218,13 @@ def sentences_input(vocabulary: Sequence[str], sample: str) -> Callable[..., Inp
             tokens = tokens % sizes["V"]
         elif tokens.max() >= sizes["V"]:
             raise ValueError(f"{quote(text)} has words that this model, with V={sizes['V']}, does not know")
-        photo = (sample_scene().image() if image is None else image).convert("RGB")
-        cut, crop = centre_crop(photo, sizes["H"], sizes["W"])
-        pixels = torch.from_numpy(to_array(cut, card.get("mean", MEAN), card.get("std", STD)))
-        pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
         at = {**options, "K": tokens.shape[0], "T": tokens.shape[1]}
-        return Inputs(
-            (pixels.expand(options["B"], *pixels.shape).contiguous(), tokens),
-            at,
-            photo=np.array(photo),
-            crop=crop,
+        photo_inputs = photo_input(model, image, None, at, sample=lambda: sample_scene().image())
+        return replace(
+            photo_inputs,
+            tensors=(photo_inputs[0], tokens),
             sentences=tuple(sentences),
             words=tuple(words[number] if number < len(words) else str(number) for number in tokens[0].tolist()),
-            segments=model.spec.segments({**sizes, **at}),
         )
 
     return prepare
@@ -255,18 +253,14 @@ def surface_input(model: Model, image, text, options: dict[str, int]) -> Inputs:
 
     options = dict(options)
     generator = torch.Generator().manual_seed(options.pop("seed"))
-    sizes, card = model.vocabulary.complete({**options, **model.sizes}), model.card or {}
+    sizes = model.vocabulary.complete({**options, **model.sizes})
     count = options.setdefault("N_v", max(1, sizes["N"] // 2))
     if count > sizes["N"]:
         raise ValueError(f"N_v={count} patches can't be visible: there are N={sizes['N']}")
-    photo = (sample() if image is None else image).convert("RGB")
-    cut, crop = centre_crop(photo.convert("L") if model.sizes["C"] == 1 else photo, sizes["H"], sizes["W"])
-    pixels = torch.from_numpy(to_array(cut, card.get("mean", MASKED_MEAN), card.get("std", MASKED_STD)))
-    pixels = pixels[torch.arange(sizes["C"]) % pixels.shape[0]]  # [C, H, W]
+    grey, usual = model.sizes["C"] == 1, (MASKED_MEAN, MASKED_STD)
+    inputs = photo_input(model, image, None, options, sample=sample, usual=usual, grey=grey)
     visible = visible_patches(1, sizes["N"], count, generator)  # [1, N_v]
-    batch = pixels.expand(options["B"], *pixels.shape).contiguous(), visible.repeat(options["B"], 1)
-    segments = model.spec.segments({**sizes, **options})
-    return Inputs(batch, options, photo=np.array(photo), crop=crop, segments=segments)
+    return replace(inputs, tensors=(*inputs, visible.repeat(options["B"], 1)))
 
 
 def place_visible(segments: tuple[Segment, ...], order: Sequence[int]) -> tuple[Segment, ...]:
