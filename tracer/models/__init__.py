@@ -116,9 +116,7 @@ def summary(name: str) -> str:
 
 def takes(name: str) -> tuple[str, ...]:
     """Return the inputs of a model, "image", "text" or both, read without running its file."""
-    return (
-        zoo.spec_of(name).takes if zoo.is_foreign(name) else _read_literals(_check_name(name))["SPEC"].get("takes", ())
-    )
+    return _field_of_spec(name, "takes", ())
 
 
 def samples(name: str) -> str:
@@ -126,11 +124,13 @@ def samples(name: str) -> str:
 
     It is "" for models of text alone.
     """
-    return (
-        zoo.spec_of(name).samples
-        if zoo.is_foreign(name)
-        else _read_literals(_check_name(name))["SPEC"].get("samples", "")
-    )
+    return _field_of_spec(name, "samples", "")
+
+
+def _field_of_spec(name: str, field: str, default: Any) -> Any:
+    if zoo.is_foreign(name):
+        return getattr(zoo.spec_of(name), field)
+    return _read_literals(_check_name(name))["SPEC"].get(field, default)
 
 
 @lru_cache(maxsize=64)
@@ -160,9 +160,8 @@ def shipped_config(name: str) -> dict[str, Any]:
 
     These are those that its weights were trained with, else the defaults of its file.
     """
-    spec, known = spec_of(name), card(name) or {}
-    first = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}}
-    return {**first, **known.get("sizes", {}), **known.get("options", {})}
+    known = card(name) or {}
+    return {**spec_of(name).defaults, **known.get("sizes", {}), **known.get("options", {})}
 
 
 def check(name: str, config: dict[str, Any]) -> None:

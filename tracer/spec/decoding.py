@@ -16,6 +16,7 @@ from tracer.expr.indexing import Concat
 from tracer.inputs.model_inputs import Inputs
 from tracer.inputs.synthetic import VOCABULARY
 from tracer.spec.blocks import Past, past_length
+from tracer.spec.preparation import words_of
 from tracer.spec.results import next_tokens
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
@@ -87,11 +88,6 @@ def room(model: Model, text: str) -> int | None:
     if isinstance(words_of(model), str):
         return None
     return max(0, model.sizes["T_max"] - len(text.split()))
-
-
-def words_of(model: Model) -> Sequence[str]:
-    """Return the vocabulary of a model: a string of characters, or a list of words."""
-    return (model.card or {}).get("vocabulary", model.spec.vocabulary)
 
 
 def read_of(model: Model, text: str) -> str:

@@ -128,9 +128,14 @@ def remember_captions(model: Model, captions: Mapping[bytes, list[int]]) -> None
         model.captions.pop(oldest, None)
 
 
+def words_of(model: Model) -> Sequence[str]:
+    """Return the vocabulary of a model: a string of characters, or a list of words."""
+    return (model.card or {}).get("vocabulary", model.spec.vocabulary)
+
+
 def names(model: Model) -> tuple[str, ...]:
     """Return the words of a model's V tokens, by its card or its file; without one, their ids."""
-    known = tuple((model.card or {}).get("vocabulary", model.spec.vocabulary))[: model.sizes["V"]]
+    known = tuple(words_of(model))[: model.sizes["V"]]
     return known + tuple(f"token {number}" for number in range(len(known), model.sizes["V"]))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from tracer.capture.tensors import named_tensors
-from tracer.spec.preparation import MASKED_MEAN, MASKED_STD, generate_caption, names
+from tracer.spec.preparation import MASKED_MEAN, MASKED_STD, generate_caption, names, words_of
 from tracer.textbook.claims import Why
 from tracer.textbook.explanations import WHY
 from tracer.textbook.names import Hint
@@ -15,17 +15,21 @@ from tracer.textbook.names import Hint
 # Answer of a model as plain data, the `result` of a trace, and the hints of its logits.
 
 
+def class_names(model, count: int) -> list[str]:
+    """Return the names of so many classes, from the card of a model; by their numbers where it has others."""
+    names = (model.card or {}).get("classes", ())
+    return list(names) if len(names) == count else [f"class {i}" for i in range(count)]
+
+
 def class_probabilities(model, inputs, logits: torch.Tensor) -> dict:
     """Return the classes and their probabilities, `softmax(Z)` of logits `[B, K]`, for the first input of the batch."""
-    names = (model.card or {}).get("classes", ())
-    if len(names) != logits.shape[-1]:
-        names = [f"class {i}" for i in range(logits.shape[-1])]
-    return {"kind": "classes", "classes": list(names), "probabilities": logits[0].softmax(-1).tolist()}
+    names = class_names(model, logits.shape[-1])
+    return {"kind": "classes", "classes": names, "probabilities": logits[0].softmax(-1).tolist()}
 
 
 def token_names(model, numbers: Sequence[int]) -> list[str]:
     """Return the texts of tokens by their numbers, from the vocabulary of a model."""
-    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
+    vocabulary = words_of(model)
     return [vocabulary[i] if i < len(vocabulary) else f"token {i}" for i in numbers]
 
 
@@ -36,8 +40,7 @@ def next_tokens(model, inputs, logits: torch.Tensor, *, count: int = 10) -> dict
     """
     shares = logits[0, -1].softmax(-1)
     best = shares.topk(min(count, len(shares)))
-    vocabulary = (model.card or {}).get("vocabulary", model.spec.vocabulary)
-    unit = "character" if isinstance(vocabulary, str) else "token"
+    unit = "character" if isinstance(words_of(model), str) else "token"
     names = token_names(model, best.indices.tolist())
     prediction = {"text": list(inputs.words), "tokens": names, "probabilities": best.values.tolist()}
     return {"kind": "next", "unit": unit, **prediction}
@@ -55,12 +58,10 @@ def pixel_classes(model, inputs, logits: torch.Tensor) -> dict:
 
     `labels` has H rows of W indices into `classes`; `shares` is each class's share of the picture, 0 to 1.
     """
-    names = (model.card or {}).get("classes", ())
-    if len(names) != logits.shape[-1]:
-        names = [f"class {i}" for i in range(logits.shape[-1])]
+    names = class_names(model, logits.shape[-1])
     labels = logits[0].argmax(-1)
     shares = labels.flatten().bincount(minlength=len(names)) / labels.numel()
-    return {"kind": "labels", "classes": list(names), "labels": labels.tolist(), "shares": shares.tolist()}
+    return {"kind": "labels", "classes": names, "labels": labels.tolist(), "shares": shares.tolist()}
 
 
 def picture_caption(model, inputs, logits: torch.Tensor) -> dict:

@@ -20,7 +20,7 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.record import MOVED_TOKENS, Picture, Trace
 from tracer.shapes import Solution, Vocabulary
 from tracer.shapes.variation import OnMeta, on_meta
-from tracer.spec.without_values import trace_without_values
+from tracer.spec.without_values import trace_without_values, with_meanings
 from tracer.textbook.derivation import DerivedStep
 from tracer.textbook.names import Hint
 from tracer.tracing import SINGLE_TOWER, assemble, lay_book, record_or_explain, solve_first
@@ -104,6 +104,16 @@ class Spec:
     configure_valueless: Callable[[torch.nn.Module], None] = lambda net: None
     spell: Callable[[Model, Sequence[int]], list[str]] | None = None
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Sizes and options of a net that nobody sets others for."""
+        return {**self.sizes, **{option: choices[0] for option, choices in self.options.items()}}
+
+    def probe_inputs(self, sizes: Mapping[str, int]) -> Inputs:
+        """Return the `Inputs` of a probe."""
+        example = self.example(sizes)
+        return example if isinstance(example, Inputs) else Inputs(tuple(example))
+
 
 @dataclass
 class Model:
@@ -164,18 +174,18 @@ class Model:
         def build_empty(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name in self.spec.sizes}
             with disable_dispatch_modes():
-                net, example = build_without_values(self.spec, {**own, **self.options}), self.spec.example(sizes)
-                example = example if isinstance(example, Inputs) else Inputs(tuple(example))
-                return self.intervene(net), tuple(example.on(META)), example.on(META).named
+                net = build_without_values(self.spec, {**own, **self.options})
+                example = self.spec.probe_inputs(sizes).on(META)
+                return self.intervene(net), tuple(example), example.named
 
         if self.valueless:
             return Vocabulary(self.spec.names, self.spec.derived, build_empty, OnMeta, device=self.device)
 
         def build(sizes: dict[str, int]) -> tuple:
             own = {name: value for name, value in sizes.items() if name not in self.spec.runs}
-            example = self.spec.example(sizes)
+            example = self.spec.probe_inputs(sizes)
             net = self.intervene(_probed_net(self.spec.net, tuple({**own, **self.options}.items())))
-            return net, tuple(example), getattr(example, "named", {})
+            return net, tuple(example), example.named
 
         return Vocabulary(self.spec.names, self.spec.derived, build, device=self.device)
 
@@ -315,9 +325,7 @@ class Model:
             weights=self.weights,
             changes=tuple(f"{line}={change}" for line, change in self.changes.items()),
         )
-        idle, known = self.spec.idle(self.options), self.spec.meanings
-        sizes = (replace(size, meaning=known.get(size.name, size.meaning)) for size in trace.symbols)
-        return replace(trace, symbols=tuple(size for size in sizes if size.name not in idle))
+        return with_meanings(self, trace)
 
     @cached_property
     def empty(self) -> Model:

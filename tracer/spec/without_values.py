@@ -89,12 +89,12 @@ def trace_without_values(model: Any, image, text: str | None, sizes: dict[str, i
             result={"kind": "none"},
             weights=empty.weights,
         )
-        trace = _with_meanings(model, trace)
+        trace = with_meanings(model, trace)
         with doing("Verifying its lines on a small twin"):
             return _with_twin(case, trace, solution, depths)
 
 
-def _with_meanings(model: Any, trace: Trace) -> Trace:
+def with_meanings(model: Any, trace: Trace) -> Trace:
     """Return the trace with the model's own meanings of its sizes, without those that its options make idle."""
     idle, known = model.spec.idle(model.options), model.spec.meanings
     sizes = (replace(size, meaning=known.get(size.name, size.meaning)) for size in trace.symbols)
@@ -259,9 +259,9 @@ def _trace_twin(case: _Case, solution: Solution, sizes: dict[str, int], probes: 
         twin = case.model.at_sizes(at, values=True)
         if case.reads_cache:
             return _after_cache(twin, at)
-        example = spec.example(at)
-        example = example if isinstance(example, Inputs) else Inputs(tuple(example))
-        inputs = replace(example, sizes={symbol: at[symbol] for symbol in case.inputs.sizes if symbol in at})
+        inputs = replace(
+            spec.probe_inputs(at), sizes={symbol: at[symbol] for symbol in case.inputs.sizes if symbol in at}
+        )
         return _Case(twin, twin.net, inputs, case.hints)
 
     def build(at: dict[str, int]) -> tuple:

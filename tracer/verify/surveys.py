@@ -108,7 +108,7 @@ def open_name(name: str) -> NameOutcome:
 def _ready(name: str):
     """Prepare the net and its inputs: on `meta` if the net is heavy."""
     spec = zoo.spec_of(name)
-    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
+    full = spec.defaults
     if sum(map(prod, shapes(spec, full).values())) <= HEAVY_PARAMETERS:
         model = tracer.load(name)
         return model.net, model.inputs()

@@ -141,8 +141,7 @@ def load(name: str, *, weights=None, values: bool = True, **config) -> Model:
 
     (source, id), spec = source_of(name), spec_of(name)
     checkpoints.check_config(spec, name, config)
-    first = {**spec.sizes, **{option: choices[0] for option, choices in spec.options.items()}}
-    full, without = {**first, **config}, {**first, **written_out(spec), **config}
+    full, without = {**spec.defaults, **config}, {**spec.defaults, **written_out(spec), **config}
     try:
         if not values:
             return Model.without_weights(name, spec, without)

@@ -44,9 +44,8 @@ def cost(name: str) -> Cost:
     """
     source, id = source_of(name)
     spec = source.spec(id)
-    full = {**spec.sizes, **{option: values[0] for option, values in spec.options.items()}}
-    check_memory(spec, name, full)
-    parameters = sum(map(prod, shapes(spec, full).values()))
+    check_memory(spec, name, spec.defaults)
+    parameters = sum(map(prod, shapes(spec, spec.defaults).values()))
     download = source.download(id) if hasattr(source, "download") else Download(None)
     return Cost(name, summary(name), parameters, parameters * 4, download)
 

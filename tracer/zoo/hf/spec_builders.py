@@ -11,7 +11,7 @@ import torch
 
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
-from tracer.spec.results import class_probabilities, embedding, next_tokens, token_at_each_place
+from tracer.spec.results import class_names, class_probabilities, embedding, next_tokens, token_at_each_place
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
 from tracer.textbook.explanations import WHY
@@ -157,7 +157,7 @@ def each_place(model, inputs, output, tokenizer) -> dict:
 def labels(model, inputs, output, tokenizer) -> dict:
     """Return the most probable class of every token, from `logits` `[B, T, K]`."""
     shares = output["logits"][0].softmax(-1).max(-1)
-    names = (model.card or {}).get("classes") or [f"class {i}" for i in range(output["logits"].shape[-1])]
+    names = class_names(model, output["logits"].shape[-1])
     tokens = [names[number] for number in shares.indices.tolist()]
     prediction = {"text": list(inputs.words), "tokens": tokens, "probabilities": shares.values.tolist()}
     return {"kind": "tokens", "unit": "class", **prediction}
