@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.handmade import sample
 from tracer import cli, export, serialization
+from tracer.cli import shared_options
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--set", "H=12", "W=8", "P=4", "D=6", "h=2", "d_ff=10", "L=1", "K=3"]
@@ -291,17 +292,13 @@ def test_bench_finds_that_traces_grow_linearly(monkeypatch):
 
 
 def test_bench_of_pages_says_what_an_installed_package_lacks(capsys, monkeypatch, tmp_path):
-    from tracer.cli.commands import bench
-
-    monkeypatch.setattr(bench, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(shared_options, "CHECKOUT", tmp_path)
     status, _, error = run(capsys, "bench", "--app")
     assert status != 0 and "--app needs the tests of a checkout of the project" in error
 
 
 def test_what_needs_a_checkout_finds_this_one():
-    from tracer.cli.commands import bench, verify
-
-    assert bench.CHECKOUT == verify.CHECKOUT == ROOT
+    assert shared_options.CHECKOUT == ROOT
 
 
 def test_bench_goes_on_without_the_cpu_of_a_server_that_ended(monkeypatch):

@@ -6,7 +6,7 @@ import argparse
 import re
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +55,8 @@ def is_loopback(name: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""The folder that the package lies in; with `tests/` beside it where it is a checkout."""
 RUN_SUFFIX = ".safetensors"
 INTEGER_PATTERN = re.compile("[0-9]{1,9}")
 SET_EXPECTATION = "expected SYMBOL=INT with a whole number from 1, such as D=64"
@@ -79,24 +81,47 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def several(parser: argparse.ArgumentParser, option: str, form: str, help: str, type: Callable = pair) -> None:
+    """Add an option with one or more values, such as `D=64 h=4`, that can be given again."""
+    parser.add_argument(option, metavar=form, type=type, nargs="+", action="extend", default=[], help=help)
+
+
 def change(parser: argparse.ArgumentParser) -> None:
     """Add --change."""
-    parser.add_argument(
-        "--change",
-        metavar="LINE=CHANGE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="replace the value of a line: zero, off, mean, scale(0.5), drop_heads(1), keep_heads(0), noise(0.1,7), "
+    help = (
+        "replace the value of a line: zero, off, mean, scale(0.5), drop_heads(1), keep_heads(0), noise(0.1,7), "
         "shuffle(0), take(LINE), unscale, bidirectional, causal, window(8); 'parameter PATH' stands for a parameter; "
-        "image=hide(27,28,grey), text=mask_words(3;0) and weights=permute(0) change what goes in",
+        "image=hide(27,28,grey), text=mask_words(3;0) and weights=permute(0) change what goes in"
     )
+    several(parser, "--change", "LINE=CHANGE", help, str)
 
 
 def inputs(parser: argparse.ArgumentParser) -> None:
     """Add --image and --text."""
     parser.add_argument("--image", metavar="F", help="a photo")
     parser.add_argument("--text", metavar="T", help="a text")
+
+
+def run_and_file(parser: argparse.ArgumentParser, file: str = "file") -> None:
+    """Add NAME, --image, --text and --out, a kind of file."""
+    parser.add_argument("name", metavar="NAME", help=f"a model, or a saved run ({RUN_SUFFIX})")
+    inputs(parser)
+    parser.add_argument("--out", metavar="F", help=f"write to this {file} (default: standard output)")
+
+
+def write(text: str, out: str | None) -> None:
+    """Write a text to a file, or to standard output."""
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        files.write(out, text.encode())
+
+
+def add_checkout(option: str, folder: str) -> None:
+    """Make the tests of a checkout importable. Raise ValueError in an installed package, which lacks them."""
+    if not (CHECKOUT / "tests" / folder).is_dir():
+        raise ValueError(f"{option} needs the tests of a checkout of the project, which an installed package lacks")
+    sys.path.insert(0, str(CHECKOUT))
 
 
 def photo(path: str | None) -> Image | None:
@@ -113,13 +138,18 @@ def photo(path: str | None) -> Image | None:
         raise ValueError(f"{quote(path)}: {error}") from error
 
 
-def check_takes(options: argparse.Namespace, takes: Sequence[str]) -> None:
-    """Raise ValueError for an input that the model `options.name` does not take."""
-    for kind in ("image", "text"):
-        if getattr(options, kind) is not None and kind not in takes:
-            wrong = f"--{kind} {quote(getattr(options, kind))}"
+def check_takes(name: str, inputs: Mapping[str, str | None], takes: Sequence[str]) -> None:
+    """Raise ValueError for an input that the model `name` does not take; `inputs` are those given, by option."""
+    for option, value in inputs.items():
+        kind = option.removesuffix("-b")
+        if value is not None and kind not in takes:
             known = " and ".join(takes) or "its own sample"
-            raise ValueError(f"{wrong}: {quote(options.name)} takes no {kind}, expected {known}")
+            raise ValueError(f"--{option} {quote(value)}: {quote(name)} takes no {kind}, expected {known}")
+
+
+def given_inputs(options: argparse.Namespace) -> dict[str, str | None]:
+    """Return the values of --image and --text."""
+    return {"image": options.image, "text": options.text}
 
 
 def view(parser: argparse.ArgumentParser) -> None:
@@ -159,5 +189,5 @@ def show(trace: Trace, options: argparse.Namespace) -> None:
     elif options.out.endswith(RUN_SUFFIX):
         trace.save(options.out)
     else:
-        text = export.render(trace, options.level, options.format or export.format_of(options.out) or "table")
-        files.write(options.out, text.encode())
+        form = options.format or export.format_of(options.out) or "table"
+        write(export.render(trace, options.level, form), options.out)

@@ -8,10 +8,9 @@ jaxtyping`, signatures get annotations. Nothing is ever written into the file it
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from tracer.utils import files
+from tracer.cli import shared_options as shared
 from tracer.utils.errors import quote
 
 
@@ -34,9 +33,5 @@ def run(options: argparse.Namespace) -> int:
         file, _ = annotations.source_of(options.reference)
         if Path(options.out).resolve() == file.resolve():
             raise ValueError(f"--out {quote(options.out)} is the file itself, expected another one")
-    text = annotations.annotate(options.reference, options.style)
-    if options.out is None:
-        sys.stdout.write(text)
-    else:
-        files.write(options.out, text.encode())
+    shared.write(annotations.annotate(options.reference, options.style), options.out)
     return 0

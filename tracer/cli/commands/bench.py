@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+from tracer.cli import shared_options as shared
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +27,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure_pages() -> list[dict]:
     """Return the waiting times of a visitor, as the tests of a checkout measure them."""
-    if not (CHECKOUT / "tests" / "benchmarks").is_dir():
-        raise ValueError("--app needs the tests of a checkout of the project, which an installed package lacks")
-    sys.path.insert(0, str(CHECKOUT))
+    shared.add_checkout("--app", "benchmarks")
     from tests.benchmarks import page_latency  # below the folder that was added above
 
     return page_latency.bench()

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import tracer
 from tracer.cli import shared_options as shared
-from tracer.cli.commands.trace import parse_choice
+from tracer.cli.commands.trace import split_choices
 from tracer.export import to_table
 from tracer.record import Trace
 from tracer.utils.errors import quote, shorten
@@ -40,15 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     shared.inputs(parser)
     parser.add_argument("--image-b", metavar="F", help="a photo for B")
     parser.add_argument("--text-b", metavar="T", help="a text for B")
-    parser.add_argument(
-        "--set-b",
-        metavar="NAME=VALUE",
-        type=shared.pair,
-        nargs="+",
-        action="extend",
-        default=[],
-        help="a size or a choice of B, e.g. attention=eager",
-    )
+    shared.several(parser, "--set-b", "NAME=VALUE", "a size or a choice of B, e.g. attention=eager")
     shared.change(parser)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
@@ -63,10 +55,13 @@ def run(options: argparse.Namespace) -> int:
     for option, value in (of_b | {"set-b": "=".join(next(iter(options.set_b), ())) or None}).items():
         if value is not None and options.b in saved:
             raise ValueError(f"--{option} {quote(value)}: {quote(options.b)} is a saved run, expected a model")
-    a = _trace(options.a, {"image": options.image, "text": options.text})
-    inputs_of_b = {kind: _first(of_b[f"{kind}-b"], getattr(options, kind)) for kind in ("image", "text")}
-    names = {f"{kind}-b" for kind in ("image", "text") if of_b[f"{kind}-b"] is not None}
-    b = _trace(options.b, inputs_of_b, names, options.set_b, options.change)
+    inputs = shared.given_inputs(options)
+    inputs_of_b: dict[str, str | None] = {}
+    for kind, value in inputs.items():
+        own = of_b[f"{kind}-b"]
+        inputs_of_b |= {kind: value} if own is None else {f"{kind}-b": own}
+    a = _trace(options.a, inputs)
+    b = _trace(options.b, inputs_of_b, options.set_b, options.change)
     comparison = tracer.compare(a, b)
     if options.json:
         print(json.dumps(tree(comparison), indent=1, ensure_ascii=False, allow_nan=False))
@@ -75,32 +70,20 @@ def run(options: argparse.Namespace) -> int:
     return 0 if comparison.equal else 1
 
 
-def _first(*values: str | None) -> str | None:
-    return next((value for value in values if value is not None), None)
-
-
 def _trace(
-    name: str,
-    inputs: Mapping[str, str | None],
-    own: Collection[str] = (),
-    chosen: Sequence[tuple[str, str]] = (),
-    change: Sequence[str] = (),
+    name: str, inputs: Mapping[str, str | None], chosen: Sequence[tuple[str, str]] = (), change: Sequence[str] = ()
 ) -> Trace:
-    """Open a saved run, or run a model by its name. `own` are the options that apply to this run alone."""
+    """Open a saved run, or run a model by its name; `inputs` are those given, by option."""
     from tracer import changes, models, serialization, zoo
 
     if name.endswith(shared.RUN_SUFFIX):
         return serialization.open(name)
-    spec = models.spec_of(name)  # refuses an unknown name
-    sizes = {key: parse_choice(key, value, spec.options, spec.settings) for key, value in chosen}
-    input_sizes = {key: sizes.pop(key) for key in (*spec.runs, *spec.settings) if key in sizes}
+    sizes, input_sizes = split_choices(models.spec_of(name), chosen)
     model = tracer.load(name, **sizes)
-    for kind, value in inputs.items():
-        if value is not None and kind not in model.takes:
-            known = " and ".join(model.takes) or "its own sample"
-            option = f"{kind}-b" if f"{kind}-b" in own else kind
-            raise ValueError(f"--{option} {quote(value)}: {quote(name)} takes no {kind}, expected {known}")
-    arguments: dict[str, Any] = {kind: value for kind, value in inputs.items() if value is not None}
+    shared.check_takes(name, inputs, model.takes)
+    arguments: dict[str, Any] = {
+        option.removesuffix("-b"): value for option, value in inputs.items() if value is not None
+    }
     if "image" in arguments:
         arguments["image"] = shared.photo(arguments["image"])
     if zoo.is_foreign(name) or (sizes and model.weights != models.origin(name)):

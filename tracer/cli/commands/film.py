@@ -7,28 +7,20 @@ its own sample.
 from __future__ import annotations
 
 import argparse
-import sys
 
 from tracer.cli import shared_options as shared
 from tracer.cli.commands.handout import load_run
-from tracer.utils import files
 from tracer.utils.errors import quote
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add NAME, the inputs, and the output."""
-    parser.add_argument("name", metavar="NAME", help="a model, or a saved run (.safetensors)")
-    shared.inputs(parser)
-    parser.add_argument("--out", metavar="F", help="write to this .html file (default: standard output)")
+    shared.run_and_file(parser, ".html file")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the model, or open the saved run, and write its film."""
     if options.out is not None and not options.out.lower().endswith((".html", ".htm")):
         raise ValueError(f"--out {quote(options.out)}: a film is a web page, expected a name that ends in .html")
-    page = load_run(options).film().html
-    if options.out is None:
-        sys.stdout.write(page)
-    else:
-        files.write(options.out, page.encode())
+    shared.write(load_run(options).film().html, options.out)
     return 0

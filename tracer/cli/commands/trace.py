@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tracer
 from tracer import models
 from tracer.cli import shared_options as shared
 from tracer.record import Trace
 from tracer.utils.errors import quote, shorten
+
+if TYPE_CHECKING:
+    from tracer.spec.spec import Spec
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,15 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="your own module: a function, as FILE.py:NAME or package.file:NAME, that returns (module, args)",
     )
     shared.inputs(parser)
-    parser.add_argument(
-        "--set",
-        metavar="SYMBOL=INT",
-        type=shared.pair,
-        nargs="+",
-        action="extend",
-        default=[],
-        help="a size, e.g. D=64 h=4",
-    )
+    shared.several(parser, "--set", "SYMBOL=INT", "a size, e.g. D=64 h=4")
     parser.add_argument(
         "--weights", metavar="F", help="a file with the model's weights: safetensors, or .pt of PyTorch"
     )
@@ -75,6 +70,14 @@ def parse_choice(name: str, value: str, choices: dict[str, tuple], settings: Col
     if name not in settings and not (shared.INTEGER_PATTERN.fullmatch(value) and int(value)):
         raise ValueError(f"{quote(f'{name}={value}')} is not a size, {shared.SET_EXPECTATION}")
     return int(value)
+
+
+def split_choices(
+    spec: Spec, chosen: Sequence[tuple[str, str]], more: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the sizes and choices of a model, and those of its input, which include `more`."""
+    sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in chosen}
+    return sizes, {name: sizes.pop(name) for name in (*spec.runs, *spec.settings, *more) if name in sizes}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -146,7 +149,7 @@ def _check(trace: Trace, options: argparse.Namespace) -> Trace:
 
 
 def _trace(options: argparse.Namespace, photo) -> Trace:
-    from tracer import changes, models, zoo
+    from tracer import changes, zoo
     from tracer.spec.decoding import T_PAST
     from tracer.zoo import user_factory
 
@@ -155,15 +158,14 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
     if options.module:
         sizes = {name: parse_choice(name, value, {}, {}) for name, value in options.set}
         return user_factory.trace(options.module, primitives=primitives, change=change, **sizes)
-    if options.no_values:
-        return _trace_without_values(options, photo)
     spec = models.spec_of(options.name)
-    sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
-    runs = (*spec.runs, *spec.settings, *([T_PAST] if options.cache else []))
-    input_sizes = {name: sizes.pop(name) for name in runs if name in sizes}
-    model = tracer.load(options.name, weights=options.weights, device=options.device, **sizes)
-    shared.check_takes(options, model.takes)
-    if model.valueless or zoo.is_foreign(options.name):
+    sizes, input_sizes = split_choices(spec, options.set, [T_PAST] if options.cache or options.no_values else [])
+    where = {"weights": options.weights, "device": options.device, "values": not options.no_values}
+    model = tracer.load(options.name, **where, **sizes)
+    shared.check_takes(options.name, shared.given_inputs(options), model.takes)
+    if options.no_values:
+        pass  # whoever asks for no values knows that there are no weights
+    elif model.valueless or zoo.is_foreign(options.name):
         print(f"{options.name}: {model.weights}", file=sys.stderr)
     elif sizes and options.weights is None and model.weights != models.origin(options.name):
         sizes_text = ", ".join(f"{name}={value}" for name, value in sizes.items())
@@ -171,15 +173,3 @@ def _trace(options: argparse.Namespace, photo) -> Trace:
     options.no_values = model.valueless
     settings = {"primitives": primitives, "change": change, "cache": options.cache, "values": not model.valueless}
     return model.trace(photo, options.text, **settings, **input_sizes)
-
-
-def _trace_without_values(options: argparse.Namespace, photo) -> Trace:
-    """Return the run of a model on the device `meta`."""
-    from tracer.spec.decoding import T_PAST
-
-    spec = models.spec_of(options.name)
-    sizes = {name: parse_choice(name, value, spec.options, spec.settings) for name, value in options.set}
-    input_sizes = {name: sizes.pop(name) for name in (*spec.runs, *spec.settings, T_PAST) if name in sizes}
-    model = tracer.load(options.name, values=False, **sizes)
-    shared.check_takes(options, model.takes)
-    return model.trace(image=photo, text=options.text, values=False, cache=options.cache, **input_sizes)

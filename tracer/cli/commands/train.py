@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tracer.cli.shared_options import pair, whole
+from tracer.cli.shared_options import several, whole
 from tracer.utils.errors import quote
 
 KINDS = {int: "a whole number", float: "a number", bool: "True or False"}
@@ -20,10 +20,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", metavar="INT", type=whole(0), default=0, help="seed of everything random (default: 0)"
     )
-    parser.add_argument(
-        "--set", metavar="NAME=VALUE", type=pair, nargs="+", action="extend", default=[],
-        help="a size, an option of the model or a setting of the recipe, e.g. h=1, positions=relative or batch=64",
-    )  # fmt: skip
+    help = "a size, an option of the model or a setting of the recipe, e.g. h=1, positions=relative or batch=64"
+    several(parser, "--set", "NAME=VALUE", help)
 
 
 def run(options: argparse.Namespace) -> int:

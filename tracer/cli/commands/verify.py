@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracer import models, zoo
 from tracer.cli import shared_options as shared
@@ -29,9 +27,6 @@ else:  # imported when first used
 
 MIN_OPEN_SHARE = 0.95
 """Share of a library's names that have to open."""
-
-CHECKOUT = Path(__file__).resolve().parents[3]
-"""The folder that the package lies in; with `tests/` beside it where it is a checkout."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,23 +89,25 @@ def _verify_names(options: argparse.Namespace) -> int:
 def _zoo(options: argparse.Namespace) -> int:
     """Derive textbooks and print the result of each, as they end."""
     outcomes: list = []
-    kind, reports = (surveys, surveys.compare_models) if options.sizes else (surveys, surveys.books)
-    for outcome in reports(options.names or surveys.NAMES):
+    derive = surveys.compare_models if options.sizes else surveys.books
+    outcome: Any
+    for outcome in derive(options.names or surveys.NAMES):
         outcomes.append(outcome)
         if not options.json:
-            print(kind.line(outcome), flush=True)
-    summary, enough = kind.summary(outcomes)
-    print(
-        json.dumps([outcome._asdict() for outcome in outcomes], indent=1) if options.json else "\n".join(["", *summary])
-    )
+            print(surveys.line(outcome), flush=True)
+    return _print_outcomes(options, [outcome._asdict() for outcome in outcomes], surveys.summary(outcomes))
+
+
+def _print_outcomes(options: argparse.Namespace, outcomes: list[dict], summary: tuple[list[str], bool]) -> int:
+    """Print all outcomes as JSON, or the summary below those that were printed; return the exit status."""
+    lines, enough = summary
+    print(json.dumps(outcomes, indent=1) if options.json else "\n".join(["", *lines]))
     return 0 if enough else 1
 
 
 def _verify_mutations(options: argparse.Namespace) -> int:
     """Try mutants and print the check that caught each, as they end."""
-    if not (CHECKOUT / "tests" / "mutation").is_dir():
-        raise ValueError("--mutate needs the tests of a checkout of the project, which an installed package lacks")
-    sys.path.insert(0, str(CHECKOUT))
+    shared.add_checkout("--mutate", "mutation")
     from tests.mutation import report  # below the folder that was added above
 
     outcomes = []
@@ -118,10 +115,5 @@ def _verify_mutations(options: argparse.Namespace) -> int:
         outcomes.append((kind, trial))
         if not options.json:
             print(report.format_trial(trial), flush=True)
-    summary, enough = report.summarize(outcomes)
-    print(
-        json.dumps([report.trial_as_json(*outcome) for outcome in outcomes], indent=1)
-        if options.json
-        else "\n".join(["", *summary])
-    )
-    return 0 if enough else 1
+    plain = [report.trial_as_json(*outcome) for outcome in outcomes]
+    return _print_outcomes(options, plain, report.summarize(outcomes))
