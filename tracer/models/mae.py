@@ -147,12 +147,10 @@ HINTS = (
         stage="decoder",
         title="Put back",
         letter=r"\mathbf{Y}_{\mathrm{all}}",
-        why=(
-            Claim(
-                "Each visible token goes back to its own place, and mask tokens fill all others. The sequence has N "
-                "tokens again, in raster order.",
-                so.both(so.has(Put), so.ends_in_axis("N")),
-            ),
+        why=Claim(
+            "Each visible token goes back to its own place, and mask tokens fill all others. The sequence has N "
+            "tokens again, in raster order.",
+            so.both(so.has(Put), so.ends_in_axis("N")),
         ),
         note="He et al. append mask tokens and sort the list; to write the visible tokens among mask tokens gives the "
         "same.",

@@ -93,11 +93,9 @@ HINTS = (
     Hint(
         "*.scores",
         role="masked S",
-        note=(
-            Claim(
-                "Note 000 has one head, as wide as D, and divides by √D; each of the h heads here is d_k wide.",
-                so.several_heads,
-            ),
+        note=Claim(
+            "Note 000 has one head, as wide as D, and divides by √D; each of the h heads here is d_k wide.",
+            so.several_heads,
         ),
     ),
     Hint("*.attention.context", note="Note 000 calls this H, a letter that its part II also has for the height."),
@@ -105,11 +103,9 @@ HINTS = (
     Hint(
         "*.scores",
         role="S",
-        note=(
-            Claim(
-                "Note 000 adds the causal mask here; none runs, and each token also sees those after it.",
-                so.open_to_first,
-            ),
+        note=Claim(
+            "Note 000 adds the causal mask here; none runs, and each token also sees those after it.",
+            so.open_to_first,
         ),
     ),
     *logits_hints("Note 000's summary leaves out the bias of the separate head; its section 2 has it."),

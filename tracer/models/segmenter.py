@@ -102,12 +102,9 @@ HINTS = (
             ),
             Claim("This is the whole decoder."),
         ),
-        note=(
-            Claim(
-                "Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a "
-                "patch.",
-                so.linear,
-            ),
+        note=Claim(
+            "Note 001 leaves its lightweight decoder open; here it is one matrix that writes all pixels of a patch.",
+            so.linear,
         ),
     ),
     Hint(
@@ -118,11 +115,9 @@ HINTS = (
             Claim("The scores of each patch are put where the patch was cut from. Nothing is computed.", so.rearranges),
             Claim("It reverses the first step, with K scores instead of C colours."),
         ),
-        note=(
-            Claim(
-                "Note 001 speaks of upsampling; here no value is interpolated, and each pixel has its own scores.",
-                so.rearranges,
-            ),
+        note=Claim(
+            "Note 001 speaks of upsampling; here no value is interpolated, and each pixel has its own scores.",
+            so.rearranges,
         ),
     ),
 )

@@ -146,12 +146,9 @@ DISTANCES = (
             ),
             Claim("These numbers pick a vector of every block."),
         ),
-        note=(
-            Claim(
-                "Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the "
-                "scores.",
-                so.top(Distances),
-            ),
+        note=Claim(
+            "Note 004 adds all kinds of positions to X; relative ones are not added there, they act inside the scores.",
+            so.top(Distances),
         ),
     ),
     Hint(
@@ -220,12 +217,10 @@ HINTS = (
                 so.top(Plus),
             ),
         ),
-        note=(
-            Claim(
-                "The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does this "
-                "model.",
-                so.without(so.has(Root, Scaled, Times)),
-            ),
+        note=Claim(
+            "The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does this "
+            "model.",
+            so.without(so.has(Root, Scaled, Times)),
         ),
     ),
     *DISTANCES,
@@ -269,7 +264,7 @@ HINTS = (
             *WHY["norm after"],
             Claim("Many later models normalise before attention (Xiong et al.)."),
         ),
-        note=(Claim("Note 004 writes LayerNorm without its γ and β; both run.", so.norm_of_kind(LayerNorm, 1, 2)),),
+        note=Claim("Note 004 writes LayerNorm without its γ and β; both run.", so.norm_of_kind(LayerNorm, 1, 2)),
     ),
     Hint(
         "*.mlp.residual",

@@ -194,12 +194,10 @@ HINTS = (
             *WHY["no look ahead"][1:],
             Claim("Words see the whole picture and the words before them, because the picture comes first.", so.causal),
         ),
-        note=(
-            Claim(
-                "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
-                "only itself.",
-                so.causal,
-            ),
+        note=Claim(
+            "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
+            "only itself.",
+            so.causal,
         ),
     ),
     Hint(
@@ -212,11 +210,9 @@ HINTS = (
             ),
             Claim("The words have to be hidden from what comes before them: they are what is predicted."),
         ),
-        note=(
-            Claim(
-                "Note 000 has the causal mask only; under this one the patches also see later patches.",
-                so.has(PrefixMask),
-            ),
+        note=Claim(
+            "Note 000 has the causal mask only; under this one the patches also see later patches.",
+            so.has(PrefixMask),
         ),
     ),
     Hint(
@@ -231,17 +227,15 @@ HINTS = (
     Hint(
         "*.attention.scores",
         role="S",
-        note=(
-            Claim(
-                "Note 000 adds the causal mask here; none runs, and each word also sees the words after it.",
-                so.open_to_first,
-            ),
+        note=Claim(
+            "Note 000 adds the causal mask here; none runs, and each word also sees the words after it.",
+            so.open_to_first,
         ),
     ),
     Hint("*.attention.context", note="Note 000 calls this H, like the height of the image."),
     Hint(
         "*.attention.residual",
-        note=(Claim("Note 000's summary calls this sum “Add & norm”; there is no norm in it.", so.top(Plus)),),
+        note=Claim("Note 000's summary calls this sum “Add & norm”; there is no norm in it.", so.top(Plus)),
     ),
     Hint("*.mlp.hidden", note="Note 000 has the biases b_1 and b_2 in the MLP; whether it has them is an option."),
     Hint("*.mlp.output", note="Note 000 calls this M, like the mask."),

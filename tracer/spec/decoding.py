@@ -122,14 +122,12 @@ LENGTHS = (25, 34, 27)
 EXTRA_ROWS = 40
 """Rows that the position table of a probe has beyond those that the plain run needs."""
 
-APPENDED_CLAIMS = (
-    Claim(
-        "Keys and values of the tokens before are in the cache. Only those of the new tokens are computed, and they "
-        "are appended to the others.",
-        so.has(Concat),
-    ),
+APPENDED = Claim(
+    "Keys and values of the tokens before are in the cache. Only those of the new tokens are computed, and they are "
+    "appended to the others.",
+    so.has(Concat),
 )
-NEW_TOKENS_CLAIMS = (Claim("Only the new tokens go through this matrix: the others did in earlier runs."),)
+NEW_TOKENS = Claim("Only the new tokens go through this matrix: the others did in earlier runs.")
 POSITIONS = "position", "position2"
 """Lines whose reasons are others where the first rows of the table belong to the tokens in the cache."""
 HINTS = (
@@ -137,8 +135,8 @@ HINTS = (
         Hint(at, why=(*WHY["position"][:1], Claim("The rows of the table go on where the cache ends.", so.has(Slice))))
         for at in POSITIONS
     ),
-    Hint("*.attention.key", title="Append keys to the cache", why=APPENDED_CLAIMS),
-    Hint("*.attention.value", title="Append values to the cache", why=APPENDED_CLAIMS),
+    Hint("*.attention.key", title="Append keys to the cache", why=APPENDED),
+    Hint("*.attention.value", title="Append values to the cache", why=APPENDED),
     Hint(
         "*.rope", id="attention.rotated key", title="Rotate the new keys (RoPE)", letter=r"\mathbf{K}'_{\mathrm{new}}"
     ),
@@ -149,7 +147,7 @@ HINTS = (
             title=f"{name.title()}s of the new tokens",
             letter=letter,
             below=below,
-            why=NEW_TOKENS_CLAIMS,
+            why=NEW_TOKENS,
         )
         for name, below, letter, places in (
             ("key", "K", r"\mathbf{K}_{\mathrm{new}}", ("*.attention.key.linear", "*.k_proj.linear")),

@@ -39,9 +39,9 @@ class Hint:
     `at` is the line's id without hints (`"*.attention.scores"`), `role` its role (`"S masked"`, see `Roles.detail`),
     `module` the path of the module that runs it. `letter` is the symbol without the block's number (`r"\mathbf{X}_t"`),
     `below` the subscript of the line's matrix and bias, `id` replaces the id after the block's path, and `source` names
-    a paper with its section or equation. `why` are claims: one that does not hold of the run is not shown, and `verify`
-    fails; a plain text explains in general. `note` is on differences between texts and the run; its claims that do not
-    hold are not shown. Of several hints that match, the later ones count.
+    a paper with its section or equation. `why` is a claim, or several: one that does not hold of the run is not shown,
+    and `verify` fails; a plain text explains in general. `note` is on differences between texts and the run; its claims
+    that do not hold are not shown. Of several hints that match, the later ones count.
 
     `apart` names calls directly in `module`, such as `"add"` or `"slice"`, whose results get lines of their own instead
     of being inlined. `intent` acknowledges the findings of the rule `finding`: the reason why what looks like a mistake
@@ -52,8 +52,8 @@ class Hint:
     role: str = "*"
     module: str = "*"
     title: str = ""
-    why: Why | str = ()
-    note: Why | str = ()
+    why: Why | Claim | str = ()
+    note: Why | Claim | str = ()
     source: str = ""
     letter: str = ""
     below: str = ""
@@ -62,6 +62,11 @@ class Hint:
     apart: str = ""
     finding: str = ""
     intent: str = ""
+
+    def __post_init__(self):
+        for name in ("why", "note"):
+            if isinstance(claim := getattr(self, name), Claim):
+                object.__setattr__(self, name, (claim,))
 
     def fits(self, at: str, role: str, module: str) -> bool:
         """Return whether the hint applies to this line."""
@@ -74,7 +79,7 @@ class Hint:
 
     def reason(self, derived: Why, context: Context) -> Explanation:
         """Return the explanation of the line, from the hint or as derived, with its source."""
-        own = (Claim(self.why),) if isinstance(self.why, str) else self.why
+        own = (Claim(self.why),) if isinstance(self.why, str) else cast(Why, self.why)
         explanation = explain(own or derived, context, strict=bool(own))
         source = f"Source: {self.source}." if self.source else ""
         return explanation._replace(text=" ".join(filter(None, (explanation.text, source))))

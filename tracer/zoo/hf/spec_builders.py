@@ -83,11 +83,9 @@ STREAM = (
         "model.masked_scatter",
         id="stream",
         title="One stream",
-        why=(
-            Claim(
-                "Places of the text that stand for patches get the patches' tokens: from here on they are one stream.",
-                so.without(so.rearranges),
-            ),
+        why=Claim(
+            "Places of the text that stand for patches get the patches' tokens: from here on they are one stream.",
+            so.without(so.rearranges),
         ),
         stage="embedding",
     ),

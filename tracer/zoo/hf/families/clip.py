@@ -44,7 +44,7 @@ HINTS = (
     Hint("text_model.index", letter=r"\mathbf{x}_f", id="token", title="Take one token", stage="head"),
     Hint(
         "text_model.index",
-        why=(Claim("The text tower is causal: only a sentence's last token has seen all of it.", so.causal),),
+        why=Claim("The text tower is causal: only a sentence's last token has seen all of it.", so.causal),
     ),
     Hint("*_projection.linear", title="Into one space", why=SPACE, stage="head"),
     Hint("visual_projection.linear", letter=r"\mathbf{y}_v", below="v", id="vision_model.projection"),
@@ -55,11 +55,9 @@ HINTS = (
     Hint(
         "logits",
         title="Compare",
-        why=(
-            Claim(
-                "Every sentence is compared with every photo: these are cosines, times a trainable temperature.",
-                so.trainable,
-            ),
+        why=Claim(
+            "Every sentence is compared with every photo: these are cosines, times a trainable temperature.",
+            so.trainable,
         ),
     ),
 )

@@ -37,11 +37,9 @@ PROBES = (
 )
 
 
-ORDER = (
-    Claim(
-        "The order of random numbers says which patches are hidden: those of the largest numbers are.",
-        so.equation_is("ArgSort", "Kernel"),
-    ),
+ORDER = Claim(
+    "The order of random numbers says which patches are hidden: those of the largest numbers are.",
+    so.equation_is("ArgSort", "Kernel"),
 )
 HINTS = (
     Hint("vit.embeddings.argsort", letter=r"\mathbf{s}", title="Shuffle", why=ORDER),
