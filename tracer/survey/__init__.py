@@ -90,7 +90,7 @@ class Survey:
 
         rows = PhotoRows(self.model)
         for number, part in parts.items():
-            yield number, encode([row for photo in self.source.read(part) for row in rows.of(photo)], self.facts)
+            yield number, rows.file(self.source, part, self.facts)
 
     def _ranges(self) -> Iterator[tuple[int, range]]:
         for number, first in enumerate(range(0, len(self), PART)):

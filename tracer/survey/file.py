@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracer.survey.result import FINGERPRINT, HIDING_COLUMNS, PHOTO, TABLES, TEXTS, SurveyResult, arrange
+from tracer.survey.result import FINGERPRINT, NUMBERS, TABLES, TEXTS, SurveyResult, arrange
 from tracer.utils.child_processes import ONE_THREAD, environment, limit_resources, module_command
 from tracer.utils.errors import quote, shorten
 from tracer.utils.lazy_import import lazy_import
@@ -30,7 +30,6 @@ ROW = 4 * len(TABLES) + 1
 """Bytes of the arrays for each row."""
 REFUSAL_STATUS = 3
 """The exit status of a reader that refuses a file in a sentence."""
-NUMBERS = (*TABLES, *HIDING_COLUMNS, *PHOTO, "layer", "head", "flips")
 
 
 def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
@@ -105,10 +104,9 @@ def _check(columns: Sequence[str], rows: int, most: int) -> None:
 
 def _parquet(data: bytes, most: int) -> Any:
     """Return a Parquet file as a table; a text is stored once, however often a file repeats it."""
-    wanted = ("photo", "row", *NUMBERS, *TEXTS, "picture", "problem")
-    texts = ["photo", "row", *TEXTS, "picture", "problem"]
+    texts = ("photo", "row", *TEXTS, "picture", "problem")
     source = pa.BufferReader(data)
-    columns = [name for name in wanted if name in pq.read_schema(source).names]
+    columns = [name for name in (*texts[:2], *NUMBERS, *texts[2:]) if name in pq.read_schema(source).names]
     file = pq.ParquetFile(source, read_dictionary=[name for name in texts if name in columns])
     _check(columns, file.metadata.num_rows, most)
     return file.read(columns=columns, use_threads=False)

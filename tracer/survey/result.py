@@ -176,6 +176,11 @@ KINDS = ("photo", "hiding", "head", "unreadable")
 """Kinds of rows."""
 TEXTS = ("label", "answer")
 PHOTO = ("probability", "loss")
+NUMBERS = (*TABLES, *HIDING_COLUMNS, *PHOTO, "layer", "head", "flips")
+"""All columns of numbers."""
+ARRAYS = ("tables", "hiding", "facts")
+PLAIN = ("model", "weights", "names", "labels", "answers", "layers", "problems")
+"""Fields of a result: groups of arrays, and plain data."""
 LETTERS = 500
 """The most letters of a name, a label, an answer or a problem."""
 HEADS, BLOCKS, CELLS = 1024, 1024, 4096
@@ -222,47 +227,26 @@ class SurveyResult:
 
     def pack(self) -> bytes:
         """Pack the result into bytes, for `unpack`."""
-        arrays = {f"table {name}": table for name, table in self.tables.items()}
-        arrays |= {f"hiding {name}": values for name, values in self.hiding.items()}
-        arrays |= {f"fact {name}": values for name, values in self.facts.items()}
+        arrays = {f"{group} {name}": array for group in ARRAYS for name, array in getattr(self, group).items()}
         arrays |= {"flips": self.flips, "pictures": np.frombuffer(b"".join(self.pictures), np.uint8)}
-        plain: dict[str, Any] = {
-            "model": self.model,
-            "weights": self.weights,
-            "names": self.names,
-            "labels": self.labels,
-        }
-        plain |= {"answers": self.answers, "layers": self.layers, "problems": self.problems}
-        plain["sizes"] = list(map(len, self.pictures))
-        return save(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items()}, {"survey": json.dumps(plain)}
-        )
+        plain = {name: getattr(self, name) for name in PLAIN} | {"sizes": list(map(len, self.pictures))}
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        return save(contiguous, {"survey": json.dumps(plain)})
 
     @classmethod
     def unpack(cls, data: bytes) -> SurveyResult:
         """Return the result that `pack` wrote."""
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         plain, arrays = json.loads(header["__metadata__"]["survey"]), load(data)
-
-        def group(kind: str) -> dict[str, np.ndarray]:
-            return {name.partition(" ")[2]: array for name, array in arrays.items() if name.startswith(f"{kind} ")}
-
-        ends = np.cumsum([0, *plain["sizes"]]).tolist()
-        files = arrays["pictures"].tobytes()
-        return cls(
-            plain["model"],
-            plain["weights"],
-            tuple(plain["names"]),
-            tuple(plain["labels"]),
-            tuple(plain["answers"]),
-            group("fact"),
-            tuple(plain["layers"]),
-            group("table"),
-            arrays["flips"],
-            group("hiding"),
-            tuple(files[start:stop] for start, stop in pairwise(ends)),
-            tuple((name, problem) for name, problem in plain["problems"]),
-        )
+        ends = np.cumsum([0, *plain.pop("sizes")]).tolist()
+        files = arrays.pop("pictures").tobytes()
+        groups: dict[str, Any] = {"flips": arrays.pop("flips"), **{group: {} for group in ARRAYS}}
+        for name, array in arrays.items():
+            group, _, column = name.partition(" ")
+            groups[group][column] = array
+        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+        groups |= fields | {"problems": tuple(map(tuple, plain["problems"]))}
+        return cls(**groups, pictures=tuple(files[start:stop] for start, stop in pairwise(ends)))
 
 
 def collect(model: str, weights: str, rows: Sequence[Mapping[str, Any]]) -> SurveyResult:
@@ -271,7 +255,7 @@ def collect(model: str, weights: str, rows: Sequence[Mapping[str, Any]]) -> Surv
     numbers = {name: at for at, name in enumerate(names)}
     columns: dict[str, Any] = {
         name: np.array([np.nan if row.get(name) is None else row[name] for row in rows], dtype=np.float64)
-        for name in (*TABLES, *HIDING_COLUMNS, *PHOTO, "layer", "head", "flips")
+        for name in NUMBERS
     }
     columns |= {name: [row.get(name) for row in rows] for name in ("row", *TEXTS, "picture", "problem")}
     return arrange(model, weights, names, np.array([numbers[str(row["photo"])] for row in rows], dtype=int), columns)

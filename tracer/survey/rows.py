@@ -20,12 +20,12 @@ from tracer.attention import places
 from tracer.attention.head_effects import SEEDS, HeadProbe, HeadSwitchboard, choice_probabilities, effects, head_sites
 from tracer.changes import hide
 from tracer.inputs.hidden_patches import HIDDEN_SHARE
-from tracer.inputs.images import MEAN, STD, open_photo
+from tracer.inputs.images import open_photo
 from tracer.inputs.model_inputs import Inputs
 from tracer.models import load
 from tracer.record import Trace
 from tracer.spec.spec import Model
-from tracer.survey.result import Photo, encode, name_digest, open_source
+from tracer.survey.result import Photo, PhotoSource, encode, name_digest, open_source
 from tracer.utils.errors import quote, reason, shorten
 from tracer.utils.lazy_import import lazy_import
 
@@ -48,6 +48,10 @@ class PhotoRows:
         self.model, self.part = model, part
         self._board: HeadSwitchboard | None = None
         self._trace: Trace | None = None
+
+    def file(self, source: PhotoSource, part: range, facts: str) -> bytes:
+        """Return the rows of some photos of a survey with these `facts`, as a Parquet file."""
+        return encode([row for photo in source.read(part) for row in self.of(photo)], facts)
 
     def of(self, photo: Photo) -> list[dict[str, Any]]:
         """Return the rows of a photo; for an unreadable one, a row that says why."""
@@ -151,10 +155,7 @@ class PhotoRows:
     def _answers(self, inputs: Inputs, hidden: list[list[int]], answer: int) -> Tensor:
         """Return the probability of an answer with these patches grey, `[choices of patches]`."""
         model = self.model
-        sizes = model.vocabulary.complete({**inputs.sizes, **model.sizes})
-        card = model.card or {}
-        normalisation = {"mean": card.get("mean", MEAN), "std": card.get("std", STD)}
-        many = [hide(patches, "grey").change(inputs, sizes, normalisation) for patches in hidden]
+        many = [model.change_inputs(inputs, [hide(patches, "grey")]) for patches in hidden]
         batch = replace(inputs, tensors=tuple(map(torch.cat, zip(*many, strict=True))))
         shares = choice_probabilities(str(self._trace.result["kind"]), model.net(*batch, **batch.named))  # type: ignore[union-attr]
         assert shares is not None
@@ -203,11 +204,7 @@ class SurveyActor:
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list]:
         """Return the Parquet file of each part of a batch, under the part's number."""
         ranges = [range(int(first), int(stop)) for first, stop in zip(batch["first"], batch["stop"], strict=True)]
-        files = [
-            encode([row for photo in self.source.read(part) for row in self.rows.of(photo)], self.facts)
-            for part in ranges
-        ]
-        return {"part": list(batch["part"]), "file": files}
+        return {"part": list(batch["part"]), "file": [self.rows.file(self.source, part, self.facts) for part in ranges]}
 
 
 def compute(
