@@ -26,7 +26,7 @@ import tracer
 from tracer import models, zoo
 from tracer.attention.head_effects import SEEDS
 from tracer.attention.lens_answers import lens_answers
-from tracer.capture import record
+from tracer.capture import Recording, record
 from tracer.export import to_table
 from tracer.inputs.model_inputs import samples
 from tracer.models.vit import ViT
@@ -119,8 +119,8 @@ def _ratios(
     return [_seconds(timed, clock) / _seconds(reference, clock) for _ in range(pairs)]
 
 
-def _vit_b_16() -> tuple[nn.Module, torch.Tensor]:
-    return ViT(**VIT_B_16).eval(), torch.randn(1, 3, 224, 224)
+def _vit_b_16(**sizes: int) -> tuple[nn.Module, torch.Tensor]:
+    return ViT(**VIT_B_16 | sizes).eval(), torch.randn(1, 3, 224, 224)
 
 
 def _overhead() -> Iterator[dict]:
@@ -186,26 +186,24 @@ def _memory() -> Iterator[dict]:
 
 def measure_proof_memory(blocks: int) -> int:
     """Return the bytes by which a verified trace that keeps nothing raises this process' peak memory."""
-    with torch.no_grad():
-        net, image = ViT(**{**VIT_B_16, "L": blocks}).eval(), torch.randn(1, 3, 224, 224)
-        for _ in range(2):
-            net(image)
-        before = _peak()
-        run = tracer.trace(net, image, symbols={"B": 0}, keep=0)
-        if any(step.verdict == "not executed" for step in run.steps):
-            raise RuntimeError(f"a step of {blocks} blocks was not executed")
-        return _peak() - before
+    run, raised = _trace_and_peak(*_vit_b_16(L=blocks), symbols={"B": 0}, keep=0)
+    if any(step.verdict == "not executed" for step in run.steps):
+        raise RuntimeError(f"a step of {blocks} blocks was not executed")
+    return raised
 
 
 def measure_trace_memory() -> int:
     """Return the bytes by which tracing raises this process' peak memory above that of the same forward untraced."""
-    with torch.no_grad():
-        net, image = _vit_b_16()
-        for _ in range(2):
-            net(image)
-        before = _peak()
-        tracer.trace(net, image, prove=False)
-        return _peak() - before
+    return _trace_and_peak(*_vit_b_16(), prove=False)[1]
+
+
+@torch.no_grad()
+def _trace_and_peak(net: nn.Module, image: torch.Tensor, **options: Any) -> tuple[Trace, int]:
+    """Return a trace, and the bytes by which it raises this process' peak memory above that of plain forwards."""
+    for _ in range(2):
+        net(image)
+    before = _peak()
+    return tracer.trace(net, image, **options), _peak() - before
 
 
 def measure_long_derivation() -> int:
@@ -317,10 +315,15 @@ def measure_derivation() -> float:
         probes = [{**model.sizes, **probe} for probe in model.spec.probes]
         sizes = model.vocabulary.complete({"B": 1, **model.sizes})
         solution = solve(recording.ops, {"B": 1, **model.sizes}, model.vocabulary, probes)
-        facts: dict[str, Any] = {"model": "vit", "sizes": sizes, "derived": model.spec.derived, "solution": solution}
-        derived = _seconds(lambda: assemble(model.net, recording, **facts))
-        recording.calls = None
-        return derived - _seconds(lambda: assemble(model.net, recording, **facts))
+        facts = {"model": "vit", "sizes": sizes, "derived": model.spec.derived, "solution": solution}
+        return _seconds_of_derivation(model.net, recording, **facts)
+
+
+def _seconds_of_derivation(net: nn.Module, recording: Recording, **facts: Any) -> float:
+    """Return the seconds that a book takes beyond the same trace without one."""
+    derived = _seconds(lambda: assemble(net, recording, **facts))
+    recording.calls = None
+    return derived - _seconds(lambda: assemble(net, recording, **facts))
 
 
 def measure_library_derivation() -> float:
@@ -331,16 +334,8 @@ def measure_library_derivation() -> float:
         net(image)
         forward = min(_seconds(lambda: net(image)) for _ in range(3))
         recording = record(net, (image,), cap=0, calls=True)
-        facts: dict[str, Any] = {
-            "model": "vit_b_16",
-            "sizes": {},
-            "derived": {},
-            "solution": None,
-            "prove": PROVE_LATER,
-        }
-        derived = _seconds(lambda: assemble(net, recording, **facts))
-        recording.calls = None
-        return (derived - _seconds(lambda: assemble(net, recording, **facts))) / forward
+        facts = {"model": "vit_b_16", "sizes": {}, "derived": {}, "solution": None}
+        return _seconds_of_derivation(net, recording, prove=PROVE_LATER, **facts) / forward
 
 
 def _threads() -> Iterator[dict]:
