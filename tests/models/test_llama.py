@@ -10,7 +10,7 @@ from tests.support.verified import assert_comments, assert_verified
 from tracer import models, tracing
 from tracer.models import llama, training
 from tracer.models.training.recipes.llama import Recipe
-from tracer.spec.decoding import generate
+from tracer.spec.decoding import write
 from tracer.spec.spec import Model, Spec
 from tracer.textbook import derivation
 from tracer.textbook.names import Hint, idle
@@ -56,7 +56,7 @@ def test_the_shipped_card_is_of_the_shipped_weights():
     card, file = models.card("llama"), training.WEIGHTS_FOLDER / "llama.safetensors"
     model = tracer.load("llama")
     assert model.sizes == card["sizes"] and file.stat().st_size < 6_000_000 and card["loss"] <= 1.55
-    assert sum(len(set(token)) for token, _ in generate(model, "ROMEO:\n", 3, prove=False)) == 3
+    assert sum(len(set(token)) for token in write(model, "ROMEO:\n", 3)) == 3
 
 
 def test_the_recipe_builds_what_it_trains():

@@ -33,19 +33,17 @@ else:  # imported when first used
 class Characters:
     """A tokenizer of characters: each of the vocabulary is a token; numbers count from 0."""
 
-    def __init__(self, vocabulary: str):
+    def __init__(self, vocabulary: Sequence[str]):
         self.vocabulary = vocabulary
-        self._numbers = {character: number for number, character in enumerate(vocabulary)}
+        self._numbers = {token: number for number, token in enumerate(vocabulary)}
 
     def encode(self, text: str) -> list[int]:
-        """Return the token numbers of a text. ValueError quotes the first character that the model does not know."""
-        for character in text:
-            if character not in self._numbers:
-                raise ValueError(
-                    f"{quote(text)} contains {quote(character)}, which is not one of the {len(self.vocabulary)} "
-                    f"characters that the model knows"
-                )
-        return [self._numbers[character] for character in text]
+        """Return the token numbers of a text. ValueError quotes the first token that the model does not know."""
+        tokens = self._split(text)
+        for token in tokens:
+            if token not in self._numbers:
+                raise ValueError(f"{quote(text)} contains {quote(token)}, which is not one of the {self._known()}")
+        return [self._numbers[token] for token in tokens]
 
     def words(self, numbers: Sequence[int]) -> tuple[str, ...]:
         """Return the tokens as text, one by one."""
@@ -55,34 +53,27 @@ class Characters:
         """Return the text of these tokens."""
         return "".join(self.words(numbers))
 
+    def _split(self, text: str) -> Sequence[str]:
+        return text
 
-class Words:
+    def _known(self) -> str:
+        return f"{len(self.vocabulary)} characters that the model knows"
+
+
+class Words(Characters):
     """A tokenizer of words: each of the vocabulary is a token; the first entry begins a sentence, the second ends
     it."""
-
-    def __init__(self, vocabulary: Sequence[str]):
-        self.vocabulary = tuple(vocabulary)
-        self._numbers = {word: number for number, word in enumerate(self.vocabulary)}
-
-    def encode(self, text: str) -> list[int]:
-        """Return the token numbers of a sentence. ValueError quotes the first word that the model does not know."""
-        words = text.lower().replace(",", " ").replace(".", " ").split()
-        for word in words:
-            if word not in self._numbers:
-                raise ValueError(
-                    f"{quote(text)} contains {quote(word)}, which is not one of the {len(self.vocabulary[2:])} words "
-                    "that "
-                    f"the model knows: {', '.join(self.vocabulary[2:])}"
-                )
-        return [self._numbers[word] for word in words]
-
-    def words(self, numbers: Sequence[int]) -> tuple[str, ...]:
-        """Return the tokens as words, one by one."""
-        return tuple(self.vocabulary[number] for number in numbers)
 
     def decode(self, numbers: Sequence[int]) -> str:
         """Return the sentence of these tokens, without its begin and end."""
         return " ".join(self.vocabulary[number] for number in numbers if number > 1)
+
+    def _split(self, text: str) -> Sequence[str]:
+        return text.lower().replace(",", " ").replace(".", " ").split()
+
+    def _known(self) -> str:
+        words = self.vocabulary[2:]
+        return f"{len(words)} words that the model knows: {', '.join(words)}"
 
 
 # Samples for a model, by kind: photos, drawn scenes, surfaces. Torch-free.
