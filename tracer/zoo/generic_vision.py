@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tracer.inputs.model_inputs import Inputs
+from tracer.record import Segment
 from tracer.shapes import Vocabulary
 from tracer.shapes.probes import named_axes
 from tracer.shapes.variation import OnMeta, parameters, shadow_copy, valueless_mode
@@ -110,6 +111,12 @@ def spec(
     return generic_spec(
         channels, net=net, sizes=sizes, runs=runs, example=example, prepare=prepare, result=answer, ways=ways
     )
+
+
+def leading_segments(start: int, registers: int, N: int, part: str = "") -> tuple[Segment, ...]:
+    """Return CLS, so many registers, and N patches, of a sequence with `start` tokens before the patches."""
+    named = (("CLS", 0, start - registers), ("registers", start - registers, start), ("image", start, start + N))
+    return tuple(Segment(*segment, part) for segment in named if segment[1] < segment[2])
 
 
 def generic_spec(channels: int = 3, **known: Any) -> Spec:

@@ -9,7 +9,6 @@ from types import ModuleType
 
 import torch
 
-from tracer.record import Segment
 from tracer.spec.preparation import photo_input
 from tracer.spec.results import class_probabilities, embedding
 from tracer.spec.spec import Spec
@@ -57,11 +56,6 @@ def spec_of_vit(net: torch.nn.Module, create: Callable[..., torch.nn.Module]) ->
     names = ["B", "D", "N", S, "P", "H", "H/P", "h", "d_k", "d_k/2", "d_ff", "2*d_ff", *classes]
     probes = tuple({name: size for name, size in probe.items() if name != "K" or classes} for probe in PROBES)
 
-    def segments(sizes) -> tuple[Segment, ...]:
-        first = (Segment("CLS", 0, prefix - registers),) if prefix > registers else ()
-        registers_segment = (Segment("registers", prefix - registers, prefix),) if registers else ()
-        return (*first, *registers_segment, Segment("image", prefix, prefix + sizes["N"]))
-
     return Spec(
         net=lambda **sizes: _build(create, **sizes),
         whole=False,
@@ -82,7 +76,7 @@ def spec_of_vit(net: torch.nn.Module, create: Callable[..., torch.nn.Module]) ->
         example=lambda sizes: (torch.randn(sizes["B"], net.patch_embed.proj.in_channels, sizes["H"], sizes["H"]),),
         prepare=photo_input,
         result=class_probabilities if classes else embedding,
-        segments=segments,
+        segments=lambda sizes: generic_vision.leading_segments(prefix, registers, sizes["N"]),
         tiny={**probes[0], "L": 2},
     )
 

@@ -16,7 +16,7 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.shapes.probes import resize
 from tracer.utils.errors import reason
 from tracer.utils.torch_state import seeded_draws
-from tracer.zoo.hf.tiny_config import parts
+from tracer.zoo.hf.tiny_config import parts, read
 
 # Tensors that a forward of transformers may take: one function for each, of a configuration and sizes.
 
@@ -35,18 +35,10 @@ def size(config, *names: str, default: int) -> int:
     return default
 
 
-def read(config, name: str) -> Any:
-    """Return an attribute of a configuration; None if it has none, or has it by layers only."""
-    try:
-        return getattr(config, name, None)
-    except Exception:  # the library's own, of any kind
-        return None
-
-
 def vocabulary(config) -> int:
     """Return the size of the smallest vocabulary."""
-    counts = [read(part, "vocab_size") for part in parts(config) if type(read(part, "vocab_size")) is int]
-    return min((count for count in counts if count > 1), default=256)
+    counts = [read(part, "vocab_size") for part in parts(config)]
+    return min((count for count in counts if type(count) is int and count > 1), default=256)
 
 
 def chirp(config, at: dict[str, int]) -> torch.Tensor:
@@ -101,15 +93,8 @@ def frames_of_channels(config, at) -> torch.Tensor:
 
 
 def _bins(config) -> int:
-    names = (
-        "num_mel_bins",
-        "input_feat_size",
-        "input_feat_per_channel",
-        "feature_projection_input_dim",
-        "num_mel_channels",
-        "n_mels",
-    )
-    return size(config, *names, "feature_size", "input_dim", "mel_bins", "input_size", default=80)
+    names = "num_mel_bins input_feat_size input_feat_per_channel feature_projection_input_dim num_mel_channels n_mels"
+    return size(config, *names.split(), "feature_size", "input_dim", "mel_bins", "input_size", default=80)
 
 
 def _own(config, name: str) -> int:
@@ -158,11 +143,11 @@ def series_of_channels(config, at) -> torch.Tensor:
     return waves(at["B"], *past(config, at))
 
 
-def features(symbol: str, *names: str) -> Callable:
+def features(symbol: str, *names: str, default: int = 64) -> Callable:
     """Return vectors `[B, length, width]`."""
 
     def make(config, at) -> torch.Tensor:
-        return waves(at["B"], at[symbol], size(config, *names, default=64))
+        return waves(at["B"], at[symbol], size(config, *names, default=default))
 
     return make
 
@@ -254,8 +239,8 @@ def boxes(config, at) -> torch.Tensor:
     return corners.expand(at["B"], -1, -1).contiguous()
 
 
-def ones(length: str, dtype=torch.long) -> Callable:
-    return lambda config, at: torch.ones(at["B"], at[length], dtype=dtype)
+def ones(length: str) -> Callable:
+    return lambda config, at: torch.ones(at["B"], at[length], dtype=torch.long)
 
 
 def whole_photo(config, at) -> torch.Tensor:
@@ -275,18 +260,18 @@ def zeros(length: str) -> Callable:
     return lambda config, at: torch.zeros(at["B"], at[length], dtype=torch.long)
 
 
-def one_per_frame(config, at) -> torch.Tensor:
-    """Return a mask in which every frame of a spectrum counts, `[B, frames]`."""
-    return torch.ones(at["B"], at["F_a"], dtype=torch.long)
-
-
 def places(config, at) -> torch.Tensor:
     """Return 0, 1, 2 … `[B, T]`."""
     return torch.arange(at["T"]).expand(at["B"], -1).contiguous()
 
 
-def number(value: float | int | bool) -> Callable:
-    return lambda config, at: value
+def latents(config, at) -> torch.Tensor:
+    return waves(at["B"], size(config, "latent_dim", "decoder_hidden_size", *WIDTH, default=64), at["T"])
+
+
+def flat_patches(config, at) -> torch.Tensor:
+    """Return patches as rows of numbers, before them their row and column: `[B, 16, 2 + C·P²]`."""
+    return waves(at["B"], 16, 2 + channels(config) * size(config, "patch_size", default=16) ** 2)
 
 
 # A registry of dummy inputs for transformers' models, by parameter name.
@@ -326,14 +311,12 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
         (spectrum_by_bin, SPECTRUM),
         (whole_spectrum_by_bin, ()),
     ),
-    "input_features_mask": ((one_per_frame, SPECTRUM),),
-    "feature_attention_mask": ((one_per_frame, SPECTRUM),),
+    "input_features_mask": ((ones("F_a"), SPECTRUM),),
+    "feature_attention_mask": ((ones("F_a"), SPECTRUM),),
     "feature_lens": ((lambda config, at: torch.tensor([at["F_a"]] * at["B"]), SPECTRUM),),
     "padding_mask": ((ones("T_a"), ()),),
     "audio_values": ((sound_of_one_channel, SOUND), (chirp, SOUND)),
-    "spectrogram": (
-        (lambda config, at: waves(at["B"], at["T"], size(config, "model_in_dim", "num_mel_bins", default=80)), TEXT),
-    ),
+    "spectrogram": ((features("T", "model_in_dim", "num_mel_bins", default=80), TEXT),),
     "past_values": ((series, ()), (series_of_channels, ())),
     "past_time_features": ((series_features(ahead=False), ()),),
     "future_time_features": ((series_features(ahead=True), ()),),
@@ -361,21 +344,16 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
     "pixel_attention_mask": ((whole_photo, PHOTO), (lambda config, at: torch.ones(at["B"], 16, dtype=torch.long), ())),
     "bbox": ((boxes, TEXT),),
     "bool_masked_pos": ((lambda config, at: None, ()),),
-    "flattened_patches": (
-        (
-            lambda config, at: waves(at["B"], 16, 2 + channels(config) * size(config, "patch_size", default=16) ** 2),
-            (),
-        ),
-    ),
+    "flattened_patches": ((flat_patches, ()),),
     "inputs": ((tokens("T"), TEXT), (features("T", "d_model"), TEXT)),
     "mm_token_type_ids": ((zeros("T"), TEXT),),
     "token_type_ids": ((zeros("T"), TEXT), (ones("T"), TEXT)),
     "labels": ((tokens("T_d"), ("T_d",)),),
-    "return_loss": ((number(False), ()),),
-    "states": ((lambda config, at: waves(at["B"], at["T"], size(config, "state_dim", default=17)), TEXT),),
-    "actions": ((lambda config, at: waves(at["B"], at["T"], size(config, "act_dim", default=4)), TEXT),),
-    "rewards": ((lambda config, at: waves(at["B"], at["T"], 1), TEXT),),
-    "returns_to_go": ((lambda config, at: waves(at["B"], at["T"], 1), TEXT),),
+    "return_loss": ((lambda config, at: False, ()),),
+    "states": ((features("T", "state_dim", default=17), TEXT),),
+    "actions": ((features("T", "act_dim", default=4), TEXT),),
+    "rewards": ((features("T", default=1), TEXT),),
+    "returns_to_go": ((features("T", default=1), TEXT),),
     "timesteps": ((places, TEXT),),
     "task_inputs": ((tokens("T"), TEXT),),
     "input_boxes": (
@@ -385,14 +363,7 @@ MAKERS: dict[str, tuple[tuple[Callable, tuple[str, ...]], ...]] = {
     "prompt_masks": ((photo, PHOTO),),
     "qformer_input_ids": ((tokens("T"), TEXT),),
     "audio_codes": ((codes, TEXT),),
-    "latents": (
-        (
-            lambda config, at: waves(
-                at["B"], size(config, "latent_dim", "decoder_hidden_size", *WIDTH, default=64), at["T"]
-            ),
-            TEXT,
-        ),
-    ),
+    "latents": ((latents, TEXT),),
     "position_ids": ((places, TEXT),),
 }
 """By the name of what forward takes: ways to make it, each with the symbols of the sizes that the input decides."""

@@ -34,7 +34,7 @@ from tracer.utils.torch_state import seeded_draws
 from tracer.zoo import NoModel
 from tracer.zoo.downloads import Download, on_the_hub
 from tracer.zoo.hf import families, generic_model, tiny_config
-from tracer.zoo.hf.spec_builders import without_cache
+from tracer.zoo.hf.spec_builders import architecture, without_cache
 from tracer.zoo.recommendations import offline, published_models, why
 from tracer.zoo.torchvision_models import import_torchvision as vision
 
@@ -106,9 +106,8 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
     with _readable(what):
         _weights(id)
     with _readable(what, ", expected safetensors"), seeded_draws(0):  # for what the files lack
-        architecture, source = (
-            family.architecture(config) if family else _open_generic(id).architecture
-        ).from_pretrained(
+        model_class = architecture(config, family.HEADS) if family else _open_generic(id).architecture
+        net, source = model_class.from_pretrained(
             id,
             use_safetensors=True,
             trust_remote_code=False,
@@ -116,12 +115,12 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
             attn_implementation=options.get("attention"),
             output_loading_info=True,
         )
-    without_cache(architecture.config)
-    changed = "" if family else generic_model.resize_positions(architecture, sizes)
+    without_cache(net.config)
+    changed = "" if family else generic_model.resize_positions(net, sizes)
     lacks = sorted(source["missing_keys"])
     with _readable(f"what stands beside the weights of {quote(f'hf:{id}')}"):
         card = files.card(config) | ({"lacks": lacks} if lacks else {})
-    return architecture.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
+    return net.float().eval(), card, f"weights of {id}{changed}{_lacking(lacks)}"
 
 
 def is_configuration(id: str) -> bool:
@@ -250,8 +249,7 @@ class CheckpointFiles:
     def card(self, config) -> dict:
         """Return the mean and standard deviation of pixels, and the names of classes."""
         card: dict[str, Any] = {"data": self.id}
-        path = self.path("preprocessor_config.json")
-        known = json.loads(path.read_text(encoding="utf-8")) if path else {}
+        known = self._preprocessor
         if known.get("do_normalize", True) and "image_mean" in known:
             card |= {"mean": known["image_mean"], "std": known["image_std"]}
         names = config.id2label or {}
@@ -265,9 +263,14 @@ class CheckpointFiles:
     @property
     def side(self) -> int | None:
         """Side of the square that photos are cut to, where the checkpoint says so."""
-        path = self.path("preprocessor_config.json")
-        known = json.loads(path.read_text(encoding="utf-8")) if path else {}
+        known = self._preprocessor
         return _side(known.get("crop_size")) if known.get("do_center_crop") else None
+
+    @property
+    def _preprocessor(self) -> dict[str, Any]:
+        """How photos are prepared, as a file of the checkpoint says; empty without one."""
+        path = self.path("preprocessor_config.json")
+        return json.loads(path.read_text(encoding="utf-8")) if path else {}
 
 
 def _side(size) -> int | None:
@@ -398,8 +401,8 @@ def configuration(name: str) -> Any:
 def count(name: str) -> int:
     """Return the number of parameters of a published model, counted on its net, which is built without memory."""
     config = configuration(name)
-    architecture = tiny_config.classes(config)[0]
-    net: torch.nn.Module = on_meta(lambda: generic_model.tiny_net(architecture, config))
+    model_class = tiny_config.classes(config)[0]
+    net: torch.nn.Module = on_meta(lambda: generic_model.tiny_net(model_class, config))
     return sum(parameter.numel() for parameter in net.parameters())
 
 

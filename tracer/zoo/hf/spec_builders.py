@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import reduce
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
 from tracer.utils.torch_state import seeded_draws
 from tracer.utils.transformers_internals import build_from_config
+from tracer.zoo.generic_vision import leading_segments
 from tracer.zoo.hf.dummy_inputs import Feed, parameters, usual
 from tracer.zoo.hf.tiny_config import at, attributes, number
 
@@ -107,6 +108,11 @@ def class_of(config, known: Mapping[str, Callable]) -> str:
             "tracer.trace(module, …) records it all the same"
         )
     return name
+
+
+def architecture(config, known: Mapping[str, Callable]) -> Any:
+    """Return a configuration's class of transformers, which is among the `known` ones."""
+    return getattr(import_module("transformers"), class_of(config, known))
 
 
 def answers(config, known: Mapping[str, Callable], tokenizer=None) -> Callable:
@@ -231,9 +237,7 @@ def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
 
 def segments_of(start: int, config, N: int, part: str = "") -> tuple[Segment, ...]:
     """Return CLS, the registers of a configuration, and the N patches of such a sequence."""
-    registers = start - min(start, number(config, "num_register_tokens") or 0)
-    named = (("CLS", 0, registers), ("registers", registers, start), ("image", start, start + N))
-    return tuple(Segment(*segment, part) for segment in named if segment[1] < segment[2])
+    return leading_segments(start, min(start, number(config, "num_register_tokens") or 0), N, part)
 
 
 # Construction of a `Spec` from a configuration of transformers: nets at other sizes, photos and texts as inputs.
@@ -247,13 +251,14 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 
 def sizes_of(config, attributes: dict[str, str]) -> dict[str, int]:
     """Return the sizes of a configuration, by their symbols; `"text_config.hidden_size"` is that of an inner one."""
-    return {symbol: int(reduce(getattr, name.split("."), config)) for symbol, name in attributes.items()}
+    return {symbol: int(getattr(*at(config, path))) for symbol, path in attributes.items()}
 
 
 def builder(
-    config, architecture: Callable, attributes: dict[str, str], adjust: Callable = lambda config: None
+    config, known: Mapping[str, Callable], attributes: dict[str, str], adjust: Callable = lambda config: None
 ) -> Callable[..., torch.nn.Module]:
-    """Return `net(**sizes)`: the architecture with seeded random weights, its configuration changed to these sizes.
+    """Return `net(**sizes)`: a class of the `known` ones with seeded random weights, its configuration changed to these
+    sizes.
 
     `adjust(config)` brings what follows from the sizes into line.
     """
@@ -261,11 +266,10 @@ def builder(
     def net(*, attention: str = ATTENTION[0], **sizes: int) -> torch.nn.Module:
         changed = copy.deepcopy(config)
         for symbol, value in sizes.items():
-            *path, name = attributes[symbol].split(".")
-            setattr(reduce(getattr, path, changed), name, value)
+            setattr(*at(changed, attributes[symbol]), value)
         adjust(changed)
         without_cache(changed)
-        return build_from_config(architecture(changed), changed, attention)
+        return build_from_config(architecture(changed, known), changed, attention)
 
     return net
 

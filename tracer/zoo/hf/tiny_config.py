@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import reduce
 from importlib import import_module
 from math import gcd, prod
 from pkgutil import iter_modules
@@ -74,6 +75,14 @@ def parts(config) -> Iterator:
             yield from parts(value)
 
 
+def read(config, name: str) -> Any:
+    """Return an attribute of a configuration; None if it has none, or has it by layers only."""
+    try:
+        return getattr(config, name, None)
+    except Exception:  # the library's own, of any kind
+        return None
+
+
 def small(config, level: int = 0) -> Any:
     """Return a copy of a configuration whose net is built in a second on a laptop, the smallest at level 0.
 
@@ -90,11 +99,8 @@ def small(config, level: int = 0) -> Any:
             if level == STAGES_LEVEL:
                 _output_all_stages(part)
             for name, value in list(vars(part).items()):
-                usual_size = next(
-                    (size for form, size in OPEN_SIZES.items() if value is None and re.fullmatch(form, name)), None
-                )
-                if usual_size is not None:
-                    setattr(part, name, usual_size)
+                if value is None:
+                    _set_value(part, name, _small_value(part, name, shrunk))
     requested_level, level = level, 0 if level in (FILLED_LEVEL, STAGES_LEVEL, GENTLE_LEVEL) else level
     divisor = 1 if level == 3 else max(map(_divisor, parts(shrunk)))
     divisor = GENTLE_DIVISOR if requested_level == GENTLE_LEVEL else divisor
@@ -195,8 +201,7 @@ def _divisor(config) -> int:
 
 def _shrink(config, divisor: int, level: int, most: int) -> None:
     """Shrink one configuration in place to `BLOCKS` blocks, or, up to `most`, to one of every kind at least."""
-    known = dict(vars(config))
-    depth = next((value for name, value in known.items() if DEPTHS.fullmatch(name) and type(value) is int), 0)
+    known, depth = dict(vars(config)), _depth(config)
     kinds = [value for value in known.values() if isinstance(value, (list, tuple)) and len(value) == depth > 0]
     firsts = [value.index(item) + 1 for value in kinds for item in value if isinstance(item, str)]
     blocks = max([BLOCKS, *(first for first in firsts if first <= most)])
@@ -211,6 +216,11 @@ def _shrink(config, divisor: int, level: int, most: int) -> None:
                 setattr(config, name, new)
             except Exception:  # a property, or a check of the configuration: it stays as it was
                 continue
+
+
+def _depth(config) -> int:
+    """Return the number of blocks of one configuration; 0 if it has none."""
+    return next((size for name, size in vars(config).items() if DEPTHS.fullmatch(name) and type(size) is int), 0)
 
 
 def has_entry_per_block(name: str, value: Any, depth: int) -> bool:
@@ -340,10 +350,7 @@ def _set_value(part, name: str, value) -> bool:
 
 def _usual(part, name: str, config):
     """Return the usual value of a number, by its name."""
-    kinds = next((kinds for end, kinds in KINDS.items() if name.endswith(end)), ())
-    depth = next(
-        (size for attribute, size in vars(part).items() if DEPTHS.fullmatch(attribute) and type(size) is int), 0
-    )
+    kinds, depth = next((kinds for end, kinds in KINDS.items() if name.endswith(end)), ()), _depth(part)
     if kinds and depth:
         return [kinds[min(number, len(kinds) - 1)] for number in range(depth)]
     usual = next((known for form, known in DEFAULT_VALUES.items() if re.fullmatch(form, name)), ())
@@ -382,27 +389,11 @@ VALUE_SOURCES: tuple[Callable, ...] = (_usual, _empty, _elsewhere, _small_value)
 # Classes of transformers for a configuration, the likeliest first.
 
 TASKS = (
-    "SPEECH_SEQ_2_SEQ",
-    "SEQ_TO_SEQ_CAUSAL_LM",
-    "IMAGE_TEXT_TO_TEXT",
-    "MULTIMODAL_LM",
-    "MASKED_LM",
-    "CAUSAL_LM",
-    "IMAGE_CLASSIFICATION",
-    "VIDEO_CLASSIFICATION",
-    "OBJECT_DETECTION",
-    "ZERO_SHOT_OBJECT_DETECTION",
-    "SEMANTIC_SEGMENTATION",
-    "UNIVERSAL_SEGMENTATION",
-    "INSTANCE_SEGMENTATION",
-    "DEPTH_ESTIMATION",
-    "CTC",
-    "AUDIO_CLASSIFICATION",
-    "TEXT_TO_WAVEFORM",
-    "TIME_SERIES_PREDICTION",
-    "ZERO_SHOT_IMAGE_CLASSIFICATION",
-    "MASK_GENERATION",
-)
+    "SPEECH_SEQ_2_SEQ SEQ_TO_SEQ_CAUSAL_LM IMAGE_TEXT_TO_TEXT MULTIMODAL_LM MASKED_LM CAUSAL_LM IMAGE_CLASSIFICATION "
+    "VIDEO_CLASSIFICATION OBJECT_DETECTION ZERO_SHOT_OBJECT_DETECTION SEMANTIC_SEGMENTATION UNIVERSAL_SEGMENTATION "
+    "INSTANCE_SEGMENTATION DEPTH_ESTIMATION CTC AUDIO_CLASSIFICATION TEXT_TO_WAVEFORM TIME_SERIES_PREDICTION "
+    "ZERO_SHOT_IMAGE_CLASSIFICATION MASK_GENERATION"
+).split()
 """The Auto classes with a head, in the order in which they are preferred."""
 HEADLESS_CLASSES = ("MODEL", "PRETRAINING", "TEXT_ENCODING", "BACKBONE")
 """Auto classes without a head."""
@@ -526,19 +517,14 @@ def attributes(config, architecture: type, inputs: tuple[str, ...] = tuple(PARTS
 
 def number(part, name: str) -> int | None:
     """Return a size of a configuration; None if it has none of that name, or has it by layers only."""
-    try:
-        value = getattr(part, name, None)
-    except Exception:  # an attribute that a configuration has by layers only
-        return None
+    value = read(part, name)
     return value if type(value) is int and value > 0 else None
 
 
 def at(config, path: str) -> tuple[Any, str]:
     """Return the configuration that a path leads to, and the name of the attribute there."""
     *inner, name = path.split(".")
-    for part in inner:
-        config = getattr(config, part)
-    return config, name
+    return reduce(getattr, inner, config), name
 
 
 def _set_entries_per_block(config, before: int, depth: int) -> None:

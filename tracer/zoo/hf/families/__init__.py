@@ -2,6 +2,5 @@
 
 Such a file has a docstring (what the family is), `HEADS` (the classes of transformers that it knows and what each
 answers, `tracer.zoo.hf.spec_builders`, the one of a family without a checkpoint first), `config()` (its configuration
-then), `architecture(config)` (the class that is run) and `spec(config, files)`, perhaps with hints for
-the derived textbook.
+then) and `spec(config, files)`, perhaps with hints for the derived textbook.
 """

@@ -17,7 +17,7 @@ from tracer.textbook.claims import Claim
 from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
 from tracer.zoo.hf.hub import import_transformers
-from tracer.zoo.hf.spec_builders import ATTENTION, answers, builder, class_of, sizes_of, tokens
+from tracer.zoo.hf.spec_builders import ATTENTION, answers, builder, sizes_of, tokens
 
 ATTRIBUTES = {
     "H": "vision_config.image_size",
@@ -78,11 +78,6 @@ def config() -> Any:
     return import_transformers().CLIPConfig()
 
 
-def architecture(config) -> Any:
-    """Build both towers."""
-    return getattr(import_transformers(), class_of(config, HEADS))
-
-
 def set_end_token(config) -> None:
     """Set the end of a text to its token with the highest number."""
     config.text_config.eos_token_id = 2
@@ -130,7 +125,7 @@ def segments(sizes) -> tuple[Segment, ...]:
 def spec(config, files) -> Spec:
     """Return everything that is known of a CLIP, from its configuration."""
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES, set_end_token),
+        net=builder(config, HEADS, ATTRIBUTES, set_end_token),
         whole=False,
         takes=("image", "text"),
         samples="photos",

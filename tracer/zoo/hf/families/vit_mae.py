@@ -15,7 +15,7 @@ from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
 from tracer.textbook.names import Hint
 from tracer.zoo.hf.hub import import_transformers
-from tracer.zoo.hf.spec_builders import ATTENTION, answers, builder, class_of, sizes_of
+from tracer.zoo.hf.spec_builders import ATTENTION, answers, builder, sizes_of
 
 ATTRIBUTES = {
     "H": "image_size",
@@ -61,11 +61,6 @@ def config() -> Any:
     return import_transformers().ViTMAEConfig()
 
 
-def architecture(config) -> Any:
-    """Build encoder and decoder."""
-    return getattr(import_transformers(), class_of(config, HEADS))
-
-
 def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
     """Return the random numbers, `[B, N]`; their order selects the masked patches."""
     return torch.rand(B, N, generator=torch.Generator().manual_seed(seed))
@@ -109,7 +104,7 @@ def spec(config, files) -> Spec:
     """Return everything that is known of a ViTMAE, from its configuration."""
     visible = 1 - config.mask_ratio
     return Spec(
-        net=builder(config, architecture, ATTRIBUTES),
+        net=builder(config, HEADS, ATTRIBUTES),
         whole=False,
         takes=("image",),
         samples="photos",
