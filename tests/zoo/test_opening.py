@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tracer.utils.transformers_internals import supports_sdpa
 from tracer.zoo.hf import generic_model, tiny_config
 from tracer.zoo.hf.dummy_inputs import SIZES, Feed, makers
 from tracer.zoo.hf.tiny_config import attributes, with_sizes
@@ -197,10 +198,10 @@ class Whole(torch.nn.Module):
 
 
 def test_fused_attention_is_a_choice_where_all_parts_have_it():
-    assert generic_model._attentions(Whole(Whole(torch.nn.Linear(2, 2)))) == ("sdpa", "eager")
+    assert supports_sdpa(Whole(Whole(torch.nn.Linear(2, 2))))
     other = Whole(torch.nn.Linear(2, 2))
     other._supports_sdpa = False
-    assert generic_model._attentions(Whole(other)) == () == generic_model._attentions(torch.nn.Linear(2, 2))
+    assert not supports_sdpa(Whole(other)) and not supports_sdpa(torch.nn.Linear(2, 2))
 
 
 def test_sizes_are_those_of_the_part_that_takes_what_is_given():

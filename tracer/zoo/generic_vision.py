@@ -11,12 +11,12 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
 from tracer.shapes import Vocabulary
 from tracer.shapes.probes import named_axes
-from tracer.shapes.variation import OnMeta, parameters, shadow_copy, valueless_mode
+from tracer.shapes.variation import parameters, shadow_copy, valueless_mode
 from tracer.spec.preparation import photo_input
 from tracer.spec.results import class_probabilities, tensors_by_name
 from tracer.spec.spec import Spec
 from tracer.utils.torch_internals import disable_dispatch_modes
-from tracer.zoo.user_factory import SizeGroup, find_probe_sizes, group, same_shapes, valueless
+from tracer.zoo.user_factory import SizeGroup, group, library_ways, valueless
 
 MOVES = 3
 """Pixels by which a photo is moved from one frame of a video to the next."""
@@ -97,14 +97,10 @@ def spec(
             return valueless(on_meta(at)[0], mode, model.device), example(at)
 
         groups = [*symbols, sides(*side)]
-        plain = Vocabulary(names, {}, on_meta, OnMeta)  # the cheaper one, but some ops are others there
-        if model.valueless or same_shapes(recording, plain, base):
-            yield from find_probe_sizes(recording, plain, base, groups)
+        full = Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device)
+        yield from library_ways(model, recording, base, groups, on_meta, full)
         if model.valueless:
             return
-        yield from find_probe_sizes(
-            recording, Vocabulary(names, {}, on_no_cpu, lambda: mode, device=model.device), base, groups
-        )
         named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}
         yield from named_axes(model.net, tuple(inputs), {}, recording, named, None)[1]  # one that reads values
 

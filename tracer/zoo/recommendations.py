@@ -52,11 +52,14 @@ class PublishedModel(NamedTuple):
         return round(count / UNITS[unit], decimals) == float(digits) if unit else count == int(digits)
 
 
+def _read_table(name: str) -> Any:
+    return json.loads((files(__package__) / name).read_text(encoding="utf-8"))
+
+
 @lru_cache(maxsize=1)
 def published_models() -> dict[str, PublishedModel]:
     """Return all published models by name."""
-    table = json.loads((files(__package__) / "presets.json").read_text(encoding="utf-8"))
-    return {name: PublishedModel(**entry) for name, entry in table.items()}
+    return {name: PublishedModel(**entry) for name, entry in _read_table("presets.json").items()}
 
 
 # Permission and reachability of downloads, and the reason if there is none.
@@ -100,7 +103,8 @@ def why() -> str:
 
 # Recommended models of libraries beside ours: stronger ones that run on a laptop, and the location of their weights.
 #
-# A page says all of this before any library is imported; `tests/zoo/test_offers.py` holds it to what the libraries say.
+# A page says all of this before any library is imported, from `offers.json`; `tests/zoo/test_offers.py` holds it to
+# what the libraries say.
 
 PYTORCH = "https://download.pytorch.org"
 
@@ -118,35 +122,7 @@ class Recommendation(NamedTuple):
     file: str
 
 
-OFFERS = (
-    Recommendation(
-        "timm:deit_tiny_patch16_224",
-        "DeiT-tiny",
-        "recognises 1,000 classes of things",
-        "Apache 2.0",
-        22_869_664,
-        "timm/deit_tiny_patch16_224.fb_in1k",
-        "model.safetensors",
-    ),
-    Recommendation(
-        "hf:facebook/dinov2-small",
-        "DINOv2-small",
-        "trained without labels; its attention maps follow objects",
-        "Apache 2.0",
-        88_226_304,
-        "facebook/dinov2-small",
-        "model.safetensors",
-    ),
-    Recommendation(
-        "torchvision:vit_b_16",
-        "ViT-B/16",
-        "the ViT of the textbooks, 1,000 classes",
-        "BSD 3-Clause",
-        346_330_000,
-        PYTORCH,
-        "vit_b_16-c867db91.pth",
-    ),
-)
+OFFERS = tuple(Recommendation(**entry) for entry in _read_table("offers.json"))
 
 
 def offers() -> tuple[Recommendation, ...]:

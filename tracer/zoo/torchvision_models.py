@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -37,27 +38,16 @@ def import_torchvision() -> ModuleType:
     try:
         import torchvision  # may not be installed
     except RuntimeError:  # operator torchvision::nms does not exist
-        define()
+        for name, (schema, run) in OPS.items():  # those that torchvision's own import and its detectors run
+            torch.library.define(f"torchvision::{name}", schema)
+            if run is not None:
+                torch.library.impl(f"torchvision::{name}", "CompositeExplicitAutograd", run)
         import torchvision  # may not be installed
 
-        take_for_compiled(torchvision)
+        torchvision.extension._has_ops = lambda: True
+        hidden = vars(sys.modules["torchvision.ops.roi_align"])  # by the function's name
+        hidden["_has_ops"] = torchvision.extension._has_ops
     return torchvision
-
-
-def define() -> None:
-    """Define the missing ops that torchvision's own import and its detectors run."""
-    for name, (schema, run) in OPS.items():
-        torch.library.define(f"torchvision::{name}", schema)
-        if run is not None:
-            torch.library.impl(f"torchvision::{name}", "CompositeExplicitAutograd", run)
-
-
-def take_for_compiled(torchvision) -> None:
-    """Report torchvision's compiled ops as available."""
-    torchvision.extension._has_ops = lambda: True
-    vars(sys.modules["torchvision.ops.roi_align"])["_has_ops"] = (
-        torchvision.extension._has_ops
-    )  # hidden by the function's name
 
 
 def nms(dets: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
@@ -228,16 +218,15 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
 
     The file is a checkpoint of tensors alone, whose hash its name tells; it is read with `weights_only=True`.
     """
-    weights, folder = _weights(id)
+    weights, file = _weights(id)
     if weights is None:
         return None, None, f"seeded random weights: torchvision publishes none for {id}"
-    name = weights.url.rpartition("/")[2]
-    if is_forbidden() and not (folder / name).is_file():
-        return None, None, f"seeded random weights, since {name} is not on this machine and it is offline"
+    if is_forbidden() and not file.is_file():
+        return None, None, f"seeded random weights, since {file.name} is not on this machine and it is offline"
     try:
-        tensors = torch.hub.load_state_dict_from_url(weights.url, str(folder), check_hash=True, weights_only=True)
+        tensors = torch.hub.load_state_dict_from_url(weights.url, str(file.parent), check_hash=True, weights_only=True)
     except (OSError, RuntimeError) as error:
-        return None, None, f"seeded random weights, since {name} could not be downloaded ({reason(error)})"
+        return None, None, f"seeded random weights, since {file.name} could not be downloaded ({reason(error)})"
     if id in SIZES:
         net = build_net(**{symbol: sizes[symbol] for symbol in spec.sizes})
         net.load_state_dict(tensors)
@@ -259,31 +248,30 @@ def load_pretrained(id: str, spec: Spec, sizes: dict) -> tuple[torch.nn.Module |
 
 def here(id: str) -> bool:
     """Return whether torchvision's weights are on this machine, in PyTorch's cache."""
-    weights, folder = _weights(id)
-    return weights is not None and (folder / weights.url.rpartition("/")[2]).is_file()
+    weights, file = _weights(id)
+    return weights is not None and file.is_file()
 
 
 def fetch(id: str) -> None:
     """Download torchvision's weights, checked by the hash in their file's name. Raise ValueError if that fails."""
-    weights, folder = _weights(id)
-    name = weights.url.rpartition("/")[2]
-    folder.mkdir(parents=True, exist_ok=True)
+    weights, file = _weights(id)
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        torch.hub.download_url_to_file(weights.url, str(folder / name), name.rpartition("-")[2].partition(".")[0])
+        torch.hub.download_url_to_file(weights.url, str(file), file.stem.rpartition("-")[2])
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"{name} could not be downloaded ({reason(error)})") from None
+        raise ValueError(f"{file.name} could not be downloaded ({reason(error)})") from None
 
 
 def download(id: str) -> Download:
     """Return the download size of the weights, as torchvision reports it."""
-    weights, folder = _weights(id)
+    weights, file = _weights(id)
     if weights is None:
         return Download(0, "torchvision publishes no weights for it, so they are seeded random ones")
     if here(id):
         return Download(0, "its weights are on this machine")
     if is_forbidden():
         return Download(0, "it is offline, so its weights are seeded random ones")
-    return Download(round(weights.meta["_file_size"] * 2**20), folder=str(folder))
+    return Download(round(weights.meta["_file_size"] * 2**20), folder=str(file.parent))
 
 
 def names() -> list[str]:
@@ -291,13 +279,14 @@ def names() -> list[str]:
     return import_torchvision().models.list_models()
 
 
-def _weights(id: str):
-    """Return torchvision's weights for photos of the model's size, if there are any, and the folder where PyTorch keeps
-    their file. Those of quantized models belong to other nets: theirs are `unquantized`."""
+def _weights(id: str) -> tuple[Any, Path]:
+    """Return torchvision's weights for photos of the model's size, if there are any, and the file in which PyTorch
+    keeps them. Those of quantized models belong to other nets: theirs are `unquantized`."""
     known = [weights.meta.get("unquantized", weights) for weights in import_torchvision().models.get_model_weights(id)]
     side = SIZES.get(id, {}).get("H")
     fits = [weights for weights in known if side in (None, *_crop(weights))]
-    return fits[-1 if side is None else 0] if fits else None, Path(torch.hub.get_dir()) / "checkpoints"
+    weights = fits[-1 if side is None else 0] if fits else None
+    return weights, Path(torch.hub.get_dir()) / "checkpoints" / (weights.url.rpartition("/")[2] if weights else "")
 
 
 def _crop(weights) -> tuple[int, ...]:

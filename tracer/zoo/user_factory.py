@@ -27,6 +27,7 @@ from tracer.diagnostics.failures import run_text
 from tracer.record import Trace
 from tracer.shapes import Vocabulary
 from tracer.shapes.alignment import COPIES, align
+from tracer.shapes.variation import OnMeta
 from tracer.symbols.notation import parse
 from tracer.textbook.names import Hint
 from tracer.tracing import FailedRun, assemble, lay_book, note_origin, of_caller, record_or_explain, solve_first
@@ -129,6 +130,18 @@ def find_probe_sizes(
         yield from ways
         if not ways:
             return
+
+
+def library_ways(
+    model: Any, run: Recording, base: dict[str, int], groups: list[SizeGroup], build_empty: Callable, full: Vocabulary
+) -> Iterator[tuple[Vocabulary, list[dict[str, int]]]]:
+    """Yield the ways to solve a run of a library's model: on the device `meta`, by `build_empty`, where the same ops
+    run there, which is cheaper; then, for a model with values, over the `full` vocabulary."""
+    plain = Vocabulary(full.names, full.derived, build_empty, OnMeta)
+    if model.valueless or same_shapes(run, plain, base):
+        yield from find_probe_sizes(run, plain, base, groups)
+    if not model.valueless:
+        yield from find_probe_sizes(run, full, base, groups)
 
 
 def _together(groups: list[SizeGroup]) -> Iterator[dict[int, int]]:
@@ -412,9 +425,3 @@ def is_refusal(error: ValueError) -> bool:
 
 def _first(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0]
-
-
-# Run a factory of one file in a process of its own: `python -m tracer.zoo.user_factory FOLDER FACTORY`.
-#
-# The file is `FOLDER/my_code.py`. The folder then holds `run.safetensors`, the run, or `why.json`: why it fails, or in
-# one sentence why it was refused. A process of its own can be ended, and what the code does to Python stays in it.

@@ -10,14 +10,13 @@ from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
 from tracer.shapes import Vocabulary
 from tracer.shapes.probes import named_axes
-from tracer.shapes.variation import OnMeta, valueless_mode
+from tracer.shapes.variation import valueless_mode
 from tracer.spec.blocks import Past
 from tracer.spec.decoding import HINTS, T_PAST, past_hints, prepare
 from tracer.spec.preparation import photo_input
@@ -32,6 +31,7 @@ from tracer.utils.transformers_internals import build_from_config, has_auto_clas
 from tracer.zoo import NoModel, generic_vision
 from tracer.zoo.hf import dummy_inputs, spec_builders, tiny_config
 from tracer.zoo.hf.spec_builders import (
+    ATTENTION,
     OUTPUT_HINTS,
     SENTENCES,
     STREAM,
@@ -46,7 +46,7 @@ from tracer.zoo.hf.spec_builders import (
 )
 from tracer.zoo.hf.tiny_config import at as placed
 from tracer.zoo.hf.tiny_config import attributes, with_sizes
-from tracer.zoo.user_factory import SizeGroup, find_probe_sizes, group, same_shapes, valueless
+from tracer.zoo.user_factory import SizeGroup, group, library_ways, valueless
 
 # Opening of a configuration of transformers: its class, its smallest size that runs, and its inputs.
 
@@ -166,8 +166,8 @@ def _unbuilt(config, error: Exception) -> str:
     """Return why a net can't be built, in a sentence where its code raises one of Python's own errors."""
     if isinstance(error, ImportError):
         return f"it needs what is not installed: {reason(error)}"
-    if name := tiny_config.missing_attribute(config, error):
-        return f"it can't be built, since the family's own configuration leaves {quote(name)} open"
+    if absent := tiny_config.absent_attribute(config, error):
+        return f"it can't be built, since the family's own configuration leaves {quote(absent[1])} open"
     return f"it can't be built: {type(error).__name__}: {reason(error)}"
 
 
@@ -215,16 +215,8 @@ def _describe(architecture: type, config, built: torch.nn.Module, feed: dummy_in
     feed = feed._replace(ways=(*feed.ways, *filter(None, [dummy_inputs.PROCESSOR_OUTPUTS.get(config.model_type)])))
     start = spec_builders.patches_start(built, config, feed)
     resizes = any(map(spec_builders.resizes, built.modules()))
-    return OpenedModel(
-        architecture,
-        config,
-        feed,
-        small=True,
-        attentions=_attentions(built),
-        start=start,
-        resizes=resizes,
-        towers=_towers(built),
-    )
+    attentions = ATTENTION if supports_sdpa(built) else ()  # that all parts support, the library's own choice first
+    return OpenedModel(architecture, config, feed, True, attentions, start, resizes, _towers(built))
 
 
 def _towers(built: torch.nn.Module) -> tuple[str, ...]:
@@ -233,11 +225,6 @@ def _towers(built: torch.nn.Module) -> tuple[str, ...]:
     named = [(path, getattr(module, "config", None)) for path, module in built.named_modules()]
     paths = [next((path for path, config in named if config is inner_config is not None), "") for inner_config in inner]
     return tuple(paths) if all(paths) else ()
-
-
-def _attentions(built: torch.nn.Module) -> tuple[str, ...]:
-    """Return the implementations of attention that all parts of a net support, the library's own choice first."""
-    return ("sdpa", "eager") if supports_sdpa(built) else ()
 
 
 def tiny_net(architecture: Any, config, attention: str | None = None) -> torch.nn.Module:
@@ -294,14 +281,6 @@ def open_cache(config: Any, past: Past) -> Any:
     return cache
 
 
-def reading_from_cache(net: nn.Module) -> nn.Module:
-    """Return a copy of a decoder that shares its parts and reads tokens after a cache."""
-    kind = type(net)
-    copied = copy.copy(net)
-    copied.__class__ = type(f"{kind.__name__}FromCache", (ReadsFromCache, kind), {})
-    return copied
-
-
 def with_cache(tokenizer: Any, model: Any) -> Any:
     """Return a model of transformers that reads the last tokens of a text after a cache of the others.
 
@@ -310,7 +289,8 @@ def with_cache(tokenizer: Any, model: Any) -> Any:
     kind, spec = type(model.net), model.spec
     if not kind.__name__.endswith(WRITERS) or spec.takes != ("text",):
         raise ValueError(f"{quote(model.name)} writes no text, so it keeps no cache of keys and values")
-    net = reading_from_cache(model.net)
+    net = copy.copy(model.net)  # it shares its parts
+    net.__class__ = type(f"{kind.__name__}FromCache", (ReadsFromCache, kind), {})
     try:
         with torch.no_grad():
             blocks = len(net(torch.zeros(1, 1, dtype=torch.long, device=model.device), ())[1])
@@ -481,13 +461,10 @@ def spec(opened: OpenedModel, files) -> Spec:
         derived = {name: text for name, text in known.items() if name in model.spec.derived}
         names = tuple(name for name in ORDER if name in {**base, **derived} or {*name} & {*"/+*"})
         names = tuple(name for name in names if {*map(str, parse(name).free_symbols)} <= {*base, *derived})
-        plain = Vocabulary(names, derived, on_meta, OnMeta)  # the cheaper one, but some ops are others there
-        if model.valueless or same_shapes(recording, plain, base):
-            yield from find_probe_sizes(recording, plain, base, groups)
+        full = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)
+        yield from library_ways(model, recording, base, groups, on_meta, full)
         if model.valueless:
             return
-        vocabulary = Vocabulary(names, derived, build, (lambda: mode) if mode else None, device=model.device)
-        yield from find_probe_sizes(recording, vocabulary, base, groups)
         axes: dict[str, Any] = {"B": 0}
         long = "input_ids" if "input_ids" in feed.names else feed.names[0]
         if "T" in runs and recording.inputs[long].dim() == 2:

@@ -306,7 +306,7 @@ def fill_missing(config, error: Exception | None = None) -> bool:
     if error is not None and TUPLE in str(error):
         listed = [_use_lists(part) for part in parts(config)]
         return any(listed)
-    if error is not None and (absent := _absent(config, error)):
+    if error is not None and (absent := absent_attribute(config, error)):
         part, name = absent
         return any(_set_value(part, name, value) for value in (known(part, name, config) for known in VALUE_SOURCES))
     if error is not None and "None" not in str(error):
@@ -321,13 +321,9 @@ def fill_missing(config, error: Exception | None = None) -> bool:
     return False
 
 
-def missing_attribute(config, error: Exception) -> str:
-    """Return the name of the attribute that a configuration lacks according to `error`; "" if it is another error."""
-    absent = _absent(config, error)
-    return absent[1] if absent else ""
-
-
-def _absent(config, error: Exception) -> tuple[object, str] | None:
+def absent_attribute(config, error: Exception) -> tuple[object, str] | None:
+    """Return the part of a configuration, and the attribute that it lacks, according to `error`; None if it is another
+    error."""
     match = ABSENT.search(str(error))
     part = next((part for part in parts(config) if match and type(part).__name__ == match[1]), None)
     return (part, match[2]) if match and part is not None else None
@@ -363,12 +359,9 @@ def _usual(part, name: str, config):
 
 def _empty(part, name: str, config):
     """Return an empty value of the type that a configuration declares."""
-    declared = next((str(kind.__annotations__[name]) for kind in type(part).__mro__ if name in _annotations(kind)), "")
+    kinds = (vars(kind).get("__annotations__", {}) for kind in type(part).__mro__)
+    declared = next((str(annotations[name]) for annotations in kinds if name in annotations), "")
     return [] if re.match(r"list\b", declared) else {} if re.match(r"dict\b", declared) else None
-
-
-def _annotations(kind: type) -> dict:
-    return vars(kind).get("__annotations__", {})
 
 
 def _elsewhere(part, name: str, config):
