@@ -10,7 +10,7 @@ from tracer.expr.embeddings import FirstOf
 from tracer.expr.indexing import CausalMask
 from tracer.inputs.synthetic import VOCABULARY
 from tracer.record import Segment
-from tracer.spec.blocks import Block, patch_count
+from tracer.spec.blocks import Block, add_blocks, patch_count
 from tracer.spec.preparation import SAMPLE, sentences_input
 from tracer.spec.results import sentence_probabilities
 from tracer.spec.spec import Spec
@@ -33,9 +33,7 @@ class ImageTower(nn.Module):
         self.embedding = nn.Linear(P * P * C, D)
         self.cls = nn.Parameter(torch.zeros(D))
         self.position = nn.Parameter(torch.randn(N + 1, D) * 0.02)
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff))
         self.norm = nn.LayerNorm(D, eps=1e-6)
         self.projection = nn.Linear(D, D_e, bias=False)
 
@@ -60,9 +58,7 @@ class TextTower(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(V, D)
         self.positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff))
         self.norm = nn.LayerNorm(D, eps=1e-6)
         self.projection = nn.Linear(D, D_e, bias=False)
         nn.init.normal_(self.tokens.weight, std=0.02)

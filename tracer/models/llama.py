@@ -9,7 +9,7 @@ from torch import nn
 from tracer.inputs.model_inputs import Characters
 from tracer.models.nanogpt import SHAKESPEARE
 from tracer.record import Segment
-from tracer.spec.blocks import Past, causal, open_caches, past_length
+from tracer.spec.blocks import Past, add_blocks, causal, open_caches, past_length
 from tracer.spec.decoding import with_cache
 from tracer.spec.preparation import text_input
 from tracer.spec.results import logits_hints, next_tokens
@@ -112,9 +112,7 @@ class Llama(nn.Module):
         self.tokens = nn.Embedding(V, D)
         exponents = torch.arange(0, D // h, 2) / (D // h)
         self.register_buffer("frequencies", 10_000.0**-exponents, persistent=False)
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, h_kv=h_kv, d_ff=d_ff))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, h_kv=h_kv, d_ff=d_ff))
         self.norm = nn.RMSNorm(D, eps=1e-5)
         self.head = None if tied else nn.Linear(D, V, bias=False)
         nn.init.normal_(self.tokens.weight, std=0.02)

@@ -9,7 +9,7 @@ from torch import nn
 from tracer.expr.indexing import Put
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
-from tracer.spec.blocks import Block, patch_count
+from tracer.spec.blocks import Block, add_blocks, patch_count
 from tracer.spec.preparation import place_visible, surface_input
 from tracer.spec.results import reconstruction
 from tracer.spec.spec import Spec
@@ -24,9 +24,7 @@ class Tower(nn.Module):
 
     def __init__(self, *, D: int, h: int, d_ff: int, L: int):
         super().__init__()
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff))
         self.norm = nn.LayerNorm(D, eps=1e-6)
 
     def forward(self, x) -> torch.Tensor:

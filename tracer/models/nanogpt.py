@@ -6,7 +6,7 @@ from torch import nn
 
 from tracer.inputs.model_inputs import Characters
 from tracer.record import Segment
-from tracer.spec.blocks import Block, Past, causal, open_caches, past_length
+from tracer.spec.blocks import Block, Past, add_blocks, causal, open_caches, past_length
 from tracer.spec.checkpoints import from_gpt2
 from tracer.spec.decoding import with_cache
 from tracer.spec.preparation import text_input
@@ -46,9 +46,7 @@ class NanoGPT(nn.Module):
         self.mask = mask
         self.tokens = nn.Embedding(V, D)
         self.positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, d_ff=d_ff, bias=bias, gelu=gelu, eps=1e-5))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff, bias=bias, gelu=gelu, eps=1e-5))
         self.norm = nn.LayerNorm(D, eps=1e-5, bias=bias)
         self.head = None if tied else nn.Linear(D, V, bias=bias)
         nn.init.normal_(self.tokens.weight, std=0.02)

@@ -7,9 +7,9 @@ from torch import nn
 
 from tracer.expr.images import Grid
 from tracer.inputs.synthetic import sample_scene
-from tracer.models.vit import SEQUENCE
+from tracer.models.vit import NAMES, PROBES, SEQUENCE
 from tracer.record import Segment
-from tracer.spec.blocks import Block, patch_count
+from tracer.spec.blocks import Block, add_blocks, patch_count
 from tracer.spec.preparation import photo_input
 from tracer.spec.results import pixel_classes
 from tracer.spec.spec import Spec
@@ -33,9 +33,7 @@ class Segmenter(nn.Module):
         self.embedding = nn.Linear(P * P * C, D)
         self.cls = nn.Parameter(torch.zeros(D))
         self.position = nn.Parameter(torch.randn(N + 1, D) * 0.02)
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff))
         self.norm = nn.LayerNorm(D, eps=1e-6)
         self.decoder = nn.Linear(D, P * P * K)
 
@@ -129,12 +127,8 @@ SPEC = Spec(
     samples="scenes",
     sizes={"H": 64, "W": 64, "C": 3, "P": 8, "D": 96, "h": 4, "d_ff": 384, "L": 3, "K": 6},
     derived={"N": "H*W/P**2", "d_k": "D/h"},
-    names=("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2", "K*P**2"),
-    probes=(
-        {"B": 19, "H": 35, "W": 15, "C": 2, "P": 5, "D": 66, "h": 6, "d_ff": 13, "K": 17},
-        {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "K": 23},
-        {"B": 10, "H": 21, "W": 35, "C": 6, "P": 7, "D": 52, "h": 4, "d_ff": 37, "K": 11},
-    ),
+    names=(*NAMES, "K*P**2"),
+    probes=PROBES,
     example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
     prepare=partial(photo_input, sample=lambda: sample_scene().image()),
     result=pixel_classes,

@@ -11,7 +11,7 @@ from tracer.expr.arithmetic import Softmax, Times
 from tracer.expr.embeddings import AtDistance, Distances, Sinusoids, SumsByDistance
 from tracer.inputs.model_inputs import Characters
 from tracer.record import Segment
-from tracer.spec.blocks import Attention
+from tracer.spec.blocks import Attention, add_blocks
 from tracer.spec.preparation import text_input
 from tracer.spec.results import token_at_each_place
 from tracer.spec.spec import Spec
@@ -39,9 +39,8 @@ class Transformer(nn.Module):
         self.positions, self.mask, self.T_max, self.R = positions, mask, T_max, R
         self.tokens = nn.Embedding(V, D)
         self.table = nn.Parameter(torch.randn(T_max, D)) if positions == "learned" else None
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, PostNormBlock(D=D, h=h, d_ff=d_ff, R=R if positions == "relative" else None))
+        farthest = R if positions == "relative" else None
+        self.blocks = add_blocks(self, L, lambda: PostNormBlock(D=D, h=h, d_ff=d_ff, R=farthest))
         self.head = nn.Linear(D, V, bias=False)
 
     def forward(self, tokens) -> torch.Tensor:

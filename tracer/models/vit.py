@@ -8,7 +8,7 @@ from torch import nn
 
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
-from tracer.spec.blocks import Block, patch_count
+from tracer.spec.blocks import Block, add_blocks, patch_count
 from tracer.spec.preparation import photo_input, place_visible
 from tracer.spec.results import class_probabilities
 from tracer.spec.spec import Spec
@@ -32,9 +32,7 @@ class ViT(nn.Module):
         self.embedding = nn.Linear(P * P * C, D)
         self.cls = nn.Parameter(torch.zeros(D))
         self.position = nn.Parameter(torch.randn(N + 1, D) * 0.02)
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, d_ff=d_ff))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff))
         self.norm = nn.LayerNorm(D, eps=1e-6)
         self.head = nn.Linear(D, K)
 

@@ -8,7 +8,7 @@ from torch import nn
 from tracer.expr import LayerNorm, Product
 from tracer.models.vit import HINTS as VIT_HINTS
 from tracer.record import Segment
-from tracer.spec.blocks import MLP, patch_count
+from tracer.spec.blocks import MLP, add_blocks, patch_count
 from tracer.spec.preparation import photo_input
 from tracer.spec.results import class_probabilities
 from tracer.spec.spec import Spec
@@ -31,9 +31,7 @@ class ViTNote(nn.Module):
         self.embedding = nn.Linear(P * P * C, D)
         self.cls = nn.Parameter(torch.randn(D) * 0.02)
         self.position = nn.Parameter(torch.randn(N + 1, D) * 0.02)
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, SingleHeadBlock(D=D, d_k=d_k, d_ff=d_ff))
+        self.blocks = add_blocks(self, L, lambda: SingleHeadBlock(D=D, d_k=d_k, d_ff=d_ff))
         self.head = nn.Linear(D, K, bias=False)
 
     def forward(self, image) -> torch.Tensor:

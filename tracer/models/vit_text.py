@@ -12,7 +12,7 @@ from tracer.expr import Plus
 from tracer.expr.indexing import PrefixMask
 from tracer.inputs.synthetic import MAX_WORDS, VOCABULARY
 from tracer.record import Segment
-from tracer.spec.blocks import Block, Past, open_caches, past_length, patch_count
+from tracer.spec.blocks import Block, Past, add_blocks, open_caches, past_length, patch_count
 from tracer.spec.decoding import with_cache
 from tracer.spec.preparation import captioned_input
 from tracer.spec.results import logits_hints, picture_caption
@@ -61,9 +61,7 @@ class ViTText(nn.Module):
         self.tokens = nn.Embedding(V, D)
         self.text_positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
         self.text_type = nn.Parameter(torch.randn(D) * 0.02) if types else None
-        self.blocks = [f"block{layer}" for layer in range(1, L + 1)]
-        for name in self.blocks:
-            self.add_module(name, Block(D=D, h=h, d_ff=d_ff, bias=bias, eps=1e-5))
+        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff, bias=bias, eps=1e-5))
         self.norm = nn.LayerNorm(D, eps=1e-5, bias=bias)
         self.head = None if tied else nn.Linear(D, V)
         nn.init.normal_(self.tokens.weight, std=0.02)

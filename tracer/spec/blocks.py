@@ -6,7 +6,7 @@ sections 3.2 and 3.3; pre-norm after Xiong et al. 2020, figure 1b.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
 
@@ -151,3 +151,11 @@ class Block(nn.Module):
     def forward(self, x, mask=None, cache=None) -> Tensor:
         x = x + self.attention(self.norm1(x), mask, cache)  # [B, S, D]
         return x + self.mlp(self.norm2(x))  # [B, S, D]
+
+
+def add_blocks(net: nn.Module, count: int, build: Callable[[], nn.Module]) -> list[str]:
+    """Build so many blocks within a net, and return their names: `block1` is the first."""
+    names = [f"block{number}" for number in range(1, count + 1)]
+    for name in names:
+        net.add_module(name, build())
+    return names

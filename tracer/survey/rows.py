@@ -17,7 +17,15 @@ from PIL import Image
 from torch import Tensor
 
 from tracer.attention import places
-from tracer.attention.head_effects import SEEDS, HeadProbe, HeadSwitchboard, choice_probabilities, effects, head_sites
+from tracer.attention.head_effects import (
+    SEEDS,
+    HeadProbe,
+    HeadSwitchboard,
+    choice_probabilities,
+    effects,
+    head_sites,
+    nearest_to_centre,
+)
 from tracer.changes import hide
 from tracer.inputs.hidden_patches import HIDDEN_SHARE
 from tracer.inputs.images import open_photo
@@ -138,10 +146,9 @@ class PhotoRows:
         order = sorted(patches, key=patches.__getitem__)
         attention = row[order].numpy()
         rows, columns, count = trace.picture.rows, trace.picture.columns, len(order) // HIDDEN_SHARE
-        y, x = ((np.arange(side) + 0.5) / side - 0.5 for side in (rows, columns))
-        centre = -np.maximum(np.abs(y)[:, None], np.abs(x)).ravel()
-        ranks = [attention, centre, *(np.random.default_rng(seed).random(len(order)) for seed in range(SEEDS))]
+        ranks = [attention, *(np.random.default_rng(seed).random(len(order)) for seed in range(SEEDS))]
         chosen = [np.argsort(-rank, kind="stable")[:count].tolist() for rank in ranks]
+        chosen.insert(1, list(nearest_to_centre(rows, columns)[:count]))
         points = 100 * (self._answers(inputs, chosen, int(shares[0].argmax())) - float(shares[0].max()))
         return {
             "row": "hiding",
