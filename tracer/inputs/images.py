@@ -441,14 +441,7 @@ class Crop:
         )
 
 
-def centre_crop(
-    photo: Image.Image,
-    height: int,
-    width: int,
-    *,
-    share: float = 1.0,
-    resample: Image.Resampling = Image.Resampling.BICUBIC,
-) -> tuple[Image.Image, Crop]:
+def centre_crop(photo: Image.Image, height: int, width: int, *, share: float = 1.0) -> tuple[Image.Image, Crop]:
     """Return the centre of a photo at the model's input size, and its position on the photo.
 
     The largest box of the shape height:width about the centre, `share` of its sides (0.875 is the usual 224 of 256),
@@ -465,7 +458,7 @@ def centre_crop(
     left, top = (photo.width - across) / 2, (photo.height - down) / 2
     right, bottom = min(left + across, photo.width), min(top + down, photo.height)
     crop = Crop(left, top, right, bottom, photo.width, photo.height, width, height)
-    return photo.resize((width, height), resample, box=crop.box), crop
+    return photo.resize((width, height), Image.Resampling.BICUBIC, box=crop.box), crop
 
 
 def patch_boxes(crop: Crop, rows: int, columns: int) -> list[tuple[float, float, float, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
@@ -93,10 +93,7 @@ def samples(kind: str) -> dict[str, Callable[[], Image.Image]]:
 
 
 def _scenes() -> dict[str, Callable[[], Image.Image]]:
-    scenes = {
-        name: lambda seed=seed, count=count: synthetic.scene(seed, count).image()
-        for name, (seed, count) in SCENES.items()
-    }
+    scenes = {name: lambda of=of: synthetic.scene(*of).image() for name, of in SCENES.items()}
     return {"scene": lambda: synthetic.sample_scene().image(), **scenes}
 
 
@@ -104,12 +101,9 @@ def _surfaces() -> dict[str, Callable[[], Image.Image]]:
     def damaged_surface(name: str, defect: str) -> Image.Image:
         return Image.fromarray(synthetic.damage(synthetic.surface(name, 7), 3, defect)[0])
 
-    surfaces = {name: lambda of=of: damaged_surface(*of) for name, of in SURFACES.items()}
-    return {
-        "scratch": synthetic.sample,
-        **surfaces,
-        "no defect": lambda: Image.fromarray(synthetic.surface("weave", 5)),
-    }
+    surfaces = {name: partial(damaged_surface, *of) for name, of in SURFACES.items()}
+    sound = {"no defect": lambda: Image.fromarray(synthetic.surface("weave", 5))}
+    return {"scratch": synthetic.sample, **surfaces, **sound}
 
 
 @dataclass(frozen=True, eq=False)

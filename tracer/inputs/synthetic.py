@@ -64,12 +64,12 @@ POINTS = 1024
 """Points of a cloud."""
 
 
-def torus(seed: int, ring: float = 1.0, tube: float = 0.4) -> np.ndarray:
+def torus(seed: int) -> np.ndarray:
     """Return points of a torus around the z axis, evenly spread over its surface: float32 `[N, 3]`.
 
     The angle around the tube is drawn again where the surface is narrow (Diaconis, Holmes and Shahshahani 2013).
     """
-    random = np.random.default_rng(seed)
+    random, ring, tube = np.random.default_rng(seed), 1.0, 0.4
     around = random.uniform(0, 2 * pi, POINTS)
     angle = np.empty(0)
     while len(angle) < POINTS:

@@ -330,22 +330,18 @@ class Model:
     @cached_property
     def empty(self) -> Model:
         """Copy of the model on the device `meta`, without weights."""
-        return self if self.valueless else self._empty_at({})
+        return self if self.valueless else self.at_sizes({})
 
     def at_sizes(self, sizes: Mapping[str, int], values: bool = False) -> Model:
         """Return the model with some of its sizes changed: without weights on the device `meta`, or with `values`, on
         the CPU, with seeded random ones."""
+        options = self.options if values or self.valueless else {**self.options, **written_out(self.spec)}
+        config = {**self.sizes, **options, **{name: sizes[name] for name in self.sizes if name in sizes}}
         if not values:
-            return self._empty_at(sizes)
-        config = {**self.sizes, **self.options, **{name: sizes[name] for name in self.sizes if name in sizes}}
+            return Model.without_weights(self.name, self.spec, config, self.card)
         net = build_seeded(self.spec.net, config)
         self.spec.configure_valueless(net)
         return Model.of(self.name, self.spec, net, config, weights="seeded random weights")
-
-    def _empty_at(self, sizes: Mapping[str, int]) -> Model:
-        options = self.options if self.valueless else {**self.options, **written_out(self.spec)}
-        config = {**self.sizes, **options, **{name: sizes[name] for name in self.sizes if name in sizes}}
-        return Model.without_weights(self.name, self.spec, config, self.card)
 
     def intervene(self, net: torch.nn.Module) -> torch.nn.Module:
         """Return a net of this model, perhaps at other sizes, with the model's changes."""
@@ -583,13 +579,13 @@ def _probed_net(net: Callable[..., torch.nn.Module], config: tuple[tuple[str, An
     return build_seeded(net, dict(config))
 
 
-def build_seeded(net: Callable[..., torch.nn.Module], config: dict, seed: int = 0) -> torch.nn.Module:
+def build_seeded(net: Callable[..., torch.nn.Module], config: dict) -> torch.nn.Module:
     """Return the net at these sizes and options with seeded random weights, in eval mode.
 
     The weights do not depend on other random draws. Parameters that start as zeros get small random values, so that no
     proof on them is empty.
     """
-    with seeded_draws(seed):
+    with seeded_draws(0):
         module = net(**config).eval()
         for parameter in module.parameters():
             if not parameter.any():

@@ -105,27 +105,21 @@ def pointing(net: nn.Module, batches: list[Scenes]) -> dict:
     first `SELECTION_SCENES` scenes and measured on the rest; `"by chance"` is the share of patches that overlap the
     box. Layers and heads count from 0.
     """
-    before, own, chance, near_text = [], [], [], []
+    parts = []
     for some in batches:
         for first in range(0, len(some), 100):
-            hits_part = _words(net, some[first : first + 100])
-            near_text.append(torch.full((len(hits_part[2]),), first >= min(SELECTION_SCENES, len(some) - 1)))
-            for column, value in zip((before, own, chance), hits_part, strict=True):
-                column.append(value)
-    near_text = torch.cat(near_text)
-    rows = {"": torch.cat(before), " of the word itself": torch.cat(own)}
-    figures = {}
-    for name, hits in rows.items():  # [words, L, h + 1], the last column with the mean over heads
-        chosen, in_text = (
-            hits[~near_text].double().mean(dim=0),
-            hits[near_text if near_text.any() else ~near_text].double().mean(dim=0),
-        )
+            hits = _words(net, some[first : first + 100])
+            parts.append((*hits, torch.full((len(hits[2]),), first >= min(SELECTION_SCENES, len(some) - 1))))
+    before, own, chance, near_text = map(torch.cat, zip(*parts, strict=True))
+    figures, measured = {}, near_text if near_text.any() else ~near_text
+    for name, hits in {"": before, " of the word itself": own}.items():  # [words, L, h + 1], the mean over heads last
+        chosen, in_text = (hits[words].double().mean(dim=0) for words in (~near_text, measured))
         layer = int(chosen[:, -1].argmax())
         best, head = divmod(int(chosen[:, :-1].argmax()), chosen.shape[1] - 1)
         figures[f"pointing{name}, mean over heads"] = {"layer": layer, "share": round(in_text[layer, -1].item(), 4)}
         share = round(in_text[best, head].item(), 4)
         figures[f"pointing{name}, best head"] = {"layer": best, "head": head, "share": share}
-    return figures | {"pointing by chance": round(torch.cat(chance).double().mean().item(), 4)}
+    return figures | {"pointing by chance": round(chance.double().mean().item(), 4)}
 
 
 def _words(net: nn.Module, scenes: Scenes) -> tuple[Tensor, Tensor, Tensor]:

@@ -204,15 +204,14 @@ def fit(
     net.to(where)
     average = copy.deepcopy(net).requires_grad_(False)
     optimizers = recipe.optimizers(net)
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    rates = [group["lr"] for group in groups]
+    rates = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     if state:
         net.load_state_dict(state["net"])
         average.load_state_dict(state["average"])
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
-        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         step, seconds = state["step"], state["seconds"]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     started = time.monotonic() - seconds
     shown = ProgressFigures()
     if step == steps:  # it was stopped after its last step, and before it was reported

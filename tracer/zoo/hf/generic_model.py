@@ -20,7 +20,7 @@ from tracer.shapes.variation import valueless_mode
 from tracer.spec.blocks import Past
 from tracer.spec.decoding import HINTS, T_PAST, past_hints, prepare
 from tracer.spec.preparation import photo_input
-from tracer.spec.results import class_probabilities, tensors_by_name, token_names
+from tracer.spec.results import class_probabilities, embedding, tensors_by_name, token_names
 from tracer.spec.spec import Spec, build_seeded
 from tracer.symbols.notation import parse
 from tracer.tracing import SINGLE_TOWER
@@ -41,7 +41,6 @@ from tracer.zoo.hf.spec_builders import (
     each_place,
     labels,
     tokenize,
-    vectors,
     without_cache,
 )
 from tracer.zoo.hf.tiny_config import at as placed
@@ -570,7 +569,7 @@ def _answers(architecture: type, tokenizer, before: int):
         if lacks:
             return {"kind": "none", "lacks": lacks}
         if first is not None and first is output.get("last_hidden_state") and first.dim() == 3:
-            return vectors(model, inputs, output, tokenizer)
+            return embedding(model, inputs, output)
         if first is None or first is not output.get("logits"):
             return tensors_by_name(model, inputs, output)
         logits = first

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
-from tracer.spec.results import class_names, class_probabilities, embedding, next_tokens, token_at_each_place
+from tracer.spec.results import class_names, next_tokens, token_at_each_place
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
 from tracer.textbook.explanations import WHY
@@ -121,21 +120,9 @@ def answers(config, known: Mapping[str, Callable], tokenizer=None) -> Callable:
 
     def result(model, inputs, output) -> dict:
         lacks = (model.card or {}).get("lacks", ())
-        if sentence is vectors:
-            lacks = [name for name in lacks if UNUSED_PREFIX not in name]
         return {"kind": "none", "lacks": list(lacks)} if lacks else sentence(model, inputs, output, tokenizer)
 
     return result
-
-
-def vectors(model, inputs, output, tokenizer) -> dict:
-    """Return the output `[B, S, D]` of a model without a head as its result."""
-    return embedding(model, inputs, output)
-
-
-def classes(model, inputs, output, tokenizer) -> dict:
-    """Return the classes and their probabilities, from `logits` `[B, K]`."""
-    return class_probabilities(model, inputs, output["logits"])
 
 
 def decode_next_tokens(model, inputs, output, tokenizer) -> dict:
@@ -307,11 +294,6 @@ def tokenize(tokenizer, model, text: str | None, sizes: dict[str, int]) -> tuple
         raise ValueError(f"T={length} tokens are too many: the model reads at most T_max={most}")
     repeats = length // len(numbers) + 1
     return (numbers * repeats)[:length], tuple((words * repeats)[:length])
-
-
-def example(*args, **named) -> Inputs:
-    """Return the tensors that forward takes, those by name too."""
-    return Inputs(args, named=named)
 
 
 def tokens(tokenizer, text: str, count: int) -> tuple[list[int], list[str]]:

@@ -11,6 +11,7 @@ import torch
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
 from tracer.spec.preparation import photo_input
+from tracer.spec.results import sentence_probabilities
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
@@ -105,8 +106,7 @@ def preparation(tokenizer) -> Callable[..., Inputs]:
 
 def fits(model, inputs, output, tokenizer) -> dict:
     """Return the probability of each sentence for the photo, from `logits_per_image` `[B, K]`."""
-    shares = output["logits_per_image"][0].softmax(-1)
-    return {"kind": "sentences", "sentences": list(inputs.sentences), "probabilities": shares.tolist()}
+    return sentence_probabilities(model, inputs, output["logits_per_image"])
 
 
 HEADS = {"CLIPModel": fits}
