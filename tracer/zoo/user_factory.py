@@ -326,18 +326,7 @@ def trace(
     `change` replaces the values of lines, as in `tracer.trace`. ValueError in one sentence for a size that the factory
     does not take; `OwnCodeError` where the user's code fails.
     """
-    return trace_function(factory(reference), reference, primitives=primitives, change=change, **size)
-
-
-def trace_function(
-    function: Callable,
-    reference: str,
-    *,
-    primitives: bool = False,
-    change: Mapping[str, Change] | None = None,
-    **size: int,
-) -> Trace:
-    """Run the module of a factory, called `reference`, as `trace` does."""
+    function = factory(reference)
     sizes = sizes_of(function)
     for name in size:
         if name not in sizes:
@@ -380,7 +369,8 @@ def trace_function(
         if "failed_run" not in vars(error):  # the factory failed: there is no module yet
             vars(error)["failed_run"] = FailedRun(torch.nn.Module(), Recording())
         note_origin(error, **origin)
-        raise OwnCodeError(f"{quote(reference)} failed: {type(error).__name__}: {_first(error)}") from error
+        first = (str(error).splitlines() or [""])[0]
+        raise OwnCodeError(f"{quote(reference)} failed: {type(error).__name__}: {first}") from error
     vocabulary = Vocabulary(tuple(sizes), {}, build)
     with torch.no_grad():
         probes = list(islice(probes_of(vocabulary, sizes, bool(primitives)), PROBES)) if sizes else []
@@ -421,7 +411,3 @@ def is_refusal(error: ValueError) -> bool:
     return (
         trace is not None and trace.tb_frame.f_code.co_filename.startswith(TRACER) and "failed_run" not in vars(error)
     )
-
-
-def _first(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
