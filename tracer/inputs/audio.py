@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracer.utils.errors import quote
+from tracer.utils.files import checked_bytes
 
 RATE = 8000
 """Samples a second that all sounds have here: what lies above 4 kHz is cut off."""
@@ -56,11 +56,7 @@ def open_sound(data: bytes) -> np.ndarray:
     ValueError with one sentence for anything else. Only the bytes in the file are read: a header that promises more
     costs nothing.
     """
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"A sound is given as the bytes of a file, not as {quote(data)}; {_EXPECTATION}")
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (4 MB)")
-    form, samples = _chunks(bytes(data))
+    form, samples = _chunks(checked_bytes(data, "sound", MAX_BYTES, _EXPECTATION))
     whole = len(samples) // (form.width * form.channels)
     seconds = whole / form.rate
     if not MIN_SECONDS <= seconds <= MAX_SECONDS:
@@ -71,8 +67,6 @@ def open_sound(data: bytes) -> np.ndarray:
 
 def _chunks(data: bytes) -> tuple[WavHeader, bytes]:
     """Return the header, and the bytes of the samples. Raise ValueError for an unsupported file."""
-    if not data:
-        raise ValueError(f"This file is empty (0 bytes); {_EXPECTATION}")
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         known = next((name for name, start in _FOREIGN_FORMATS.items() if data.startswith(start)), None)
         kind = known or f"not a known sound (it starts with the bytes {data[:12].hex(' ')})"

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.utils.errors import quote
+from tracer.utils.files import checked_bytes
 from tracer.utils.lazy_import import lazy_import
 
 pillow_heif = lazy_import("pillow_heif")
@@ -295,13 +296,7 @@ def open_photo(data: bytes) -> Image.Image:
 
 def _checked_header(data: bytes) -> tuple[str, tuple[int, int]]:
     """Return the format's name and (width, height) in pixels, after every check that needs no decoder."""
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise ValueError(f"A photo is given as the bytes of a file, not as {quote(data)}; {_EXPECTATION}")
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"This file has {len(data):,} bytes; expected at most {MAX_BYTES:,} (10 MB)")
-    data = bytes(data)
-    if not data:
-        raise ValueError(f"This file is empty (0 bytes); {_EXPECTATION}")
+    data = checked_bytes(data, "photo", MAX_BYTES, _EXPECTATION)
     name = picture_format(data)
     if name is None:
         raise ValueError(f"This file is {_describe(data)}; {_EXPECTATION}")

@@ -40,6 +40,18 @@ def write(path: str | Path, data: bytes) -> None:
         raise type(error)(f"can't write {quote(str(name))}: {error.strerror or error}") from error
 
 
+def checked_bytes(data: object, kind: str, most: int, expectation: str) -> bytes:
+    """Return the bytes of a file of some kind, such as "photo". Raise ValueError for anything else, for more than
+    `most`, and for none."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ValueError(f"A {kind} is given as the bytes of a file, not as {quote(data)}; {expectation}")
+    if len(data) > most:
+        raise ValueError(f"This file has {len(data):,} bytes; expected at most {most:,} ({most >> 20} MB)")
+    if not data:
+        raise ValueError(f"This file is empty (0 bytes); {expectation}")
+    return bytes(data)
+
+
 # Python's own parser, serialised to one text at a time.
 #
 # CPython 3.11 counts how deep a syntax tree is in one place for all threads: where two of them parse at once and a
