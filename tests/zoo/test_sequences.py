@@ -7,9 +7,10 @@ import torch
 
 import tracer
 from tracer.graph.dataflow import _is_counter
+from tracer.zoo.generic_vision import leading_segments
 from tracer.zoo.hf import tiny_config
 from tracer.zoo.hf.dummy_inputs import Feed
-from tracer.zoo.hf.spec_builders import patches_start, segments_of
+from tracer.zoo.hf.spec_builders import patches_start
 
 CONFIG = SimpleNamespace(image_size=12, patch_size=4, num_channels=3, attribute_map={})
 FEED = Feed((("pixel_values", 0),))
@@ -40,10 +41,10 @@ def test_nothing_is_said_of_patches_in_another_order_or_in_windows(net):
 
 
 def test_only_what_a_configuration_calls_registers_is_called_so():
-    said = [(one.name, one.start, one.stop) for one in segments_of(5, SimpleNamespace(num_register_tokens=4), 9)]
+    said = [(one.name, one.start, one.stop) for one in leading_segments(5, 4, 9)]
     assert said == [("CLS", 0, 1), ("registers", 1, 5), ("image", 5, 14)]
-    assert [one.name for one in segments_of(2, CONFIG, 9)] == ["CLS", "image"]
-    assert [one.name for one in segments_of(0, CONFIG, 9)] == ["image"]
+    assert [one.name for one in leading_segments(2, 0, 9)] == ["CLS", "image"]
+    assert [one.name for one in leading_segments(0, 0, 9)] == ["image"]
 
 
 def test_a_family_without_a_file_lays_its_maps_over_the_photo():

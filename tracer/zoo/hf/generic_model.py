@@ -411,7 +411,8 @@ def spec(opened: OpenedModel, files) -> Spec:
         if located:
             N, (tower, texts), part = (at["H"] // at["P"]) ** 2, towers or ("", ""), dummy_inputs.vision_config(config)
             stream = (("image", 0, N), ("text", N, N + at["T"])) if feed.each else ()
-            inside = spec_builders.segments_of(start, part, N, tower) if start is not None else ()
+            registers = min(start or 0, tiny_config.number(part, "num_register_tokens") or 0)
+            inside = generic_vision.leading_segments(start, registers, N, tower) if start is not None else ()
             return (*inside, *(Segment(name, first, end, texts) for name, first, end in stream))
         return (Segment("text", 0, at["T"]),) if takes == ("text",) and "decoder_input_ids" not in feed.names else ()
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from tracer.record import Segment
 from tracer.spec.results import class_names, next_tokens, token_at_each_place
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
@@ -18,7 +17,6 @@ from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
 from tracer.utils.torch_state import seeded_draws
 from tracer.utils.transformers_internals import build_from_config
-from tracer.zoo.generic_vision import leading_segments
 from tracer.zoo.hf.dummy_inputs import Feed, parameters, usual
 from tracer.zoo.hf.tiny_config import at, attributes, number
 
@@ -220,11 +218,6 @@ def _sequences(net: torch.nn.Module, named_inputs: dict[str, torch.Tensor]) -> l
 def _different(before: torch.Tensor, after: torch.Tensor) -> list[int]:
     """Return the tokens that differ between two outputs."""
     return (before != after).any(-1)[0].nonzero().flatten().tolist() if before.shape == after.shape else []
-
-
-def segments_of(start: int, config, N: int, part: str = "") -> tuple[Segment, ...]:
-    """Return CLS, the registers of a configuration, and the N patches of such a sequence."""
-    return leading_segments(start, min(start, number(config, "num_register_tokens") or 0), N, part)
 
 
 # Construction of a `Spec` from a configuration of transformers: nets at other sizes, photos and texts as inputs.
