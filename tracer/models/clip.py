@@ -11,7 +11,7 @@ from tracer.expr.indexing import CausalMask
 from tracer.inputs.synthetic import VOCABULARY
 from tracer.record import Segment
 from tracer.spec.blocks import Block, add_blocks, patch_count
-from tracer.spec.preparation import SAMPLE, sentences_input
+from tracer.spec.preparation import SAMPLE, counted_tokens, random_photos, sentences_input
 from tracer.spec.results import sentence_probabilities
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -249,10 +249,7 @@ SPEC = Spec(
         {"B": 10, "K": 53, "T": 9, "H": 21, "W": 35, "C": 6, "P": 7, "V": 59, "T_max": 27}
         | {"D": 52, "h": 4, "d_ff": 37, "D_e": 29},
     ),
-    example=lambda sizes: (
-        torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
-        end_sentences(torch.arange(sizes["K"] * sizes["T"]).view(sizes["K"], sizes["T"]) % sizes["V"]),
-    ),
+    example=lambda sizes: (*random_photos(sizes), end_sentences(*counted_tokens({**sizes, "B": sizes["K"]}))),
     prepare=sentences_input(VOCABULARY, SAMPLE),
     result=sentence_probabilities,
     segments=lambda sizes: (

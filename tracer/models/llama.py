@@ -11,7 +11,7 @@ from tracer.models.nanogpt import SHAKESPEARE
 from tracer.record import Segment
 from tracer.spec.blocks import Past, add_blocks, causal, open_caches, past_length
 from tracer.spec.decoding import with_cache
-from tracer.spec.preparation import text_input
+from tracer.spec.preparation import counted_tokens, text_input
 from tracer.spec.results import logits_hints, next_tokens
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -172,7 +172,7 @@ SPEC = Spec(
         {"B": 7, "T": 13, "V": 97, "T_max": 25, "D": 140, "h": 10, "h_kv": 5, "d_ff": 43},
         {"B": 9, "T": 19, "V": 101, "T_max": 27, "D": 192, "h": 12, "h_kv": 4, "d_ff": 37},
     ),
-    example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
+    example=counted_tokens,
     prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nMy heart is full of l"),
     result=next_tokens,
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),

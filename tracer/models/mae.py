@@ -10,7 +10,7 @@ from tracer.expr.indexing import Put
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
 from tracer.spec.blocks import Block, add_blocks, patch_count
-from tracer.spec.preparation import place_visible, surface_input
+from tracer.spec.preparation import place_visible, random_photos, surface_input
 from tracer.spec.results import reconstruction
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -194,10 +194,7 @@ SPEC = Spec(
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "h": 2, "d_ff": 29, "N_v": 17},
         {"B": 10, "H": 21, "W": 35, "C": 8, "P": 7, "D": 52, "h": 4, "d_ff": 37, "N_v": 9},
     ),
-    example=lambda sizes: (
-        torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
-        torch.arange(sizes["N_v"]).repeat(sizes["B"], 1),
-    ),
+    example=lambda sizes: (*random_photos(sizes), torch.arange(sizes["N_v"]).repeat(sizes["B"], 1)),
     prepare=visible_inputs,
     result=reconstruction,
     segments=lambda sizes: (

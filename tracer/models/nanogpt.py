@@ -9,7 +9,7 @@ from tracer.record import Segment
 from tracer.spec.blocks import Block, Past, add_blocks, causal, open_caches, past_length
 from tracer.spec.checkpoints import from_gpt2
 from tracer.spec.decoding import with_cache
-from tracer.spec.preparation import text_input
+from tracer.spec.preparation import counted_tokens, text_input
 from tracer.spec.results import logits_hints, next_tokens
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -125,7 +125,7 @@ SPEC = Spec(
         {"B": 3, "T": 5, "V": 29, "T_max": 19, "D": 28, "h": 4, "d_ff": 31},
         {"B": 8, "T": 13, "V": 37, "T_max": 25, "D": 33, "h": 3, "d_ff": 41},
     ),
-    example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
+    example=counted_tokens,
     prepare=text_input(Characters, SHAKESPEARE, "ROMEO:\nMy heart is full of l"),
     result=next_tokens,
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),

@@ -10,7 +10,7 @@ from tracer.inputs.synthetic import sample_scene
 from tracer.models.vit import NAMES, PROBES, SEQUENCE
 from tracer.record import Segment
 from tracer.spec.blocks import Block, add_blocks, patch_count
-from tracer.spec.preparation import photo_input
+from tracer.spec.preparation import photo_input, random_photos
 from tracer.spec.results import pixel_classes
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -129,7 +129,7 @@ SPEC = Spec(
     derived={"N": "H*W/P**2", "d_k": "D/h"},
     names=(*NAMES, "K*P**2"),
     probes=PROBES,
-    example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
+    example=random_photos,
     prepare=partial(photo_input, sample=lambda: sample_scene().image()),
     result=pixel_classes,
     segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),

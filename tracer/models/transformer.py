@@ -12,7 +12,7 @@ from tracer.expr.embeddings import AtDistance, Distances, Sinusoids, SumsByDista
 from tracer.inputs.model_inputs import Characters
 from tracer.record import Segment
 from tracer.spec.blocks import Attention, add_blocks
-from tracer.spec.preparation import text_input
+from tracer.spec.preparation import counted_tokens, text_input
 from tracer.spec.results import token_at_each_place
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -308,7 +308,7 @@ SPEC = Spec(
         {"B": 3, "T": 5, "V": 29, "T_max": 19, "D": 28, "h": 4, "d_ff": 31, "R": 6},
         {"B": 8, "T": 13, "V": 37, "T_max": 27, "D": 50, "h": 5, "d_ff": 41, "R": 9},
     ),
-    example=lambda sizes: (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],),
+    example=counted_tokens,
     prepare=text_input(Characters, ALPHABET, "reverse this one", pad=PAD),
     result=lambda model, inputs, output: {**token_at_each_place(model, inputs, output), "pad": PAD},
     segments=lambda sizes: (Segment("text", 0, sizes["T"]),),

@@ -9,7 +9,7 @@ from torch import nn
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import Segment
 from tracer.spec.blocks import Block, add_blocks, patch_count
-from tracer.spec.preparation import photo_input, place_visible
+from tracer.spec.preparation import photo_input, place_visible, random_photos
 from tracer.spec.results import class_probabilities
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -102,8 +102,7 @@ def some_patches(model: Any, image: Any, text: Any, options: dict[str, int]) -> 
 
 def some_tokens(sizes: dict[str, int]) -> Inputs:
     """Return a probe: random pixels, and the first tokens."""
-    B, C, H, W, N_v = (sizes[size] for size in ("B", "C", "H", "W", "N_v"))
-    return Inputs((torch.randn(B, C, H, W),), named={"kept": torch.arange(N_v + 1).repeat(B, 1)})
+    return Inputs(random_photos(sizes), named={"kept": torch.arange(sizes["N_v"] + 1).repeat(sizes["B"], 1)})
 
 
 NAMES = ("B", "D", "N", "N + 1", "K", "C", "P", "H", "W", "H/P", "W/P", "h", "d_k", "d_ff", "C*P**2")
@@ -136,7 +135,7 @@ SPEC = Spec(
     derived={"N": "H*W/P**2", "d_k": "D/h"},
     names=NAMES,
     probes=PROBES,
-    example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
+    example=random_photos,
     prepare=photo_input,
     result=class_probabilities,
     segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),

@@ -9,7 +9,7 @@ from tracer.expr import LayerNorm, Product
 from tracer.models.vit import HINTS as VIT_HINTS
 from tracer.record import Segment
 from tracer.spec.blocks import MLP, add_blocks, patch_count
-from tracer.spec.preparation import photo_input
+from tracer.spec.preparation import photo_input, random_photos
 from tracer.spec.results import class_probabilities
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -119,7 +119,7 @@ SPEC = Spec(
         {"B": 13, "H": 15, "W": 33, "C": 4, "P": 3, "D": 14, "d_k": 9, "d_ff": 29, "K": 23},
         {"B": 10, "H": 21, "W": 35, "C": 6, "P": 7, "D": 52, "d_k": 12, "d_ff": 37, "K": 11},
     ),
-    example=lambda sizes: (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),),
+    example=random_photos,
     prepare=photo_input,
     result=class_probabilities,
     segments=lambda sizes: (Segment("CLS", 0, 1), Segment("image", 1, sizes["N"] + 1)),

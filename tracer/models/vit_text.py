@@ -14,7 +14,7 @@ from tracer.inputs.synthetic import MAX_WORDS, VOCABULARY
 from tracer.record import Segment
 from tracer.spec.blocks import Block, Past, add_blocks, open_caches, past_length, patch_count
 from tracer.spec.decoding import with_cache
-from tracer.spec.preparation import captioned_input
+from tracer.spec.preparation import captioned_input, counted_tokens, random_photos
 from tracer.spec.results import logits_hints, picture_caption
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
@@ -277,10 +277,7 @@ SPEC = Spec(
         {"B": 13, "T": 7, "H": 15, "W": 33, "C": 4, "P": 3, "V": 31, "T_max": 17, "D": 20, "h": 2, "d_ff": 29},
         {"B": 10, "T": 9, "H": 21, "W": 35, "C": 6, "P": 7, "V": 41, "T_max": 27, "D": 52, "h": 4, "d_ff": 37},
     ),
-    example=lambda sizes: (
-        torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),
-        torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],
-    ),
+    example=lambda sizes: (*random_photos(sizes), *counted_tokens(sizes)),
     prepare=captioned_input,
     result=picture_caption,
     segments=lambda sizes: (

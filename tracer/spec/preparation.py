@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from tracer.spec.spec import Model
 
 
-# Model input tensors from a photo or a text.
+# Model input tensors from a photo or a text, and those of probes.
+
+
+def random_photos(sizes: Mapping[str, int]) -> tuple[torch.Tensor]:
+    """Return pixels `[B, C, H, W]` of a probe."""
+    return (torch.randn(sizes["B"], sizes["C"], sizes["H"], sizes["W"]),)
+
+
+def counted_tokens(sizes: Mapping[str, int]) -> tuple[torch.Tensor]:
+    """Return token numbers `[B, T]` of a probe, one after the other."""
+    return (torch.arange(sizes["B"] * sizes["T"]).view(sizes["B"], sizes["T"]) % sizes["V"],)
 
 
 def photo_input(
