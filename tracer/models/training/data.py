@@ -134,6 +134,13 @@ SEEDS = {"validation": 2**40, "test": 2**41}
 IGNORE_INDEX = -100
 """The target where there is no word to predict; cross-entropy leaves it out."""
 SCENE_MEAN, SCENE_STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+SCENE_CARD = {
+    "mean": list(SCENE_MEAN),
+    "std": list(SCENE_STD),
+    "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the mean, over "
+    "the std",
+}
+"""What cards say of how scenes are read."""
 
 
 @dataclass(frozen=True)
@@ -160,13 +167,6 @@ def held_out(number: int, part: str, *, salt: int = 0, **choice) -> Scenes:
 def pixels(scenes: Scenes) -> Tensor:
     """Return the pictures as models take them: float32 `[B, 3, 64, 64]`, normalised by `MEAN` and `STD`."""
     return normalise(torch.from_numpy(scenes.pixels()).permute(0, 3, 1, 2), SCENE_MEAN, SCENE_STD)
-
-
-def check_sides(sizes: dict[str, int]) -> None:
-    """Raise ValueError unless a model of these sizes takes scenes: 64×64 pixels in colour."""
-    sides = {name: sizes[name] for name in "HWC"}
-    if sides != {"H": synthetic.SIDE, "W": synthetic.SIDE, "C": 3}:
-        raise ValueError(f"sizes {sides}: scenes are drawn with H = W = {synthetic.SIDE} and C = 3")
 
 
 def captions(scenes: Scenes) -> tuple[Tensor, Tensor]:

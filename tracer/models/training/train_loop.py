@@ -9,7 +9,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence, Sized
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from tracer.inputs.synthetic import SIDE
 from tracer.models.training import data
 from tracer.models.training.data import Images
 from tracer.spec.spec import Spec
@@ -90,6 +91,38 @@ class BaseRecipe:
             (torch.optim.Muon if self.bf16 else Float32Muon)(matrices, lr=self.matrix_rate, weight_decay=self.decay),
             torch.optim.AdamW(groups, lr=self.rate, betas=(0.9, 0.98)),
         ]
+
+
+@dataclass(frozen=True)
+class SceneRecipe(BaseRecipe):
+    """What recipes on drawn scenes share: a pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each
+    kind are scored."""
+
+    synthetic: ClassVar[bool] = True
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    epochs: int = 0
+    batch: int = 64
+    count: int = 6400
+    tests: int = 500
+    matrix_rate: float = 0.01
+    rate: float = 2e-3
+    decay: float = 0.01
+    warmup: int = 100
+
+    def __post_init__(self):
+        super().__post_init__()
+        sides = {name: self.sizes[name] for name in "HWC"}
+        if sides != {"H": SIDE, "W": SIDE, "C": 3}:
+            raise ValueError(f"sizes {sides}: scenes are drawn with H = W = {SIDE} and C = 3")
+
+    def read(self, source: None, part: str) -> Any:
+        """Return the scenes of a pass for "train", else unseen scenes; there is no `source` to read."""
+        return data.SceneStream(self.count) if part == "train" else self.unseen(part)
+
+    def unseen(self, part: str) -> Any:
+        """Return the scenes of a part, "validation" or "test"."""
+        raise NotImplementedError
 
 
 def sinusoids(rows: int, columns: int, D: int) -> Tensor:

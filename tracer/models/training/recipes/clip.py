@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tracer.inputs.synthetic import COLOURS, SHAPES, SIZES, VOCABULARY, Scenes
 from tracer.models.clip import SPEC
 from tracer.models.training import data as scenes
-from tracer.models.training.train_loop import BaseRecipe
+from tracer.models.training.train_loop import SceneRecipe
 from tracer.spec.preparation import encode_sentences
 from tracer.spec.spec import Spec
 
@@ -35,7 +35,7 @@ class Unseen:
 
 
 @dataclass(frozen=True)
-class Recipe(BaseRecipe):
+class Recipe(SceneRecipe):
     """Settings of a run; `train("clip", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each kind are scored. `matrix_rate` and `rate`
@@ -44,29 +44,19 @@ class Recipe(BaseRecipe):
     """
 
     spec: ClassVar[Spec] = SPEC
-    synthetic: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 18
-    batch: int = 64
-    count: int = 6400
     tests: int = 300
-    matrix_rate: float = 0.01
-    rate: float = 2e-3
-    decay: float = 0.01
-    warmup: int = 100
     bf16: bool = False
 
     def __post_init__(self):
         super().__post_init__()
-        scenes.check_sides(self.sizes)
         if self.sizes["V"] != len(VOCABULARY):
             raise ValueError(f"V={self.sizes['V']}: captions of scenes have V = {len(VOCABULARY)} words")
 
-    def read(self, data: None, part: str) -> scenes.SceneStream | Unseen:
-        """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
-        if part == "train":
-            return scenes.SceneStream(self.count)
+    def unseen(self, part: str) -> Unseen:
+        """Return scenes of one object, of pairs new to training or not, and of two."""
         return Unseen(
             new=scenes.held_out(self.tests, part, salt=1, counts=(1,), allowed=held_out),
             known=scenes.held_out(self.tests, part, salt=2, counts=(1,), allowed=in_training),
@@ -131,8 +121,7 @@ class Recipe(BaseRecipe):
         missing = [pair for pair, (colour, shape) in zip(PAIRS, numbers, strict=True) if held_out(colour, shape)]
         return {
             "vocabulary": list(VOCABULARY),
-            "mean": list(scenes.SCENE_MEAN),
-            "std": list(scenes.SCENE_STD),
+            **scenes.SCENE_CARD,
             "resize": "centre crop to a square, then 64×64 by bicubic; pixels from 0 to 1, less the mean, over the std",
             "data": f"drawn scenes of one or two objects with captions, {len(data):,} new ones in each epoch",
             "never_drawn": missing,

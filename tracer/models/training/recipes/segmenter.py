@@ -10,12 +10,12 @@ from torch.nn import functional as F
 from tracer.inputs.synthetic import CLASSES, Scenes
 from tracer.models.segmenter import SPEC
 from tracer.models.training import data as scenes
-from tracer.models.training.train_loop import BaseRecipe
+from tracer.models.training.train_loop import SceneRecipe
 from tracer.spec.spec import Spec
 
 
 @dataclass(frozen=True)
-class Recipe(BaseRecipe):
+class Recipe(SceneRecipe):
     """Settings of a run; `train("segmenter", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes are scored. `matrix_rate` and `rate` are the
@@ -23,28 +23,20 @@ class Recipe(BaseRecipe):
     """
 
     spec: ClassVar[Spec] = SPEC
-    synthetic: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 9
-    batch: int = 64
-    count: int = 6400
-    tests: int = 500
-    matrix_rate: float = 0.01
-    rate: float = 2e-3
-    decay: float = 0.01
     warmup: int = 50
     bf16: bool = True
 
     def __post_init__(self):
         super().__post_init__()
-        scenes.check_sides(self.sizes)
         if self.sizes["K"] != len(CLASSES):
             raise ValueError(f"K={self.sizes['K']}: pixels of scenes have K = {len(CLASSES)} classes")
 
-    def read(self, data: None, part: str) -> scenes.SceneStream | Scenes:
-        """Return the scenes of a pass for "train", else unseen scenes; there is no `data` to read."""
-        return scenes.SceneStream(self.count) if part == "train" else scenes.held_out(self.tests, part)
+    def unseen(self, part: str) -> Scenes:
+        """Return scenes of any number of objects."""
+        return scenes.held_out(self.tests, part)
 
     def initialise(self, net: nn.Module) -> None:
         """Start positions of patches as sinusoids."""
@@ -85,10 +77,7 @@ class Recipe(BaseRecipe):
         """Return the card's facts on the training scenes and on the input, beside sizes, steps and figures."""
         return {
             "classes": list(CLASSES),
-            "mean": list(scenes.SCENE_MEAN),
-            "std": list(scenes.SCENE_STD),
-            "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
-            "mean, over the std",
+            **scenes.SCENE_CARD,
             "data": f"drawn scenes, {len(data):,} new ones in each epoch",
             "says": "On {scenes} drawn scenes that it never saw, the overlap of the predicted and the true area is "
             "{iou} of their union (mean over the classes).",

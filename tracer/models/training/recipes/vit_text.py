@@ -11,7 +11,7 @@ from tracer.inputs.synthetic import MAX_SHAPES, MAX_WORDS, VOCABULARY, Scenes
 from tracer.models.training import data as scenes
 from tracer.models.training.data import IGNORE_INDEX, captions
 from tracer.models.training.evaluation import pointing
-from tracer.models.training.train_loop import BaseRecipe
+from tracer.models.training.train_loop import SceneRecipe
 from tracer.models.vit_text import SPEC
 from tracer.spec.spec import Spec
 
@@ -19,7 +19,7 @@ NAMES = ("one object", "two objects", "three objects")
 
 
 @dataclass(frozen=True)
-class Recipe(BaseRecipe):
+class Recipe(SceneRecipe):
     """Settings of a run; `train("vit-text", batch=32)` changes one of them.
 
     A pass (epoch) has `count` scenes, all new; `tests` unseen scenes of one, of two and of three objects are scored.
@@ -28,17 +28,9 @@ class Recipe(BaseRecipe):
     """
 
     spec: ClassVar[Spec] = SPEC
-    synthetic: ClassVar[bool] = True
 
     sizes: dict[str, int] = field(default_factory=lambda: dict(SPEC.sizes))
     epochs: int = 33
-    batch: int = 64
-    count: int = 6400
-    tests: int = 500
-    matrix_rate: float = 0.01
-    rate: float = 2e-3
-    decay: float = 0.01
-    warmup: int = 100
     mask: str = "causal"
     tied: bool = True
     types: bool = False
@@ -47,16 +39,13 @@ class Recipe(BaseRecipe):
 
     def __post_init__(self):
         super().__post_init__()
-        scenes.check_sides(self.sizes)
         least = {"V": len(VOCABULARY), "T_max": MAX_WORDS + 1}
         if any(self.sizes[name] < number for name, number in least.items()):
             sizes = {name: self.sizes[name] for name in least}
             raise ValueError(f"sizes {sizes}: captions of scenes need at least {least}")
 
-    def read(self, data: None, part: str) -> scenes.SceneStream | list[Scenes]:
-        """Return the scenes of a pass for "train", else unseen scenes by number of objects; `data` is not read."""
-        if part == "train":
-            return scenes.SceneStream(self.count)
+    def unseen(self, part: str) -> list[Scenes]:
+        """Return scenes of one, of two and of three objects."""
         return [scenes.held_out(self.tests, part, salt=number, counts=(number,)) for number in range(1, MAX_SHAPES + 1)]
 
     def initialise(self, net: nn.Module) -> None:
@@ -102,10 +91,7 @@ class Recipe(BaseRecipe):
         return {
             "options": self.options,
             "vocabulary": list(VOCABULARY),
-            "mean": list(scenes.SCENE_MEAN),
-            "std": list(scenes.SCENE_STD),
-            "resize": "centre crop to a square, then 64×64 by bicubic with antialias; pixels from 0 to 1, less the "
-            "mean, over the std",
+            **scenes.SCENE_CARD,
             "data": f"drawn scenes and their captions, {len(data):,} new ones in each epoch",
             "says": "On {scenes} drawn scenes that it never saw, its caption is right for {one object} of those with"
             " one object, {two objects} with two and {three objects} with three.",
