@@ -199,13 +199,13 @@ class Model:
 
     def _prepare(self, image: Image | None, text: str | None, sizes: dict[str, int]) -> Inputs:
         """Return the inputs without the changes of the model, on the CPU."""
-        for kind, argument in (("image", image), ("text", text)):
+        given = (("image", "an image", image, Image, "a PIL image"), ("text", "a text", text, str, "a string"))
+        for kind, named, argument, *_ in given:
             if argument is not None and kind not in self.takes:
                 known = " and ".join(self.takes) or "its own sample alone"
-                raise ValueError(f"{quote(self.name)} takes {known}, but was given {_article(kind)}")
-        for kind, argument, wanted in (("image", image, Image), ("text", text, str)):
+                raise ValueError(f"{quote(self.name)} takes {known}, but was given {named}")
+        for kind, _, argument, wanted, what in given:
             if argument is not None and not isinstance(argument, wanted):
-                what = "a PIL image" if kind == "image" else "a string"
                 raise ValueError(f"{kind}={_short(argument)} was given to {quote(self.name)}, expected {what}")
         if "batch" in sizes:
             sizes["B"] = sizes.pop("batch")
@@ -598,7 +598,3 @@ def _short(value: object) -> str:
     facts = [str(list(value.shape))] if hasattr(value, "shape") else []
     facts += [str(value.dtype).removeprefix("torch.")] if hasattr(value, "dtype") else []
     return " ".join([type(value).__name__, *facts])
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"

@@ -220,22 +220,21 @@ def _size(id: str) -> tuple[int, int, int]:
 @lru_cache(maxsize=64)
 def _takes_size(id: str) -> bool:
     """Return whether a net is built for photos of one size, and can be built for another."""
-    with torch.device("meta"):
-        try:
-            _create(id, img_size=_size(id)[1:])
-        except Exception:  # whatever a net makes of a setting that it does not know
-            return False
-    return True
+    return _builds(lambda: _create(id, img_size=_size(id)[1:]))
 
 
 def _fits(spec: Spec) -> bool:
     """Return whether a Vision Transformer can be built at the sizes of its first probe."""
-    sizes = {symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}
-    try:
-        with torch.device("meta"):
-            spec.net(**sizes)
-    except Exception:  # whatever a relative makes of a size that it was not written for
-        return False
+    return _builds(lambda: spec.net(**{symbol: size for symbol, size in spec.tiny.items() if symbol not in spec.runs}))
+
+
+def _builds(build: Callable[[], torch.nn.Module]) -> bool:
+    """Return whether a net can be built, on `meta`, where it takes no memory."""
+    with torch.device("meta"):
+        try:
+            build()
+        except Exception:  # whatever a net makes of a setting or a size that it was not written for
+            return False
     return True
 
 

@@ -313,8 +313,7 @@ def _find(id: str):
     known = _families()
     if not files.exist:
         if id in known:
-            family = import_module(known[id])
-            return family, family.config()
+            return import_module(known[id]), _default(id)
         if id in names():
             return None, tiny_config.with_defaults(_default(id))
         if isdir(id) or id.startswith((".", "/", "~")):

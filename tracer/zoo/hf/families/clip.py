@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -17,7 +16,6 @@ from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
 from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
-from tracer.zoo.hf.hub import import_transformers
 from tracer.zoo.hf.spec_builders import ATTENTION, answers, builder, sizes_of, tokens
 
 ATTRIBUTES = {
@@ -72,11 +70,6 @@ PROBES = (
     | {"V": 97, "T_max": 53, "D": 78, "h": 6, "d_ff": 47, "D_e": 59},
 )
 SENTENCES = "a photo of a horse\na photo of a dog\na photo of a bird\na photo of a car"
-
-
-def config() -> Any:
-    """Return the configuration of CLIP ViT-B/32."""
-    return import_transformers().CLIPConfig()
 
 
 def set_end_token(config) -> None:

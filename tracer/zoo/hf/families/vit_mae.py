@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -14,7 +13,6 @@ from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
 from tracer.textbook.names import Hint
-from tracer.zoo.hf.hub import import_transformers
 from tracer.zoo.hf.spec_builders import ATTENTION, answers, builder, sizes_of
 
 ATTRIBUTES = {
@@ -54,11 +52,6 @@ HINTS = (
     Hint("patches", title="The patches themselves", stage="head"),
     Hint("logits", letter=r"\mathcal{L}", id="loss", title="Loss on the hidden patches"),
 )
-
-
-def config() -> Any:
-    """Return the configuration of ViTMAE base."""
-    return import_transformers().ViTMAEConfig()
 
 
 def noise(B: int, N: int, seed: int = 0) -> torch.Tensor:
