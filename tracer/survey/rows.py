@@ -54,8 +54,7 @@ class PhotoRows:
 
     def __init__(self, model: Model, part: str | None = None):
         self.model, self.part = model, part
-        self._board: HeadSwitchboard | None = None
-        self._trace: Trace | None = None
+        self._traced: tuple[Trace, HeadSwitchboard] | None = None
 
     def file(self, source: PhotoSource, part: range, facts: str) -> bytes:
         """Return the rows of some photos of a survey with these `facts`, as a Parquet file."""
@@ -78,17 +77,18 @@ class PhotoRows:
         """Return the rows of an opened photo; its label is the name or the index of a class, or None."""
         common: dict[str, Any] = {"photo": name, "label": None if label is None else str(label)}
         inputs = self.model.inputs(image)
-        if self._board is None or self._trace is None:
-            self._trace = self.model.trace(image, prove=False)
-            self._board = HeadSwitchboard(self.model, inputs, head_sites(self._trace, self.part))
-        probe, names = self._board.probe(inputs), self._choices()
+        if self._traced is None:
+            trace = self.model.trace(image, prove=False)
+            self._traced = trace, HeadSwitchboard(self.model, inputs, head_sites(trace, self.part))
+        trace, board = self._traced
+        probe, names = board.probe(inputs), [str(name) for name in trace.result.get("classes", ())]
         number = _number(label, names)
         if probe.probabilities is not None and probe.probabilities.dim() == 2:
             first = probe.probabilities[0]
             best = int(first.argmax())
             common |= {"answer": names[best] if best < len(names) else str(best), "probability": float(first[best])}
             common |= {"loss": _loss(first, number)}
-        hiding = self._hiding(inputs, probe)
+        hiding = self._hiding(trace, inputs, probe)
         return [
             {**common, "row": "photo", "picture": self._picture(image, inputs)},
             *self._heads(common, probe, number),
@@ -110,10 +110,6 @@ class PhotoRows:
         small.save(file, "JPEG", quality=90)
         return file.getvalue()
 
-    def _choices(self) -> list[str]:
-        assert self._trace is not None
-        return [str(name) for name in self._trace.result.get("classes", ())]
-
     def _heads(self, common: dict[str, Any], probe: HeadProbe, label: int | None) -> list[dict[str, Any]]:
         head_effects, rows = effects(probe), []
         for at, (layer, head) in enumerate(probe.heads, start=1):
@@ -132,11 +128,9 @@ class PhotoRows:
         return rows
 
     @torch.no_grad()
-    def _hiding(self, inputs: Inputs, probe: HeadProbe) -> dict[str, Any]:
+    def _hiding(self, trace: Trace, inputs: Inputs, probe: HeadProbe) -> dict[str, Any]:
         """Return the changes of the answer's probability with a quarter of the patches grey: those that CLS attends to
         most in the last block, as many at random, and as many in the centre; nothing without CLS and one answer."""
-        trace = self._trace
-        assert trace is not None
         patches, shares = places(trace), probe.probabilities
         cls = next((segment.start for segment in trace.segments if segment.name == "CLS"), None)
         if cls is None or not patches or shares is None or shares.dim() != 2 or trace.picture is None:
@@ -149,7 +143,8 @@ class PhotoRows:
         ranks = [attention, *(np.random.default_rng(seed).random(len(order)) for seed in range(SEEDS))]
         chosen = [np.argsort(-rank, kind="stable")[:count].tolist() for rank in ranks]
         chosen.insert(1, list(nearest_to_centre(rows, columns)[:count]))
-        points = 100 * (self._answers(inputs, chosen, int(shares[0].argmax())) - float(shares[0].max()))
+        hidden = self._shares(str(trace.result["kind"]), inputs, chosen)[:, int(shares[0].argmax())]
+        points = 100 * (hidden - float(shares[0].max()))
         return {
             "row": "hiding",
             "hidden": count,
@@ -159,14 +154,13 @@ class PhotoRows:
             "random_std": float(points[2:].std(correction=1)),
         }
 
-    def _answers(self, inputs: Inputs, hidden: list[list[int]], answer: int) -> Tensor:
-        """Return the probability of an answer with these patches grey, `[choices of patches]`."""
-        model = self.model
-        many = [model.change_inputs(inputs, [hide(patches, "grey")]) for patches in hidden]
+    def _shares(self, kind: str, inputs: Inputs, hidden: list[list[int]]) -> Tensor:
+        """Return the probabilities of answers of this kind with these patches grey, `[choices of patches, answers]`."""
+        many = [self.model.change_inputs(inputs, [hide(patches, "grey")]) for patches in hidden]
         batch = replace(inputs, tensors=tuple(map(torch.cat, zip(*many, strict=True))))
-        shares = choice_probabilities(str(self._trace.result["kind"]), model.net(*batch, **batch.named))  # type: ignore[union-attr]
+        shares = choice_probabilities(kind, self.model.net(*batch, **batch.named))
         assert shares is not None
-        return shares[:, answer]
+        return shares
 
 
 def _number(label: str | int | None, names: list[str]) -> int | None:
