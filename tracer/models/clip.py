@@ -1,5 +1,6 @@
 """CLIP: a photo and any list of sentences, brought to one space and compared (Radford et al. 2021; note 002)."""
 
+from dataclasses import replace
 from math import log
 
 import torch
@@ -9,6 +10,7 @@ from tracer.attention.masks import causal
 from tracer.expr.embeddings import FirstOf
 from tracer.expr.indexing import CausalMask
 from tracer.inputs.synthetic import VOCABULARY
+from tracer.models.vit import SEQUENCE
 from tracer.record import Segment
 from tracer.spec.blocks import Block, add_blocks, patch_count
 from tracer.spec.preparation import SAMPLE, counted_tokens, random_photos, sentences_input
@@ -109,16 +111,7 @@ def end_sentences(tokens: torch.Tensor) -> torch.Tensor:
 
 
 HINTS = (
-    Hint(
-        "image.patches",
-        title="Cut to patches",
-        why=WHY["cut"],
-    ),
-    Hint(
-        "image.embedding",
-        title="Embed",
-        why=WHY["embed"],
-    ),
+    *(replace(hint, at=f"image.{hint.at}") for hint in SEQUENCE if hint.at != "position"),
     Hint(
         "*.position",
         letter=r"\mathbf{X}_0",

@@ -10,7 +10,7 @@ from tracer.spec.blocks import Block, Past, add_blocks, causal, open_caches, pas
 from tracer.spec.checkpoints import from_gpt2
 from tracer.spec.decoding import with_cache
 from tracer.spec.preparation import counted_tokens, text_input
-from tracer.spec.results import logits_hints, next_tokens
+from tracer.spec.results import embedding_hint, logits_hints, next_tokens
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
@@ -73,13 +73,7 @@ HINTS = (
         "mask",
         why=WHY["no look ahead"],
     ),
-    Hint(
-        "embedding",
-        title="Look up",
-        letter=r"\mathbf{X}_t",
-        why=(*WHY["row of a table"], Claim("Training can set these numbers freely.")),
-        note=FROM_0,
-    ),
+    embedding_hint(FROM_0),
     Hint(
         "position",
         why=(

@@ -13,7 +13,7 @@ from tracer.inputs.model_inputs import Characters
 from tracer.record import Segment
 from tracer.spec.blocks import Attention, add_blocks
 from tracer.spec.preparation import counted_tokens, text_input
-from tracer.spec.results import token_at_each_place
+from tracer.spec.results import embedding_hint, token_at_each_place
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
@@ -183,12 +183,7 @@ HINTS = (
         "mask",
         why=WHY["no look ahead"][1:],
     ),
-    Hint(
-        "embedding",
-        title="Look up",
-        letter=r"\mathbf{X}_t",
-        why=(*WHY["row of a table"], Claim("Training can set these numbers freely.")),
-    ),
+    embedding_hint(),
     Hint(
         "positions",
         title="Sines and cosines",

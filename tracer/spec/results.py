@@ -8,11 +8,11 @@ import torch
 
 from tracer.capture.tensors import named_tensors
 from tracer.spec.preparation import MASKED_MEAN, MASKED_STD, generate_caption, names, words_of
-from tracer.textbook.claims import Why
+from tracer.textbook.claims import Claim, Why
 from tracer.textbook.explanations import WHY
 from tracer.textbook.names import Hint
 
-# Answer of a model as plain data, the `result` of a trace, and the hints of its logits.
+# Answer of a model as plain data, the `result` of a trace, and the hints of its embedding and its logits.
 
 
 def class_names(model, count: int) -> list[str]:
@@ -105,6 +105,12 @@ def embedding(model, inputs, output) -> dict:
 def tensors_by_name(model, inputs, output) -> dict:
     """Return the names and shapes of an output that has no form of its own here."""
     return {"kind": "tensors", "shapes": {name: list(tensor.shape) for name, tensor in named_tensors("output", output)}}
+
+
+def embedding_hint(note: Why | str = ()) -> Hint:
+    """Return the hint of the embedding of a text, with a note."""
+    why = (*WHY["row of a table"], Claim("Training can set these numbers freely."))
+    return Hint("embedding", title="Look up", letter=r"\mathbf{X}_t", why=why, note=note)
 
 
 def logits_hints(note: Why | str = ()) -> tuple[Hint, Hint]:
