@@ -32,12 +32,10 @@ from tracer.utils.text import sentence_math, shape_numbers, symbol_text
 if TYPE_CHECKING:
     from tracer.attention import head_effects
     from tracer.changes import of_inputs, options
-    from tracer.inputs import hidden_patches
 else:  # imported when first used
     head_effects = lazy_import("tracer.attention.head_effects")
     of_inputs = lazy_import("tracer.changes.of_inputs")
     options = lazy_import("tracer.changes.options")
-    hidden_patches = lazy_import("tracer.inputs.hidden_patches")
 
 
 # Index of everything that can be found: steps, symbols, terms, operations, pages and lessons, each with the place that
@@ -245,7 +243,7 @@ def _hidden_patches(trace: Trace, entry: Callable[..., dict[str, Any]]) -> Itera
         attended = head_effects.rank_by_attention(trace)
     except ValueError:
         return
-    hidden = f"image={of_inputs.Hide(attended[: max(1, len(attended) // hidden_patches.HIDDEN_SHARE)])}"
+    hidden = f"image={of_inputs.Hide(attended[: max(1, len(attended) // of_inputs.HIDDEN_SHARE)])}"
     words = "occlude cover remove mask out photo what it looked at"
     yield entry("", "Hide the patches that it attended to most", hidden, words)
     yield _entry(

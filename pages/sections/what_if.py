@@ -37,13 +37,11 @@ if TYPE_CHECKING:
     from tracer.attention.head_effects import HidingTest
     from tracer.changes import of_inputs, options
     from tracer.changes.options import Option
-    from tracer.inputs import hidden_patches
 else:  # imported when first used
     head_effects = lazy_import("tracer.attention.head_effects")
     of_inputs = lazy_import("tracer.changes.of_inputs")
     options = lazy_import("tracer.changes.options")
     comparison = lazy_import("tracer.comparison")
-    hidden_patches = lazy_import("tracer.inputs.hidden_patches")
 
 
 # Changes of the run on screen, one line at the top of every page: each can be undone, or all at once.
@@ -398,10 +396,7 @@ def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
     crop, every = _photo(trace, picture).crop(picture.crop), np.ones((picture.rows, picture.columns), dtype=bool)
     crop.thumbnail((SIDE, SIDE))
     photo, box = np.asarray(crop), (0, 0, *crop.size)
-    return {
-        fill: _jpeg(Image.fromarray(hidden_patches.paint_patches(photo, box, every, fill)))
-        for fill in hidden_patches.FILLS
-    }
+    return {fill: _jpeg(Image.fromarray(of_inputs.paint_patches(photo, box, every, fill))) for fill in of_inputs.FILLS}
 
 
 def _jpeg(picture: Image.Image) -> str:

@@ -13,7 +13,7 @@ import streamlit as st
 from pages import components
 from pages.jobs import run_cache, single_flight
 from pages.state import session, url_state
-from pages.state.next_token_run import next_token_run
+from pages.state.session import next_token_run
 from pages.state.visitor import UserInput, visitor
 from pages.ui import texts, widgets
 from pages.ui.texts import plain, sentence

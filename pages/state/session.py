@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import streamlit as st
@@ -20,7 +21,7 @@ import tracer
 from pages.jobs import background_checks, render_gate, run_cache, single_flight
 from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, model_name, visitor
 from pages.ui import page_frame, texts
-from pages.ui.texts import plain
+from pages.ui.texts import escape, plain
 from tracer import models, zoo
 from tracer.inputs import images
 from tracer.inputs.model_inputs import samples
@@ -411,6 +412,43 @@ def primitives(op: int) -> tuple[Decomposition, ...]:
         return run_cache.decompose_sample(*key, chosen.name, op)
     model = run_cache.load(*key)
     return run_cache.decompose(model, op, **inputs(model, chosen, key[1]))
+
+
+# Run for the pages on the next token: that on screen where its model predicts one, else a sample's.
+
+PREDICTS = ("next", "caption")
+"""The results of models that predict the next token."""
+FALLBACK = "nanogpt"
+
+
+class NextTokenRun(NamedTuple):
+    """A model by its name and options, its input, and the run."""
+
+    name: str
+    options: run_cache.Options
+    chosen: UserInput
+    trace: Trace
+
+
+def next_token_run(lacks: str, suits: Callable[[str], bool] | None = None) -> NextTokenRun:
+    """Return the run on screen if its model predicts the next token, else that of `FALLBACK` on its sample, with a
+    notice: `lacks` is the start of the sentence, such as "Your model does not write". `suits` returns whether a model
+    of that name can be shown before it is run."""
+    visitor().instead = ""
+    if user_input().kind != "trace" and (suits is None or suits(model_name())):
+        run = trace()
+        if run.result.get("kind") in PREDICTS:
+            return NextTokenRun(model_name(), options(), user_input(), run)
+    st.info(plain(f"{lacks}, so this page shows {FALLBACK} on its sample."))
+    choose = partial(choose_model, FALLBACK)
+    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="Shows it on all pages.")
+    visitor().instead = f"{FALLBACK} on its sample"
+    try:
+        sample = run_cache.of_sample(FALLBACK, (), run_cache.OWN_SAMPLE)
+    except ValueError as error:  # its weights are damaged
+        st.error(escape(f"{FALLBACK} could not be run: {error}"))
+        page_frame.leave()
+    return NextTokenRun(FALLBACK, (), UserInput("sample", run_cache.OWN_SAMPLE), sample)
 
 
 # One of our models at other sizes and options than its defaults: its cost, and whether it runs here.

@@ -27,7 +27,7 @@ from tracer.attention.head_effects import (
     nearest_to_centre,
 )
 from tracer.changes import hide
-from tracer.inputs.hidden_patches import HIDDEN_SHARE
+from tracer.changes.of_inputs import HIDDEN_SHARE
 from tracer.inputs.images import open_photo
 from tracer.inputs.model_inputs import Inputs
 from tracer.models import load

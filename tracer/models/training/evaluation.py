@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tracer.inputs import hidden_patches
+from tracer.changes import of_inputs
 from tracer.inputs.synthetic import COLOURS, SHAPES, Scenes
 from tracer.models.training.data import captions, pixels
 from tracer.tracing import trace
@@ -64,10 +64,10 @@ def hide_patches(images: Tensor, attention: Tensor, P: int, generator: torch.Gen
     }
     figures = {}
     for name, rank in ranks.items():
-        top = rank.topk(rank.shape[1] // hidden_patches.HIDDEN_SHARE, dim=1).indices
+        top = rank.topk(rank.shape[1] // of_inputs.HIDDEN_SHARE, dim=1).indices
         hidden = torch.zeros_like(rank, dtype=torch.bool).scatter(1, top, True).view(-1, rows, columns)
         for fill, ending in (("grey", ""), ("mean", "_mean")):
-            figures[f"{name}_hidden{ending}"] = hidden_patches.hide_patches(images, hidden, fill)
+            figures[f"{name}_hidden{ending}"] = of_inputs.hide_patches(images, hidden, fill)
     return figures
 
 
@@ -79,7 +79,7 @@ def attention_mining(net: nn.Module, images: Tensor, labels: Tensor, attention: 
     needs, and the weights don't learn to answer badly without it. Source: the attention mining loss of Li et al. 2018,
     Tell Me Where to Look: Guided Attention Inference Network, section 3.1.
     """
-    count = attention.shape[1] // hidden_patches.HIDDEN_SHARE
+    count = attention.shape[1] // of_inputs.HIDDEN_SHARE
     begin = attention.detach().topk(count + 1, dim=1).values[:, -2:].mean(dim=1, keepdim=True)  # [B, 1]
     erased = torch.sigmoid(STEEPNESS * (attention / begin - 1))  # [B, N]
     rows, columns = images.shape[2] // P, images.shape[3] // P
