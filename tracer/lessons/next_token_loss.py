@@ -14,8 +14,7 @@ from tracer.inputs.model_inputs import Inputs
 from tracer.lessons.training_step import GradientNorms, TrainingStep, highway, training_step
 from tracer.record import Step, tolerance
 from tracer.spec.spec import Model, Spec
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.tracing import counterfactual
 
@@ -47,12 +46,10 @@ HINTS = (
         stage="head",
         title="Probabilities of what comes next",
         letter=r"\boldsymbol{\pi}",
-        why=(
-            Claim(
-                "The softmax turns each row of logits into probabilities that sum to 1, one for every entry of the "
-                "vocabulary.",
-                so.equation_is("Softmax"),
-            ),
+        why=claim(
+            "The softmax turns each row of logits into probabilities that sum to 1, one for every entry of the "
+            "vocabulary.",
+            "Softmax",
         ),
     ),
     Hint(
@@ -61,12 +58,10 @@ HINTS = (
         stage="head",
         title="The targets, shifted by one",
         letter=r"\mathbf{y}",
-        why=(
-            Claim(
-                "The target of a token is the next token of the same text, so the targets are its tokens from the "
-                "second on. The first token is not a target, because no token precedes it.",
-                so.equation_is("Columns"),
-            ),
+        why=claim(
+            "The target of a token is the next token of the same text, so the targets are its tokens from the "
+            "second on. The first token is not a target, because no token precedes it.",
+            "Columns",
         ),
         note="Note 000 counts token numbers from 1 to V; the code counts them from 0 to V\u00a0−\u00a01.",
     ),
@@ -76,13 +71,11 @@ HINTS = (
         stage="head",
         title="The probability of each target",
         letter=r"\mathbf{p}",
-        why=(
-            Claim(
-                "Row i of the probabilities predicts the token after token i, so it is compared with target i. The "
-                "last row has no target. In each row only one probability counts: that of the actual next token, "
-                "where the one-hot row is 1.",
-                so.equation_is("Sum"),
-            ),
+        why=claim(
+            "Row i of the probabilities predicts the token after token i, so it is compared with target i. The "
+            "last row has no target. In each row only one probability counts: that of the actual next token, "
+            "where the one-hot row is 1.",
+            "Sum",
         ),
     ),
     Hint(
@@ -91,12 +84,10 @@ HINTS = (
         stage="head",
         title="The loss of each token",
         letter=r"\boldsymbol{\ell}",
-        why=(
-            Claim(
-                "The loss is 0 where the token was predicted with certainty. The less the token was expected, the "
-                "larger it is.",
-                so.equation_is("Negative"),
-            ),
+        why=claim(
+            "The loss is 0 where the token was predicted with certainty. The less the token was expected, the "
+            "larger it is.",
+            "Negative",
         ),
     ),
     Hint(
@@ -104,7 +95,7 @@ HINTS = (
         id="loss",
         title="The loss",
         letter=r"\mathcal{L}",
-        why=(Claim("This is the mean over all targets. Training reduces it.", so.equation_is("Mean")),),
+        why=claim("This is the mean over all targets. Training reduces it.", "Mean"),
     ),
 )
 

@@ -263,6 +263,11 @@ def equation_is(*names: str) -> Holds:
     return lambda context: type(context.equation).__name__ in names
 
 
+def claim(sentence: str, *names: str) -> tuple[Claim]:
+    """Return one claim, whose sentence is shown if the equation is a node with one of these names."""
+    return (Claim(sentence, equation_is(*names)),)
+
+
 def has(*kinds: type[Node]) -> Holds:
     """Return a predicate: the equation contains one of these nodes."""
     return lambda context: bool(context.equation.has(*kinds))

@@ -10,8 +10,7 @@ from torch import nn
 
 from tracer.models.llama import rotate_half
 from tracer.models.transformer import DISTANCES, sinusoids
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.explanations import LONGER_TABLE_CLAIMS
 from tracer.textbook.names import Hint
 
@@ -73,21 +72,17 @@ class SinusoidalPositions(PositionEncoding):
             "positions",
             title="Sines and cosines",
             letter=r"\mathbf{P}",
-            why=(
-                Claim(
-                    "Every position gets its own pattern: waves from fast to slow, like the hands of many clocks.",
-                    so.equation_is("Sinusoids"),
-                ),
+            why=claim(
+                "Every position gets its own pattern: waves from fast to slow, like the hands of many clocks.",
+                "Sinusoids",
             ),
         ),
         Hint(
             "position",
-            why=(
-                Claim(
-                    "The dot products of attention compare what tokens contain, not where they are. The waves of each "
-                    "position are added, so that they compare positions too.",
-                    so.equation_is("Plus"),
-                ),
+            why=claim(
+                "The dot products of attention compare what tokens contain, not where they are. The waves of each "
+                "position are added, so that they compare positions too.",
+                "Plus",
             ),
             note="The 2017 paper multiplies embeddings by √D before this sum; note 004 does not, and neither does "
             "this run.",
@@ -209,24 +204,20 @@ class AlibiPositions(PositionEncoding):
             stage="position",
             title="Penalty of the distance",
             letter=r"\mathbf{B}",
-            why=(
-                Claim(
-                    "Each head has a slope m. The further apart two tokens are, the more is subtracted from their "
-                    "score.",
-                    so.equation_is("Times"),
-                ),
+            why=claim(
+                "Each head has a slope m. The further apart two tokens are, the more is subtracted from their score.",
+                "Times",
             ),
             note="In the paper, the mask is causal, so no key comes after its query. Without a mask, the distance "
             "counts in both directions here.",
         ),
         Hint(
             "*.scores",
-            why=(
-                Claim(
-                    "Every query meets every key, over √d_k as usual. The penalty is subtracted after that: the "
-                    "further away a token is, the less weight it gets, however well it fits.",
-                    so.equation_is("Plus", "Minus"),
-                ),
+            why=claim(
+                "Every query meets every key, over √d_k as usual. The penalty is subtracted after that: the "
+                "further away a token is, the less weight it gets, however well it fits.",
+                "Plus",
+                "Minus",
             ),
         ),
         Hint("parameter *.slopes", letter=r"\mathbf{m}"),

@@ -14,8 +14,7 @@ from tracer.inputs.images import MEAN, STD, centre_crop, to_array
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, embedding, trace
 from tracer.record import Trace
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.utils.torch_state import seeded_draws
 
@@ -50,36 +49,30 @@ NEAREST = (
         "tokens.codebook.sum",
         title="Lengths of the codebook's rows",
         letter=r"\mathbf{c}",
-        why=(Claim("This is the square of the length of each row of the codebook C.", so.equation_is("Sum")),),
+        why=claim("This is the square of the length of each row of the codebook C.", "Sum"),
     ),
     Hint(
         "tokens.codebook.add",
         title="Distances to the codebook",
         letter=r"\boldsymbol{\Delta}",
-        why=(
-            Claim(
-                "This is the square of the distance from each vector to each row, |x − c|² = |x|² − 2 x·c + |c|².",
-                so.equation_is("Plus"),
-            ),
+        why=claim(
+            "This is the square of the distance from each vector to each row, |x − c|² = |x|² − 2 x·c + |c|².", "Plus"
         ),
     ),
     Hint(
         "tokens.codebook.argmin",
         title="Codes",
         letter=r"\mathbf{t}",
-        why=(
-            Claim(
-                "This is the number of the nearest row. All that is left of the vector is an id, as for a piece of "
-                "text.",
-                so.equation_is("ArgMin"),
-            ),
+        why=claim(
+            "This is the number of the nearest row. All that is left of the vector is an id, as for a piece of text.",
+            "ArgMin",
         ),
         source="van den Oord et al. 2017, equations 1 and 2",
     ),
     Hint(
         "embedding",
         title="Look up",
-        why=(Claim("The id selects a row of a separate table E.", so.equation_is("Lookup")),),
+        why=claim("The id selects a row of a separate table E.", "Lookup"),
     ),
 )
 
@@ -179,12 +172,10 @@ PROBES = (
 PATCHES_HINT = Hint(
     "patches",
     title="Cut to patches",
-    why=(
-        Claim(
-            "The squares have P × P pixels and are taken row by row, each flattened pixel by pixel (hwc: row, column, "
-            "channel). Nothing is computed yet: the numbers are only rearranged.",
-            so.equation_is("Patches"),
-        ),
+    why=claim(
+        "The squares have P × P pixels and are taken row by row, each flattened pixel by pixel (hwc: row, column, "
+        "channel). Nothing is computed yet: the numbers are only rearranged.",
+        "Patches",
     ),
 )
 PATCH = Tokenization(
@@ -198,9 +189,7 @@ PATCH = Tokenization(
     derived={"n": "H*W/P**2"},
     hints=(
         PATCHES_HINT,
-        Hint(
-            "embedding", title="Project", why=(Claim("One matrix, the same for every patch.", so.equation_is("Plus")),)
-        ),
+        Hint("embedding", title="Project", why=claim("One matrix, the same for every patch.", "Plus")),
     ),
 )
 CODE = Tokenization(

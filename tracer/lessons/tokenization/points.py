@@ -12,8 +12,7 @@ from tracer.inputs.synthetic import box, farthest, sphere, torus
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.lessons.tokenization.pictures import NEAREST, Nearest, k_means
 from tracer.record import Trace
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.utils.torch_state import seeded_draws
 
@@ -97,65 +96,48 @@ STEPS = (
         f"{LINE}sum",
         title="Distances to the centres",
         letter=r"\boldsymbol{\Delta}_{c}",
-        why=(
-            Claim(
-                "This is the square of the distance from each centre to each point. The centres were chosen before, "
-                "in a loop.",
-                so.equation_is("Sum"),
-            ),
+        why=claim(
+            "This is the square of the distance from each centre to each point. The centres were chosen before, "
+            "in a loop.",
+            "Sum",
         ),
     ),
     Hint(
         f"{LINE}topk",
         title="Nearest points",
         letter=r"\boldsymbol{\pi}",
-        why=(
-            Claim(
-                "These are the indices of the k points nearest to each centre. Groups may share points.",
-                so.equation_is("ArgTopK"),
-            ),
-        ),
+        why=claim("These are the indices of the k points nearest to each centre. Groups may share points.", "ArgTopK"),
         source="Yu et al. 2022, section 3.1",
     ),
     Hint(
         f"{LINE}index",
         title="Groups",
         letter=r"\mathbf{G}",
-        why=(Claim("This looks up the coordinates of these points, k for each group.", so.equation_is("Index")),),
+        why=claim("This looks up the coordinates of these points, k for each group.", "Index"),
     ),
     Hint(
         f"{LINE}sub",
         title="Relative to the centre",
         letter=r"\mathbf{G}_{0}",
-        why=(
-            Claim(
-                "The centre is subtracted, so that the same shape gives the same numbers wherever it is.",
-                so.equation_is("Minus"),
-            ),
-        ),
+        why=claim("The centre is subtracted, so that the same shape gives the same numbers wherever it is.", "Minus"),
     ),
     Hint(
         f"{LINE}point.linear",
         title="Describe each point",
         letter=r"\mathbf{Y}_{1}",
-        why=(Claim("One matrix transforms every point of every group.", so.equation_is("Plus", "Product")),),
+        why=claim("One matrix transforms every point of every group.", "Plus", "Product"),
     ),
     Hint(
         f"{LINE}relu",
         title="Activate",
         letter=r"\mathbf{Y}_{2}",
-        why=(Claim("Numbers below 0 become 0.", so.equation_is("ReLU")),),
+        why=claim("Numbers below 0 become 0.", "ReLU"),
     ),
     Hint(
         f"{LINE}amax",
         title="The largest of each group",
         letter=r"\mathbf{Y}_{\max}",
-        why=(
-            Claim(
-                "The largest value of each feature over the points is kept, so their order does not matter.",
-                so.equation_is("Max"),
-            ),
-        ),
+        why=claim("The largest value of each feature over the points is kept, so their order does not matter.", "Max"),
         source="Qi et al. 2017, equation 1",
     ),
 )
@@ -173,12 +155,7 @@ GROUP = Tokenization(
         Hint(
             "tokens.embedding.linear",
             title="Project",
-            why=(
-                Claim(
-                    "One matrix, the same for all groups, projects each group to D numbers.",
-                    so.equation_is("Plus", "Product"),
-                ),
-            ),
+            why=claim("One matrix, the same for all groups, projects each group to D numbers.", "Plus", "Product"),
         ),
     ),
 )

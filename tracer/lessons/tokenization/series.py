@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, embedding, trace
 from tracer.record import Trace
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.utils.torch_state import seeded_draws
 
@@ -149,29 +148,25 @@ PATCHES = Tokenization(
             "tokens.normal",
             title="Normalise the series",
             letter=r"\mathbf{x}_{\mathrm{norm}}",
-            why=(
-                Claim(
-                    "The mean is subtracted, and the result is divided by the standard deviation, so that series of "
-                    "any level and unit look alike.",
-                    so.equation_is("DeviationNorm", "LayerNormOver"),
-                ),
+            why=claim(
+                "The mean is subtracted, and the result is divided by the standard deviation, so that series of "
+                "any level and unit look alike.",
+                "DeviationNorm",
+                "LayerNormOver",
             ),
         ),
         Hint(
             "tokens.layout",
             title="Cut to patches",
             letter=r"\mathbf{X}_{\mathrm{cut}}",
-            why=(
-                Claim(
-                    "Consecutive values become one row. Nothing is computed: the numbers are only rearranged.",
-                    so.equation_is("Rearrange"),
-                ),
+            why=claim(
+                "Consecutive values become one row. Nothing is computed: the numbers are only rearranged.", "Rearrange"
             ),
         ),
         Hint(
             "tokens.embedding.linear",
             title="Project",
-            why=(Claim("One matrix, the same for every patch.", so.equation_is("Plus")),),
+            why=claim("One matrix, the same for every patch.", "Plus"),
             source="Nie et al. 2023, section 3.1",
         ),
     ),
@@ -191,12 +186,9 @@ BIN = Tokenization(
             "tokens.bin.div",
             title="Scale",
             letter=r"\mathbf{x}_{\mathrm{scaled}}",
-            why=(
-                Claim(
-                    "The series is divided by its mean absolute value, so that one set of bins suits series of any "
-                    "unit.",
-                    so.equation_is("Div"),
-                ),
+            why=claim(
+                "The series is divided by its mean absolute value, so that one set of bins suits series of any unit.",
+                "Div",
             ),
             source="Ansari et al. 2024, section 3.1",
         ),
@@ -204,17 +196,13 @@ BIN = Tokenization(
             "tokens.bin.to",
             title="Number the bins",
             letter=r"\mathbf{t}",
-            why=(
-                Claim(
-                    "Each value is rounded to the nearest of V evenly spaced bins. Values beyond the ends go to the "
-                    "first or the last bin.",
-                    so.equation_is("Truncated"),
-                ),
+            why=claim(
+                "Each value is rounded to the nearest of V evenly spaced bins. Values beyond the ends go to the "
+                "first or the last bin.",
+                "Truncated",
             ),
         ),
-        Hint(
-            "embedding", title="Look up", why=(Claim("The id selects a row of a table E.", so.equation_is("Lookup")),)
-        ),
+        Hint("embedding", title="Look up", why=claim("The id selects a row of a table E.", "Lookup")),
     ),
 )
 WAYS = (PATCHES, BIN)

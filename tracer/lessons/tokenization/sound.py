@@ -13,8 +13,7 @@ from tracer.inputs.audio import lesson
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.lessons.tokenization.pictures import NEAREST, Nearest, k_means
 from tracer.record import Trace
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.utils.torch_state import seeded_draws
 
@@ -102,58 +101,45 @@ STEPS = (
         f"{LINE}index",
         title="Cut to frames",
         letter=r"\mathbf{X}_{\mathrm{cut}}",
-        why=(
-            Claim(
-                "Frame j takes w samples, starting at sample j · s; π holds their indices. If the hop s is smaller "
-                "than w, frames overlap.",
-                so.equation_is("Index"),
-            ),
+        why=claim(
+            "Frame j takes w samples, starting at sample j · s; π holds their indices. If the hop s is smaller "
+            "than w, frames overlap.",
+            "Index",
         ),
     ),
     Hint(
         f"{LINE}mul",
         title="Fade in and out",
         letter=r"\mathbf{X}_{w}",
-        why=(
-            Claim(
-                "Each frame is multiplied by a window that rises from 0 and falls back to 0. A sharp edge would "
-                "contain all frequencies.",
-                so.equation_is("Times"),
-            ),
+        why=claim(
+            "Each frame is multiplied by a window that rises from 0 and falls back to 0. A sharp edge would "
+            "contain all frequencies.",
+            "Times",
         ),
     ),
     Hint(
         f"{LINE}matmul",
         title="How much of each cosine",
         letter=r"\mathbf{Y}_{\cos}",
-        why=(
-            Claim(
-                "A discrete Fourier transform is a matrix product. Column k holds a cosine with k periods in a frame.",
-                so.equation_is("Product"),
-            ),
+        why=claim(
+            "A discrete Fourier transform is a matrix product. Column k holds a cosine with k periods in a frame.",
+            "Product",
         ),
     ),
     Hint(
         f"{LINE}matmul2",
         title="How much of each sine",
         letter=r"\mathbf{Y}_{\sin}",
-        why=(
-            Claim(
-                "This is the same with sines: a wave that is shifted in time is part sine, part cosine.",
-                so.equation_is("Product"),
-            ),
-        ),
+        why=claim("This is the same with sines: a wave that is shifted in time is part sine, part cosine.", "Product"),
     ),
     Hint(
         f"{LINE}log",
         title="Log spectrum",
         letter=r"\mathbf{L}",
-        why=(
-            Claim(
-                "Both parts together say how loud a frequency is, wherever its wave begins. The logarithm makes quiet "
-                "sounds count too, as the ear does.",
-                so.equation_is("Log"),
-            ),
+        why=claim(
+            "Both parts together say how loud a frequency is, wherever its wave begins. The logarithm makes quiet "
+            "sounds count too, as the ear does.",
+            "Log",
         ),
     ),
 )
@@ -172,12 +158,7 @@ FRAMES = Tokenization(
         Hint(
             "tokens.embedding.linear",
             title="Project",
-            why=(
-                Claim(
-                    "One matrix, the same for all frames, projects each frame to D numbers.",
-                    so.equation_is("Plus", "Product"),
-                ),
-            ),
+            why=claim("One matrix, the same for all frames, projects each frame to D numbers.", "Plus", "Product"),
         ),
     ),
 )

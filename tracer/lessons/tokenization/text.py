@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.record import Trace
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
 from tracer.utils.torch_state import seeded_draws
@@ -386,12 +385,10 @@ HINTS = (
         "embedding",
         title="Look up",
         letter=r"\mathbf{X}",
-        why=(
-            Claim(
-                "An id is the number of a row, and how large it is means nothing. It selects its row of the table E, "
-                "V rows of D numbers. Training sets these numbers; here they are random.",
-                so.equation_is("Lookup"),
-            ),
+        why=claim(
+            "An id is the number of a row, and how large it is means nothing. It selects its row of the table E, "
+            "V rows of D numbers. Training sets these numbers; here they are random.",
+            "Lookup",
         ),
     ),
 )
@@ -401,12 +398,10 @@ LOOKUP_HINTS = (
         "tokens.argmax",
         title="Find the entry",
         letter=r"\mathbf{t}",
-        why=(
-            Claim(
-                "The id of a character is the index of the entry that it equals: x holds the Unicode numbers of the "
-                "characters, v those of the entries. A character that equals no entry gets the first id, [UNK].",
-                so.equation_is("ArgMax"),
-            ),
+        why=claim(
+            "The id of a character is the index of the entry that it equals: x holds the Unicode numbers of the "
+            "characters, v those of the entries. A character that equals no entry gets the first id, [UNK].",
+            "ArgMax",
         ),
     ),
 )

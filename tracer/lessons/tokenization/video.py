@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from tracer.inputs.synthetic import clip
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.record import Trace
-from tracer.textbook import claims as so
-from tracer.textbook.claims import Claim
+from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.utils.torch_state import seeded_draws
 
@@ -75,12 +74,7 @@ PROBES = (
     {"B": 5, "F": 9, "H": 28, "W": 42, "C": 2, "P": 7},
 )
 NAMES = ("F", "C", "P", "H", "W", "H/P", "W/P")
-PROJECT = (
-    Claim(
-        "One matrix, the same for every block of pixels, projects each block to D numbers.",
-        so.equation_is("Plus", "Product"),
-    ),
-)
+PROJECT = claim("One matrix, the same for every block of pixels, projects each block to D numbers.", "Plus", "Product")
 FRAMES = Tokenization(
     kind="video",
     name="frames",
@@ -95,12 +89,10 @@ FRAMES = Tokenization(
             "tokens.layout",
             title="Cut each frame to patches",
             letter=r"\mathbf{X}_p",
-            why=(
-                Claim(
-                    "The squares have P × P pixels and are taken frame by frame. Nothing is computed yet: the numbers "
-                    "are only rearranged.",
-                    so.equation_is("Rearrange"),
-                ),
+            why=claim(
+                "The squares have P × P pixels and are taken frame by frame. Nothing is computed yet: the numbers "
+                "are only rearranged.",
+                "Rearrange",
             ),
         ),
         Hint("tokens.embedding.linear", title="Project", why=PROJECT, source="Bertasius et al. 2021, section 3.1"),
@@ -120,12 +112,7 @@ TUBELETS = Tokenization(
             "tokens.layout",
             title="Cut to tubelets",
             letter=r"\mathbf{X}_p",
-            why=(
-                Claim(
-                    "Blocks have τ frames and P × P pixels. Motion within a block stays in one token.",
-                    so.equation_is("Rearrange"),
-                ),
-            ),
+            why=claim("Blocks have τ frames and P × P pixels. Motion within a block stays in one token.", "Rearrange"),
         ),
         Hint("tokens.embedding.linear", title="Project", why=PROJECT, source="Arnab et al. 2021, section 3.2"),
     ),
