@@ -145,6 +145,23 @@ class Measurement(NamedTuple):
         return f"Measured on {self.scope}: {self.result}. {self.baseline.rstrip('.')}."
 
 
+PagePlace = tuple[str, tuple[tuple[str, str], ...]]
+"""The page that shows a measurement, and the query parameters of the place on it."""
+FIRST_BLOCK: PagePlace = "attention", (("block", "1"),)
+ROLLOUT: PagePlace = "attention", (("head", "rollout"),)
+CONTRASTS: PagePlace = "notes", (("note", "contrasts"),)
+
+
+def at_step(id: str) -> PagePlace:
+    """Return the place of a step among the equations."""
+    return "trace", (("step", id),)
+
+
+def of_model(model: Model) -> PagePlace:
+    """Return the place of a model on the first page."""
+    return "overview", (("model", model.name),)
+
+
 def tensor_of(trace: Trace, id: str) -> torch.Tensor:
     """Return the tensor of a step.
 

@@ -16,16 +16,7 @@ Claim = Callable[[Model, Trace], Measurement]
 
 
 def _claims() -> Iterator[tuple[str, Claim]]:
-    for module in (
-        attention,
-        vision,
-        attention,
-        vision,
-        attention,
-        structure,
-        structure,
-        language,
-    ):
+    for module in (attention, vision, structure, language):
         for name, function in vars(module).items():
             annotations = getattr(function, "__annotations__", {})
             if annotations.get("return") == "Measurement" and function.__module__ == module.__name__ and name[0] != "_":

@@ -16,7 +16,7 @@ import tracer
 from tracer.attention import masks, places, segments, weights
 from tracer.attention import textbook_claims as numbers
 from tracer.attention.textbook_claims import reads
-from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.measurement import FIRST_BLOCK, Measurement, at_step, close, off, tensor_of, verdict_of
 from tracer.lessons.notes.statements import Verdict
 from tracer.record import Trace
 from tracer.spec.spec import Model
@@ -147,8 +147,7 @@ def mixture(model: Model, trace: Trace) -> Measurement:
         f"values mixed by the attention weights are what the heads returned, to within {_share(error)}",
         f"Mixed evenly, they would be off by {_share(even)} of the largest value",
         verdict_of(close(error) and not close(even)),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -164,8 +163,7 @@ def soft_lookup(model: Model, trace: Trace) -> Measurement:
         f"× 100 {percent(best[2])}: the larger the scores, the closer this is to a plain lookup",
         f"Shared evenly, each key gets {percent(even)}",
         verdict_of(even < best[0] < best[1] <= best[2]),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -203,8 +201,7 @@ def order(model: Model, trace: Trace) -> Measurement:
         result,
         f"The mean over all tokens differs by {_share(mean)}",
         verdict_of(close(equivariant) and close(invariant)),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -226,8 +223,7 @@ def symmetric(model: Model, trace: Trace) -> Measurement:
         "since each row is divided by a sum of its own",
         f"With the model's own $W_Q$ and $W_K$, the scores differ by {_share(own)}",
         verdict,
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -268,8 +264,7 @@ def raw(model: Model, trace: Trace) -> Measurement:
         f"rows sum to 1 within {scientific(error)}; a token gives itself {percent(own)}",
         f"Shared evenly, it is {percent(even)}, and in the block's own heads {percent(heads)}",
         verdict_of(close(error) and own > 1.01 * even),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -298,8 +293,7 @@ def routing(model: Model, trace: Trace) -> Measurement:
         f"with $W_V$ times −2, the weights change by {_share(weights)} of the largest, the output by {_share(moved)}",
         f"With one matrix for keys and values, the same change moves the weights by {_share(tied)}",
         verdict_of(weights == 0 and not close(moved) and not close(tied)),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -318,8 +312,7 @@ def comparison(model: Model, trace: Trace) -> Measurement:
         "same comparison)",
         f"One random matrix to {width} numbers for both keeps {chance:.2f}",
         verdict_of(correlation < chance),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -340,8 +333,7 @@ def entry(model: Model, trace: Trace) -> Measurement:
         f"query {i + 1} · key {j + 1} / √{q.shape[-1]} = {value:.4f}; the score that ran is {ran:.4f}",
         f"With key {j} it would be {next_key:.4f}",
         verdict_of(abs(value - ran) <= 1e-4 * largest < abs(next_key - ran)),
-        "trace",
-        (("step", f"{inside.path}.scores"),),
+        *at_step(f"{inside.path}.scores"),
     )
 
 
@@ -357,8 +349,7 @@ def one_source(model: Model, trace: Trace) -> Measurement:
         f"queries, keys and values are computed from {result}",
         f"The attention's output is computed from another line, `{output}`",
         verdict_of(len(names) == 1 and output not in names),
-        "trace",
-        (("step", sources[0]),),
+        *at_step(sources[0]),
     )
 
 
@@ -373,8 +364,7 @@ def rows(model: Model, trace: Trace) -> Measurement:
         f"each sums to 1 within {scientific(error)}, no weight is below {least:.2g}",
         f"Before the softmax, the rows sum to between {float(sums.min()):.3g} and {float(sums.max()):.3g}",
         verdict_of(close(error) and least >= 0),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -399,8 +389,7 @@ def spread(model: Model, trace: Trace) -> Measurement:
         f"This run's scores have a standard deviation of {ran:.2f}, and without the scale {ran * sqrt(width):.2f}, "
         f"{beside}",
         "not" if not so else "holds" if nearer else "sense",
-        "trace",
-        (("step", f"{inside.path}.scores"),),
+        *at_step(f"{inside.path}.scores"),
     )
 
 
@@ -433,8 +422,7 @@ def gradients(model: Model, trace: Trace) -> Measurement:
         + (f": {rises}and falls for still larger ones" if falls and rises else ""),
         f"Evenly shared weights have {even:.2g}",
         "not" if not falls else "holds" if unscaled < own else "sense",
-        "trace",
-        (("step", f"{inside.path}.scores"),),
+        *at_step(f"{inside.path}.scores"),
     )
 
 
@@ -557,8 +545,7 @@ def heads_are_columns(model: Model, trace: Trace) -> Measurement:
         f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}",
         f"Columns that begin one place later give results that are off by at least {percent(least)} of the largest",
         verdict_of(close(worst) and not close(least)),
-        "trace",
-        (("step", f"{inside.path}.query"),),
+        *at_step(f"{inside.path}.query"),
     )
 
 
@@ -579,8 +566,7 @@ def side_by_side(model: Model, trace: Trace) -> Measurement:
         f"own queries and keys give its scores, to within {scientific(alone)}",
         f"With the keys of the next head, they are off by {percent(crossed)} of the largest",
         verdict_of(close(alone) and not close(crossed)),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -598,8 +584,7 @@ def heads_differ(model: Model, trace: Trace) -> Measurement:
         f"two heads put {percent(mean)} of their weight in different places",
         f"Two neighbouring queries of one head differ by {percent(queries)}",
         "holds" if mean > max(queries, 1e-3) else "sense" if mean > 1e-3 else "not",
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -620,6 +605,5 @@ def merged(model: Model, trace: Trace) -> Measurement:
         f"the output is the sum of its heads ({h}), each through its own rows of $W_O$, to within {scientific(error)}",
         f"Through rows that begin one place later, it is off by {percent(moved)} of the largest",
         verdict_of(close(error) and not close(moved)),
-        "trace",
-        (("step", f"{inside.path}.output"),),
+        *at_step(f"{inside.path}.output"),
     )

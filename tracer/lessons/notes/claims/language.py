@@ -11,7 +11,7 @@ from tracer.attention import masks, weights
 from tracer.attention.textbook_claims import terms
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.claims.attention import BlockAttention
-from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.measurement import Measurement, at_step, close, of_model, off, tensor_of, verdict_of
 from tracer.record import Trace
 from tracer.spec.spec import Model, build_seeded
 from tracer.utils.text import percent, scientific
@@ -51,8 +51,7 @@ def ids_from_zero(model: Model, trace: Trace) -> Measurement:
         f"the ids 0 and {V - 1} are rows of E",
         f"The id {V} is {'refused' if V in refused else 'taken, too'}",
         verdict_of(refused == [V] and int(token_ids.max()) < V),
-        "overview",
-        (("model", model.name),),
+        *of_model(model),
     )
 
 
@@ -85,8 +84,7 @@ def next_token(model: Model, trace: Trace) -> Measurement:
         f"Shared evenly, it would have {percent(1 / V)}; the logits themselves sum to between {float(sums.min()):.3g} "
         f"and {float(sums.max()):.3g}",
         verdict_of(close(error) and best > 1.01 / V),
-        "overview",
-        (("model", model.name),),
+        *of_model(model),
     )
 
 
@@ -102,8 +100,7 @@ def distributions(model: Model, trace: Trace) -> Measurement:
         f"each sums to 1 within {scientific(error)}, the smallest number is {least:.2g}",
         f"The logits before the softmax sum to between {float(sums.min()):.3g} and {float(sums.max()):.3g}",
         verdict_of(close(error) and least >= 0),
-        "trace",
-        (("step", "probabilities"),),
+        *at_step("probabilities"),
     )
 
 
@@ -168,8 +165,7 @@ def neighbours(model: Model, trace: Trace) -> Measurement:
         f"{listed}. Of the neighbours of lower-case vowels {hits} of {of} are lower-case vowels",
         f"By chance, it would be {percent(chance)}, that is {chance * of:.2g} of {of}",
         verdict_of(hits > 2 * chance * of),
-        "trace",
-        (("step", "embedding"),),
+        *at_step("embedding"),
     )
 
 
@@ -192,8 +188,7 @@ def _training_distance(model: Model, name: str, step: str) -> Measurement:
         f"it is {longer:.1f} times as long; the difference is {percent(moved)} of its length",
         f"Drawn again and not trained, it would be off by {percent(untrained)}",
         verdict_of(moved > max(1e-3, untrained)),
-        "trace",
-        (("step", step),),
+        *at_step(step),
     )
 
 
@@ -213,8 +208,7 @@ def four_terms(model: Model, trace: Trace) -> Measurement:
         + f". Their sum is what ran, to within {scientific(error)}",
         f"Without any one of them, the sum is off by at least {percent(least)} of the largest score",
         verdict_of(close(error) and not close(least)),
-        "trace",
-        (("step", "block1.attention.scores"),),
+        *at_step("block1.attention.scores"),
     )
 
 
@@ -243,8 +237,7 @@ def cross_terms(model: Model, trace: Trace) -> Measurement:
         f"the weight moves; their squares are {percent(share)} of the scores' squares",
         f"Without position–position {percent(placed)} look elsewhere most, and {percent(shifted)} of the weight moves",
         "holds" if rotated > placed else "sense" if rotated > 0 or moved > 0.01 else "not",
-        "trace",
-        (("step", "block1.attention.scores"),),
+        *at_step("block1.attention.scores"),
     )
 
 
@@ -285,8 +278,7 @@ def writes(model: Model, trace: Trace) -> Measurement:
         f"another picture changes them by up to {percent(moved)} of the largest",
         f"The same picture once more changes them by {again:g}",
         verdict_of(not close(moved) and close(again)),
-        "overview",
-        (("model", model.name),),
+        *of_model(model),
     )
 
 
@@ -302,8 +294,7 @@ def one_format(model: Model, trace: Trace) -> Measurement:
         "parameters",
         f"With separate layers, {N} rows would go through these, and {T} rows through as many parameters again",
         verdict_of(patches.shape[-1] == words.shape[-1] and both == N + T),
-        "trace",
-        (("step", "sequence"),),
+        *at_step("sequence"),
     )
 
 

@@ -13,7 +13,7 @@ from torch import nn
 import tracer
 from tracer.attention.textbook_claims import reads
 from tracer.lessons.notes.claims.attention import BlockAttention, blocks
-from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.measurement import Measurement, at_step, close, of_model, off, tensor_of, verdict_of
 from tracer.record import Trace
 from tracer.spec.spec import Model, build_seeded
 from tracer.tracing import attention_backends
@@ -48,8 +48,7 @@ def four_times(model: Model, trace: Trace) -> Measurement:
         f"here d_ff is {hidden}, which is {hidden / D:g} D",
         f"With D = {D}, 4 D is {4 * D}",
         "holds" if hidden == 4 * D else "sense",
-        "overview",
-        (("model", model.name),),
+        *of_model(model),
     )
 
 
@@ -133,8 +132,7 @@ def biases_optional(model: Model, trace: Trace) -> Measurement:
         f"{biased} of them have a bias, {lines} lines add one; the run has {own:,} parameters",
         f"With biases it has {sizes[1]:,}, that is {sizes[1] - sizes[0]:,} more",
         verdict_of(biased == lines == 0 and own == sizes[0] < sizes[1]),
-        "trace",
-        (("step", "block1.mlp.hidden"),),
+        *at_step("block1.mlp.hidden"),
     )
 
 
@@ -164,8 +162,7 @@ def types_optional(model: Model, trace: Trace) -> Measurement:
         f"The vector of the other kind would be off by {crossed:.2g}; a run without the option has {own - without} "
         "parameters fewer",
         verdict_of(error < 1e-5 < crossed and own - without == 2 * len(image)),
-        "trace",
-        (("step", "sequence"),),
+        *at_step("sequence"),
     )
 
 
@@ -223,8 +220,7 @@ def bound(model: Model, trace: Trace) -> Measurement:
         f"{percent(moved)} different; without it the products of their queries and keys are {products:.3g} times as "
         "large",
         "sense" if moved < 0.05 and grows else "not",
-        "trace",
-        (("step", id),),
+        *at_step(id),
     )
 
 
@@ -276,8 +272,7 @@ def undo(model: Model, trace: Trace) -> Measurement:
         "is: these are "
         "the same for all tokens, and each token has a σ of its own",
         "not" if not close(share) else "holds" if close(most) else "sense",
-        "trace",
-        (("step", id),),
+        *at_step(id),
     )
 
 
@@ -312,8 +307,7 @@ def mlp_alone(model: Model, trace: Trace) -> Measurement:
         f"the MLP's result of that token moves by {percent(own)}, those of all others by {others:.2g}",
         f"The attention's results of the others move by {percent(mixed)}",
         verdict_of(close(others) and not close(own)),
-        "trace",
-        (("step", f"{inside.block}.mlp.output"),),
+        *at_step(f"{inside.block}.mlp.output"),
     )
 
 
@@ -326,8 +320,7 @@ def complementary(model: Model, trace: Trace) -> Measurement:
         f"attention moves the other tokens by {percent(mixed)}",
         f"The MLP moves them by {others:.2g}",
         verdict_of(close(others) and not close(mixed)),
-        "trace",
-        (("step", f"{inside.block}.attention.output"),),
+        *at_step(f"{inside.block}.attention.output"),
     )
 
 
@@ -357,8 +350,7 @@ def correction(model: Model, trace: Trace) -> Measurement:
         "‖O‖/‖X‖ and ‖F‖/‖X′‖ by block: " + ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs),
         f"1 is the length of the stream that it is added to: {small} of {2 * len(pairs)} are below it",
         "holds" if small == 2 * len(pairs) else "sense" if small else "not",
-        "trace",
-        (("step", f"{blocks(trace)[0]}.attention.residual"),),
+        *at_step(f"{blocks(trace)[0]}.attention.residual"),
     )
 
 
@@ -445,6 +437,5 @@ def highway(model: Model, trace: Trace) -> Measurement:
         f"backward pass at the same activations, {first.branches:.3g}",
         f"In a network that runs without the sums, at other activations, {first.without:.3g} arrives",
         "not" if first.whole <= first.branches else "holds" if first.whole > first.without else "sense",
-        "trace",
-        (("step", f"{blocks(trace)[0]}.attention.residual"),),
+        *at_step(f"{blocks(trace)[0]}.attention.residual"),
     )

@@ -15,7 +15,18 @@ from tracer.attention import parts, places, rollout, weights
 from tracer.inputs import synthetic
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.claims.structure import influence
-from tracer.lessons.notes.measurement import Measurement, close, off, tensor_of, verdict_of
+from tracer.lessons.notes.measurement import (
+    CONTRASTS,
+    FIRST_BLOCK,
+    ROLLOUT,
+    Measurement,
+    at_step,
+    close,
+    of_model,
+    off,
+    tensor_of,
+    verdict_of,
+)
 from tracer.record import Trace, tolerance
 from tracer.spec.results import anomaly_map
 from tracer.spec.spec import Model
@@ -70,8 +81,7 @@ def convolution(model: Model, trace: Trace) -> Measurement:
         f"{scientific(error)}",
         f"With weights that are read channels-last it is off by {percent(flipped)}",
         verdict_of(close(error) and not close(flipped)),
-        "trace",
-        (("step", "embedding"),),
+        *at_step("embedding"),
     )
 
 
@@ -91,8 +101,7 @@ def convolution_shapes(model: Model, trace: Trace) -> Measurement:
         "the shape of the embedding that ran",
         f"With half the stride it would be {shape_numbers(tuple(denser.shape))}",
         verdict_of(so),
-        "trace",
-        (("step", "embedding"),),
+        *at_step("embedding"),
     )
 
 
@@ -124,8 +133,7 @@ def embedding_space(model: Model, trace: Trace) -> Measurement:
         f"cosine; {percent(distance)} measured by the distance. One matrix does not show that this is meaning",
         f"After a random matrix, it is {percent(chance)}, by the cosine",
         "sense" if cosine > 0 else "not",
-        "trace",
-        (("step", "embedding"),),
+        *at_step("embedding"),
     )
 
 
@@ -143,8 +151,7 @@ def basis(model: Model, trace: Trace) -> Measurement:
         f"stretches by {float(values[-1]):.2g} to {float(values[0]):.2g}",
         f"A change of orthonormal basis stretches by {float(plain.min()):.3g} to {float(plain.max()):.3g}",
         "not" if rank < min(W.shape) else "holds" if orthonormal else "sense",
-        "trace",
-        (("step", "embedding"),),
+        *at_step("embedding"),
     )
 
 
@@ -176,8 +183,7 @@ def cls_learned(model: Model, trace: Trace) -> Measurement:
         f"as it is now, it is {float(now.norm()):.3g} long",
         f"The code begins with {begins}",
         "not" if not moved else "holds" if start.any() else "sense",
-        "trace",
-        (("step", "sequence"),),
+        *at_step("sequence"),
     )
 
 
@@ -192,8 +198,7 @@ def cls_constant(model: Model, trace: Trace) -> Measurement:
         f"{'the same' if again else 'another one'}",
         f"After the first block, the rows of the two photos differ by {percent(moved)} of the largest value",
         verdict_of(same and again and not close(moved)),
-        "trace",
-        (("step", "sequence"),),
+        *at_step("sequence"),
     )
 
 
@@ -208,8 +213,7 @@ def cls_fixed(model: Model, trace: Trace) -> Measurement:
         f"{float(now.norm()):.3g}; for another photo it is {'the same' if fixed else 'another one'}",
         f"After the first block, the rows of the two photos differ by {percent(moved)} of the largest value",
         verdict_of(trained and fixed and not close(moved)),
-        "trace",
-        (("step", "sequence"),),
+        *at_step("sequence"),
     )
 
 
@@ -227,8 +231,7 @@ def cls_gathers(model: Model, trace: Trace) -> Measurement:
         f"As it enters, CLS is moved by none; evenly shared attention rolled out would take {percent(even)} from "
         "patches",
         verdict_of(not bool((moved <= tolerance("float32")).any())),
-        "attention",
-        (("head", "rollout"),),
+        *ROLLOUT,
     )
 
 
@@ -242,8 +245,7 @@ def only_cls(model: Model, trace: Trace) -> Measurement:
         f"the head on row 0 alone gives them, to within {scientific(error)}",
         f"On row 1, the first patch, it gives logits that are off by {percent(difference)}",
         verdict_of(close(error) and not close(difference)),
-        "trace",
-        (("step", "cls"),),
+        *at_step("cls"),
     )
 
 
@@ -258,8 +260,7 @@ def what_and_where(model: Model, trace: Trace) -> Measurement:
         f"{float(place.norm(dim=-1).mean()):.3g}; their sum is what ran, to within {scientific(error)}",
         f"With the place of the token before it, it is off by {percent(shifted)} of the largest value",
         verdict_of(close(error) and not close(shifted)),
-        "trace",
-        (("step", "position"),),
+        *at_step("position"),
     )
 
 
@@ -273,8 +274,7 @@ def patch_resolution(model: Model, trace: Trace) -> Measurement:
         f"{keys} weights for {pixels:,} pixels: one for each patch of {at['P']} × {at['P']}",
         f"With one for each pixel there would be {pixels:,}",
         verdict_of(keys * at["P"] ** 2 == pixels and keys < pixels),
-        "attention",
-        (("block", "1"),),
+        *FIRST_BLOCK,
     )
 
 
@@ -288,8 +288,7 @@ def global_context(model: Model, trace: Trace) -> Measurement:
         f"{count:,} of {len(others):,} pairs move, the least by {scientific(float(others.min()))} of the largest value",
         "As they enter, none does",
         verdict_of(count == len(others)),
-        "attention",
-        (("head", "rollout"),),
+        *ROLLOUT,
     )
 
 
@@ -313,8 +312,7 @@ def normal(model: Model, trace: Trace) -> Measurement:
         f"{own:.3f} from this surface's own context",
         f"From the context of another surface it is {foreign:.3f}, and the mean of the visible patches has {plain:.3f}",
         "sense" if own < min(plain, foreign) else "not",
-        "overview",
-        (("model", model.name),),
+        *of_model(model),
     )
 
 
@@ -330,8 +328,7 @@ def defect(model: Model, trace: Trace) -> Measurement:
         f"scratched patches are mispredicted by {with_it:.3f}",
         f"Without the scratch, the same ones are mispredicted by {without:.3f}, those beside it by {beside:.3f}",
         verdict_of(bool(with_it > 2 * max(without, beside))),
-        "overview",
-        (("model", model.name),),
+        *of_model(model),
     )
 
 
@@ -349,8 +346,7 @@ def open_vocabulary(model: Model, trace: Trace) -> Measurement:
         f"give those of the others to within {scientific(stay)}",
         f"The cosines of neighbouring sentences differ by up to {percent(exchanged)} of the largest",
         verdict_of(close(stay) and not close(exchanged)),
-        "overview",
-        (("model", model.name),),
+        *of_model(model),
     )
 
 
@@ -439,8 +435,7 @@ def receptive(model: Model, trace: Trace) -> Measurement:
         f"One layer of attention gives weight to {field_size} of {receptive_fields.attention.numel()}, each at least "
         f"{percent(float(receptive_fields.attention.min()))}",
         verdict_of(so and field_size == receptive_fields.attention.numel() > counts[0]),
-        "notes",
-        (("note", "contrasts"),),
+        *CONTRASTS,
     )
 
 
@@ -496,6 +491,5 @@ def batch_norm(model: Model, trace: Trace) -> Measurement:
         f"with a second picture in the batch, the first one's tokens change by {outputs.layer:g} in layer norm",
         f"In batch norm they change by {percent(outputs.batch)}",
         verdict_of(outputs.layer == 0 and not close(outputs.batch)),
-        "notes",
-        (("note", "contrasts"),),
+        *CONTRASTS,
     )
