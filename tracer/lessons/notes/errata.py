@@ -36,6 +36,9 @@ class Evidence(NamedTuple):
     how: str = "measured"
 
 
+Measure = Callable[[Provider, str], Evidence]
+
+
 class Slip(NamedTuple):
     """A difference between a note and the run in a sentence, the verdict on the note's words, and its measurement.
 
@@ -44,7 +47,21 @@ class Slip(NamedTuple):
 
     sentence: str
     verdict: Verdict
-    measure: Callable[[Provider, str], Evidence]
+    measure: Measure
+
+
+SLIPS: dict[str, Slip] = {}
+"""Errata by name. "sense": the note holds in this sense; "not": the run has something else."""
+
+
+def slip(sentence: str, verdict: Verdict) -> Callable[[Measure], Measure]:
+    """Return a decorator that lists a measurement among the errata, by its name."""
+
+    def add(measure: Measure) -> Measure:
+        SLIPS[measure.__name__] = Slip(sentence, verdict, measure)
+        return measure
+
+    return add
 
 
 # Errata of note 003, from torchvision's block.
@@ -56,12 +73,14 @@ DROPOUT_MODULES = ["self_attention", "dropout", "mlp.2", "mlp.4"]
 """The modules of a block with dropout: on the weights, after attention, and twice in the MLP."""
 
 
+@slip("Note 003 does not list that positions are added.", "sense")
 def positions_missing(run: Provider, of: str) -> Evidence:
     added = [op for op in run("torchvision")[1].ops if "encoder.pos_embedding" in op.parameters]
     evidence = "; ".join(f"op {op.index} `{op.op}` adds `encoder.pos_embedding`, {op.outputs[0].shape}" for op in added)
     return Evidence(evidence, [op.op for op in added] == ["add"])
 
 
+@slip("Note 003 calls the batch N; here that is B, and N is the number of patches.", "sense")
 def batch_letter(run: Provider, of: str) -> Evidence:
     sizes = {symbol.name: symbol.value for symbol in run("torchvision")[1].symbols}
     return Evidence(
@@ -69,6 +88,7 @@ def batch_letter(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("Note 003 lists dropout; it drops numbers in training only, and in evaluation passes its input on.", "sense")
 def dropout(run: Provider, of: str) -> Evidence:
     model, trace = run("torchvision")
     with torch.no_grad():
@@ -105,6 +125,7 @@ def _inside(trace: Trace) -> list:
     return [op for op in trace.ops if op.module == f"{BLOCK}self_attention"]
 
 
+@slip("Inside, torchvision's attention has the sequence as its first axis, not the batch as in note 003.", "sense")
 def sequence_first(run: Provider, of: str) -> Evidence:
     inside = _inside(run("torchvision")[1])
     first, last = inside[0], inside[-1]
@@ -115,6 +136,7 @@ def sequence_first(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, so and not [op for op in inside[1:-1] if op.outputs[0].shape[:2] == (2, 197)])
 
 
+@slip("torchvision never asks for attention weights, so note 003's standard path does not run by itself.", "sense")
 def fused_only(run: Provider, of: str) -> Evidence:
     fused, standard = ({op.op for op in run(name)[1].ops} for name in ("torchvision", STANDARD))
     kernels = [op for op in run("torchvision")[1].ops if op.op == FLASH_OP]
@@ -123,7 +145,8 @@ def fused_only(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, skips_weights and not {"bmm", "_softmax"} & fused and {"bmm", "_softmax"} <= standard)
 
 
-def merged(run: Provider, of: str) -> Evidence:
+@slip("On the fused path heads are merged by permute and view; note 003's contiguous does not run.", "sense")
+def merged_by_permute(run: Provider, of: str) -> Evidence:
     after = {}
     for name in ("torchvision", STANDARD):
         inside = [op.op for op in _inside(run(name)[1])]
@@ -141,12 +164,14 @@ def _steps_of(trace: Trace, name: str) -> list[list[str]]:
     return [[part.name for part in decomposition.primitives if not is_layout(part.name)] for decomposition in opened]
 
 
+@slip("Note 003 decomposes layer norm into nine steps; PyTorch's decomposition has seven.", "sense")
 def seven_steps(run: Provider, of: str) -> Evidence:
     steps = _steps_of(run("torchvision")[1], "native_layer_norm")
     evidence = f"each of {len(steps)} norms: {', '.join(steps[0])}"
     return Evidence(evidence, all(step == steps[0] and len(step) == 7 for step in steps))
 
 
+@slip("The view of note 003, without a transpose before it, would mix images.", "sense")
 def view_mixes(run: Provider, of: str) -> Evidence:
     N, S, h, d_k = 2, 197, 12, 64
     image = torch.arange(N).view(N, 1, 1).expand(N, S, h * d_k).contiguous()
@@ -163,6 +188,7 @@ def view_mixes(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("Note 003 decomposes GELU by tanh; torchvision's is the exact one, and none of those steps run.", "not")
 def exact_gelu(run: Provider, of: str) -> Evidence:
     trace = run("torchvision")[1]
     hidden, active = (tensor_of(trace, f"{BLOCK}mlp.{name}").double() for name in ("hidden", "activation"))
@@ -182,6 +208,7 @@ def _list_counts(op_counts: Counter[str]) -> str:
     return ", ".join(f"`{name}` × {count}" for name, count in op_counts.most_common())
 
 
+@slip("Note 003 counts five matrix products per block; on the standard path there are six.", "sense")
 def six_products(run: Provider, of: str) -> Evidence:
     products = {path: _of(run, ("mm", "bmm"), path) for path in ("torchvision", STANDARD)}
     same = all(counter == {"mm": 4, "bmm": 2} for counter in products.values())
@@ -191,6 +218,7 @@ def six_products(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("Note 003 counts about 20 binary ops per block; 29 run, six of which only multiply by 1.", "not")
 def more_binary(run: Provider, of: str) -> Evidence:
     trace, op_counts = run(STANDARD)[1], _of(run, ("mul", "add", "sub", "div"))
     linear = [op for op in torchvision_block_counts.block(trace.ops) if op.op == "addmm"]
@@ -201,11 +229,13 @@ def more_binary(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, op_counts.total() == 29 and ones == 6)
 
 
+@slip("Note 003 counts about ten unary ops per block; four run: rsqrt twice, erf, and exp in softmax.", "not")
 def four_unary(run: Provider, of: str) -> Evidence:
     op_counts = _of(run, ("pow", "rsqrt", "tanh", "erf", "exp", "sqrt"))
     return Evidence(f"{op_counts.total()}: {_list_counts(op_counts)}", op_counts == {"rsqrt": 2, "erf": 1, "exp": 1})
 
 
+@slip("Note 003 lists pow, GELU and softmax under unary ops; of these, only GELU is one.", "not")
 def not_unary(run: Provider, of: str) -> Evidence:
     (gelu,) = _steps_of(run("torchvision")[1], "gelu")
     scores = torch.zeros(8)
@@ -220,6 +250,7 @@ def not_unary(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("Note 003 counts four means per block, for three norms; two norms run, with one var_mean each.", "not")
 def four_means(run: Provider, of: str) -> Evidence:
     trace = run("torchvision")[1]
     norms = sum(op.op == "native_layer_norm" for op in torchvision_block_counts.block(trace.ops))
@@ -230,6 +261,7 @@ def four_means(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("baddbmm, chunk, split, pow and tanh of note 003 don't run; div runs inside softmax alone.", "not")
 def never_run(run: Provider, of: str) -> Evidence:
     ran, divided = torchvision_block_counts.ran_at_all(run), set()
     for name in ("torchvision", STANDARD):
@@ -247,6 +279,7 @@ def never_run(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, never == torchvision_block_counts.ABSENT_OPS and divided == {FLASH_OP, "_softmax"})
 
 
+@slip("Note 003 counts three layer norms per block; there are two, 3,072 parameters, and one at the end.", "not")
 def two_norms(run: Provider, of: str) -> Evidence:
     norms = [
         name
@@ -263,6 +296,7 @@ TEXT = "reverse this one"
 """The sentence that is tokenized."""
 
 
+@slip("Note 000 counts token ids from 1 to V; in the run they go from 0 to V\u00a0−\u00a01.", "not")
 def ids(run: Provider, of: str) -> Evidence:
     model, _ = run(of)
     V, others = model.net.tokens.num_embeddings, tuple(model.inputs())[:-1]
@@ -276,6 +310,9 @@ def ids(run: Provider, of: str) -> Evidence:
     return Evidence(f"on {model.name}, the ids {V - 1} and {V} both run", False)
 
 
+@slip(
+    "Note 000 has a position table of T rows; that of the run has T_max rows, of which it takes the first T.", "sense"
+)
 def positions(run: Provider, of: str) -> Evidence:
     model, trace = run(of)
     text = "text_position" in {step.id for step in trace.steps}
@@ -290,6 +327,7 @@ def positions(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("Note 000 uses one letter for two things: S, M, H, P and K.", "sense")
 def letters(run: Provider, of: str) -> Evidence:
     model, trace = run(of)
     symbols = {step.id: step.symbol for step in trace.steps}
@@ -301,6 +339,7 @@ def letters(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, mask != mlp and len(set(symbols.values())) == len(symbols))
 
 
+@slip("Note 000's summary leaves out b_vocab, which its section 2 has and the run adds.", "sense")
 def b_vocab(run: Provider, of: str) -> Evidence:
     model, trace = run(of)
     bias, latex = model.net.head.bias, trace.step("logits").latex
@@ -309,6 +348,7 @@ def b_vocab(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, read and r"\mathbf{b}_{\mathrm{vocab}}" in latex)
 
 
+@slip("Note 000 does not say that under the causal mask a patch can't see later patches either.", "sense")
 def patches_causal(run: Provider, of: str) -> Evidence:
     trace = run("vit-text")[1]
     N = next(segment.stop for segment in trace.segments if segment.name == "image")
@@ -318,6 +358,10 @@ def patches_causal(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, later == 0 and first == 1)
 
 
+@slip(
+    "Text-only selection drops the last image position, so the first word is predicted only from a begin token.",
+    "sense",
+)
 def first_word(run: Provider, of: str) -> Evidence:
     trace = run("vit-text")[1]
     before, read = trace.step("sequence").shape[1], trace.step("text").shape[1]
@@ -328,12 +372,14 @@ def first_word(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, same and before > read)
 
 
+@slip('Note 000 says "add & norm" where nothing is normalised: the step only adds.', "not")
 def add_and_norm(run: Provider, of: str) -> Evidence:
     trace = run("vit-text")[1]
     ran = [trace.ops[i].op for i in trace.step("block1.attention.residual").ops]
     return Evidence(f"the ops of this step: {', '.join(ran)}", ran == ["add"])
 
 
+@slip("Note 000 calls a table of N rows a 2D position; a 2D position consists of a row and a column.", "sense")
 def two_dimensions(run: Provider, of: str) -> Evidence:
     model, trace = run("vit-text")
     sizes = {symbol.name: symbol.value for symbol in trace.symbols}
@@ -345,16 +391,21 @@ def two_dimensions(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, rows == math.prod(grid))
 
 
+@slip("Note 004 counts heads up to H, which it does not define.", "sense")
 def heads_undefined(run: Provider, of: str) -> Evidence:
     h = run("transformer")[1].step("block1.attention.query").shape[1]
     return Evidence(f"h = {h} heads ran", h == run("transformer")[0].sizes["h"])
 
 
+@slip(
+    "Note 004's heading says single-head, its contents say multi-head: each head runs the single-head formula.", "sense"
+)
 def single_multi(run: Provider, of: str) -> Evidence:
     measured = attention.heads_are_columns(*run("transformer"))
     return Evidence(f"the single head's formula, for each of the heads: {measured.text}", measured.verdict == "holds")
 
 
+@slip("The 2017 paper multiplies embeddings by √d_model; note 004 and the run do not.", "sense")
 def no_root(run: Provider, of: str) -> Evidence:
     model, trace = run("transformer")
     embedded, E = tensor_of(trace, "embedding")[0], model.net.tokens.weight
@@ -366,12 +417,14 @@ def no_root(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, same == len(embedded))
 
 
-def relative(run: Provider, of: str) -> Evidence:
+@slip("Note 004 adds every kind of position to X; relative ones act inside the scores.", "sense")
+def relative_not_added(run: Provider, of: str) -> Evidence:
     steps = [step.id for step in run("transformer-relative")[1].steps]
     evidence = "no step adds positions to the tokens; `block1.attention.relative` adds to the scores"
     return Evidence(evidence, "position" not in steps and "block1.attention.relative" in steps)
 
 
+@slip("Note 004 adds log M of a mask of 0 and -∞, which is -∞ or NaN everywhere; the run adds M.", "not")
 def log_mask(run: Provider, of: str) -> Evidence:
     mask = torch.full((3, 3), -math.inf).triu(1)
     finite = int(mask.log().isfinite().sum())
@@ -384,6 +437,7 @@ def log_mask(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, finite == 0 and float(weights.triu(1).max()) == 0 and close(off))
 
 
+@slip("Note 004 calls j a column of K; keys are rows of K, and columns of Kᵀ and of S.", "not")
 def key_rows(run: Provider, of: str) -> Evidence:
     trace = run("transformer")[1]
     k, s = trace.step("block1.attention.key"), trace.step("block1.attention.scores")
@@ -394,6 +448,7 @@ def key_rows(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, k.symbolic[-2] == s.symbolic[-1] == "T")
 
 
+@slip("GPT-2's tokenizer merges bytes into pieces; it does not have one id for each byte, as note 004 says.", "not")
 def byte_pairs(run: Provider, of: str) -> Evidence:
     speller = text.shipped_tokenizers()["bpe"]
     pieces = speller.encode(TEXT)
@@ -408,14 +463,32 @@ def byte_pairs(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, longer > 0 and len(speller.vocabulary) > 256)
 
 
-def from_papers(evidence: str) -> Callable[[Provider, str], Evidence]:
-    """Return a function that states what papers say, which no run measures."""
-    return lambda run, of: Evidence(evidence, True, "the papers")
+@slip("Two references of note 004 name the wrong authors for the papers that they link to.", "sense")
+def references(run: Provider, of: str) -> Evidence:
+    return from_papers("arXiv 1508.06615 is by Kim et al., 2016; P96-1041 is by Chen and Goodman, 1996")
+
+
+@slip("TimeSformer cuts each frame into 2D patches; spatio-temporal ones are the tubelets of ViViT.", "not")
+def tubelets(run: Provider, of: str) -> Evidence:
+    return from_papers(
+        "Bertasius et al. 2021, section 3: patches of P × P from each frame; Arnab et al. 2021, section 3.2: tubelets"
+    )
+
+
+@slip("TS2Vec gives each time step a vector and no id, so it is not a tokenizer in the sense of section 1.", "sense")
+def ts2vec(run: Provider, of: str) -> Evidence:
+    return from_papers("Yue et al. 2022, section 2: a representation of every timestamp, learned by contrast")
+
+
+def from_papers(evidence: str) -> Evidence:
+    """Return what papers say, which no run measures."""
+    return Evidence(evidence, True, "the papers")
 
 
 # Errata of notes 001 and 002.
 
 
+@slip("Note 001 divides by σ + ε; the run divides by √(σ² + ε), with the biased variance.", "sense")
 def epsilon(run: Provider, of: str) -> Evidence:
     model, trace = run("vit-note")
     x, norm = tensor_of(trace, "position").double(), model.net.block1.norm1
@@ -440,16 +513,19 @@ def epsilon(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, root < TOLERANCE < other_error)
 
 
+@slip("Note 001 calls attention permutation-invariant; it is equivariant.", "not")
 def invariant(run: Provider, of: str) -> Evidence:
     measured = attention.order(*run("vit"))
     return Evidence(measured.text, measured.verdict == "not")
 
 
+@slip("With one shared projection the scores are symmetric, as note 001 says; the weights are not.", "sense")
 def symmetric(run: Provider, of: str) -> Evidence:
     measured = attention.symmetric(*run("vit"))
     return Evidence(measured.text, measured.verdict == "sense")
 
 
+@slip("Note 001's patches are channels-last; a strided convolution's weights must be reordered.", "sense")
 def channels_last(run: Provider, of: str) -> Evidence:
     plain, reordered = (
         vision.strided_error(*run("vit-note"), last=False),
@@ -460,11 +536,13 @@ def channels_last(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, reordered < TOLERANCE < plain)
 
 
+@slip("Note 001 has no norm after the last block; Dosovitskiy et al. 2021 have one.", "sense")
 def no_last_norm(run: Provider, of: str) -> Evidence:
     ran = sorted({op.module for op in run("vit-note")[1].ops if op.op == "native_layer_norm"})
     return Evidence(f"the norms that ran: {', '.join(ran)}", ran == ["block1.norm1", "block1.norm2"])
 
 
+@slip("Note 001 looks for deviating representations; the anomaly map here compares pixels.", "sense")
 def anomaly_in_pixels(run: Provider, of: str) -> Evidence:
     trace = run("mae")[1]
     step, width = trace.step("prediction"), trace.step("encoder.norm").shape[-1]
@@ -472,11 +550,13 @@ def anomaly_in_pixels(run: Provider, of: str) -> Evidence:
     return Evidence(evidence, step.symbolic[-1] == "C*P**2")
 
 
+@slip('Note 002 says "higher-dimensional"; in B/16 the projection goes from 768 to 768.', "sense")
 def higher(run: Provider, of: str) -> Evidence:
     out, into = run("vit-note")[0].net.embedding.weight.shape
     return Evidence(f"with the sizes of B/16 the matrix goes from {into} to {out}", into == out)
 
 
+@slip("Note 002 says that each column is a query; each row is.", "not")
 def columns(run: Provider, of: str) -> Evidence:
     trace = run("vit")[1]
     q, k = tensor_of(trace, "block1.attention.query"), tensor_of(trace, "block1.attention.key")
@@ -487,13 +567,15 @@ def columns(run: Provider, of: str) -> Evidence:
     return Evidence(words, off < TOLERANCE)
 
 
+@slip("Note 002 writes D_h = D/3; it is D/h.", "not")
 def thirds(run: Provider, of: str) -> Evidence:
     model, trace = run("vit")
     D, h, d_k = model.sizes["D"], model.sizes["h"], trace.step("block1.attention.query").shape[-1]
     return Evidence(f"D = {D}, h = {h}: a head is {d_k} wide, and D/3 is {D / 3:.4g}", d_k == D // h and d_k * 3 != D)
 
 
-def last_norm(run: Provider, of: str) -> Evidence:
+@slip("Note 002 leaves out the norm after the last block, which runs.", "not")
+def last_norm_left_out(run: Provider, of: str) -> Evidence:
     model, trace = run("vit")
     last = max(step.layer for step in trace.steps if step.layer is not None) + 1
     with torch.no_grad():
@@ -505,6 +587,7 @@ def last_norm(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("Note 002's example has an MLP as head; here it is one matrix.", "sense")
 def linear_head(run: Provider, of: str) -> Evidence:
     model, trace = run("vit")
     ops = [trace.ops[i].op for i in trace.step("logits").ops]
@@ -514,6 +597,7 @@ def linear_head(run: Provider, of: str) -> Evidence:
     )
 
 
+@slip("Note 001 speaks of upsampling; here no value is interpolated.", "sense")
 def no_upsampling(run: Provider, of: str) -> Evidence:
     trace = run(of)[1]
     cells, pixels = tensor_of(trace, "cells").flatten(), tensor_of(trace, "logits").flatten()
@@ -522,185 +606,3 @@ def no_upsampling(run: Provider, of: str) -> Evidence:
         f"the {len(pixels):,} scores of the pixels are the decoder's {len(cells):,} numbers, moved and not interpolated"
     )
     return Evidence(evidence, same)
-
-
-SLIPS: dict[str, Slip] = {
-    "ids": Slip("Note 000 counts token ids from 1 to V; in the run they go from 0 to V\u00a0−\u00a01.", "not", ids),
-    "positions": Slip(
-        "Note 000 has a position table of T rows; that of the run has T_max rows, of which it takes the first T.",
-        "sense",
-        positions,
-    ),
-    "letters": Slip("Note 000 uses one letter for two things: S, M, H, P and K.", "sense", letters),
-    "b_vocab": Slip(
-        "Note 000's summary leaves out b_vocab, which its section 2 has and the run adds.",
-        "sense",
-        b_vocab,
-    ),
-    "patches_causal": Slip(
-        "Note 000 does not say that under the causal mask a patch can't see later patches either.",
-        "sense",
-        patches_causal,
-    ),
-    "first_word": Slip(
-        "Text-only selection drops the last image position, so the first word is predicted only from a begin token.",
-        "sense",
-        first_word,
-    ),
-    "add_and_norm": Slip(
-        'Note 000 says "add & norm" where nothing is normalised: the step only adds.', "not", add_and_norm
-    ),
-    "two_dimensions": Slip(
-        "Note 000 calls a table of N rows a 2D position; a 2D position consists of a row and a column.",
-        "sense",
-        two_dimensions,
-    ),
-    "epsilon": Slip(
-        "Note 001 divides by σ + ε; the run divides by √(σ² + ε), with the biased variance.",
-        "sense",
-        epsilon,
-    ),
-    "invariant": Slip("Note 001 calls attention permutation-invariant; it is equivariant.", "not", invariant),
-    "symmetric": Slip(
-        "With one shared projection the scores are symmetric, as note 001 says; the weights are not.",
-        "sense",
-        symmetric,
-    ),
-    "channels_last": Slip(
-        "Note 001's patches are channels-last; a strided convolution's weights must be reordered.",
-        "sense",
-        channels_last,
-    ),
-    "no_last_norm": Slip(
-        "Note 001 has no norm after the last block; Dosovitskiy et al. 2021 have one.",
-        "sense",
-        no_last_norm,
-    ),
-    "anomaly_in_pixels": Slip(
-        "Note 001 looks for deviating representations; the anomaly map here compares pixels.",
-        "sense",
-        anomaly_in_pixels,
-    ),
-    "no_upsampling": Slip("Note 001 speaks of upsampling; here no value is interpolated.", "sense", no_upsampling),
-    "higher": Slip(
-        'Note 002 says "higher-dimensional"; in B/16 the projection goes from 768 to 768.',
-        "sense",
-        higher,
-    ),
-    "columns": Slip("Note 002 says that each column is a query; each row is.", "not", columns),
-    "thirds": Slip("Note 002 writes D_h = D/3; it is D/h.", "not", thirds),
-    "last_norm_left_out": Slip("Note 002 leaves out the norm after the last block, which runs.", "not", last_norm),
-    "linear_head": Slip("Note 002's example has an MLP as head; here it is one matrix.", "sense", linear_head),
-    "positions_missing": Slip("Note 003 does not list that positions are added.", "sense", positions_missing),
-    "batch_letter": Slip(
-        "Note 003 calls the batch N; here that is B, and N is the number of patches.", "sense", batch_letter
-    ),
-    "dropout": Slip(
-        "Note 003 lists dropout; it drops numbers in training only, and in evaluation passes its input on.",
-        "sense",
-        dropout,
-    ),
-    "sequence_first": Slip(
-        "Inside, torchvision's attention has the sequence as its first axis, not the batch as in note 003.",
-        "sense",
-        sequence_first,
-    ),
-    "fused_only": Slip(
-        "torchvision never asks for attention weights, so note 003's standard path does not run by itself.",
-        "sense",
-        fused_only,
-    ),
-    "merged_by_permute": Slip(
-        "On the fused path heads are merged by permute and view; note 003's contiguous does not run.",
-        "sense",
-        merged,
-    ),
-    "seven_steps": Slip(
-        "Note 003 decomposes layer norm into nine steps; PyTorch's decomposition has seven.",
-        "sense",
-        seven_steps,
-    ),
-    "view_mixes": Slip("The view of note 003, without a transpose before it, would mix images.", "sense", view_mixes),
-    "exact_gelu": Slip(
-        "Note 003 decomposes GELU by tanh; torchvision's is the exact one, and none of those steps run.",
-        "not",
-        exact_gelu,
-    ),
-    "six_products": Slip(
-        "Note 003 counts five matrix products per block; on the standard path there are six.",
-        "sense",
-        six_products,
-    ),
-    "more_binary": Slip(
-        "Note 003 counts about 20 binary ops per block; 29 run, six of which only multiply by 1.",
-        "not",
-        more_binary,
-    ),
-    "four_unary": Slip(
-        "Note 003 counts about ten unary ops per block; four run: rsqrt twice, erf, and exp in softmax.",
-        "not",
-        four_unary,
-    ),
-    "not_unary": Slip(
-        "Note 003 lists pow, GELU and softmax under unary ops; of these, only GELU is one.", "not", not_unary
-    ),
-    "four_means": Slip(
-        "Note 003 counts four means per block, for three norms; two norms run, with one var_mean each.",
-        "not",
-        four_means,
-    ),
-    "never_run": Slip(
-        "baddbmm, chunk, split, pow and tanh of note 003 don't run; div runs inside softmax alone.",
-        "not",
-        never_run,
-    ),
-    "two_norms": Slip(
-        "Note 003 counts three layer norms per block; there are two, 3,072 parameters, and one at the end.",
-        "not",
-        two_norms,
-    ),
-    "heads_undefined": Slip("Note 004 counts heads up to H, which it does not define.", "sense", heads_undefined),
-    "references": Slip(
-        "Two references of note 004 name the wrong authors for the papers that they link to.",
-        "sense",
-        from_papers("arXiv 1508.06615 is by Kim et al., 2016; P96-1041 is by Chen and Goodman, 1996"),
-    ),
-    "byte_pairs": Slip(
-        "GPT-2's tokenizer merges bytes into pieces; it does not have one id for each byte, as note 004 says.",
-        "not",
-        byte_pairs,
-    ),
-    "tubelets": Slip(
-        "TimeSformer cuts each frame into 2D patches; spatio-temporal ones are the tubelets of ViViT.",
-        "not",
-        from_papers(
-            "Bertasius et al. 2021, section 3: patches of P × P from each frame; Arnab et al. 2021, "
-            "section 3.2: tubelets"
-        ),
-    ),
-    "ts2vec": Slip(
-        "TS2Vec gives each time step a vector and no id, so it is not a tokenizer in the sense of section 1.",
-        "sense",
-        from_papers("Yue et al. 2022, section 2: a representation of every timestamp, learned by contrast"),
-    ),
-    "single_multi": Slip(
-        "Note 004's heading says single-head, its contents say multi-head: each head runs the single-head formula.",
-        "sense",
-        single_multi,
-    ),
-    "no_root": Slip("The 2017 paper multiplies embeddings by √d_model; note 004 and the run do not.", "sense", no_root),
-    "relative_not_added": Slip(
-        "Note 004 adds every kind of position to X; relative ones act inside the scores.",
-        "sense",
-        relative,
-    ),
-    "log_mask": Slip(
-        "Note 004 adds log M of a mask of 0 and -∞, which is -∞ or NaN everywhere; the run adds M.",
-        "not",
-        log_mask,
-    ),
-    "key_rows": Slip(
-        "Note 004 calls j a column of K; keys are rows of K, and columns of Kᵀ and of S.", "not", key_rows
-    ),
-}
-"""Errata by name. "sense": the note holds in this sense; "not": the run has something else."""
