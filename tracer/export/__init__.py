@@ -46,7 +46,7 @@ def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
     """
     check_level(level, trace)
     pandas = require("pandas", "trace.table()")  # takes long, and not every view needs it
-    frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.columns(level))
+    frame = pandas.DataFrame(rows.rows(trace, level), columns=rows.COLUMNS[level])
     return frame.astype({"layer": "Int64"}) if level == "steps" else frame
 
 

@@ -66,44 +66,32 @@ def _star_numbers(ids: Sequence[str]) -> str:
     return "".join(parts_at[0] if len(set(parts_at)) == 1 else "*" for parts_at in zip(*parts, strict=True))
 
 
-STEP_COLUMNS = (
-    "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "margin", "verdict", "checked",
-    "recomputed", "source", "ops",
-    "why", "note",
-)  # fmt: skip
-OP_COLUMNS = (
-    "index", "module", "op", "function", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source",
-    "note",
-)  # fmt: skip
-PRIMITIVE_COLUMNS = (
-    "index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype", "makers", "error",
-    "note",
-)  # fmt: skip
-MODULE_COLUMNS = (
-    "index", "module", "class", "call", "inputs", "outputs", "shapes", "dtype", "params", "params_symbolic", "flops",
-    "flops_symbolic", "ops", "verdict", "note",
-)  # fmt: skip
-CALL_COLUMNS = ("index", "module", "call", "outputs", "shapes", "dtype", "flops", "ops", "steps")
-COST_COLUMNS = ("part", "params", "params_symbolic", "flops", "flops_symbolic", "numbers", "numbers_symbolic")
 COLUMNS = {
-    "costs": COST_COLUMNS,
-    "modules": MODULE_COLUMNS,
-    "calls": CALL_COLUMNS,
-    "steps": STEP_COLUMNS,
-    "ops": OP_COLUMNS,
-    "primitives": PRIMITIVE_COLUMNS,
-}
-
+    "costs": ("part", "params", "params_symbolic", "flops", "flops_symbolic", "numbers", "numbers_symbolic"),
+    "modules": (
+        "index", "module", "class", "call", "inputs", "outputs", "shapes", "dtype", "params", "params_symbolic",
+        "flops", "flops_symbolic", "ops", "verdict", "note",
+    ),
+    "calls": ("index", "module", "call", "outputs", "shapes", "dtype", "flops", "ops", "steps"),
+    "steps": (
+        "id", "stage", "layer", "title", "symbol", "latex", "symbolic", "shape", "error", "margin", "verdict",
+        "checked", "recomputed", "source", "ops", "why", "note",
+    ),
+    "ops": (
+        "index", "module", "op", "function", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step",
+        "source", "note",
+    ),
+    "primitives": (
+        "index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype", "makers",
+        "error", "note",
+    ),
+}  # fmt: skip
+"""The columns at each level, in order."""
 NOT_COUNTED = "not counted"
 
 
-def columns(level: str) -> tuple[str, ...]:
-    """Return the columns at a level, in order."""
-    return COLUMNS[level]
-
-
 def rows(trace: Trace, level: str) -> list[dict[str, Any]]:
-    """Return one dictionary per row, keyed by `columns(level)`."""
+    """Return one dictionary per row, keyed by the `COLUMNS` of the level."""
     levels = {"modules": modules, "calls": calls, "steps": steps, "ops": ops, "primitives": primitives, "costs": costs}
     return levels[level](trace)
 
@@ -198,7 +186,7 @@ def primitives(trace: Trace) -> list[dict[str, Any]]:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    row = {name: getattr(step, name) for name in STEP_COLUMNS}
+    row = {name: getattr(step, name) for name in COLUMNS["steps"]}
     row |= {
         "symbolic": notation.shape_text(step.symbolic),
         "shape": shape_numbers(step.shape),

@@ -14,7 +14,7 @@ SUFFIXES = (".csv",)
 def render(trace: Trace, level: str) -> str:
     """Return RFC 4180 text with a header line; missing layers and errors are empty cells."""
     file = io.StringIO()
-    writer = csv.DictWriter(file, rows.columns(level), lineterminator="\n")
+    writer = csv.DictWriter(file, rows.COLUMNS[level], lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: rows.cell(value) for name, value in row.items()} for row in rows.rows(trace, level))
     return file.getvalue()

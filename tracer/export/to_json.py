@@ -9,11 +9,13 @@ from typing import Any
 
 from tracer.export import rows
 from tracer.record import (
+    Argument,
     CallRecord,
     Decomposition,
     Finding,
     ModuleRecord,
     Op,
+    Primitive,
     ReturnedTensor,
     Source,
     Step,
@@ -22,6 +24,26 @@ from tracer.record import (
 )
 
 SUFFIXES = (".json",)
+FIELDS: dict[type, tuple[str, ...]] = {
+    Step: (
+        "id", "stage", "layer", "role", "symbol", "latex", "reads", "symbolic", "shape", "error", "margin", "verdict",
+        "checked", "replayed", "wrong", "recomputed", "source", "ops", "why", "note",
+    ),
+    Op: ("index", "module", "op", "source", "inputs", "outputs", "params", "flops", "step"),
+    ReturnedTensor: ("name", "shape", "dtype", "step", "of"),
+    Finding: ("kind", "step", "ops", "message", "fix", "intent"),
+    ModuleRecord: (
+        "path", "kind", "call", "around", "first", "last", "inputs", "outputs", "params", "flops", "verdict",
+    ),
+    CallRecord: ("name", "text", "module", "call", "first", "last", "outputs", "arguments"),
+    Argument: ("name", "value", "default", "tensors"),
+    Decomposition: ("op", "error", "note", "primitives"),
+    Primitive: ("name", "within", "inputs", "outputs"),
+    Source: ("file", "line", "text"),
+    TensorRecord: ("shape", "symbolic", "dtype", "maker"),
+}  # fmt: skip
+"""What is written of each record, in order."""
+RENAMED = {"maker": "from"}
 
 
 def render(trace: Trace, level: str) -> str:
@@ -43,9 +65,9 @@ def tree(trace: Trace) -> dict[str, Any]:
             "flops": trace.flops,
             "flops_symbolic": trace.flops_symbolic,
         },
-        "steps": [_step(step) for step in trace.steps],
-        "ops": [_op(op) for op in trace.ops],
-        "returned": [_return_value(record) for record in trace.returned],
+        "steps": plain(trace.steps),
+        "ops": plain(trace.ops),
+        "returned": plain(trace.returned),
         "result": plain(trace.result),
         "notes": list(trace.notes),
         "opened_error": plain(trace.opened_error),
@@ -53,95 +75,18 @@ def tree(trace: Trace) -> dict[str, Any]:
     if trace.changes:
         contents["changes"] = list(trace.changes)
     if trace.diagnosis:
-        contents["findings"] = [_finding(finding) for finding in trace.diagnosis]
+        contents["findings"] = plain(trace.diagnosis)
     if trace.repeats:
         contents["repeats"] = [repeat._asdict() | {"blocks": list(repeat.blocks)} for repeat in trace.repeats]
-    levels = {
-        "modules": [_module(record) for record in trace.modules],
-        "calls": [_call(record) for record in trace.calls],
-        "decompositions": [_decomposition(record) for record in trace.decompositions],
-    }
+    levels = {name: plain(getattr(trace, name)) for name in ("modules", "calls", "decompositions")}
     return contents | {name: level for name, level in levels.items() if level}
-
-
-def _module(module: ModuleRecord) -> dict[str, object]:
-    names = ("path", "kind", "call", "around", "first", "last", "inputs", "outputs", "params", "flops", "verdict")
-    return {name: plain(getattr(module, name)) for name in names}
-
-
-def _call(call: CallRecord) -> dict[str, object]:
-    names = ("name", "text", "module", "call", "first", "last", "outputs")
-    arguments = [
-        {
-            "name": argument.name,
-            "value": argument.value,
-            "default": argument.default,
-            "tensors": plain(argument.tensors),
-        }
-        for argument in call.arguments
-    ]
-    return {name: plain(getattr(call, name)) for name in names} | {"arguments": arguments}
-
-
-def _step(step: Step) -> dict[str, Any]:
-    names = (
-        "id",
-        "stage",
-        "layer",
-        "role",
-        "symbol",
-        "latex",
-        "reads",
-        "symbolic",
-        "shape",
-        "error",
-        "margin",
-        "verdict",
-        "checked",
-        "replayed",
-        "wrong",
-        "recomputed",
-        "source",
-        "ops",
-        "why",
-        "note",
-    )
-    return {name: plain(getattr(step, name)) for name in names}
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    names = ("kind", "step", "ops", "message", "fix", "intent")
-    return {name: plain(getattr(finding, name)) for name in names}
-
-
-def _return_value(tensor: ReturnedTensor) -> dict[str, Any]:
-    return {name: plain(getattr(tensor, name)) for name in ("name", "shape", "dtype", "step", "of")}
-
-
-def _op(op: Op) -> dict[str, Any]:
-    names = ("index", "module", "op", "source", "inputs", "outputs", "params", "flops", "step")
-    return {name: plain(getattr(op, name)) for name in names}
-
-
-def _decomposition(decomposition: Decomposition) -> dict[str, Any]:
-    names = ("name", "within", "inputs", "outputs")
-    primitives = [{name: plain(getattr(primitive, name)) for name in names} for primitive in decomposition.primitives]
-    return {
-        "op": decomposition.op,
-        "error": plain(decomposition.error),
-        "note": decomposition.note,
-        "primitives": primitives,
-    }
 
 
 def plain(value: object) -> Any:
     """Return any value of a trace as a type that JSON knows."""
+    if names := FIELDS.get(type(value)):
+        return {RENAMED.get(name, name): plain(getattr(value, name)) for name in names}
     match value:
-        case Source():
-            return {"file": value.file, "line": value.line, "text": value.text}
-        case TensorRecord():
-            names = {"shape": value.shape, "symbolic": value.symbolic, "dtype": value.dtype, "from": value.maker}
-            return {name: plain(item) for name, item in names.items()}
         case Mapping():
             return {str(key): plain(item) for key, item in value.items()}
         case tuple() | list():

@@ -12,14 +12,15 @@ from tracer.symbols import notation
 from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".md", ".markdown")
+LEFT_OUT = {"ops": ("function", "note"), "primitives": ("makers",)}
+"""Columns that no table has, by the level."""
 
 
 def render(trace: Trace, level: str) -> str:
     """Return a heading, the symbols, then a table of the rows of the level."""
     sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in trace.symbols)
     head = [f"## {text(trace.model)}", text(trace.weights), sizes, text(rows.totals(trace)), *map(text, trace.notes)]
-    views = {"steps": _steps, "ops": _ops, "primitives": _primitives}
-    table = views[level](trace) if level in views else _plain(trace, level)
+    table = _steps(trace) if level == "steps" else _plain(trace, level)
     return "\n\n".join([*(part for part in head if part), table])
 
 
@@ -42,26 +43,13 @@ def _steps(trace: Trace) -> str:
 
 
 def _plain(trace: Trace, level: str) -> str:
-    names = [name for name in rows.columns(level) if not name.endswith("_symbolic")]
-    return _table(tuple(names), [tuple(text(row[name]) for name in names) for row in rows.rows(trace, level)])
+    names = [name for name in rows.COLUMNS[level] if not name.endswith("_symbolic")]
+    names = [name for name in names if name not in LEFT_OUT.get(level, ())]
+    return _table(tuple(names), [tuple(_cell(name, row[name]) for name in names) for row in rows.rows(trace, level)])
 
 
-def _ops(trace: Trace) -> str:
-    names = ("index", "module", "op", "inputs", "outputs", "shapes", "dtype", "params", "flops", "step", "source")
-    return _table(names, [tuple(text(row[name]) for name in names) for row in rows.rows(trace, "ops")])
-
-
-def _primitives(trace: Trace) -> str:
-    names = ("index", "module", "op", "number", "primitive", "within", "inputs", "outputs", "shapes", "dtype")
-    body = [
-        (*(text(row[name]) for name in names), _error(row["error"]), text(row["note"]))
-        for row in rows.primitives(trace)
-    ]
-    return _table((*names, "error", "note"), body)
-
-
-def _error(value: float | None) -> str:
-    return "" if value is None else rows.error(value)
+def _cell(name: str, value: object) -> str:
+    return rows.error(value) if name == "error" and isinstance(value, float) else text(value)
 
 
 def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:

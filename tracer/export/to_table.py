@@ -92,11 +92,11 @@ def _ops(trace: Trace) -> list[dict[str, str]]:
             "here": row["shapes"],
             "dtype": row["dtype"],
             "params": f"{row['params']:,}",
-            "flops": rows.flops(op),
+            "flops": rows.count(row["flops"]),
             "step": row["step"] or "",
             "source": row["source"],
         }
-        for op, row in zip(trace.ops, rows.rows(trace, "ops"), strict=True)
+        for row in rows.ops(trace)
     ]
 
 
