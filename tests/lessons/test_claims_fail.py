@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from tests.support.note_runs import at_hand
 from tests.support.sweeping import cases
 from tracer.lessons.notes import claims
 from tracer.lessons.notes.claims import attention, vision
-from tracer.lessons.notes.measurement import at_hand, provider
+from tracer.lessons.notes.measurement import provider
 from tracer.lessons.notes.statements import rows
 from tracer.record import Trace
 from tracer.spec.spec import Model, build_seeded

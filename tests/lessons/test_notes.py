@@ -7,13 +7,13 @@ import pytest
 
 from pages.state import page_registry
 from tests.lessons import test_note_003, test_note_slips
-from tests.support.note_runs import run
+from tests.support.note_runs import at_hand, run
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.export.rows import NOTE_TITLES
 from tracer.lessons.notes import claims, errata, evaluate, lookup
 from tracer.lessons.notes.evaluate import StatementResult
-from tracer.lessons.notes.measurement import RUNS, STANDARD, at_hand, provider
+from tracer.lessons.notes.measurement import RUNS, STANDARD, provider
 from tracer.lessons.notes.statements import rows, sections
 from tracer.symbols import notation
 

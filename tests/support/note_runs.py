@@ -5,8 +5,11 @@ from functools import cache
 import torch
 
 import tracer
-from tracer.lessons.notes.measurement import RUNS, provider, small
+from tracer import models
+from tracer.inputs.model_inputs import samples
+from tracer.lessons.notes.measurement import RUNS, ModelRun, provider, small
 from tracer.lessons.notes.torchvision_block_counts import block
+from tracer.tracing import counterfactual
 from tracer.zoo.torchvision_models import import_torchvision
 
 
@@ -19,6 +22,16 @@ def _provide_run(name):
 
 
 run = provider(_provide_run)
+
+
+def at_hand(name: str) -> ModelRun:
+    """Return the app's run: of the shipped model on its first sample, or the small one."""
+    run = RUNS[name]
+    if not run.shipped:
+        return small(name)
+    model = tracer.load(run.model, **dict(run.options))
+    opened = next(iter(samples(models.samples(run.model)).values()), None)
+    return model, counterfactual.check(model.trace(**({"image": opened()} if opened else {})))
 
 
 @cache

@@ -9,9 +9,8 @@ import streamlit as st
 from pages.jobs import background_checks
 from pages.sections import note_statements
 from tests.app.test_app import text, visit
-from tests.support.note_runs import run
+from tests.support.note_runs import at_hand, run
 from tracer.lessons.notes import evaluate, measurement
-from tracer.lessons.notes.measurement import at_hand
 from tracer.lessons.notes.statements import Finding, rows, sections
 from tracer.utils.job_queue import BACKGROUND
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tracer import models
 from tracer.lessons.notes import claims, errata, torchvision_block_counts
-from tracer.lessons.notes.measurement import RUNS, STANDARD, Provider
-from tracer.lessons.notes.statements import Finding, StatementRow, Verdict, agreement, sections, shape_markdown
+from tracer.lessons.notes.measurement import RUNS, STANDARD, Provider, verdict_of
+from tracer.lessons.notes.statements import Finding, StatementRow, agreement, sections, shape_markdown
 from tracer.lessons.tokenization import text
 from tracer.record import Op, Primitive, TensorRecord, verdict_within
 from tracer.shapes import value_of
@@ -80,11 +80,6 @@ def both_fit(row: StatementRow, run: Provider, op: Op | Primitive) -> bool:
     return fits(row, run, op.outputs[0].shape) and (not arrow or fits(row, run, op.inputs[0].shape, taken))
 
 
-def is_so(holds: bool) -> Verdict:
-    """Return the verdict on the wording of a statement."""
-    return "holds" if holds else "not"
-
-
 def _record(tensor: TensorRecord) -> str:
     return shape_markdown(tensor.symbolic, tensor.shape)
 
@@ -96,7 +91,9 @@ def _step(row: StatementRow, run: Provider, name: str) -> Finding:
         return Finding(f"step `{name}`", NOWHERE, "not")
     so = match.verdict == "verified" and "?" not in match.symbolic and fits(row, run, match.shape)
     evidence = f"${match.symbol}$ ∈ {shape_markdown(match.symbolic, match.shape)}; {agreement(match)}"
-    return Finding(f"step **{match.title}**", evidence, is_so(so), match.latex, "", "trace", address(row, step=name))
+    return Finding(
+        f"step **{match.title}**", evidence, verdict_of(so), match.latex, "", "trace", address(row, step=name)
+    )
 
 
 def _param(row: StatementRow, run: Provider, path: str) -> Finding:
@@ -108,7 +105,7 @@ def _param(row: StatementRow, run: Provider, path: str) -> Finding:
     evidence = _record(reads[0][1]) if reads else shape_markdown(None, shape)
     evidence += ", stored by PyTorch as out × in" if is_transposed else ""
     where = at(row, reads[0][0]) if reads else {"page": "operations", "place": address(row, zoom="modules")}
-    return Finding(f"parameter `{path}`", evidence, is_so(so), **where)
+    return Finding(f"parameter `{path}`", evidence, verdict_of(so), **where)
 
 
 def _input(row: StatementRow, run: Provider, name: str) -> Finding:
@@ -117,21 +114,17 @@ def _input(row: StatementRow, run: Provider, name: str) -> Finding:
     if op is None:
         return Finding(f"input `{name}`", NOWHERE, "not")
     tensor = next(operand for operand in op.inputs if operand.maker == f"input {name}")
-    return Finding(f"input `{name}`", _record(tensor), is_so(fits(row, run, tensor.shape)), **at(row, op))
+    return Finding(f"input `{name}`", _record(tensor), verdict_of(fits(row, run, tensor.shape)), **at(row, op))
 
 
 def _size(row: StatementRow, run: Provider, name: str) -> Finding:
     symbol = next((symbol for symbol in run(row.run)[1].symbols if symbol.name == name), None)
     if symbol is None:
         return Finding(f"size {name}", NOWHERE, "not")
-    equals = f" = ${_formula(symbol.equals)}$" if symbol.equals else ""
+    equals = f" = ${latex(symbol.equals)}$" if symbol.equals else ""
     so = not row.shape or symbol.value == int(row.shape)
-    evidence = f"${_formula(name)}${equals} = {symbol.value:,}"
-    return Finding("size", evidence, is_so(so), page="trace", place=address(row), control=LEGEND)
-
-
-def _formula(text: str) -> str:
-    return latex(text)
+    evidence = f"${latex(name)}${equals} = {symbol.value:,}"
+    return Finding("size", evidence, verdict_of(so), page="trace", place=address(row), control=LEGEND)
 
 
 def _ran(row: StatementRow, run: Provider, name: str, place: str) -> Finding:
@@ -169,7 +162,7 @@ def _prim(row: StatementRow, run: Provider, name: str, wanted: str) -> Finding:
         f"{_record(part.inputs[0])} → {_record(part.outputs[0])}, in each of {len(opened)}; opened again, they differ "
     )
     evidence += f"from what ran by up to {scientific(worst)}"
-    return Finding(f"primitive `{wanted}` of `{name}`", evidence, is_so(so), **at(row, ops[0], "primitives"))
+    return Finding(f"primitive `{wanted}` of `{name}`", evidence, verdict_of(so), **at(row, ops[0], "primitives"))
 
 
 def _names(row: StatementRow, run: Provider, *calls: str) -> Finding:
@@ -180,7 +173,7 @@ def _names(row: StatementRow, run: Provider, *calls: str) -> Finding:
     return Finding(
         "calls, by the ops that they run",
         f"{evidence}: all ran",
-        is_so(so),
+        verdict_of(so),
         page="operations",
         place=address(row, zoom="ops"),
     )
@@ -189,12 +182,14 @@ def _names(row: StatementRow, run: Provider, *calls: str) -> Finding:
 def _count(row: StatementRow, run: Provider, name: str) -> Finding:
     count = torchvision_block_counts.COUNT_FUNCTIONS[name](run)
     place = address(row, zoom="modules")
-    return Finding("counted", count.sentence, is_so(count.holds), page="operations", place=place)
+    return Finding("counted", count.sentence, verdict_of(count.holds), page="operations", place=place)
 
 
 def _open(row: StatementRow, run: Provider, name: str) -> Finding:
     known = name in models.names()
-    return Finding(f"model `{name}`", models.in_and_out(name), is_so(known), page="overview", place=(("model", name),))
+    return Finding(
+        f"model `{name}`", models.in_and_out(name), verdict_of(known), page="overview", place=(("model", name),)
+    )
 
 
 def _spell(row: StatementRow, run: Provider, *ways: str) -> Finding:
@@ -206,7 +201,9 @@ def _spell(row: StatementRow, run: Provider, *ways: str) -> Finding:
         f"“{SENTENCE}”, {len(SENTENCE.encode())} bytes, is {', '.join(counts)}; spelled again it is the same text"
     )
     place = (("kind", "text"), ("way", ways[0]), ("sentence", SENTENCE))
-    return Finding("cut and looked up", evidence, is_so(whole and all(pieces.values())), page="tokens", place=place)
+    return Finding(
+        "cut and looked up", evidence, verdict_of(whole and all(pieces.values())), page="tokens", place=place
+    )
 
 
 def _page(row: StatementRow, run: Provider, name: str, *place: str) -> Finding:

@@ -11,7 +11,6 @@ from torch import nn
 
 import tracer
 from tracer import models
-from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.statements import Verdict
 from tracer.record import Trace, tolerance
 from tracer.spec.spec import Model
@@ -80,16 +79,6 @@ def small(name: str) -> ModelRun:
     run = RUNS[name]
     model = tracer.load(run.model, **{**dict(run.options), **run.sizes})
     return model, counterfactual.check(model.trace(**run.arguments))
-
-
-def at_hand(name: str) -> ModelRun:
-    """Return the app's run: of the shipped model on its first sample, or the small one."""
-    run = RUNS[name]
-    if not run.shipped:
-        return small(name)
-    model = tracer.load(run.model, **dict(run.options))
-    opened = next(iter(samples(models.samples(run.model)).values()), None)
-    return model, counterfactual.check(model.trace(**({"image": opened()} if opened else {})))
 
 
 def standard(settings: ModelRun) -> ModelRun:

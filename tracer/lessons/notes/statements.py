@@ -75,26 +75,7 @@ def agreement(step: Step) -> str:
     return "exactly as in the run" if step.error == 0 else f"largest difference {scientific(step.error)}"
 
 
-# Statements of the five notes in order, each with its reproduction.
-#
-# They are in `texts`, a file for each note. `== TITLE` begins a section under the note's own name, and `[RUN]` says in
-# which run (`tracer.lessons.notes.statements.RUNS`) the rows below it are looked up. A row is
-# `what the note says | where | shape`, the note's symbols as mathematics. `where` lists, separated by semicolons:
-#
-# - `step ID`: that step of the run, of the shape given, whose equation was executed
-# - `param PATH`, `input NAME`, `size NAME`: a parameter, an input, a size of the run, of the shape or value given
-# - `ran OP PLACE`: an op of PyTorch's that ran in that module or belongs to that step, from and to the shapes given
-# - `open NAME`: a model of that name, which goes on from here
-# - `spell WAYS`: ways of cutting a text to pieces with ids, which give it back whole
-# - `page NAME PLACE`: a page of the app that runs it, and where on it: `kind=video way=frames`
-# - `prim OP NAME`: one of the primitives of op `OP`, from and to the shapes given
-# - `names NAMES`: functions that run the ops that ran
-# - `count NAME`: a number of parameters or ops, counted in `block.py`
-# - `claim NAME`: a claim, measured on the run (`tracer.lessons.notes.claims`)
-# - `slip NAME`: the note and the run differ (`tracer.lessons.notes.errata`)
-#
-# `{query,key}` stands for both, `@` for the path of torchvision's first block. Shapes are in the run's symbols, axes of
-# size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives.
+# Rows of the notes' files.
 
 BLOCK = "encoder.layers.encoder_layer_0."
 """The path of the first block of torchvision's Vision Transformers, up to its dot."""
