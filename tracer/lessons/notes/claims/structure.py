@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -370,6 +370,18 @@ class GradientShare(NamedTuple):
     without: float
 
 
+def _run_blocks(
+    inside: BlockAttention, y: torch.Tensor, skip: Callable[[torch.Tensor], torch.Tensor] = lambda y: y
+) -> Iterator[torch.Tensor]:
+    """Yield what enters each block, and what the last one returns, with `skip(y)` for y in each sum."""
+    yield y
+    for path in blocks(inside.trace):
+        block = inside.model.net.get_submodule(path)
+        y = skip(y) + block.attention(block.norm1(y), **inside.arguments)
+        y = skip(y) + block.mlp(block.norm2(y))
+        yield y
+
+
 def highways(model: Model, trace: Trace) -> list[GradientShare]:
     """Return the share of the gradient that arrives at each block, a mean over fixed random directions.
 
@@ -389,13 +401,7 @@ def _arriving(
     inside: BlockAttention, x: torch.Tensor, skip: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[torch.Tensor, list[float]]:
     """Return the last block's output, and the gradient's share at each block, with `skip(y)` for y in each sum."""
-    y = x.detach().clone().requires_grad_()
-    entering = []
-    for path in blocks(inside.trace):
-        block = inside.model.net.get_submodule(path)
-        entering.append(y)
-        y = skip(y) + block.attention(block.norm1(y), **inside.arguments)
-        y = skip(y) + block.mlp(block.norm2(y))
+    *entering, y = _run_blocks(inside, x.detach().clone().requires_grad_(), skip)
     totals = [0.0] * len(entering)
     for seed in range(DIRECTIONS):
         towards = torch.randn(y.shape, generator=torch.Generator().manual_seed(seed))
@@ -415,16 +421,9 @@ def influence(model: Model, trace: Trace) -> torch.Tensor:
     x = inside.value(reads(trace, f"{inside.block}.norm1")[0])[:1]
     changed = x.repeat(x.shape[1], 1, 1)
     changed.diagonal(dim1=0, dim2=1).neg_()
-    results = []
-    for y in (x, changed):
-        for path in blocks(trace):
-            block = model.net.get_submodule(path)
-            y = y + block.attention(block.norm1(y), **inside.arguments)
-            y = y + block.mlp(block.norm2(y))
-        results.append(y)
-    if not close(off(results[0], inside.value(f"{blocks(trace)[-1]}.mlp.residual")[:1])):
+    (plain,), (moved,) = (deque(_run_blocks(inside, y), maxlen=1) for y in (x, changed))
+    if not close(off(plain, inside.value(f"{blocks(trace)[-1]}.mlp.residual")[:1])):
         raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, the kind that is run once more here")
-    plain, moved = results
     return (moved - plain).abs().amax(-1) / plain.abs().max()
 
 

@@ -163,14 +163,10 @@ def _rows_of_cls(model: Model, trace: Trace) -> tuple[torch.Tensor, float]:
     photos = list(samples(model.spec.samples).values())[:2]
     if len(photos) < 2:
         raise ValueError(f"{model.name} takes no batch of two photos")
-    net, entering, leaving = copy.deepcopy(model.net), [], []  # others run the model meanwhile
-    block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
-    block.register_forward_pre_hook(lambda module, args: entering.append(args[0][0, 0]))
-    block.register_forward_hook(lambda module, args, output: leaving.append(output[0, 0]))
+    pairs = [_through_block(model, trace, photo()) for photo in photos]
+    entering, leaving = ([each[0, 0] for each in side] for side in zip(*pairs, strict=True))
     with torch.no_grad():
-        for photo in photos:
-            net(*model.inputs(image=photo()))
-        return entering[1] - net.position[0], off(leaving[1], leaving[0])
+        return entering[1] - model.net.position[0], off(leaving[1], leaving[0])
 
 
 def cls_learned(model: Model, trace: Trace) -> Measurement:
@@ -460,7 +456,7 @@ def beside(model: Model, trace: Trace) -> NormComparison:
     pictures = list(samples(model.spec.samples).values())[:2]
     if len(pictures) < 2 or not trace.attentions:
         raise ValueError(f"{model.name} takes no batch of two pictures")
-    first, second = (_entering(model, trace, picture()) for picture in pictures)
+    first, second = (_through_block(model, trace, picture())[0] for picture in pictures)
     both = torch.cat([first, second])
 
     def batch(x: torch.Tensor) -> torch.Tensor:
@@ -473,14 +469,15 @@ def beside(model: Model, trace: Trace) -> NormComparison:
     return NormComparison(alone, together, off(together[0], alone[0]), off(together[1], alone[1]))
 
 
-def _entering(model: Model, trace: Trace, picture) -> torch.Tensor:
-    """Return the input of the first block for a picture, `[1, S, D]`."""
+@torch.no_grad()
+def _through_block(model: Model, trace: Trace, picture) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the input and the output of the first block for a picture, `[1, S, D]` each."""
     net = copy.deepcopy(model.net)  # others run the model meanwhile
     block = net.get_submodule(trace.attentions[0].module.rpartition(".")[0])
     captured: list[torch.Tensor] = []
-    block.register_forward_pre_hook(lambda module, args: captured.append(args[0]))
+    block.register_forward_hook(lambda module, args, output: captured.extend((args[0], output)))
     net(*model.inputs(image=picture))
-    return captured[0]
+    return captured[0], captured[1]
 
 
 def batch_norm(model: Model, trace: Trace) -> Measurement:
