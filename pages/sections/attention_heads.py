@@ -20,9 +20,9 @@ from pages.state.visitor import model_name, visitor
 from pages.ui import texts
 from tracer.attention import layers, places, segments
 from tracer.export import verdicts
+from tracer.export.rows import symbols
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures.attention_maps import Measure
-from tracer.figures.op_tables import shapes
 from tracer.ops import category
 from tracer.record import Op, Trace
 from tracer.utils.errors import shorten
@@ -153,8 +153,8 @@ def _beside(paths: BackendPaths) -> None:
             table = {
                 "operation": [op.op for op in ops],
                 "category": [category(op.op) for op in ops],
-                "inputs": [shapes(op.inputs) for op in ops],
-                "outputs": [shapes(op.outputs) for op in ops],
+                "inputs": [symbols(op.inputs) for op in ops],
+                "outputs": [symbols(op.outputs) for op in ops],
             }
             texts.show(table, alt=f"Operations of the {name} path")
     if len(names) > 2:

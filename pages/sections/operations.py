@@ -13,7 +13,7 @@ from pages.state import session, url_state
 from pages.state.visitor import Key, visitor
 from pages.ui import texts, widgets
 from tracer.export import verdicts
-from tracer.export.rows import with_titles
+from tracer.export.rows import symbols, with_titles
 from tracer.figures import op_tables
 from tracer.figures.drawing import PAGE, ROWS
 from tracer.lessons.notes.statements import number_steps
@@ -92,8 +92,8 @@ def show(trace: Trace, op: Op, level: str) -> None:
             "": list(range(len(parts))),
             "primitive": [part.name for part in parts],
             "category": [category(part.name) for part in parts],
-            "inputs": [op_tables.shapes(part.inputs) for part in parts],
-            "outputs": [op_tables.shapes(part.outputs) for part in parts],
+            "inputs": [symbols(part.inputs) for part in parts],
+            "outputs": [symbols(part.outputs) for part in parts],
             "made from": [", ".join(str(t.maker) for t in part.inputs) for part in parts],
             "opened from": [part.within.replace("/", " → ") for part in parts],
         },

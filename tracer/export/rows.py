@@ -213,8 +213,13 @@ def dtypes(op: Op | Primitive | ModuleRecord | CallRecord) -> str:
 
 
 def symbols(tensors: tuple[TensorRecord, ...]) -> str:
-    """Return the symbolic shapes of tensors, or the numeric one of a tensor without a solved shape."""
-    return ", ".join(shape_numbers(x.shape) if x.symbolic is None else notation.shape_text(x.symbolic) for x in tensors)
+    """Return the shapes of tensors in symbols."""
+    return ", ".join(map(symbolic_shape, tensors))
+
+
+def symbolic_shape(tensor: TensorRecord) -> str:
+    """Return the symbolic shape of a tensor, or the numeric one of a tensor without a solved shape."""
+    return shape_numbers(tensor.shape) if tensor.symbolic is None else notation.shape_text(tensor.symbolic)
 
 
 def place(source: Source | None) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tracer.export import verdicts
+from tracer.export.rows import symbolic_shape, symbols
 from tracer.figures.drawing import (
     Bar,
     BarPart,
@@ -94,14 +95,7 @@ def _limit_rows(table: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
     if not rest:
         return table
     rows = {module: row for module, row in table.items() if module not in rest}
-    return rows | {f"{len(rest)} others": _sum([table[module] for module in rest])}
-
-
-def _sum(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter = Counter()
-    for row in rows:
-        total.update(row)
-    return dict(total)
+    return rows | {f"{len(rest)} others": dict(sum((Counter(table[module]) for module in rest), Counter[str]()))}
 
 
 def flops(table: Mapping[str, Mapping[str, int]]) -> str:
@@ -112,7 +106,7 @@ def flops(table: Mapping[str, Mapping[str, int]]) -> str:
         Bar(
             module,
             [
-                BarPart(row[stage], stage_colour(stage), _tooltip(module, stage, row[stage]))
+                BarPart(row[stage], stage_colour(stage), f"{module}, {stage}: {amount(row[stage], 'FLOP')}")
                 for stage in stages
                 if stage in row
             ],
@@ -123,10 +117,6 @@ def flops(table: Mapping[str, Mapping[str, int]]) -> str:
     ticks = {at: re.sub(r"\.0+(?=\D)", "", amount(round(at))) for at in round_ticks(max(sums.values(), default=1))}
     keys = [(stage_colour(stage), stage) for stage in stages]
     return bars(rows, ticks, ("module", "FLOP"), describe(sums, "FLOP by module"), "Where the FLOPs are", keys)
-
-
-def _tooltip(module: str, stage: str, flops: int) -> str:
-    return f"{module}, {stage}: {amount(flops, 'FLOP')}"
 
 
 def describe(by_category: Mapping[str, int], what: str) -> str:
@@ -207,8 +197,7 @@ def calls(trace: Trace) -> list[dict]:
             " ".join(op.op for op in beneath) or PASSES,
             " ".join(dict.fromkeys(op.step for op in beneath if op.step)),
         ]
-        way = call.module.split(".") if call.module else []
-        rows.append({"id": f"call {number}", "path": way, "number": number, "cells": cells})
+        rows.append({"id": f"call {number}", "path": _path(call.module), "number": number, "cells": cells})
     return rows
 
 
@@ -227,7 +216,7 @@ def call_flops(ops: Sequence[Op]) -> int | list:
 
 def call_shapes(tensors: Sequence[TensorRecord]) -> list[str]:
     """Return the shapes of tensors in symbols and in numbers, with equal ones counted: `2 × [B, T, D]`."""
-    both = Counter(map(shape, tensors)), Counter(shape_numbers(tensor.shape) for tensor in tensors)
+    both = Counter(map(symbolic_shape, tensors)), Counter(shape_numbers(tensor.shape) for tensor in tensors)
     return [", ".join(f"{n} × {text}" if n > 1 else text for text, n in counts.items()) for counts in both]
 
 
@@ -301,58 +290,28 @@ def folds(table: dict) -> int:
     return sum(path in own or rows[path] > 0 or inside[path] != 1 for path in modules)
 
 
-def _column(name: str, kind: str = "text", total: bool = False) -> dict:
-    """Return a column of a `kind`: text, code, number, shape, or error; `total` shows a module's sum of its rows."""
-    return {"name": name, "kind": kind, "total": total}
+KINDS = {
+    "in": "shape", "out": "shape", "gives": "shape", "parameters": "number", "FLOP": "number", "ops": "number",
+    "arguments": "code", "ops beneath": "code", "error": "error", "error of the op": "error",
+}  # fmt: skip
+"""The kinds of columns; of any other name, text."""
 
 
-MODULES = [
-    _column("name"),
-    _column("class"),
-    _column("in", "shape"),
-    _column("out", "shape"),
-    _column("parameters", "number"),
-    _column("FLOP", "number"),
-    _column("ops", "number"),
-    _column("hooks and ops"),
-]
-CALLS = [
-    _column("name"),
-    _column("arguments", "code"),
-    _column("gives", "shape"),
-    _column("FLOP", "number", True),
-    _column("ops beneath", "code"),
-    _column("step"),
-]
-OPS = [
-    _column("name"),
-    _column("category"),
-    _column("inputs"),
-    _column("outputs"),
-    _column("parameters", "number", True),
-    _column("FLOP", "number", True),
-    _column("step"),
-    _column("source"),
-]
-STEPS = [
-    _column("name"),
-    _column("stage"),
-    _column("symbol"),
-    _column("shape"),
-    _column("parameters", "number", True),
-    _column("FLOP", "number", True),
-    _column("ops", "number", True),
-    _column("error", "error"),
-]
-NOTE_COLUMN = _column("in the note")
-PARTS = [
-    _column("name"),
-    _column("category"),
-    _column("inputs"),
-    _column("outputs"),
-    _column("opened from"),
-    _column("error of the op", "error"),
-]
+def _columns(*names: str, total: bool = True) -> list[dict]:
+    """Return columns with their kinds; `total` shows a module's sum of its rows, of those of numbers."""
+    kinds = [KINDS.get(name, "text") for name in names]
+    return [
+        {"name": name, "kind": kind, "total": total and kind == "number"}
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+
+
+MODULES = _columns("name", "class", "in", "out", "parameters", "FLOP", "ops", "hooks and ops", total=False)
+CALLS = _columns("name", "arguments", "gives", "FLOP", "ops beneath", "step")
+OPS = _columns("name", "category", "inputs", "outputs", "parameters", "FLOP", "step", "source")
+STEPS = _columns("name", "stage", "symbol", "shape", "parameters", "FLOP", "ops", "error")
+PARTS = _columns("name", "category", "inputs", "outputs", "opened from", "error of the op")
+(NOTE_COLUMN,) = _columns("in the note")
 
 
 def _ops(trace: Trace) -> tuple[list[dict], list[dict]]:
@@ -364,8 +323,8 @@ def _ops(trace: Trace) -> tuple[list[dict], list[dict]]:
             "cells": [
                 op.op,
                 category(op.op),
-                shapes(op.inputs),
-                shapes(op.outputs),
+                symbols(op.inputs),
+                symbols(op.outputs),
                 op.params,
                 call_flops([op]),
                 op.step or "",
@@ -423,7 +382,7 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
     for op in trace.ops:
         decomposition = known.get(op.index)
         if decomposition is None:
-            cells = [op.op, category(op.op), shapes(op.inputs), shapes(op.outputs), "not opened", ["", ""]]
+            cells = [op.op, category(op.op), symbols(op.inputs), symbols(op.outputs), "not opened", ["", ""]]
             rows.append({"id": f"op {op.index}", "path": _path(op.module), "number": op.index, "cells": cells})
             continue
         for number, part in enumerate(decomposition.primitives):
@@ -436,8 +395,8 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
                     "cells": [
                         part.name,
                         category(part.name),
-                        shapes(part.inputs),
-                        shapes(part.outputs),
+                        symbols(part.inputs),
+                        symbols(part.outputs),
                         part.within.replace("/", " → "),
                         error(decomposition.error) if number == 0 else ["", ""],
                     ],
@@ -448,16 +407,6 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
 
 def _path(module: str) -> list[str]:
     return module.split(".") if module else []
-
-
-def shapes(tensors: Sequence[TensorRecord]) -> str:
-    """Return shapes in symbols if they are known, else in numbers."""
-    return ", ".join(shape(tensor) for tensor in tensors)
-
-
-def shape(tensor: TensorRecord) -> str:
-    """Return one tensor's shape in symbols if they are known, else in numbers."""
-    return shape_numbers(tensor.shape) if tensor.symbolic is None else notation.shape_text(tensor.symbolic)
 
 
 def place(op: Op) -> str:
