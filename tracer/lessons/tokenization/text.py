@@ -84,38 +84,43 @@ def lines(corpus: str) -> list[str]:
     return [line[at : at + LINE] for line in corpus.splitlines(keepends=True) for at in range(0, len(line), LINE)]
 
 
-class Characters:
-    """A vocabulary of every character of the training text."""
+class _Pieces:
+    """A tokenizer that cuts a text by an expression; each piece is an entry of the vocabulary, or unknown."""
 
-    def __init__(self, corpus: str):
-        self.vocabulary = (UNKNOWN, *sorted(set(corpus)))
+    CUT: re.Pattern[str]
+    BETWEEN = ""
+    """What stands between two pieces of a decoded text."""
+
+    def __init__(self, entries: Sequence[str]):
+        self.vocabulary = (UNKNOWN, *entries)
         self._ids = {entry: number for number, entry in enumerate(self.vocabulary)}
 
     def encode(self, text: str) -> tuple[TokenSpan, ...]:
-        numbers = (self._ids.get(character, 0) for character in text)
-        return tuple(TokenSpan(id, self.vocabulary[id], at, at + 1) for at, id in enumerate(numbers))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self.vocabulary[id] for id in ids)
-
-
-class Words:
-    """A vocabulary of the most frequent words, and runs of signs, split at blanks and between signs and letters."""
-
-    CUT = re.compile(r"\w+|[^\w\s]+")
-
-    def __init__(self, corpus: str):
-        counts = Counter(self.CUT.findall(corpus))
-        ranked = sorted(counts, key=lambda word: (-counts[word], word))
-        self.vocabulary = (UNKNOWN, *ranked[: ENTRIES - 1])
-        self._ids = {entry: number for number, entry in enumerate(self.vocabulary)}
-
-    def encode(self, text: str) -> tuple[TokenSpan, ...]:
-        matches = ((self._ids.get(word[0], 0), *word.span()) for word in self.CUT.finditer(text))
+        matches = ((self._ids.get(piece[0], 0), *piece.span()) for piece in self.CUT.finditer(text))
         return tuple(TokenSpan(id, self.vocabulary[id], start, end) for id, start, end in matches)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return " ".join(self.vocabulary[id] for id in ids)
+        return self.BETWEEN.join(self.vocabulary[id] for id in ids)
+
+
+class Characters(_Pieces):
+    """A vocabulary of every character of the training text."""
+
+    CUT = re.compile(".", re.DOTALL)
+
+    def __init__(self, corpus: str):
+        super().__init__(sorted(set(corpus)))
+
+
+class Words(_Pieces):
+    """A vocabulary of the most frequent words, and runs of signs, split at blanks and between signs and letters."""
+
+    CUT = re.compile(r"\w+|[^\w\s]+")
+    BETWEEN = " "
+
+    def __init__(self, corpus: str):
+        counts = Counter(self.CUT.findall(corpus))
+        super().__init__(sorted(counts, key=lambda word: (-counts[word], word))[: ENTRIES - 1])
 
 
 class Bytes:
