@@ -103,9 +103,7 @@ def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
         "columns": COLUMNS,
         "counted": FLOPS_NOTE,
     }
-    text = orjson.dumps(header)
-    text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, tables(), *blobs))
+    return tensors.join_message(orjson.dumps(header), tables(), *blobs)
 
 
 def fits(trace: Trace) -> bool:

@@ -18,11 +18,12 @@ from tracer.figures.drawing import (
     TRANSPARENT_BACKGROUND,
     bands,
     heading,
+    level_line,
     stage_colour,
     table,
     title,
 )
-from tracer.figures.tensors import ALL_BYTES, HeatmapData, as_array, pack_cells, reduce
+from tracer.figures.tensors import ALL_BYTES, HeatmapData, as_array, join_message, pack_cells, reduce
 from tracer.utils.errors import shorten
 from tracer.utils.text import scientific
 
@@ -55,16 +56,7 @@ def by_block(lines: Mapping[str, Sequence[float]], what: str, single: bool = Fal
     }
     layout |= {"showlegend": len(data) > 1, "barmode": "group"}
     if single:
-        line = {
-            "type": "line",
-            "xref": "paper",
-            "x0": 0,
-            "x1": 1,
-            "y0": 1,
-            "y1": 1,
-            "line": {"dash": "dot", "width": 1},
-        }
-        layout["shapes"] = [line]
+        layout["shapes"] = [level_line(1, dash="dot", width=1)]
     return go.Figure({"data": data, "layout": layout}, skip_invalid=False)
 
 
@@ -186,9 +178,7 @@ def likeness(rows: int, columns: int, cosines: np.ndarray) -> bytes:
     facts = {"rows": rows, "columns": columns, "shape": cosines.shape, "low": float(cosines.min())}
     facts["start"] = rows // 2 * columns + columns // 2
     facts, cells = pack_cells(facts, cosines)
-    text = json.dumps(facts).encode()
-    text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, table(SEQUENTIAL), cells))
+    return join_message(json.dumps(facts).encode(), table(SEQUENTIAL), cells)
 
 
 # Terms of a sum of matrices, as small maps on one scale, with their sum and the matrix of the run.

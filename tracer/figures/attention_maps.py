@@ -18,7 +18,7 @@ from tracer.attention import rollout as over_blocks
 from tracer.figures import drawing
 from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, MASK, SEQUENTIAL, can_draw, stage_colour, table
 from tracer.figures.mask_payload import labels
-from tracer.figures.tensors import as_array, rescale
+from tracer.figures.tensors import as_array, join_message, rescale
 from tracer.record import AttentionRecord, Picture, Step, Trace
 from tracer.symbols.notation import size_html
 from tracer.utils.text import svg_text, symbol_html, symbol_text
@@ -169,10 +169,8 @@ def pack(
         "closed": MASK[0],
         "jpeg": len(photo),
     }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 4)
     numbers = np.concatenate(floats).astype("<f4").tobytes()
-    return b"".join([len(text).to_bytes(4, "little"), text, numbers, closed.tobytes(), table(ATTENTION), photo])
+    return join_message(json.dumps(header).encode(), numbers, closed.tobytes(), table(ATTENTION), photo)
 
 
 def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:

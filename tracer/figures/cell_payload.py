@@ -16,7 +16,7 @@ import numpy as np
 
 from tracer.attention import parts
 from tracer.figures import attention_maps
-from tracer.figures.tensors import as_array, has_weights, mask_value, reduce
+from tracer.figures.tensors import as_array, has_weights, mask_value, reduce, scale_ends
 from tracer.record import Step, Trace
 from tracer.record.trace import Cell, Number, User
 from tracer.symbols.notation import AXES
@@ -352,15 +352,13 @@ def _picture(trace: Trace, steps, cell: Cell, key: str, tensor, indices) -> dict
     if matrix.size > 1 << 22:  # the rows around what was read say enough
         matrix = matrix[: max(1, (1 << 22) // matrix.shape[1])]
     cells, box = reduce(matrix, ROWS, COLUMNS)
+    step = steps.get(key)
     known = cells[np.isfinite(cells)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    edge = max(-low, high)
-    diverging = low < 0 < high
-    low, high = (-edge, edge) if diverging else (low, high if high > low else low + 1)
+    low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
+    low, high, scale = scale_ends(low, high, "attention" if step and has_weights(step) else "sequential")
     scaled = np.nan_to_num((cells - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0).clip(0, 1)
     rows = [index[-2] if len(index) > 1 else 0 for index in here]
     columns = [index[-1] for index in here]
-    step = steps.get(key)
     return {
         "id": key,
         "symbol": cell.symbols.get(key) or (step.symbol if step else _letter(trace, key)),
@@ -368,7 +366,7 @@ def _picture(trace: Trace, steps, cell: Cell, key: str, tensor, indices) -> dict
         "lead": f"{_place(lead)[:-1]}, …]" if lead and prod(tensor.shape[:-2]) > 1 else "",
         "shape": list(cells.shape),
         "full": list(matrix.shape),
-        "scale": "diverging" if diverging else "attention" if step and has_weights(step) else "sequential",
+        "scale": scale,
         "mask": mask_value(matrix) is not None,
         "cells": base64.b64encode((scaled * 255).round().astype(np.uint8).tobytes()).decode(),
         "lit": [

@@ -14,7 +14,7 @@ from tracer.attention import layers
 from tracer.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
 from tracer.figures.drawing import ROWS, can_draw, stage_colour, tables
 from tracer.figures.equations import mark_differences
-from tracer.figures.tensors import as_array, pack_cells, reduce
+from tracer.figures.tensors import as_array, join_message, pack_cells, reduce
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace
 from tracer.symbols import notation
 from tracer.utils.text import percent, shape_numbers, three_digits
@@ -51,9 +51,7 @@ def pack(comparison: Comparison) -> ComparisonPayload:
         "left_out": len(comparison.rows) - len(shown),
         "maps": maps,
     }
-    header = json.dumps(facts, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 4)
-    packed = b"".join((len(header).to_bytes(4, "little"), header, tables(), *cells))
+    packed = join_message(json.dumps(facts, separators=(",", ":")).encode(), tables(), *cells)
     return ComparisonPayload(packed, tuple(summary(comparison)))
 
 

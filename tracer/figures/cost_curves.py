@@ -13,6 +13,7 @@ from tracer.figures.drawing import (
     legend,
     stage_colour,
     title,
+    upright_line,
 )
 from tracer.record.costs import ENDS, MLP, PROJECTIONS, SCORES, WEIGHTED_SUM
 from tracer.symbols.notation import MEANINGS, size_html
@@ -27,6 +28,8 @@ COLOURS = {
 }
 MARK = 7
 """Points of a curve for each factor of 4."""
+MARK_LINE = {"color": "#ffffff", "width": 2}
+"""The line at a size that is marked."""
 
 
 def places(now: int, most: int, step: int = 1) -> list[int]:
@@ -60,9 +63,9 @@ def draw_shares(
         )
         for part, column in flops.items()
     ]
-    marks, labels = [_line(now, "solid")], [_label(now, "now", values)]
+    marks, labels = [upright_line(now, **MARK_LINE, dash="solid")], [_label(now, "now", values)]
     if meets is not None and values[0] <= meets <= values[-1]:
-        marks.append(_line(meets, "dash"))
+        marks.append(upright_line(meets, **MARK_LINE, dash="dash"))
         labels.append(_label(meets, f"attention = MLP at {meets:,.0f}", values, low=True))
     across = {
         "title": title(f"{size_html(name)}, {MEANINGS[name].partition(':')[0]}"),
@@ -85,11 +88,6 @@ def draw_shares(
         **TRANSPARENT_BACKGROUND,
     }
     return go.Figure(curves, layout)
-
-
-def _line(at: float, dash: str) -> dict:
-    line = {"color": "#ffffff", "width": 2, "dash": dash}
-    return {"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "yref": "paper", "line": line}
 
 
 def _label(at: float, text: str, values: Sequence[int], low: bool = False) -> dict:

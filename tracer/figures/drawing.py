@@ -35,20 +35,6 @@ OTHER_COLOR = "#7a8494"
 UNLISTED_COLOR = "#8f7a6a"
 """The colour of a stage that is not in the list: not that of norms."""
 
-STREAMLIT = {  # the same stages in the colour names of Streamlit's markdown and badges
-    "patches": "blue",
-    "embedding": "violet",
-    "position": "orange",
-    "attention": "red",
-    "mlp": "green",
-    "norm": "gray",
-    "head": "yellow",
-    "decoder": "primary",
-    "convolution": "blue",
-    "recurrence": "orange",
-    "experts": "green",
-}
-
 SEQUENTIAL = "inferno"
 DIVERGING_SCALE = "balance"
 AMBER = (255, 176, 0)
@@ -103,6 +89,16 @@ CURVES = {
 def title(text: str, size: int = 16) -> dict:
     """Return the title of an axis."""
     return {"text": text, "font": {"size": size}}
+
+
+def level_line(y: float, **line) -> dict:
+    """Return a line across a plot at a height."""
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
+
+
+def upright_line(x: float, **line) -> dict:
+    """Return a line from the lower edge of a plot to the upper one."""
+    return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
 def heading(text: str, x: float, y: float, size: int = 16, **more) -> dict:

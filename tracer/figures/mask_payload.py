@@ -10,7 +10,7 @@ import numpy as np
 from tracer.attention import layers
 from tracer.attention import segments as of_part
 from tracer.figures.predictions import visible_token
-from tracer.figures.tensors import as_array, pack_cells
+from tracer.figures.tensors import as_array, join_message, pack_cells
 from tracer.record import Segment, Trace
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import round_numeral, scientific
@@ -118,9 +118,7 @@ def pack(
         at += -at % 4
         header[name] = facts | {"at": at}
         at += len(blob)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, *blobs))
+    return join_message(json.dumps(header, separators=(",", ":")).encode(), *blobs)
 
 
 def fits(trace: Trace, layer: int = 0, part: str | None = None) -> bool:

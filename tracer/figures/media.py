@@ -7,7 +7,16 @@ import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import sample_colorscale
 
-from tracer.figures.drawing import OTHER_COLOR, PLAIN_AXIS, SEQUENTIAL, TRANSPARENT_BACKGROUND, stage_colour, title
+from tracer.figures.drawing import (
+    OTHER_COLOR,
+    PLAIN_AXIS,
+    SEQUENTIAL,
+    TRANSPARENT_BACKGROUND,
+    level_line,
+    stage_colour,
+    title,
+    upright_line,
+)
 from tracer.figures.tensors import data_uri
 from tracer.inputs.audio import RATE
 
@@ -102,8 +111,7 @@ def draw_patches(series: np.ndarray, side: int, chosen: int) -> go.Figure:
     """Draw a series `[M]` with the edges of patches of `side` values; the `chosen` one, from 0, is marked."""
     first = len(series) % side
     edges = [first + side * number + 0.5 for number in range(len(series) // side + 1)]
-    line = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "line": {"color": OTHER_COLOR, "width": 1}}
-    shapes = [{**line, "x0": edge, "x1": edge} for edge in edges]
+    shapes = [upright_line(edge, color=OTHER_COLOR, width=1) for edge in edges]
     marked = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": edges[chosen], "x1": edges[chosen + 1]}
     shade = {**marked, "fillcolor": stage_colour("attention"), "opacity": 0.3, "line": {"width": 0}}
     return _series_figure(len(series), [_values(series)], [*shapes, shade])
@@ -113,9 +121,8 @@ def draw_bins(series: np.ndarray, read_back: np.ndarray, middles: np.ndarray, ch
     """Draw a series `[M]` with the decoded values of its bins and all bins' middles; the `chosen` value, from 0, is
     marked."""
     shown = middles[(middles >= series.min() - np.ptp(series) / 5) & (middles <= series.max() + np.ptp(series) / 5)]
-    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "layer": "below"}
     few = shown if len(shown) <= BANDS else shown[:0]
-    shapes = [{**line, "y0": y, "y1": y, "line": {"color": OTHER_COLOR, "width": 1}, "opacity": 0.4} for y in few]
+    shapes = [{**level_line(y, color=OTHER_COLOR, width=1), "layer": "below", "opacity": 0.4} for y in few]
     steps = go.Scatter(
         x=np.arange(1, len(series) + 1),
         y=np.round(read_back, 4),

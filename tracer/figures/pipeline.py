@@ -122,8 +122,8 @@ def stretches(steps: Sequence[Step]) -> list[list[Step]]:
 # It follows Sugiyama et al. (1981). A value that is carried past a whole branch, such as a residual stream, is one
 # straight line on the left. The layout knows nothing of transformers, only the producers and users of tensors.
 
-GAP, PORT = 0.5, 0.0
-"""The height of a line's corner: the middle between two ranks, or that of the box that it enters from the side."""
+GAP = 0.5
+"""The height of a line's corner: the middle between two ranks."""
 
 
 class Wire(NamedTuple):

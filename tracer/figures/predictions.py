@@ -20,8 +20,10 @@ from tracer.figures.drawing import (
     SEQUENTIAL,
     STAGES,
     TRANSPARENT_BACKGROUND,
+    level_line,
     ranking,
     title,
+    upright_line,
 )
 from tracer.figures.tensors import data_uri
 from tracer.record import Trace
@@ -58,17 +60,7 @@ def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[i
             "tickvals": ticks(*without, *cached),
             "tickformat": "~s",
         },
-        "shapes": [
-            {
-                "type": "line",
-                "x0": here,
-                "x1": here,
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "line": {"dash": "dot", "color": OTHER_COLOR},
-            }
-        ],
+        "shapes": [upright_line(here, dash="dot", color=OTHER_COLOR)],
     }
     return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
 
@@ -111,12 +103,7 @@ def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence
             "title": title("loss after the step", 14), "range": [lowest - room, highest + room],
             "exponentformat": "power",
         },
-        "shapes": [
-            {
-                "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": before, "y1": before,
-                "line": {"dash": "dot", "color": "#7a8494"},
-            }
-        ],
+        "shapes": [level_line(before, dash="dot", color=OTHER_COLOR)],
     }  # fmt: skip
     return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
 

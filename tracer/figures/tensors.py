@@ -100,7 +100,7 @@ def pack(
     if np.isfinite(matrices).all():  # as most are
         note = _reduction(matrices[0], box)
         slices = [
-            [*_range(drawn.min(), drawn.max(), kind), _description(matrix, matrix), note]
+            [*scale_ends(drawn.min(), drawn.max(), kind), _description(matrix, matrix), note]
             for drawn, matrix in zip(cells, matrices, strict=True)
         ]
     else:
@@ -156,16 +156,23 @@ def pack_cells(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) ->
     return facts | {"bits": 16, "power": power}, scaled.astype("<f2").tobytes()
 
 
+def join_message(header: bytes, *blobs: bytes) -> bytes:
+    """Return the bytes of a message to the browser: the length of its JSON header in four bytes, little end first, the
+    header, filled up to a multiple of four, and what follows it."""
+    header += b" " * (-len(header) % 4)
+    return b"".join((len(header).to_bytes(4, "little"), header, *blobs))
+
+
 def _scale(cells: np.ndarray, kind: str) -> tuple[tuple[float, float, str], np.ndarray]:
     """Return (lowest, highest, kind) of the colours of a matrix, and the cells that are drawn with them."""
     if (open_value := mask_value(cells)) is not None:
         return (open_value, open_value, "mask"), np.isfinite(cells).astype(np.float32)
     known = cells[np.isfinite(cells)]
     lowest, highest = (known.min(), known.max()) if known.size else (0.0, 1.0)
-    return _range(lowest, highest, kind), cells
+    return scale_ends(lowest, highest, kind), cells
 
 
-def _range(lowest: float, highest: float, kind: str) -> tuple[float, float, str]:
+def scale_ends(lowest: float, highest: float, kind: str) -> tuple[float, float, str]:
     """Return (lowest, highest, kind) of the colours of finite values between these."""
     low, high = float(lowest), float(highest)
     if low < 0 < high:
@@ -286,9 +293,7 @@ def pack_panels(panels: Sequence[Panel]) -> bytes:
         facts.append(known)
         blobs += [blob, bytes(-len(blob) % 4)]
         at += len(blob) + -len(blob) % 4
-    text = json.dumps(facts, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 4)
-    return b"".join((len(text).to_bytes(4, "little"), text, tables(), *blobs))
+    return join_message(json.dumps(facts, separators=(",", ":")).encode(), tables(), *blobs)
 
 
 def _panel_scale(cells: np.ndarray, shared: float) -> tuple[float, float, str]:
@@ -298,7 +303,7 @@ def _panel_scale(cells: np.ndarray, shared: float) -> tuple[float, float, str]:
     if shared or low < 0:
         end = shared or max(-low, high)
         return -end, end, "diverging"
-    return low, high if high > low else low + 1, "sequential"
+    return scale_ends(low, high, "sequential")
 
 
 # Photo as the model sees it in SVG: the patch grid over it, and its patches.

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from tracer.figures.cell_payload import tensor_of, with_tensors
-from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, VALUES, table
+from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, VALUES
 from tracer.figures.film.message import encode, line_facts
-from tracer.figures.film.sentences import Caption, HalfNumbers
+from tracer.figures.film.sentences import Caption, HalfNumbers, stops
 from tracer.figures.film.storyboard import Beat, Storyboard
-from tracer.figures.tensors import as_array, has_weights, reduce
+from tracer.figures.tensors import as_array, has_weights, reduce, scale_ends
 from tracer.record import Operand, Step, Trace
 from tracer.utils.errors import quote
 from tracer.utils.text import numeral, symbol_text
@@ -41,8 +41,6 @@ OPERANDS = 3
 """Operands beside a result that is no matrix product, at most."""
 PART = re.compile(r"\\left\[|_\{\[[^\]]*:")
 """What a symbol has of a factor that is a part of a tensor, or several joined: no tensor of the run is it."""
-STOPS = 32
-"""Colours of a scale in the header."""
 MOST_PRODUCTS = 20_000_000
 """Products that are computed again to compare a step with its factors."""
 MIN_INFINITE = 1e30
@@ -111,8 +109,8 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
         "looks": [],
         "pictures": packed,
         "heads": max((len(drawn.matrices) for drawn in pictures.values()), default=1),
-        "scales": {"sequential": _stops(SEQUENTIAL), "diverging": _stops(DIVERGING_SCALE),
-                   "attention": _stops(ATTENTION)},
+        "scales": {"sequential": stops(SEQUENTIAL), "diverging": stops(DIVERGING_SCALE),
+                   "attention": stops(ATTENTION)},
         "answer": None,
         "proofs": "",
         "unit": trace.result.get("unit", "token"),
@@ -256,12 +254,10 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
     shares = np.full(reduced.shape, EMPTY_BYTE, np.uint8)
     for place, matrix in enumerate(known):
         low, high = (float(np.nanmin(matrix)), float(np.nanmax(matrix))) if np.isfinite(matrix).any() else (0.0, 0.0)
-        diverging = low < 0 < high
-        edge = max(-low, high)
-        start, end = (-edge, edge) if diverging else (low, high if high > low else low + 1)
+        start, end, scale = scale_ends(low, high, kind)
         scaled = np.nan_to_num((matrix - start) / (end - start) * (EMPTY_BYTE - 1))
         shares[place] = np.where(np.isfinite(matrix), np.round(scaled), EMPTY_BYTE).astype(np.uint8)
-        scales.append([start, end, "diverging" if diverging else kind, numeral(start), numeral(end)])
+        scales.append([start, end, scale, numeral(start), numeral(end)])
     return {
         "symbol": _without_block(drawn.symbol, block).replace("^⊤", "ᵀ"),
         "full": list(drawn.matrices.shape[1:]),
@@ -271,11 +267,6 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
         "scales": scales,
         "at": numbers.add_bytes(shares),
     }
-
-
-def _stops(scale: str | list[list[float | str]]) -> list[list[int]]:
-    colours = table(scale, STOPS)
-    return [list(colours[at : at + 3]) for at in range(0, len(colours), 3)]
 
 
 def _step_beat(step: Step, block: int, drawn: Sequence[_Drawn | None]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tracer.figures.film import sentences
 from tracer.figures.film.sentences import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
 from tracer.figures.predictions import visible_token
-from tracer.figures.tensors import data_uri
+from tracer.figures.tensors import data_uri, join_message
 from tracer.record import AttentionRecord, Step, Trace
 from tracer.symbols import notation
 from tracer.utils.errors import shorten
@@ -106,8 +106,7 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
 def encode(header: Mapping[str, Any], numbers: HalfNumbers) -> bytes:
     """Return a header and the numbers behind it as the bytes of a message."""
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 4)
-    return b"".join([len(encoded).to_bytes(4, "little"), encoded, *(part.tobytes() for part in numbers.parts)])
+    return join_message(encoded, *(part.tobytes() for part in numbers.parts))
 
 
 def ids(board: Storyboard) -> list[str]:

@@ -15,7 +15,7 @@ from tracer.figures.cell_payload import tensor_of
 from tracer.figures.drawing import DIVERGING_SCALE, SEQUENTIAL, VALUES, ranking, table
 from tracer.figures.film.chapters import Chapter, Lane, Snapshot, Stream, tensor
 from tracer.figures.predictions import visible_token
-from tracer.figures.tensors import as_array, reduce
+from tracer.figures.tensors import as_array, reduce, scale_ends
 from tracer.record import AttentionRecord, Step, TensorRecord, Trace
 from tracer.utils.errors import shorten
 from tracer.utils.lazy_import import lazy_import
@@ -609,8 +609,12 @@ def pack_input(array: np.ndarray, numbers: HalfNumbers) -> dict[str, Any]:
         return known | {"shape": list(cells.shape), "at": numbers.add(cells / (np.abs(array).max() or 1)), "stops": []}
     cells = reduce(array, ROWS, COLUMNS)[0]
     low, high = float(cells.min()), float(cells.max())
-    diverging = low < 0 < high
-    start, end = (-max(-low, high), max(-low, high)) if diverging else (low, high if high > low else low + 1)
-    colours = table(DIVERGING_SCALE if diverging else SEQUENTIAL, STOPS)
-    stops = [list(colours[at : at + 3]) for at in range(0, len(colours), 3)]
-    return known | {"shape": list(cells.shape), "at": numbers.add((cells - start) / (end - start)), "stops": stops}
+    start, end, scale = scale_ends(low, high, SEQUENTIAL)
+    colours = stops(DIVERGING_SCALE if scale == "diverging" else scale)
+    return known | {"shape": list(cells.shape), "at": numbers.add((cells - start) / (end - start)), "stops": colours}
+
+
+def stops(scale: str | list[list[float | str]]) -> list[list[int]]:
+    """Return the colours of a scale in a header, each as three numbers."""
+    colours = table(scale, STOPS)
+    return [list(colours[at : at + 3]) for at in range(0, len(colours), 3)]
