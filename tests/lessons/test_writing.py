@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
 import tracer
+from tests.support import sampling
 from tests.support.sweeping import cases
 from tracer.figures.predictions import ticks
 from tracer.lessons import writing
@@ -24,7 +25,7 @@ LOGITS = arrays(np.float64, some.integers(1, 30), elements=some.floats(-20, 20))
 
 @given(LOGITS, some.floats(0.05, 3), some.integers(1, 40), some.floats(0.05, 1))
 def test_the_tokens_that_can_be_drawn_are_the_fewest_that_top_k_and_top_p_leave(logits, temperature, k, p):
-    shares, softmax = writing.probabilities(logits, temperature, k, p), writing.probabilities(logits, temperature, k)
+    shares, softmax = sampling.probabilities(logits, temperature, k, p), sampling.probabilities(logits, temperature, k)
     kept = np.flatnonzero(shares)
     assert shares.sum() == pytest.approx(1)
     assert len(kept) <= k
@@ -35,21 +36,21 @@ def test_the_tokens_that_can_be_drawn_are_the_fewest_that_top_k_and_top_p_leave(
 
 def test_without_settings_it_is_the_softmax_and_at_temperature_0_the_largest_logit():
     logits = torch.randn(20, generator=torch.Generator().manual_seed(0)).double()
-    assert writing.probabilities(logits.numpy(), 1.0) == pytest.approx(logits.softmax(-1).numpy())
-    assert writing.probabilities(logits.numpy(), 0)[int(logits.argmax())] == 1
+    assert sampling.probabilities(logits.numpy(), 1.0) == pytest.approx(logits.softmax(-1).numpy())
+    assert sampling.probabilities(logits.numpy(), 0)[int(logits.argmax())] == 1
 
 
 def test_a_number_falls_on_each_token_as_often_as_its_probability_says():
     shares = np.array([0.1, 0.0, 0.6, 0.3])
-    drawn = [writing.draw(shares, u) for u in (np.arange(1000) + 0.5) / 1000]
+    drawn = [sampling.draw(shares, u) for u in (np.arange(1000) + 0.5) / 1000]
     assert np.bincount(drawn, minlength=4).tolist() == [100, 0, 600, 300]
-    assert writing.draw(shares, 1.0) == 0
+    assert sampling.draw(shares, 1.0) == 0
 
 
 @pytest.mark.parametrize("settings", [(-1, None, 1), (1, 0, 1), (1, None, 0), (1, None, 1.5)])
 def test_settings_that_can_not_be_are_refused(settings):
     with pytest.raises(ValueError, match="are not possible, expected a temperature from 0"):
-        writing.probabilities(np.zeros(3), *settings)
+        sampling.probabilities(np.zeros(3), *settings)
 
 
 @pytest.mark.parametrize("name", cases(("nanogpt", "vit-text"), ("nanogpt",)))

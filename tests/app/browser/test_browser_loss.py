@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 import tracer
 from tests.app.browser.test_browser import FIT, SLOW, quiet, wait_until_settled
-from tracer.lessons import writing
+from tests.support import sampling
 
 pytestmark = pytest.mark.browser
 SET = "(input, value) => { input.value = value; input.dispatchEvent(new Event('input')); }"
@@ -54,7 +54,7 @@ def test_settings_reshape_the_bars_as_python_does_and_a_token_drops_into_the_tex
     for temperature, k, p in ((1, 65, 1), (0.5, 65, 1), (1.5, 7, 1), (0.8, 40, 0.6), (0, 65, 1)):
         for name, value in (("temperature", temperature), ("k", k), ("p", p)):
             page.locator(f".next-token input[name={name}]").evaluate(SET, str(value))
-        expected = writing.probabilities(logits, temperature, k, p)[order]
+        expected = sampling.probabilities(logits, temperature, k, p)[order]
         assert [text.replace("\xa0", " ") for text in shares.all_inner_texts()] == list(map(percent, expected))
         if temperature:
             width, needle, cell = page.locator(".next-token .strip").evaluate(STRIP)
