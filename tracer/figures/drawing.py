@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from plotly import colors
@@ -107,14 +108,11 @@ def heading(text: str, x: float, y: float, size: int = 16, **more) -> dict:
     return {"text": text, "showarrow": False, "font": {"size": size}, **place, **more}
 
 
-def bands(count: int, gap: float, shares: list[float] | None = None) -> list[list[float]]:
-    """Return the ends of `count` plots side by side, 0 to 1, with a gap between, as wide as `shares` or all alike."""
-    shares = shares or [1.0] * count
-    room, ends, start = (1 - gap * (count - 1)) / sum(shares), [], 0.0
-    for share in shares:
-        ends.append([start, start + share * room])
-        start += share * room + gap
-    return ends
+def bands(count: int, gap: float) -> list[list[float]]:
+    """Return the ends of `count` plots of one width side by side, 0 to 1, with a gap between."""
+    width = (1 - gap * (count - 1)) / count
+    starts = accumulate([width + gap] * (count - 1), initial=0.0)
+    return [[start, start + width] for start in starts]
 
 
 # Limits on what a page computes and sends for one picture; a run beyond them is shown in part.
@@ -209,13 +207,13 @@ def _part(part: BarPart, end: float) -> str:
     return f'<i title="{html.escape(part.tooltip)}" style="{width};background:{part.colour}"></i>'
 
 
-def round_ticks(largest: float, most: int = 4) -> Iterator[float]:
+def round_ticks(largest: float) -> Iterator[float]:
     """Yield round numbers from 0 until one reaches `largest`.
 
-    There are at most `most` steps, each 1, 2 or 5 times a power of ten.
+    There are at most four steps, each 1, 2 or 5 times a power of ten.
     """
     unit = 10.0 ** math.floor(math.log10(largest)) / 10 if largest > 0 else 0.2
-    step = next(times * unit for times in (1, 2, 5, 10, 20, 50, 100) if times * unit * most >= largest)
+    step = next(times * unit for times in (1, 2, 5, 10, 20, 50, 100) if times * unit * 4 >= largest)
     return (number * step for number in range(max(1, math.ceil(largest / step)) + 1))
 
 

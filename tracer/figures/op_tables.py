@@ -243,15 +243,14 @@ def table(
     trace: Trace,
     level: str,
     opened: Sequence[Decomposition] = (),
-    chosen: str = "",
     note_of: Callable[[str], str] | None = None,
 ) -> dict:
     """Return everything that the browser needs: the columns, their kinds, and the rows of a level.
 
-    `opened` are the decompositions of ops, for the level of primitives; `chosen` the row that is marked. `open` are the
-    modules that are unfolded at first. `note_of` returns the number of a step in the note that the model is of.
+    `opened` are the decompositions of ops, for the level of primitives. `open` are the modules that are unfolded at
+    first. `note_of` returns the number of a step in the note that the model is of.
     """
-    contents = {"level": level, "chosen": chosen, "open": []}
+    contents = {"level": level, "open": []}
     if level == "modules":
         whole = {"parameters": trace.params, "FLOP": trace.flops}
         columns = [{**column, "whole": whole.get(column["name"], 0)} for column in MODULES]

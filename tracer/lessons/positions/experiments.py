@@ -329,9 +329,9 @@ def by_distance(matrices: np.ndarray) -> Curve:
 
 
 @torch.no_grad()
-def shuffle(model: Model, tokens: torch.Tensor, seed: int = SEED) -> ShuffleResult:
+def shuffle(model: Model, tokens: torch.Tensor) -> ShuffleResult:
     """Return the effect of a shuffle of the tokens `[1, T]` after the outputs are put back into order."""
-    order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(SEED))
     plain, moved = model.net(tokens), model.net(tokens[:, order])[:, order.argsort()]  # [1, T, D]
     differences = (moved - plain).abs().amax(dim=-1)[0] / plain.abs().max()
     return ShuffleResult(model.options["positions"], model.options["mask"], as_array(differences))

@@ -147,6 +147,6 @@ def after(trace: Trace) -> tuple:
     return tuple(step for step in trace.steps if step.layer is not None)
 
 
-def embedding(*shape: int, seed: int = 0) -> nn.Parameter:
+def embedding(*shape: int) -> nn.Parameter:
     """Return an untrained table or matrix: seeded normal numbers at the initial scale of embeddings."""
-    return nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 0.02, requires_grad=False)
+    return nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 0.02, requires_grad=False)

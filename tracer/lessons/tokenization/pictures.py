@@ -77,7 +77,7 @@ NEAREST = (
 )
 
 
-def k_means(points: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
+def k_means(points: np.ndarray, count: int) -> np.ndarray:
     """Return the rows of k-means, float32 `[V, K]`, each the mean of its nearest points among `[M, K]`.
 
     It begins with points far from one another, drawn with a probability that grows with the square of the distance to
@@ -85,7 +85,7 @@ def k_means(points: np.ndarray, count: int, seed: int = 0) -> np.ndarray:
     """
     if not 1 <= count <= len(points):
         raise ValueError(f"{count} rows can't be learned from {len(points)} points")
-    random, points = np.random.default_rng(seed), points.astype(np.float64)
+    random, points = np.random.default_rng(0), points.astype(np.float64)
     rows = points[random.integers(len(points))][None]
     away = ((points - rows[0]) ** 2).sum(axis=1)
     while len(rows) < count:
