@@ -10,19 +10,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from tracer.figures.drawing import (
-    OTHER_COLOR,
-    PLAIN_AXIS,
-    SEQUENTIAL,
-    STAGES,
-    TRANSPARENT_BACKGROUND,
-    bands,
-    heading,
-    level_line,
-    stage_colour,
-    table,
-    title,
-)
+from tracer.figures.charts import LEGEND, PLAIN_AXIS, axis, bands, draw, heading, level_line, title
+from tracer.figures.drawing import OTHER_COLOR, SEQUENTIAL, STAGES, stage_colour, table
 from tracer.figures.tensors import ALL_BYTES, HeatmapData, as_array, join_message, pack_cells, reduce
 from tracer.utils.errors import shorten
 from tracer.utils.text import scientific
@@ -35,7 +24,6 @@ SCALE = [[0, "rgba(122, 132, 148, 0.2)"], [1, "#2589c7"]]
 MAX_SPACED_ROWS = 32
 """Rows of a map above which its cells touch."""
 MARGIN = {"l": 60, "r": 10, "t": 30, "b": 45}
-LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 
 
 def by_block(lines: Mapping[str, Sequence[float]], what: str, single: bool = False) -> go.Figure:
@@ -47,17 +35,9 @@ def by_block(lines: Mapping[str, Sequence[float]], what: str, single: bool = Fal
         }
         for (name, values), colour in zip(lines.items(), COLOURS[: len(lines)], strict=True)
     ]  # fmt: skip
-    layout = {
-        **TRANSPARENT_BACKGROUND,
-        "height": 240,
-        "margin": MARGIN,
-        "yaxis": {"title": title(what, 14)},
-        "legend": LEGEND,
-    }
-    layout |= {"showlegend": len(data) > 1, "barmode": "group"}
-    if single:
-        layout["shapes"] = [level_line(1, dash="dot", width=1)]
-    return go.Figure({"data": data, "layout": layout}, skip_invalid=False)
+    shapes = [level_line(1, dash="dot", width=1)] if single else []
+    look = {"legend": LEGEND, "showlegend": len(data) > 1, "barmode": "group", "shapes": shapes}
+    return draw(data, height=240, margin=MARGIN, yaxis=axis(what), **look)
 
 
 def spreads(widths: Sequence[int], plain: Sequence[float], scaled: Sequence[float], chosen: int) -> go.Figure:
@@ -70,13 +50,9 @@ def spreads(widths: Sequence[int], plain: Sequence[float], scaled: Sequence[floa
         }
         for name, values, colour in zip(("q · k", "q · k / √d_k"), (plain, scaled), COLOURS[:2], strict=True)
     ]  # fmt: skip
-    axis = {"type": "log", "dtick": 0.30103, "tickvals": list(widths)}
-    layout = {
-        **TRANSPARENT_BACKGROUND, "height": 280, "margin": MARGIN, "legend": LEGEND,
-        "xaxis": {**axis, "title": title("d_k, numbers in a query", 14)},
-        "yaxis": {"type": "log", "title": title("standard deviation", 14), "tickvals": [1, 2, 4, 8, 16, 32]},
-    }  # fmt: skip
-    return go.Figure({"data": data, "layout": layout}, skip_invalid=False)
+    across = axis("d_k, numbers in a query", type="log", dtick=0.30103, tickvals=list(widths))
+    up = axis("standard deviation", type="log", tickvals=[1, 2, 4, 8, 16, 32])
+    return draw(data, height=280, margin=MARGIN, legend=LEGEND, xaxis=across, yaxis=up)
 
 
 def shares(values: Mapping[str, float]) -> go.Figure:
@@ -85,12 +61,9 @@ def shares(values: Mapping[str, float]) -> go.Figure:
         "type": "bar", "orientation": "h", "y": list(values), "x": list(values.values()),
         "marker": {"color": COLOURS[0]}, "hovertemplate": "%{y}: %{x:.1%}<extra></extra>",
     }  # fmt: skip
-    layout = {
-        **TRANSPARENT_BACKGROUND, "height": 40 + 34 * len(values), "margin": {"l": 80, "r": 10, "t": 5, "b": 40},
-        "xaxis": {"title": title("weight", 14), "range": [0, 1], "tickformat": ".0%"},
-        "yaxis": {"autorange": "reversed"},
-    }  # fmt: skip
-    return go.Figure({"data": [bars], "layout": layout}, skip_invalid=False)
+    size = {"height": 40 + 34 * len(values), "margin": {"l": 80, "r": 10, "t": 5, "b": 40}}
+    across = axis("weight", range=[0, 1], tickformat=".0%")
+    return draw([bars], **size, xaxis=across, yaxis={"autorange": "reversed"})
 
 
 def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tuple[str, str]) -> go.Figure:
@@ -98,12 +71,7 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tup
     down = -(-len(maps) // columns)
     across, heights = bands(columns, 0.04), bands(down, 0.14)
     data, names = [], []
-    layout: dict[str, Any] = {
-        **TRANSPARENT_BACKGROUND,
-        "height": 60 + 150 * down,
-        "margin": {"l": 30, "r": 5, "t": 40, "b": 30},
-        "annotations": names,
-    }
+    layout: dict[str, Any] = {"height": 60 + 150 * down, "margin": {"l": 30, "r": 5, "t": 40, "b": 30}}
     for at, (name, cells) in enumerate(maps.items()):
         row, column = divmod(at, columns)
         low, high = heights[down - 1 - row]
@@ -115,10 +83,10 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tup
             "colorscale": SCALE, "xaxis": f"x{key}", "yaxis": f"y{key}", "xgap": gap, "ygap": gap,
             "hovertemplate": axes[0] + " %{y}, " + axes[1] + " %{x}: %{z:.3g}<extra>" + name + "</extra>",
         })  # fmt: skip
-        axis = {**PLAIN_AXIS, "showticklabels": False, "ticks": ""}
-        layout[f"xaxis{key}"] = {**axis, "domain": [left, right], "anchor": f"y{key}", "constrain": "domain"}
+        plain = {**PLAIN_AXIS, "showticklabels": False, "ticks": ""}
+        layout[f"xaxis{key}"] = {**plain, "domain": [left, right], "anchor": f"y{key}", "constrain": "domain"}
         layout[f"yaxis{key}"] = {
-            **axis, "domain": [low, high], "anchor": f"x{key}", "autorange": "reversed", "scaleanchor": f"x{key}",
+            **plain, "domain": [low, high], "anchor": f"x{key}", "autorange": "reversed", "scaleanchor": f"x{key}",
             "constrain": "domain",
         }  # fmt: skip
         if column == 0:
@@ -126,7 +94,7 @@ def grids(maps: Mapping[str, Sequence[Sequence[float]]], columns: int, axes: tup
         if row == down - 1:
             layout[f"xaxis{key}"]["title"] = title(axes[1], 12)
         names.append(heading(name, (left + right) / 2, high, 13))
-    return go.Figure({"data": data, "layout": layout}, skip_invalid=False)
+    return draw(data, **layout, annotations=names)
 
 
 # Charts of the effect of positions on scores: a line for each head over the distance, and the changed outputs.
@@ -158,15 +126,9 @@ def distance_lines(
         }
         for number in range(len(mean))
     ]  # fmt: skip
-    layout = {
-        **TRANSPARENT_BACKGROUND,
-        "height": 340,
-        "margin": {"l": 60, "r": 10, "t": 10, "b": 50},
-        "xaxis": {"title": title("i − j, from key to query", 14), "zeroline": True},
-        "yaxis": {"title": title("score, same token everywhere", 14)},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "entrywidth": 64},
-    }
-    return go.Figure({"data": band + lines, "layout": layout}, skip_invalid=False)
+    across, up = axis("i − j, from key to query", zeroline=True), axis("score, same token everywhere")
+    legend = {**LEGEND, "entrywidth": 64}
+    return draw(band + lines, height=340, margin=SURVEY_MARGIN, xaxis=across, yaxis=up, legend=legend)
 
 
 def likeness(rows: int, columns: int, cosines: np.ndarray) -> bytes:
@@ -234,20 +196,14 @@ BINS = 30
 SURVEY_MARGIN = {"l": 60, "r": 10, "t": 10, "b": 50}
 
 
-def distribution(values: np.ndarray, names: Sequence[str], axis: str) -> go.Figure:
+def distribution(values: np.ndarray, names: Sequence[str], measure: str) -> go.Figure:
     """Draw the numbers of a head, `[photos]`: a bar for each of a few photos, else a histogram.
 
-    `axis` names the numbers; NaN are left out.
+    `measure` names the numbers; NaN are left out.
     """
     known = np.flatnonzero(np.isfinite(values))
     colour = {"color": stage_colour("attention")}
-    layout = {
-        **TRANSPARENT_BACKGROUND,
-        "height": 300,
-        "margin": SURVEY_MARGIN,
-        "bargap": 0.05,
-        "xaxis": {"title": title(axis, 14)},
-    }
+    layout = {"height": 300, "margin": SURVEY_MARGIN, "xaxis": axis(measure)}
     if len(known) <= MAX_PHOTOS:
         order = known[np.argsort(values[known])]
         labels = [shorten(names[at], 24) for at in order]
@@ -256,9 +212,8 @@ def distribution(values: np.ndarray, names: Sequence[str], axis: str) -> go.Figu
             "marker": colour, "customdata": list(map(html.escape, labels)),
             "hovertemplate": "%{customdata}: %{x:.3g}<extra></extra>",
         }  # fmt: skip
-        ticks = {"tickvals": list(range(len(order))), "ticktext": list(map(html.escape, labels))}
-        layout |= {"yaxis": {"title": title("photo", 14), "automargin": True, **ticks}, "bargap": 0.3}
-        return go.Figure({"data": [bars], "layout": layout}, skip_invalid=False)
+        ticks: dict[str, Any] = {"tickvals": list(range(len(order))), "ticktext": list(map(html.escape, labels))}
+        return draw([bars], **layout, yaxis=axis("photo", automargin=True, **ticks), bargap=0.3)
     counts, edges = np.histogram(values[known], bins=min(BINS, 2 + int(np.sqrt(len(known)))))
     bars = {
         "type": "bar", "x": ((edges[1:] + edges[:-1]) / 2).tolist(), "y": counts.tolist(),
@@ -266,12 +221,11 @@ def distribution(values: np.ndarray, names: Sequence[str], axis: str) -> go.Figu
         "customdata": np.stack([edges[:-1], edges[1:]], axis=-1).tolist(),
         "hovertemplate": "%{customdata[0]:.3g} to %{customdata[1]:.3g}: %{y} photos<extra></extra>",
     }  # fmt: skip
-    layout["yaxis"] = {"title": title("photos", 14)}
-    return go.Figure({"data": [bars], "layout": layout}, skip_invalid=False)
+    return draw([bars], **layout, yaxis=axis("photos"), bargap=0.05)
 
 
 def over_depth(
-    mean: np.ndarray, spread: np.ndarray, layers: Sequence[int], chosen: tuple[int, int], axis: str
+    mean: np.ndarray, spread: np.ndarray, layers: Sequence[int], chosen: tuple[int, int], measure: str
 ) -> go.Figure:
     """Draw the mean of each head, `[blocks, heads]`, over its block, as figure 7 of Dosovitskiy et al. 2021 does.
 
@@ -292,15 +246,12 @@ def over_depth(
         "error_y": {"type": "data", "array": [float(spread[chosen])], "color": stage_colour("attention")},
         "hovertemplate": "block %{x}, head " + str(chosen[1] + 1) + ": %{y:.3g}<extra></extra>",
     }  # fmt: skip
-    layout = {
-        **TRANSPARENT_BACKGROUND, "height": 300, "margin": {**SURVEY_MARGIN, "t": 30},
-        "xaxis": {"title": title("block", 14), "dtick": 1 if len(layers) <= 24 else 4},
-        "yaxis": {"title": title(axis, 14)}, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-    }  # fmt: skip
-    return go.Figure({"data": [dots, point], "layout": layout}, skip_invalid=False)
+    size = {"height": 300, "margin": {**SURVEY_MARGIN, "t": 30}}
+    across = axis("block", dtick=1 if len(layers) <= 24 else 4)
+    return draw([dots, point], **size, xaxis=across, yaxis=axis(measure), legend=LEGEND)
 
 
-def draw_hiding_test(means: Mapping[str, float], spreads: Mapping[str, float], axis: str) -> go.Figure:
+def draw_hiding_test(means: Mapping[str, float], spreads: Mapping[str, float], measure: str) -> go.Figure:
     """Draw the mean effect of hiding patches, a bar for each way to choose them, with its spread as a line."""
     bars = {
         "type": "bar", "x": list(means), "y": list(means.values()),
@@ -308,15 +259,8 @@ def draw_hiding_test(means: Mapping[str, float], spreads: Mapping[str, float], a
         "error_y": {"type": "data", "array": list(spreads.values()), "color": stage_colour("norm")},
         "hovertemplate": "%{x}: %{y:.3g}<extra></extra>",
     }  # fmt: skip
-    layout = {
-        **TRANSPARENT_BACKGROUND,
-        "height": 280,
-        "margin": SURVEY_MARGIN,
-        "bargap": 0.5,
-        "yaxis": {"title": title(axis, 14)},
-    }
-    layout["xaxis"] = {"title": title("patches that are hidden", 14)}
-    return go.Figure({"data": [bars], "layout": layout}, skip_invalid=False)
+    axes = {"xaxis": axis("patches that are hidden"), "yaxis": axis(measure)}
+    return draw([bars], height=280, margin=SURVEY_MARGIN, bargap=0.5, **axes)
 
 
 def photo_card(picture: str, number: str, lines: Sequence[str]) -> str:

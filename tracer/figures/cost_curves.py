@@ -7,14 +7,8 @@ from math import log10
 
 import plotly.graph_objects as go
 
-from tracer.figures.drawing import (
-    OTHER_COLOR,
-    TRANSPARENT_BACKGROUND,
-    legend,
-    stage_colour,
-    title,
-    upright_line,
-)
+from tracer.figures.charts import axis, draw, upright_line
+from tracer.figures.drawing import OTHER_COLOR, legend, stage_colour
 from tracer.record.costs import ENDS, MLP, PROJECTIONS, SCORES, WEIGHTED_SUM
 from tracer.symbols.notation import MEANINGS, size_html
 from tracer.utils.text import amount, percent
@@ -67,27 +61,12 @@ def draw_shares(
     if meets is not None and values[0] <= meets <= values[-1]:
         marks.append(upright_line(meets, **MARK_LINE, dash="dash"))
         labels.append(_label(meets, f"attention = MLP at {meets:,.0f}", values, low=True))
-    across = {
-        "title": title(f"{size_html(name)}, {MEANINGS[name].partition(':')[0]}"),
-        "type": "log",
-        "tickfont": {"size": 14},
-        "dtick": 1,
-        "showgrid": False,
-    }
-    up = {"title": title("share of all FLOPs"), "range": [0, 100], "ticksuffix": " %", "tickfont": {"size": 14}}
-    layout = {
-        "xaxis": across,
-        "yaxis": up,
-        "height": 300,
-        "font": {"size": 14},
-        "margin": {"l": 8, "r": 8, "t": 44, "b": 8},
-        "hovermode": "x unified",
-        "showlegend": False,
-        "shapes": marks,
-        "annotations": labels,
-        **TRANSPARENT_BACKGROUND,
-    }
-    return go.Figure(curves, layout)
+    font = {"size": 14}
+    name_of_size = f"{size_html(name)}, {MEANINGS[name].partition(':')[0]}"
+    across = axis(name_of_size, 16, type="log", tickfont=font, dtick=1, showgrid=False)
+    up = axis("share of all FLOPs", 16, range=[0, 100], ticksuffix=" %", tickfont=font)
+    look = {"height": 300, "font": font, "margin": {"l": 8, "r": 8, "t": 44, "b": 8}, "hovermode": "x unified"}
+    return draw(curves, xaxis=across, yaxis=up, shapes=marks, annotations=labels, showlegend=False, **look)
 
 
 def _label(at: float, text: str, values: Sequence[int], low: bool = False) -> dict:

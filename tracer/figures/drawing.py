@@ -6,7 +6,6 @@ import html
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 from plotly import colors
@@ -67,52 +66,6 @@ def _sample(scale: str | tuple[tuple[float | str, ...], ...], steps: int) -> byt
     stops = scale if isinstance(scale, str) else [list(stop) for stop in scale]
     samples = colors.sample_colorscale(stops, shares, colortype="tuple")
     return bytes(round(255 * channel) for colour in samples for channel in colour)
-
-
-# Shared parts of plotly layouts.
-#
-# A figure is built at once, from whole dictionaries: every update of an existing one goes through all of plotly's
-# checks again, and a few of them take twenty times as long as building it. A server draws several for each page of each
-# visitor.
-
-TRANSPARENT_BACKGROUND = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
-"""The page shows through."""
-PLAIN_AXIS = {"showgrid": False, "zeroline": False}
-"""An axis without lines."""
-CURVES = {
-    **TRANSPARENT_BACKGROUND,
-    "margin": {"l": 75, "r": 10, "t": 10, "b": 50},
-    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-}
-"""The layout of a chart of curves: room for the names of its axes, and a legend above it."""
-
-
-def title(text: str, size: int = 16) -> dict:
-    """Return the title of an axis."""
-    return {"text": text, "font": {"size": size}}
-
-
-def level_line(y: float, **line) -> dict:
-    """Return a line across a plot at a height."""
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
-
-
-def upright_line(x: float, **line) -> dict:
-    """Return a line from the lower edge of a plot to the upper one."""
-    return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
-
-
-def heading(text: str, x: float, y: float, size: int = 16, **more) -> dict:
-    """Return the heading of one of several plots: centred at `x` on the upper edge `y`, in shares of the figure."""
-    place = {"x": x, "xanchor": "center", "xref": "paper", "y": y, "yanchor": "bottom", "yref": "paper"}
-    return {"text": text, "showarrow": False, "font": {"size": size}, **place, **more}
-
-
-def bands(count: int, gap: float) -> list[list[float]]:
-    """Return the ends of `count` plots of one width side by side, 0 to 1, with a gap between."""
-    width = (1 - gap * (count - 1)) / count
-    starts = accumulate([width + gap] * (count - 1), initial=0.0)
-    return [[start, start + width] for start in starts]
 
 
 # Limits on what a page computes and sends for one picture; a run beyond them is shown in part.

@@ -7,18 +7,13 @@ import plotly.graph_objects as go
 from PIL import Image
 from plotly.colors import sample_colorscale
 
-from tracer.figures.drawing import (
-    OTHER_COLOR,
-    PLAIN_AXIS,
-    SEQUENTIAL,
-    TRANSPARENT_BACKGROUND,
-    level_line,
-    stage_colour,
-    title,
-    upright_line,
-)
+from tracer.figures.charts import PLAIN_AXIS, axis, draw, level_line, upright_line
+from tracer.figures.drawing import OTHER_COLOR, SEQUENTIAL, stage_colour
 from tracer.figures.tensors import data_uri
 from tracer.inputs.audio import RATE
+
+NARROW = {"l": 8, "r": 8, "t": 8, "b": 8}
+"""The margin of a chart whose axes make room for their own names."""
 
 # Point clouds that can be rotated: the groups of neighbours, and their codes.
 
@@ -82,20 +77,14 @@ def _axes(points: np.ndarray) -> dict:
 
 
 def _point_figure(lines: list) -> go.Figure:
-    axis = {"showbackground": False, "gridcolor": OTHER_COLOR, "zeroline": False, "nticks": 4}
-    layout = {
-        "scene": {
-            **{f"{name}axis": {"title": {"text": name}, **axis} for name in "xyz"},
-            "aspectmode": "data",
-            "camera": {"eye": {"x": 1.2, "y": 1.0, "z": 1.5}},
-            "dragmode": "orbit",
-        },
-        "height": 380,
-        "margin": {"l": 0, "r": 0, "t": 0, "b": 0},
-        "showlegend": False,
-        **TRANSPARENT_BACKGROUND,
+    plain = {"showbackground": False, "gridcolor": OTHER_COLOR, "zeroline": False, "nticks": 4}
+    scene = {
+        **{f"{name}axis": {"title": {"text": name}, **plain} for name in "xyz"},
+        "aspectmode": "data",
+        "camera": {"eye": {"x": 1.2, "y": 1.0, "z": 1.5}},
+        "dragmode": "orbit",
     }
-    return go.Figure(lines, layout)
+    return draw(lines, scene=scene, height=380, margin={"l": 0, "r": 0, "t": 0, "b": 0}, showlegend=False)
 
 
 # Charts of a time series: cut to patches, and as the bins of its values.
@@ -161,17 +150,9 @@ def ticks(count: int) -> list[int]:
 
 
 def _series_figure(count: int, lines: list[go.Scatter], shapes: list[dict]) -> go.Figure:
-    layout = {
-        "xaxis": {"title": title("time step", 14), "tickvals": ticks(count), **PLAIN_AXIS},
-        "yaxis": {"title": title("value", 14), **PLAIN_AXIS},
-        "height": 320,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0},
-        "showlegend": len(lines) > 1,
-        "shapes": shapes,
-        **TRANSPARENT_BACKGROUND,
-    }
-    return go.Figure(lines, layout)
+    across, up = axis("time step", tickvals=ticks(count), **PLAIN_AXIS), axis("value", **PLAIN_AXIS)
+    look = {"showlegend": len(lines) > 1, "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0}}
+    return draw(lines, xaxis=across, yaxis=up, height=320, margin=NARROW, shapes=shapes, **look)
 
 
 # Charts of a sound: its wave, its spectrogram, and the codes of its frames.
@@ -194,8 +175,8 @@ def draw_spectrogram(sound: np.ndarray, logs: np.ndarray, window: int, hop: int,
     start, stop = chosen * hop / RATE, (chosen * hop + window) / RATE
     frame = {"type": "rect", "x0": start, "x1": stop, "yref": "y2 domain", "y0": 0, "y1": 1, "line": {"width": 0}}
     shade = {**frame, "fillcolor": stage_colour("attention"), "opacity": 0.45}
-    axis = {"title": title("amplitude", 13), "range": [-1, 1], "tickvals": [-1, 0, 1], **PLAIN_AXIS}
-    return _sound_figure([wave], logs, window, hop, chosen, axis, [shade], "log power of each frame")
+    upper = axis("amplitude", 13, range=[-1, 1], tickvals=[-1, 0, 1], **PLAIN_AXIS)
+    return _sound_figure([wave], logs, window, hop, chosen, upper, [shade])
 
 
 def draw_sound_codes(ids: np.ndarray, rows: np.ndarray, count: int, window: int, hop: int, chosen: int) -> go.Figure:
@@ -211,13 +192,11 @@ def draw_sound_codes(ids: np.ndarray, rows: np.ndarray, count: int, window: int,
         yaxis="y2",
         hovertemplate="frame at %{x:.3f} s: code %{z}<extra></extra>",
     )
-    axis = {"title": title("code", 13), "showticklabels": False, **PLAIN_AXIS}
-    return _sound_figure([strip], rows, window, hop, chosen, axis, [], "the codebook’s rows in their place")
+    upper = axis("code", 13, showticklabels=False, **PLAIN_AXIS)
+    return _sound_figure([strip], rows, window, hop, chosen, upper, [])
 
 
-def _sound_figure(
-    upper, logs, window: int, hop: int, chosen: int, axis: dict, shapes: list[dict], what: str
-) -> go.Figure:
+def _sound_figure(upper, logs, window: int, hop: int, chosen: int, upper_axis: dict, shapes: list[dict]) -> go.Figure:
     centres = _centres(len(logs), window, hop)
     frequencies = np.linspace(0, RATE / 2000, logs.shape[1])
     grid = go.Heatmap(
@@ -236,17 +215,13 @@ def _sound_figure(
     framed = {**box, "y0": 0, "y1": 1, "line": {"color": stage_colour("attention"), "width": 3}}
     end = (hop * (len(logs) - 1) + window) / RATE
     between = {**box, "x0": half, "x1": end - half, "y0": 0, "y1": 1, "layer": "below", "line": {"width": 0}}
-    layout = {
-        "xaxis": {"title": title("time in s", 13), "range": [0, end], **PLAIN_AXIS},
-        "yaxis": {"title": title("frequency in kHz", 13), "domain": LOWER_DOMAIN, **PLAIN_AXIS},
-        "yaxis2": {"domain": UPPER_DOMAIN, **axis},
-        "height": 400,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "shapes": [{**between, "fillcolor": BETWEEN}, *shapes, framed],
-        "showlegend": False,
-        **TRANSPARENT_BACKGROUND,
+    axes = {
+        "xaxis": axis("time in s", 13, range=[0, end], **PLAIN_AXIS),
+        "yaxis": axis("frequency in kHz", 13, domain=LOWER_DOMAIN, **PLAIN_AXIS),
+        "yaxis2": {"domain": UPPER_DOMAIN, **upper_axis},
     }
-    return go.Figure([*upper, grid], layout)
+    shapes = [{**between, "fillcolor": BETWEEN}, *shapes, framed]
+    return draw([*upper, grid], **axes, height=400, margin=NARROW, shapes=shapes, showlegend=False)
 
 
 def _centres(count: int, window: int, hop: int) -> np.ndarray:

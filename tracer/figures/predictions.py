@@ -11,20 +11,8 @@ import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 
-from tracer.figures.drawing import (
-    CURVES,
-    DIVERGING_SCALE,
-    MASK,
-    OTHER_COLOR,
-    PLAIN_AXIS,
-    SEQUENTIAL,
-    STAGES,
-    TRANSPARENT_BACKGROUND,
-    level_line,
-    ranking,
-    title,
-    upright_line,
-)
+from tracer.figures.charts import CURVES, PLAIN_AXIS, axis, draw, level_line, upright_line
+from tracer.figures.drawing import DIVERGING_SCALE, MASK, OTHER_COLOR, SEQUENTIAL, STAGES, ranking
 from tracer.figures.tensors import data_uri
 from tracer.record import Trace
 from tracer.utils.errors import shorten
@@ -50,19 +38,10 @@ def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[i
             ("reads one token, with the cache", cached, "patches", "dash"),
         )
     ]  # fmt: skip
-    layout = {
-        **CURVES,
-        "height": 340,
-        "xaxis": {"title": title("T: number of the token, from 1", 14)},
-        "yaxis": {
-            "title": title("FLOP for this token", 14),
-            "type": "log",
-            "tickvals": ticks(*without, *cached),
-            "tickformat": "~s",
-        },
-        "shapes": [upright_line(here, dash="dot", color=OTHER_COLOR)],
-    }
-    return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
+    across = axis("T: number of the token, from 1")
+    up = axis("FLOP for this token", type="log", tickvals=ticks(*without, *cached), tickformat="~s")
+    shapes = [upright_line(here, dash="dot", color=OTHER_COLOR)]
+    return draw(lines, **CURVES, height=340, xaxis=across, yaxis=up, shapes=shapes)
 
 
 def ticks(*values: int) -> list[int]:
@@ -92,20 +71,11 @@ def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence
     ]  # fmt: skip
     lowest, highest = min(*after, before), max(*after, before)
     room = 0.08 * (highest - lowest)
-    layout = {
-        **CURVES,
-        "height": 340,
-        "xaxis": {
-            "title": title("η: the learning rate", 14), "type": "log", "tickvals": list(rates),
-            "ticktext": [f"{rate:g}" for rate in rates],
-        },
-        "yaxis": {
-            "title": title("loss after the step", 14), "range": [lowest - room, highest + room],
-            "exponentformat": "power",
-        },
-        "shapes": [level_line(before, dash="dot", color=OTHER_COLOR)],
-    }  # fmt: skip
-    return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
+    ticktext = [f"{rate:g}" for rate in rates]
+    across = axis("η: the learning rate", type="log", tickvals=list(rates), ticktext=ticktext)
+    up = axis("loss after the step", range=[lowest - room, highest + room], exponentformat="power")
+    shapes = [level_line(before, dash="dot", color=OTHER_COLOR)]
+    return draw(lines, **CURVES, height=340, xaxis=across, yaxis=up, shapes=shapes)
 
 
 # Figures of a model's answer: shares of words, a label map, or a reconstruction beside the picture.
@@ -190,20 +160,9 @@ def label_map(
         under = [{"source": pixels, "sizing": "stretch", "layer": "below", **place}]
     across, down = _axes("pixel", high, wide)
     legend = {"orientation": "h", "y": -0.22, "yanchor": "top", "itemclick": False, "itemdoubleclick": False}
-    return go.Figure(
-        traces,
-        {
-            "xaxis": across,
-            "yaxis": down,
-            "images": under,
-            "height": 430,
-            "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-            "font": {"size": 15},
-            "showlegend": True,
-            "legend": {"font": {"size": 15}, "x": 0, **legend},
-            **TRANSPARENT_BACKGROUND,
-        },
-    )
+    look = {"height": 430, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "font": {"size": 15}, "showlegend": True}
+    legend |= {"font": {"size": 15}, "x": 0}
+    return draw(traces, xaxis=across, yaxis=down, images=under, legend=legend, **look)
 
 
 def _axes(cell: str, high: int, wide: int) -> tuple[dict, dict]:
@@ -247,18 +206,10 @@ def panel(values: np.ndarray, unit: str = "", cell: str = "pixel", ends: tuple[f
     across, down = _axes(cell, high, wide)
     edges = {"x0": 0.5, "x1": wide + 0.5, "y0": 0.5, "y1": high + 0.5}
     hidden = {"type": "rect", **edges, "fillcolor": MASK[0], "line": {"width": 0}, "layer": "below"}
-    return go.Figure(
-        heat,
-        {
-            "xaxis": {"nticks": 5, **across},
-            "yaxis": {"nticks": 5, "constraintoward": "top", **down},
-            "shapes": [hidden] if np.isnan(values).any() else [],
-            "height": 370,
-            "margin": {"l": 8, "r": 8, "t": 8, "b": 92},
-            "font": {"size": 15},
-            **TRANSPARENT_BACKGROUND,
-        },
-    )
+    across, down = {"nticks": 5, **across}, {"nticks": 5, "constraintoward": "top", **down}
+    shapes = [hidden] if np.isnan(values).any() else []
+    look = {"height": 370, "margin": {"l": 8, "r": 8, "t": 8, "b": 92}, "font": {"size": 15}}
+    return draw([heat], xaxis=across, yaxis=down, shapes=shapes, **look)
 
 
 # Loss of a text as colour behind its tokens, and its gradient over the blocks.
@@ -335,19 +286,17 @@ def gradients(whole: Sequence[float], branches: Sequence[float]) -> go.Figure:
             ("through attention and MLPs only", branches, "attention", "square"),
         )
     ]  # fmt: skip
-    layout = {
-        **CURVES,
-        "height": 380,
-        "xaxis": {"title": title("ℓ: the stream after block ℓ, 0 before the first", 14), "dtick": 1},
-        "yaxis": {"title": title("norm of ∂loss/∂X", 14), "type": "log", "dtick": 1, "exponentformat": "power"},
-    }
-    return go.Figure({"data": lines, "layout": layout}, skip_invalid=False)
+    across = axis("ℓ: the stream after block ℓ, 0 before the first", dtick=1)
+    up = axis("norm of ∂loss/∂X", type="log", dtick=1, exponentformat="power")
+    return draw(lines, **CURVES, height=380, xaxis=across, yaxis=up)
 
 
 # A text as its tokens, each with its id: HTML for a page, with the classes of `pieces.css`.
 
 MAX_ROWS = 24
 """Rows of a table that are drawn."""
+NARROW = {"l": 10, "r": 10, "t": 10, "b": 10}
+"""The margin of a chart whose axes make room for their own names."""
 WHITESPACE_SYMBOLS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 """Symbols for invisible characters."""
 
@@ -439,17 +388,10 @@ def rows(ids: Sequence[int], texts: Sequence[str], vectors: np.ndarray) -> go.Fi
         "colorbar": {"thickness": 12, "title": {"text": "value"}},
         "hovertemplate": "token %{y}, feature %{x}: %{z:.3f}<extra></extra>",
     }
-    layout = {
-        **TRANSPARENT_BACKGROUND,
-        "height": 110 + 22 * count,
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
-        "xaxis": {"title": title("feature of the row, 1 to D", 14), "showgrid": False, "zeroline": False},
-        "yaxis": {
-            "autorange": "reversed", "tickvals": list(range(1, count + 1)), "ticktext": names[:count],
-            "automargin": True, "showgrid": False, "zeroline": False, "title": title("place: piece, id", 14),
-        },
-    }  # fmt: skip
-    return go.Figure({"data": [heat], "layout": layout})
+    ticks: dict[str, Any] = {"tickvals": list(range(1, count + 1)), "ticktext": names[:count], "automargin": True}
+    across = axis("feature of the row, 1 to D", **PLAIN_AXIS)
+    down = axis("place: piece, id", autorange="reversed", **ticks, **PLAIN_AXIS)
+    return draw([heat], height=110 + 22 * count, margin=NARROW, xaxis=across, yaxis=down)
 
 
 TICKS = [2**power for power in range(4, 15)]
@@ -473,12 +415,7 @@ def lengths(points: Mapping[str, tuple[int, int]], curve: Sequence[tuple[int, in
         }
         for symbol, (way, (V, n)) in zip(SYMBOLS, points.items(), strict=False)
     ]  # fmt: skip
-    layout = {
-        **TRANSPARENT_BACKGROUND,
-        "height": 380,
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 14}},
-        "xaxis": {"title": title("entries of the vocabulary, V"), "type": "log", "tickvals": TICKS, "zeroline": False},
-        "yaxis": {"title": title("tokens, n"), "rangemode": "tozero", "automargin": True, "zeroline": False},
-    }
-    return go.Figure({"data": [line, *marks], "layout": layout})
+    legend = {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "font": {"size": 14}}
+    across = axis("entries of the vocabulary, V", 16, type="log", tickvals=TICKS, zeroline=False)
+    up = axis("tokens, n", 16, rangemode="tozero", automargin=True, zeroline=False)
+    return draw([line, *marks], height=380, margin=NARROW, legend=legend, xaxis=across, yaxis=up)
