@@ -7,6 +7,8 @@ from itertools import accumulate
 
 import plotly.graph_objects as go
 
+from tracer.figures.drawing import STAGES
+
 # A figure is built at once, from whole dictionaries: every update of an existing one goes through all of plotly's
 # checks again, and a few of them take twenty times as long as building it. A server draws several for each page of each
 # visitor.
@@ -24,6 +26,13 @@ CURVES = {"margin": {"l": 75, "r": 10, "t": 10, "b": 50}, "legend": LEGEND}
 def draw(data: Sequence, **layout) -> go.Figure:
     """Return a figure on the background of the page."""
     return go.Figure(data, TRANSPARENT_BACKGROUND | layout)
+
+
+def curve(name: str, x: Sequence, y: Sequence, stage: str, hover: str, mark: str = "", **line) -> dict:
+    """Return a curve in the colour of a stage, with a mark of that form at each point, if any."""
+    marks = {"mode": "lines+markers", "marker": {"size": 9, "symbol": mark}} if mark else {"mode": "lines"}
+    line = {"color": STAGES[stage], "width": 3, **line}
+    return {"type": "scatter", "x": list(x), "y": list(y), "name": name, "line": line, "hovertemplate": hover, **marks}
 
 
 def axis(text: str, size: int = 14, **more) -> dict:

@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from PIL import Image
 
-from tracer.figures.charts import CURVES, PLAIN_AXIS, axis, draw, level_line, upright_line
+from tracer.figures.charts import CURVES, PLAIN_AXIS, axis, curve, draw, level_line, upright_line
 from tracer.figures.drawing import DIVERGING_SCALE, MASK, OTHER_COLOR, SEQUENTIAL, STAGES, ranking
 from tracer.figures.tensors import data_uri
 from tracer.record import Trace
@@ -27,17 +27,11 @@ MAX_POWERS = 4
 def per_token(lengths: Sequence[int], without: Sequence[int], cached: Sequence[int], here: int) -> go.Figure:
     """Draw the FLOPs of the token at each length, without a cache and with one, on a logarithmic scale; the length of
     the run, `here`, is marked."""
+    hover = "token %{x}: %{y:.3s}FLOP<extra></extra>"
     lines = [
-        {
-            "type": "scatter", "mode": "lines", "x": list(lengths), "y": list(values), "name": name,
-            "line": {"color": STAGES[stage], "width": 3, "dash": dash},
-            "hovertemplate": "token %{x}: %{y:.3s}FLOP<extra></extra>",
-        }
-        for name, values, stage, dash in (
-            ("reads the whole text again", without, "attention", "solid"),
-            ("reads one token, with the cache", cached, "patches", "dash"),
-        )
-    ]  # fmt: skip
+        curve("reads the whole text again", lengths, without, "attention", hover, dash="solid"),
+        curve("reads one token, with the cache", lengths, cached, "patches", hover, dash="dash"),
+    ]
     across = axis("T: number of the token, from 1")
     up = axis("FLOP for this token", type="log", tickvals=ticks(*without, *cached), tickformat="~s")
     shapes = [upright_line(here, dash="dot", color=OTHER_COLOR)]
@@ -58,17 +52,11 @@ def ticks(*values: int) -> list[int]:
 def losses(rates: Sequence[float], after: Sequence[float], predictions: Sequence[float], before: float) -> go.Figure:
     """Draw both curves on a logarithmic axis of rates. The loss `before` is a dotted line, and the axis of losses ends
     where the measured ones do: no loss is below 0."""
+    hover = "η = %{x}: %{y:.4g}<extra></extra>"
     lines = [
-        {
-            "type": "scatter", "mode": "lines+markers", "x": list(rates), "y": list(values), "name": name,
-            "line": {"color": STAGES[stage], "width": 3, "dash": dash}, "marker": {"size": 9, "symbol": mark},
-            "hovertemplate": "η = %{x}: %{y:.4g}<extra></extra>",
-        }
-        for name, values, stage, dash, mark in (
-            ("measured", after, "patches", "solid", "circle"),
-            ("predicted: L − η‖∇L‖²", predictions, "attention", "dash", "square"),
-        )
-    ]  # fmt: skip
+        curve("measured", rates, after, "patches", hover, "circle", dash="solid"),
+        curve("predicted: L − η‖∇L‖²", rates, predictions, "attention", hover, "square", dash="dash"),
+    ]
     lowest, highest = min(*after, before), max(*after, before)
     room = 0.08 * (highest - lowest)
     ticktext = [f"{rate:g}" for rate in rates]
@@ -274,18 +262,11 @@ def hatch(image: Image.Image, rows: int, columns: int) -> str:
 
 def gradients(whole: Sequence[float], branches: Sequence[float]) -> go.Figure:
     """Draw the norms of ∂loss/∂X over the blocks, with the residual path and without, on a logarithmic scale."""
-    x = list(range(len(whole)))
+    at, hover = range(len(whole)), "X<sup>(%{x})</sup>: %{y:.3g}<extra></extra>"
     lines = [
-        {
-            "type": "scatter", "mode": "lines+markers", "x": x, "y": list(values), "name": name,
-            "line": {"color": STAGES[stage], "width": 3}, "marker": {"size": 9, "symbol": mark},
-            "hovertemplate": "X<sup>(%{x})</sup>: %{y:.3g}<extra></extra>",
-        }
-        for name, values, stage, mark in (
-            ("with the residual path", whole, "patches", "circle"),
-            ("through attention and MLPs only", branches, "attention", "square"),
-        )
-    ]  # fmt: skip
+        curve("with the residual path", at, whole, "patches", hover, "circle"),
+        curve("through attention and MLPs only", at, branches, "attention", hover, "square"),
+    ]
     across = axis("ℓ: the stream after block ℓ, 0 before the first", dtick=1)
     up = axis("norm of ∂loss/∂X", type="log", dtick=1, exponentformat="power")
     return draw(lines, **CURVES, height=380, xaxis=across, yaxis=up)
