@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from tracer.lessons.positions import NO_POSITIONS
 from tracer.models.llama import rotate_half
 from tracer.models.transformer import DISTANCES, sinusoids
 from tracer.textbook.claims import claim
@@ -242,11 +243,12 @@ class AlibiPositions(PositionEncoding):
         return {"content–content": products, "penalty of the distance": -penalty.expand_as(products)}
 
 
-CLASSES = {
+CLASSES: dict[str, type[PositionEncoding]] = {
+    NO_POSITIONS: PositionEncoding,
     "sinusoidal": SinusoidalPositions,
     "learned": LearnedPositions,
     "relative": RelativePositions,
     "rotary": RotaryPositions,
     "alibi": AlibiPositions,
 }
-"""The class of each kind of positions, by the names of `tracer.lessons.positions.KINDS`."""
+"""The class of each kind of positions, by the names of `tracer.lessons.positions.KINDS`, and that of none."""

@@ -15,7 +15,7 @@ from tracer.figures.attention_charts import difference
 from tracer.figures.tensors import as_array
 from tracer.inputs.model_inputs import Characters
 from tracer.lessons import positions
-from tracer.lessons.positions.encodings import CLASSES, PositionEncoding, PositionTable
+from tracer.lessons.positions.encodings import CLASSES, PositionTable
 from tracer.models.transformer import FeedForward
 from tracer.record import Segment, Step, Trace, tolerance
 from tracer.spec import blocks
@@ -29,12 +29,6 @@ from tracer.tracing import counterfactual
 
 ALPHABET = " abcdefghijklmnopqrstuvwxyz"
 TEXT = "the cat sat on the mat and slept"
-
-
-@cache
-def places(kind: str) -> type[PositionEncoding]:
-    """Return the class of a kind of positions."""
-    return PositionEncoding if kind == positions.NO_POSITIONS else CLASSES[kind]
 
 
 class Attention(blocks.Attention):
@@ -83,7 +77,7 @@ class PositionModel(nn.Module):
         self.mask = mask
         self.tokens = nn.Embedding(V, D)
         self.block1 = Block(D=D, h=h, d_ff=d_ff)
-        self.places = places(positions)(T_max=T_max, D=D, h=h, R=R)
+        self.places = CLASSES[positions](T_max=T_max, D=D, h=h, R=R)
 
     def forward(self, tokens) -> torch.Tensor:
         _, T = tokens.shape
@@ -100,7 +94,7 @@ def spec(kind: str) -> Spec:
     """Return the specification of the model with a kind of positions."""
     return Spec(
         net=PositionModel,
-        hints=(*HINTS, *places(kind).HINTS),
+        hints=(*HINTS, *CLASSES[kind].HINTS),
         takes=("text",),
         sizes={"V": len(ALPHABET), "T_max": 32, "D": 32, "h": 4, "d_ff": 64, "R": 6},
         derived={"d_k": "D/h"},
@@ -291,12 +285,6 @@ def _plain(mask: str) -> frozenset[str]:
     return frozenset(step.latex for step in load(positions.NO_POSITIONS, mask=mask).trace(prove=False).steps)
 
 
-def scores_of(model: Model, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the scores `[B, h, T, T]` of the model's attention before any mask, for token numbers `[B, T]`."""
-    queries, keys, between = _queries_and_keys(model, tokens)
-    return model.net.places.scores(queries, keys, *between)
-
-
 def _queries_and_keys(
     model: Model, tokens: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
@@ -318,7 +306,8 @@ def _terms(model: Model, trace: Trace, tokens: torch.Tensor) -> dict[str, torch.
 @torch.no_grad()
 def curve(model: Model, tokens: torch.Tensor) -> Curve:
     """Return the scores by distance, of a sequence as long as these tokens `[1, T]` with its first token everywhere."""
-    return by_distance(as_array(scores_of(model, tokens[:, :1].expand_as(tokens)))[0])
+    queries, keys, between = _queries_and_keys(model, tokens[:, :1].expand_as(tokens))
+    return by_distance(as_array(model.net.places.scores(queries, keys, *between))[0])
 
 
 def by_distance(matrices: np.ndarray) -> Curve:
