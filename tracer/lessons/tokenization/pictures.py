@@ -14,9 +14,9 @@ from tracer.inputs.images import MEAN, STD, centre_crop, to_array
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, embedding, trace
 from tracer.record import Trace
+from tracer.spec.spec import build_seeded
 from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
-from tracer.utils.torch_state import seeded_draws
 
 # Codes: the number of the nearest row of a codebook, and the row of a table that this number looks up.
 
@@ -213,8 +213,7 @@ def pixels(photo: Image) -> Tensor:
 
 def patches(photo: Image, P: int) -> Trace:
     """Return the run that cuts the middle of a photo into patches of side P."""
-    with seeded_draws(0):
-        net = Patches(C=3, P=P, D=SHARED_SIZES["D"])
+    net = build_seeded(Patches, {"C": 3, "P": P, "D": SHARED_SIZES["D"]})
     return trace(PATCH, net, pixels(photo), C=3, P=P, H=SIDE, W=SIDE)
 
 

@@ -12,9 +12,9 @@ from tracer.inputs.synthetic import box, farthest, sphere, torus
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.lessons.tokenization.pictures import NEAREST, Nearest, k_means
 from tracer.record import Trace
+from tracer.spec.spec import build_seeded
 from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
-from tracer.utils.torch_state import seeded_draws
 
 GROUPS = (16, 32, 64)
 """Numbers of centres that can be chosen."""
@@ -62,7 +62,7 @@ class PointProjection(nn.Module):
 class Codes(nn.Module):
     """Groups as codes of a codebook, looked up: points `[B, M, 3]` and centres `[B, n, 3]` to `[B, n, D]`."""
 
-    def __init__(self, groups: Groups, rows: Tensor, D: int):
+    def __init__(self, groups: nn.Module, rows: Tensor, D: int):
         super().__init__()
         self.groups = groups
         self.codebook = Nearest(rows, D)
@@ -179,9 +179,8 @@ SLIPS = (
 """Errata of texts."""
 
 
-def _net() -> Groups:
-    with seeded_draws(0):
-        return Groups(k=NEIGHBOURS, c=WIDTH)
+def _net() -> nn.Module:
+    return build_seeded(Groups, {"k": NEIGHBOURS, "c": WIDTH})
 
 
 def describe_groups(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -211,8 +210,7 @@ def codes(points: np.ndarray, n: int) -> np.ndarray:
 
 def trace_groups(points: np.ndarray, n: int) -> Trace:
     """Return the run that projects the groups around `n` centres of a cloud `[M, 3]`."""
-    with seeded_draws(0):
-        net = PointProjection(k=NEIGHBOURS, c=WIDTH, D=SHARED_SIZES["D"])
+    net = build_seeded(PointProjection, {"k": NEIGHBOURS, "c": WIDTH, "D": SHARED_SIZES["D"]})
     return trace(GROUP, net, *_inputs(points, n), **_sizes(points, n))
 
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, embedding, trace
 from tracer.record import Trace
+from tracer.spec.spec import build_seeded
 from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
-from tracer.utils.torch_state import seeded_draws
 
 LENGTHS = (4, 8, 16)
 """Values of a patch that can be chosen."""
@@ -217,8 +217,7 @@ SLIPS = (
 
 def trace_patches(series: np.ndarray, P_t: int) -> Trace:
     """Return the run that cuts a series `[M]` into patches of `P_t` values; a remainder at its start is left out."""
-    with seeded_draws(0):
-        net = Patches(P_t=P_t, D=SHARED_SIZES["D"])
+    net = build_seeded(Patches, {"P_t": P_t, "D": SHARED_SIZES["D"]})
     series = series[len(series) % P_t :]
     return trace(PATCHES, net, torch.from_numpy(series)[None], M=len(series), P_t=P_t)
 

@@ -13,9 +13,9 @@ from tracer.inputs.audio import lesson
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.lessons.tokenization.pictures import NEAREST, Nearest, k_means
 from tracer.record import Trace
+from tracer.spec.spec import build_seeded
 from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
-from tracer.utils.torch_state import seeded_draws
 
 WINDOW, HOP = 256, 128
 """Samples of a frame, and from the beginning of one to that of the next: 32 ms and 16 ms at 8 kHz."""
@@ -208,8 +208,7 @@ def codes(sound: np.ndarray, V: int) -> np.ndarray:
 
 def trace_frames(sound: np.ndarray) -> Trace:
     """Return the run that projects the frames of a sound `[M]`."""
-    with seeded_draws(0):
-        net = Frames(M=len(sound), w=WINDOW, s=HOP, D=SHARED_SIZES["D"])
+    net = build_seeded(Frames, {**_sizes(sound), "D": SHARED_SIZES["D"]})
     return trace(FRAMES, net, torch.from_numpy(sound)[None], **_sizes(sound))
 
 

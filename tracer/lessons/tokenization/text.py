@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.record import Trace
+from tracer.spec.spec import build_seeded
 from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
 from tracer.utils.errors import quote
-from tracer.utils.torch_state import seeded_draws
 
 # Six text tokenizers learned on one text: characters to subwords.
 #
@@ -326,7 +326,7 @@ class CharacterTokens(nn.Module):
     It takes `[B, n]` and returns `[B, n, D]`. The first entry, -1, is not a character: an unknown one gets its id.
     """
 
-    def __init__(self, entries: Tensor, rows: Table):
+    def __init__(self, entries: Tensor, rows: nn.Module):
         super().__init__()
         self.register_buffer("entries", entries)
         self.table = rows
@@ -426,10 +426,9 @@ WAYS = tuple(
 )
 
 
-def table(entries: int) -> Table:
+def table(entries: int) -> nn.Module:
     """Return an untrained table of that many rows, seeded random numbers."""
-    with seeded_draws(0):
-        return Table(V=entries, D=SHARED_SIZES["D"])
+    return build_seeded(Table, {"V": entries, "D": SHARED_SIZES["D"]})
 
 
 def _way(name: str) -> Tokenization:

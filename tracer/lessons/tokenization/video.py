@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from tracer.inputs.synthetic import clip
 from tracer.lessons.tokenization import SHARED_SIZES, Tokenization, trace
 from tracer.record import Trace
+from tracer.spec.spec import build_seeded
 from tracer.textbook.claims import claim
 from tracer.textbook.names import Hint
-from tracer.utils.torch_state import seeded_draws
 
 SIDE = 16
 """Side of a patch in pixels."""
@@ -134,15 +134,13 @@ def pixels() -> Tensor:
 
 def frames() -> Trace:
     """Return the run that cuts each frame of the clip into patches."""
-    with seeded_draws(0):
-        net = FramePatches(C=3, P=SIDE, D=SHARED_SIZES["D"])
+    net = build_seeded(FramePatches, {"C": 3, "P": SIDE, "D": SHARED_SIZES["D"]})
     return trace(FRAMES, net, pixels(), **_sizes())
 
 
 def tubelets(tau: int) -> Trace:
     """Return the run that cuts the clip into tubelets of `tau` frames."""
-    with seeded_draws(0):
-        net = Tubelets(C=3, P=SIDE, D=SHARED_SIZES["D"], tau=tau)
+    net = build_seeded(Tubelets, {"C": 3, "P": SIDE, "D": SHARED_SIZES["D"], "tau": tau})
     return trace(TUBELETS, net, pixels(), **_sizes(), tau=tau)
 
 
