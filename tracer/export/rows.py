@@ -106,12 +106,23 @@ def costs(trace: Trace) -> list[dict[str, Any]]:
 
 def steps(trace: Trace) -> list[dict[str, Any]]:
     """Return one dictionary per step."""
-    return [_step(step) for step in trace.steps]
+    return [
+        {name: getattr(step, name) for name in COLUMNS["steps"]}
+        | {"symbolic": notation.shape_text(step.symbolic), "shape": shape_numbers(step.shape)}
+        | {"source": place(step.source), "ops": " ".join(map(str, step.ops))}
+        for step in trace.steps
+    ]
 
 
 def ops(trace: Trace) -> list[dict[str, Any]]:
     """Return one dictionary per op."""
-    return [_op(op) for op in trace.ops]
+    names = ("index", "module", "op", "function", "params", "step", "note")
+    return [
+        {name: getattr(op, name) for name in names}
+        | {"inputs": symbols(op.inputs), "outputs": symbols(op.outputs), "source": place(op.source)}
+        | {"flops": sum_flops([op]), "shapes": shapes(op), "dtype": dtypes(op)}
+        for op in trace.ops
+    ]
 
 
 def modules(trace: Trace) -> list[dict[str, Any]]:
@@ -139,18 +150,11 @@ def calls(trace: Trace) -> list[dict[str, Any]]:
     return [
         {"index": index, "module": call.module, "call": call.text, "outputs": symbols(call.outputs)}
         | {"shapes": ", ".join(shape_numbers(x.shape) for x in call.outputs), "dtype": dtypes(call)}
-        | {
-            "flops": sum_flops(trace.ops[call.first : call.last]),
-            "ops": between(call),
-            "steps": " ".join(whose(trace, call)),
-        }
+        | {"flops": sum_flops(beneath), "ops": between(call)}
+        | {"steps": " ".join(dict.fromkeys(op.step for op in beneath if op.step))}
         for index, call in enumerate(trace.calls)
+        for beneath in (trace.ops[call.first : call.last],)
     ]
-
-
-def whose(trace: Trace, call: CallRecord) -> list[str]:
-    """Return the steps that the ops of a call belong to, each once."""
-    return list(dict.fromkeys(op.step for op in trace.ops[call.first : call.last] if op.step))
 
 
 def between(record: ModuleRecord | CallRecord) -> str:
@@ -183,23 +187,6 @@ def primitives(trace: Trace) -> list[dict[str, Any]]:
             for i, primitive in enumerate(opened.primitives)
         ]
     return rows
-
-
-def _step(step: Step) -> dict[str, Any]:
-    row = {name: getattr(step, name) for name in COLUMNS["steps"]}
-    row |= {
-        "symbolic": notation.shape_text(step.symbolic),
-        "shape": shape_numbers(step.shape),
-        "source": place(step.source),
-    }
-    return row | {"ops": " ".join(map(str, step.ops))}
-
-
-def _op(op: Op) -> dict[str, Any]:
-    row = {name: getattr(op, name) for name in ("index", "module", "op", "function", "params", "flops", "step", "note")}
-    row |= {"inputs": symbols(op.inputs), "outputs": symbols(op.outputs), "source": place(op.source)}
-    row |= {"flops": NOT_COUNTED if op.flops is None else op.flops}
-    return row | {"shapes": shapes(op), "dtype": dtypes(op)}
 
 
 def shapes(op: Op | Primitive | ModuleRecord) -> str:
