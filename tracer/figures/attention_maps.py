@@ -295,22 +295,24 @@ def grid(
     """
     values, (first, last) = measure.values, ends(measure)
     heads = values.shape[1]
-    head = "".join(f"<th scope=col>{number + 1}</th>" for number in range(heads))
-    rows = "".join(
-        f"<tr><th scope=row>{layer + 1}</th>"
-        + "".join(
-            _cell(
-                measure,
-                (first, last),
-                (layer, at),
-                float(values[row, at]),
-                bool(flips[row, at]),
-                more(row, at) if more else "",
-                (layer, at) == chosen,
-            )
-            for at in range(heads)
+
+    def cell(row: int, layer: int, head: int) -> str:
+        value, flip = float(values[row, head]), bool(flips[row, head])
+        if not np.isfinite(value):
+            return "<td></td>"
+        fill, ink = _colour(measure, (value - first) / (last - first))
+        tooltip = f"Block {layer + 1}, head {head + 1}: {measure.full(value)}" + ", and another answer" * flip
+        tooltip = html.escape(tooltip + (more(row, head) if more else ""))
+        mark = " class=flips" * flip + ' aria-pressed="true"' * ((layer, head) == chosen)
+        return (
+            f'<td><button type="button" data-layer="{layer}" data-head="{head}" title="{tooltip}" '
+            f'aria-label="{tooltip}" style="background:{fill};color:{ink}"{mark}><span>{measure.short(value)}'
+            "</span></button></td>"
         )
-        + "</tr>"
+
+    numbers = "".join(f"<th scope=col>{number + 1}</th>" for number in range(heads))
+    rows = "".join(
+        f"<tr><th scope=row>{layer + 1}</th>{''.join(cell(row, layer, head) for head in range(heads))}</tr>"
         for row, layer in enumerate(layers)
     )
     stops = ", ".join(_colour(measure, share)[0] for share in np.linspace(0, 1, 9))
@@ -319,9 +321,8 @@ def grid(
     name = html.escape(measure.name)
     return (
         f'<div class="head-grid" data-figure="All heads: {name}" style="--heads:{heads}"{" data-asks" * bool(chosen)}>'
-        "<table>"
-        f"<caption>{name}</caption><thead><tr><th scope=col>block</th>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"{scale}</div>"
+        f"<table><caption>{name}</caption><thead><tr><th scope=col>block</th>{numbers}</tr></thead>"
+        f"<tbody>{rows}</tbody></table>{scale}</div>"
     )
 
 
@@ -333,30 +334,6 @@ def ends(measure: Measure) -> tuple[float, float]:
         most = float(np.abs(known).max(initial=0)) or 1.0
         return -most, most
     return 0.0, float(known.max(initial=0)) or 1.0
-
-
-def _cell(
-    measure: Measure,
-    span: tuple[float, float],
-    place: tuple[int, int],
-    value: float,
-    flips: bool,
-    more: str,
-    pressed: bool,
-) -> str:
-    if not np.isfinite(value):
-        return "<td></td>"
-    layer, head = place
-    fill, ink = _colour(measure, (value - span[0]) / (span[1] - span[0]))
-    tooltip = (
-        f"Block {layer + 1}, head {head + 1}: {measure.full(value)}" + (", and another answer" if flips else "") + more
-    )
-    mark = " class=flips" * flips + ' aria-pressed="true"' * pressed
-    return (
-        f'<td><button type="button" data-layer="{layer}" data-head="{head}" title="{html.escape(tooltip)}" '
-        f'aria-label="{html.escape(tooltip)}" style="background:{fill};color:{ink}"{mark}><span>{measure.short(value)}'
-        "</span></button></td>"
-    )
 
 
 def _colour(measure: Measure, share: float) -> tuple[str, str]:
@@ -568,9 +545,7 @@ def sketch(photo: np.ndarray, crop: Sequence[float], rows: int, columns: int) ->
     edges and texture stay; what is left of them goes patch by patch.
     """
     grey = photo[..., :3].astype(np.float64) @ (0.299, 0.587, 0.114)
-    left, top, right, bottom = crop
-    x = (np.arange(grey.shape[1]) + 0.5 - left) / (right - left) * columns
-    y = (np.arange(grey.shape[0]) + 0.5 - top) / (bottom - top) * rows
+    x, y = _in_patches(grey, crop, rows, columns)
     for _ in range(PASSES):
         grey -= _field(_means(grey, x, y, rows, columns), x, y)
     grey = GREY * np.tanh(CONTRAST * grey / GREY)
@@ -583,13 +558,18 @@ def light(greys: np.ndarray, crop: Sequence[float], shares: np.ndarray) -> np.nd
 
     `shares` are the weights of the patches as shares of the largest, `[rows, columns]`; outside of them nothing is lit.
     """
-    left, top, right, bottom = crop
     rows, columns = shares.shape
-    x = (np.arange(greys.shape[1]) + 0.5 - left) / (right - left) * columns
-    y = (np.arange(greys.shape[0]) + 0.5 - top) / (bottom - top) * rows
+    x, y = _in_patches(greys, crop, rows, columns)
     inside = ((y >= 0) & (y < rows))[:, None] & ((x >= 0) & (x < columns))
     alpha = (STRENGTH * _patch_by_patch(shares, x, y) * inside)[..., None]
     return np.round((1 - alpha) * greys[..., None] + alpha * AMBER).astype(np.uint8)
+
+
+def _in_patches(greys: np.ndarray, crop: Sequence[float], rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the columns and of the rows of pixels, in patches."""
+    left, top, right, bottom = crop
+    x = (np.arange(greys.shape[1]) + 0.5 - left) / (right - left) * columns
+    return x, (np.arange(greys.shape[0]) + 0.5 - top) / (bottom - top) * rows
 
 
 def _means(grey: np.ndarray, x: np.ndarray, y: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -627,6 +607,14 @@ def row(trace: Trace, record: AttentionRecord, head: str, query: int) -> np.ndar
     return heads.mean(0) if head == "mean" else heads[int(head)]
 
 
+def patch_shares(picture: Picture, patches: Mapping[int, int], weights: np.ndarray) -> np.ndarray:
+    """Return the weights of patches as shares of the largest, `[rows, columns]`, from those of the tokens."""
+    shares = np.zeros((picture.rows, picture.columns))
+    for token, patch in patches.items():
+        shares[divmod(patch, picture.columns)] = weights[token]
+    return shares / (shares.max() or 1)
+
+
 def over_photo(trace: Trace, patches: Mapping[int, int], weights: np.ndarray) -> np.ndarray:
     """Return the photo as colours `[H, W, 3]`, each patch lit by its weight; `patches` are the patches of the tokens.
 
@@ -635,10 +623,7 @@ def over_photo(trace: Trace, patches: Mapping[int, int], weights: np.ndarray) ->
     picture = trace.picture
     if picture is None:
         raise ValueError("this run has no photo to lay a map over")
-    shares = np.zeros(picture.rows * picture.columns)
-    for token, patch in patches.items():
-        shares[patch] = weights[token]
-    shares = (shares / (shares.max() or 1)).reshape(picture.rows, picture.columns)
+    shares = patch_shares(picture, patches, weights)
     photo = np.asarray(trace.values[picture.value])
     greys = sketch(photo, picture.crop, picture.rows, picture.columns)
     return light(greys, picture.crop, shares)

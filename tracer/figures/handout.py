@@ -17,7 +17,6 @@ from tracer.export import rows, verdicts
 from tracer.export.rows import as_printed, with_titles
 from tracer.export.to_html import equation, text
 from tracer.figures import attention_maps, drawing, predictions
-from tracer.figures import attention_maps as drawn
 from tracer.figures.drawing import AMBER, ATTENTION, table
 from tracer.figures.tensors import as_array, data_uri, rescale
 from tracer.record import MOVED_TOKENS, Picture, Step, Trace
@@ -34,18 +33,18 @@ TOP_TOKENS = 5
 
 
 def maps(trace: Trace) -> str:
-    """Return the maps of all towers, as HTML; "" for a run without attention that can be drawn."""
+    """Return the maps of all towers, as HTML; "" for a run without attention that can be attention_maps."""
     return "".join(_tower(trace, part) for part in parts(trace))
 
 
 def _tower(trace: Trace, part: str) -> str:
-    chosen = drawn.blocks(trace, part)
+    chosen = attention_maps.blocks(trace, part)
     if not chosen:
         return ""
-    picture = trace.picture if chosen[0] in drawn.layers(trace, part) else None
+    picture = trace.picture if chosen[0] in attention_maps.layers(trace, part) else None
     last = as_array(trace.attention(chosen[-1], part=part))[0]
     query = _query(trace, part, picture, last.shape[1])
-    names = drawn.names(trace, part, max(last.shape[1:]))
+    names = attention_maps.names(trace, part, max(last.shape[1:]))
     title = f"What {names[query]} attends to" + (f", in the {part} tower" if part else "")
     shown = [
         (f"Block {layer + 1}, {_mean(heads)}", heads.mean(0))
@@ -109,10 +108,7 @@ def _lit(trace: Trace, part: str, picture: Picture, row: np.ndarray, name: str) 
     photo = Image.fromarray(np.asarray(trace.values[picture.value])).convert("RGB")
     scale = SIDE / max(photo.size)
     photo = photo.resize([max(1, round(side * scale)) for side in photo.size], Image.Resampling.BICUBIC)
-    shares = np.zeros((picture.rows, picture.columns))
-    for token, patch in places(trace, part).items():
-        shares[divmod(patch, picture.columns)] = row[token]
-    shares /= max(shares.max(), 1e-12)
+    shares = attention_maps.patch_shares(picture, places(trace, part), row)
     crop = left, top, right, bottom = [side * scale for side in picture.crop]
     greys = attention_maps.sketch(np.asarray(photo), crop, picture.rows, picture.columns)
     drawing = Image.fromarray(attention_maps.light(greys, crop, shares))
@@ -134,7 +130,9 @@ def _matrix(weights: np.ndarray, name: str) -> str:
 
 def _words(trace: Trace, part: str, weights: np.ndarray) -> str:
     """Return the words of the run, each on a background that is stronger for a larger weight, as HTML."""
-    words = [(token, word) for token, word in drawn.words(trace, part, len(weights)) if token < len(weights)][:WORDS]
+    words = [(token, word) for token, word in attention_maps.words(trace, part, len(weights)) if token < len(weights)][
+        :WORDS
+    ]
     if not words:
         return ""
     most = max(float(weights[token]) for token, _ in words) or 1.0
@@ -184,10 +182,10 @@ math { font-size: 112%; math-style: normal; } .step p { font-size: 0.9em; }
 
 def render(trace: Trace) -> str:
     """Return the handout as HTML that ends with a newline."""
-    title = f"A run of {trace.model}"
+    title, weights = f"A run of {trace.model}", f"Weights: {trace.weights}." if trace.weights else ""
     parts = (
         f"<h1>{text(title)}</h1>",
-        f'<p class="quiet">{text(_weights(trace))}</p>',
+        f'<p class="quiet">{text(weights)}</p>',
         '<div class="in">' + _inputs(trace) + _outputs(trace) + "</div>",
         f"<p>{text(MOVED_TOKENS)}</p>" if MOVED_TOKENS in trace.notes else "",
         maps(trace),
@@ -198,10 +196,6 @@ def render(trace: Trace) -> str:
     head = f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
     view = '<meta name="viewport" content="width=device-width">\n'
     return f"{head}{view}<style>{STYLE}</style>\n<body>\n" + "\n".join(filter(None, parts)) + "\n</body>\n</html>\n"
-
-
-def _weights(trace: Trace) -> str:
-    return f"Weights: {trace.weights}." if trace.weights else ""
 
 
 def _inputs(trace: Trace) -> str:

@@ -135,12 +135,11 @@ class Wire(NamedTuple):
 
 
 class Circuit(NamedTuple):
-    """(lane, rank) of each box, the wires, and the number of lanes and ranks."""
+    """(lane, rank) of each box, the wires, and the number of lanes."""
 
     places: dict[str, tuple[float, int]]
     wires: tuple[Wire, ...]
     lanes: float
-    ranks: int
 
 
 def circuit(nodes: Sequence[str], takes: Mapping[str, Iterable[str]]) -> Circuit:
@@ -153,7 +152,7 @@ def circuit(nodes: Sequence[str], takes: Mapping[str, Iterable[str]]) -> Circuit
     places = {node: (lanes[node], ranks[node]) for node in nodes}
     wires = _tracks([_wire(edge, places, through, spine) for edge in edges])
     most = max([lane for lane, _ in places.values()] + [x for wire in wires for x, _ in wire.points], default=0)
-    return Circuit(places, wires, most + 1, max(ranks.values(), default=-1) + 1)
+    return Circuit(places, wires, most + 1)
 
 
 def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:

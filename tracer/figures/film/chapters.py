@@ -368,7 +368,8 @@ def streams(trace: Trace, sequence: Sequence[Chapter]) -> list[Stream]:
     order = list(tokens)
     for tower in sorted(order, key=lambda name: name == fewer and bool(hidden)):
         lanes = _lanes(trace, tower, tokens[tower])
-        host = next((stream for stream in out if tower == fewer and hidden and _fits(lanes, stream)), None)
+        hosts = (stream for stream in out if tower == fewer and hidden and set(lanes) <= set(stream.lanes))
+        host = next(hosts, None)
         if host is None:
             out.append(Stream(lanes, {tower: list(range(len(lanes)))}))
         else:
@@ -381,10 +382,6 @@ def _count(sequence: Sequence[Chapter], tower: str) -> int:
     blocks = [chapter.steps[-1] for chapter in sequence if chapter.part == tower and chapter.kind in ("block", "cross")]
     shapes = {(_tokens(step), step.shape[-1]) if len(step.shape) == 3 else (0, 0) for step in blocks}
     return shapes.pop()[0] if len(shapes) == 1 else 0
-
-
-def _fits(lanes: Sequence[Lane], stream: Stream) -> bool:
-    return set(lanes) <= set(stream.lanes)
 
 
 def _lanes(trace: Trace, tower: str, tokens: int) -> list[Lane]:

@@ -331,7 +331,8 @@ def _row(scene: Scene, row: np.ndarray, facts: dict[str, float], start: str, eve
 
     The sentence begins with `start`, or with `every` where it then holds in each head.
     """
-    name, lanes = scene.name(scene.focus), _key_lanes(scene)
+    name, lanes = scene.name(scene.focus), scene.keys
+    lanes = lanes or ([scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else [])
     closed = scene.closed if scene.closed is not None else np.zeros(len(row), bool)
     kind, total, most = int(kinds(row, lambda: closed)), float(row.sum()), int(row.argmax())
     itself = not scene.keys and most == scene.slots.index(scene.focus)
@@ -371,10 +372,6 @@ def _row(scene: Scene, row: np.ndarray, facts: dict[str, float], start: str, eve
         facts["patches"] = float(row[patches].sum())
         says += f", and {percent(facts['patches'])} to all patches together"
     return f"looks at {_short(target)}", _sentence(start, name, says)
-
-
-def _key_lanes(scene: Scene) -> Sequence[Lane]:
-    return scene.keys or ([scene.stream.lanes[slot] for slot in scene.slots] if scene.stream else [])
 
 
 def _sentence(start: str, name: str, says: str) -> str:

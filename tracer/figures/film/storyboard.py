@@ -114,7 +114,8 @@ def storyboard(trace: Trace, prove: bool = True) -> Storyboard:
     kept, trace = trace, with_tensors(trace, _drawn_steps(sequence))
     all_streams = streams(trace, sequence)
     find_read(trace, sequence, all_streams)
-    widths, blocks = _widths(sequence), _counts(sequence)
+    widths = _widths(sequence)
+    blocks = {chapter.part: chapter.number for chapter in sequence if chapter.kind == "block"}
     beats, last, own = _inputs(trace), {}, {}
     for chapter, step in zip(sequence, shown, strict=True):
         index = stream_of(all_streams, chapter.part)
@@ -226,10 +227,6 @@ def _widths(sequence: Sequence[Chapter]) -> dict[str, int]:
         for chapter in sequence
         if chapter.kind in ("block", "cross") and chapter.steps[-1].shape
     }
-
-
-def _counts(sequence: Sequence[Chapter]) -> dict[str, int]:
-    return {chapter.part: chapter.number for chapter in sequence if chapter.kind == "block"}
 
 
 def _shown_step(chapter: Chapter) -> Step | None:

@@ -22,9 +22,6 @@ from tracer.record import Trace, tolerance
 from tracer.spec.spec import Model
 from tracer.utils.text import scientific, shape_numbers
 
-__all__ = ["SLIPS", "Evidence", "Slip"]
-
-
 # An erratum, and its evidence in a run.
 
 

@@ -237,7 +237,7 @@ def asymmetric(model: Model, trace: Trace) -> Measurement:
     with torch.no_grad():
         columns = inside.linear("query").weight.T[:, :width]
         shared = numbers.asymmetry(numbers.shared_projection(inside.entering[0], columns)[0])
-    head, i, j = _at((maps - maps.mT).flatten().argmax(), maps.shape)
+    head, i, j = map(int, torch.unravel_index((maps - maps.mT).argmax(), maps.shape))
     there, back = float(maps[head, i, j]), float(maps[head, j, i])
     place = (("block", "1"), ("head", str(head + 1)))
     return Measurement(
@@ -424,11 +424,6 @@ def gradients(model: Model, trace: Trace) -> Measurement:
         "not" if not falls else "holds" if unscaled < own else "sense",
         *at_step(f"{inside.path}.scores"),
     )
-
-
-def _at(flat: torch.Tensor, shape: torch.Size) -> tuple[int, int, int]:
-    head, i, j = (int(index) for index in torch.unravel_index(flat, shape))
-    return head, i, j
 
 
 def _share(error: float) -> str:
