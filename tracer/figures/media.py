@@ -9,7 +9,7 @@ from plotly.colors import sample_colorscale
 
 from tracer.figures.charts import PLAIN_AXIS, axis, draw, level_line, upright_line
 from tracer.figures.drawing import OTHER_COLOR, SEQUENTIAL, stage_colour
-from tracer.figures.tensors import data_uri
+from tracer.figures.tensors import data_uri, svg
 from tracer.inputs.audio import RATE
 
 NARROW = {"l": 8, "r": 8, "t": 8, "b": 8}
@@ -284,7 +284,8 @@ def sheet(frames: np.ndarray, side: int, depth: int, chosen: int, what: str) -> 
             colour = f'stroke="{stage_colour("attention")}" stroke-width="3" pointer-events="none"'
             elements.append(f'<rect {box} width="{side}" height="{side}" {colour} {STROKE}/>')
     label = f"{count} frames cut to {count // depth * across * down} tokens; {what} {chosen + 1} is framed"
-    return _svg(whole, label, f'<g fill="currentColor" font-size="6.5">{"".join(elements)}</g>', "34rem")
+    inside = f'<g fill="currentColor" font-size="6.5">{"".join(elements)}</g>'
+    return svg(whole, label, inside, style="max-height:34rem;overflow:hidden")
 
 
 def player(frames: np.ndarray, playing: bool) -> str:
@@ -301,12 +302,5 @@ def player(frames: np.ndarray, playing: bool) -> str:
     )
     image = f'<image href="{strip}" width="{count * width}" height="{height}" style="image-rendering:pixelated"/>'
     label = "The video, a red circle that goes past a blue square"
-    return _svg((width, height), label, f'{style if playing else ""}<g class="strip">{image}</g>', "14rem")
-
-
-def _svg(size: tuple[int, int], label: str, inside: str, most: str) -> str:
-    """Return an SVG of that size in its own pixels, as wide as its container and at most as high as `most`."""
-    return (
-        f'<svg viewBox="0 0 {size[0]} {size[1]}" role="img" aria-label="{label}" preserveAspectRatio="xMinYMin" '
-        f'style="display:block;width:100%;max-height:{most};overflow:hidden">{inside}</svg>'
-    )
+    inside = f'{style if playing else ""}<g class="strip">{image}</g>'
+    return svg((width, height), label, inside, style="max-height:14rem;overflow:hidden")

@@ -347,15 +347,14 @@ def grid(photo: Image.Image, crop: Crop, rows: int, columns: int) -> str:
     frame = _outline(boxes)
     label = f"The photo, {width} × {height} pixels; {rows} × {columns} patches over the part that the model sees"
     stroke = 'fill="none" vector-effect="non-scaling-stroke"'
-    return (
-        f'<svg class="photo-grid" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
-        f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
+    inside = (
         f'<image href="{data_uri(rescale(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
         f'<path d="M0 0H{width}V{height}H0Z{frame}" fill="#000" fill-opacity="0.62" fill-rule="evenodd"/>'
         f'<path d="{lines}" stroke="#000" stroke-opacity="0.45" stroke-width="3" {stroke}/>'
         f'<path d="{lines}" stroke="#fff" stroke-opacity="0.9" stroke-width="1" {stroke}/>'
-        f'<path d="{frame}" stroke="{stage_colour("patches")}" stroke-width="3" {stroke}/>{_cells(boxes)}</svg>'
+        f'<path d="{frame}" stroke="{stage_colour("patches")}" stroke-width="3" {stroke}/>{_cells(boxes)}'
     )
+    return svg(photo.size, label, inside, "photo-grid")
 
 
 def _outline(boxes: Sequence[tuple[float, float, float, float]]) -> str:
@@ -383,13 +382,12 @@ def spotlight(photo: Image.Image, crop: Crop, weights: np.ndarray, label: str, w
     frame = f'x="{left:g}" y="{top:g}" width="{right - left:g}" height="{bottom - top:g}" fill="none"'
     stroke = f'stroke="rgb{AMBER}" stroke-width="4" vector-effect="non-scaling-stroke"'
     labels = [f"patch {number + 1}: {percent(share)} {what}" for number, share in enumerate(shares.ravel())]
-    return (
-        f'<svg class="spotlight" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
-        f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
+    inside = (
         f'<image href="{data_uri(rescale(photo, crop))}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
         f'<g shape-rendering="crispEdges">{shades}</g><path d="{margin}" fill-opacity="{MARGIN}" fill-rule="evenodd"/>'
-        f"<rect {frame} {stroke}/>{_cells(boxes, labels)}</svg>"
+        f"<rect {frame} {stroke}/>{_cells(boxes, labels)}"
     )
+    return svg(photo.size, label, inside, "spotlight")
 
 
 def patches(image: Image.Image, rows: int, columns: int) -> str:
@@ -430,13 +428,12 @@ def patches(image: Image.Image, rows: int, columns: int) -> str:
         for column in range(columns)
     ]
     label = f"The {rows * columns} patches of the model’s input of {size}, in {rows} rows and {columns} columns"
-    return (
-        f'<svg class="patches" viewBox="0 0 {width} {height}" role="img" aria-label="{label}" '
-        f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem">'
+    inside = (
         f'<image href="{data_uri(Image.fromarray(sheet), "PNG")}" width="{width}" height="{height}" '
         f'style="image-rendering:pixelated"/>'
-        f'<g fill="currentColor" font-size="{0.9 * head:g}" font-family="inherit">{numbers}</g>{_cells(boxes)}</svg>'
+        f'<g fill="currentColor" font-size="{0.9 * head:g}" font-family="inherit">{numbers}</g>{_cells(boxes)}'
     )
+    return svg((width, height), label, inside, "patches", "max-height:26rem")
 
 
 def _cells(boxes: list[tuple[float, float, float, float]], titles: Sequence[str] = ()) -> str:
@@ -554,8 +551,8 @@ CODES_PER_ROW = 16
 def picture(image: Image.Image, label: str) -> str:
     """Draw a small picture with its pixels visible."""
     width, height = image.size
-    return _svg(width, height, label, f'<image href="{data_uri(image, "PNG")}" width="{width}" height="{height}" '
-                  'style="image-rendering:pixelated"/>')  # fmt: skip
+    drawn = f'<image href="{data_uri(image, "PNG")}" width="{width}" height="{height}" '
+    return svg(image.size, label, f'{drawn}style="image-rendering:pixelated"/>')
 
 
 def code_grid(ids: np.ndarray, colours: np.ndarray, label: str) -> str:
@@ -572,7 +569,7 @@ def code_grid(ids: np.ndarray, colours: np.ndarray, label: str) -> str:
                 f'<text x="{x + CELL / 2:g}" y="{y + CELL * 0.66:g}" fill="{ink}">{id}</text>'
             )
     inside = f'<g font-size="{CELL * 0.47:g}" font-family="inherit" text-anchor="middle">{"".join(cells)}</g>'
-    return _svg(columns * CELL, rows * CELL, label, inside)
+    return svg((columns * CELL, rows * CELL), label, inside)
 
 
 def sheet(codes: np.ndarray, counts: np.ndarray, label: str) -> str:
@@ -596,12 +593,15 @@ def sheet(codes: np.ndarray, counts: np.ndarray, label: str) -> str:
         f'<path d="{lines}" stroke="{colour}" stroke-width="{wide}" fill="none" vector-effect="non-scaling-stroke"/>'
         for colour, wide in (("#fff", 3), ("#d01f3c", 1.5))
     )
-    return _svg(width, height, label, f'{image}style="image-rendering:pixelated"/>{strokes}')
+    return svg((width, height), label, f'{image}style="image-rendering:pixelated"/>{strokes}')
 
 
-def _svg(width: float, height: float, label: str, inside: str) -> str:
+def svg(
+    size: tuple[int, int], label: str, inside: str, name: str = "", style: str = "max-height:26rem;border-radius:6px"
+) -> str:
+    """Return an SVG of that size in its own pixels, as wide as its container; `name` is its class."""
+    named = f'class="{name}" ' if name else ""
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(label)}" '
-        'preserveAspectRatio="xMinYMin" style="display:block;width:100%;max-height:26rem;border-radius:6px">'
-        f"{inside}</svg>"
+        f'<svg {named}viewBox="0 0 {size[0]} {size[1]}" role="img" aria-label="{html.escape(label)}" '
+        f'preserveAspectRatio="xMinYMin" style="display:block;width:100%;{style}">{inside}</svg>'
     )
