@@ -620,16 +620,8 @@ class _Book:
         traced = gradient.transpose(0, 1) if transposed else gradient
         text = f"{derivative(symbol)} = {latex(node)}"
         error, margin = self._prove(text, node, values, traced)
-        return GradientLine(
-            (path,),
-            symbol,
-            text,
-            tuple(reversed(symbolic)) if transposed else symbolic,
-            tuple(traced.shape),
-            (norm,),
-            error,
-            margin,
-        )
+        symbolic = symbolic[::-1] if transposed else symbolic
+        return GradientLine((path,), symbol, text, symbolic, tuple(traced.shape), (norm,), error, margin)
 
     def of_logits(self, logits: torch.Tensor, tokens: torch.Tensor, gradient: torch.Tensor) -> GradientLine:
         """Return the gradient at the logits, where the backward pass begins."""

@@ -38,8 +38,8 @@ class BlockAttention:
         record = trace.attentions[layer]
         self.model, self.trace, self.record, self.path = model, trace, record, record.module
         self.block, self.layer = self.path.rpartition(".")[0], layer
-        known = {step.id for step in trace.steps}
-        if not {f"{self.path}.{name}" for name in ("query", "key", "value", "scores", "context")} <= known:
+        self.ids = {step.id for step in trace.steps}
+        if not {f"{self.path}.{name}" for name in ("query", "key", "value", "scores", "context")} <= self.ids:
             raise ValueError(f"the attention of {model.name} is not written out in steps of its own")
 
     def value(self, id: str) -> torch.Tensor:
@@ -66,7 +66,7 @@ class BlockAttention:
     def weights(self) -> torch.Tensor:
         """Attention weights that ran, `[B, h, S, S]`; computed from queries and keys if the run kept none."""
         id = f"{self.path}.weights"
-        known = id in {step.id for step in self.trace.steps} and self.trace.value(id) is not None
+        known = id in self.ids and self.trace.value(id) is not None
         return self.step_value("weights") if known else self.trace.attention(self.layer, part=self.record.part)
 
     @cached_property
@@ -83,8 +83,8 @@ class BlockAttention:
     def arguments(self) -> dict[str, Any]:
         """Arguments of the attention besides the tokens, by name, as in this run."""
         names = list(inspect.signature(self.module.forward).parameters)[1:]
-        part, known = self.path.rpartition("block")[0], {step.id for step in self.trace.steps}
-        return {name: self.value(f"{part}{name}") if f"{part}{name}" in known else None for name in names}
+        part = self.path.rpartition("block")[0]
+        return {name: self.value(f"{part}{name}") if f"{part}{name}" in self.ids else None for name in names}
 
     @cached_property
     def attend(self) -> Callable[[torch.Tensor], torch.Tensor]:
