@@ -365,13 +365,13 @@ USUAL_CLAIMS = [name for name, (run, _) in BROKEN_RUNS.items() if run in ("vit",
 def test_a_claim_fails_on_a_run_that_is_changed(name):
     run, change = BROKEN_RUNS[name]
     expected = claims.DIFFERS.get(name, "holds")
-    assert claims.measure(name, run, here).verdict == expected
+    assert claims.CLAIMS[name](*here(run)).verdict == expected
     found = claims.CLAIMS[name](*change(*here(run)))
     assert found.verdict != expected, found
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_a_claim_fails_where_what_it_looks_up_is_changed(name, monkeypatch):
-    assert claims.measure(name, "vit", here).verdict == "holds"
+    assert claims.CLAIMS[name](*here("vit")).verdict == "holds"
     OTHERWISE[name](monkeypatch)
-    assert claims.measure(name, "vit", here).verdict == "not"
+    assert claims.CLAIMS[name](*here("vit")).verdict == "not"

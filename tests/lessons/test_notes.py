@@ -130,7 +130,7 @@ def test_claims_on_the_runs_at_hand(name):
     }
     assert named
     for one in named:
-        found = claims.measure(one, name, here)
+        found = claims.CLAIMS[one](*here(name))
         assert found.verdict == claims.DIFFERS.get(one, "holds"), (one, found)
         assert found.scope and found.baseline and re.search(r"\d", found.text)
         assert found.page in {"", "overview", *(page.path.stem for page in page_registry.find_pages())}

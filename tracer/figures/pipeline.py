@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -155,13 +156,18 @@ def circuit(nodes: Sequence[str], takes: Mapping[str, Iterable[str]]) -> Circuit
     return Circuit(places, wires, most + 1)
 
 
-def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Return the rank of each node: below all of its producers; a node without any is right above its first user."""
-    before: dict[str, list[str]] = {node: [] for node in nodes}
-    after: dict[str, list[str]] = {node: [] for node in nodes}
+def _neighbours(edges: Iterable[tuple[str, str]]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the nodes before each node, and those after it."""
+    before, after = defaultdict(list), defaultdict(list)
     for tail, head in edges:
         before[head].append(tail)
         after[tail].append(head)
+    return before, after
+
+
+def _ranks(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """Return the rank of each node: below all of its producers; a node without any is right above its first user."""
+    before, after = _neighbours(edges)
     ranks: dict[str, int] = {}
     for node in nodes:
         ranks[node] = 1 + max((ranks[tail] for tail in before[node]), default=-1)
@@ -176,9 +182,7 @@ def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[
 
     These nodes hang on edges around a longer path, one such edge below the next.
     """
-    after: dict[str, list[str]] = {}
-    for tail, head in edges:
-        after.setdefault(tail, []).append(head)
+    _, after = _neighbours(edges)
 
     def leads(tail: str, head: str) -> bool:
         """Return whether a path other than the edge joins the two nodes."""
@@ -205,9 +209,7 @@ def _spine(edges: Sequence[tuple[str, str]], ranks: Mapping[str, int]) -> tuple[
 
 def _lanes(nodes, edges, ranks, spine, carried) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
     """Return the lane of each node, and of each edge that crosses ranks."""
-    before: dict[str, list[str]] = {node: [] for node in nodes}
-    for tail, head in edges:
-        before[head].append(tail)
+    before, _ = _neighbours(edges)
     beside = {rank for tail, head in carried for rank in range(ranks[tail], ranks[head] + 1)}
     lanes: dict[str, float] = {}
     through: dict[tuple[str, str], float] = dict.fromkeys(carried, 0.0)
@@ -360,10 +362,8 @@ class _Drawing:
         for id, taken in self.taken.items():
             for name in taken:
                 self.takers.setdefault(name, []).append(id)
-        self.stacks = self._count()
-
-    def _count(self) -> int:
-        return sum(each[0].layer is not None for lane in self._every(self.lanes) for each in self._cut(lane.steps))
+        runs = (run for lane in self._every(self.lanes) for run in self._cut(lane.steps))
+        self.stacks = sum(run[0].layer is not None for run in runs)
 
     def _cut(self, steps: Sequence[Step]) -> Iterator[list[Step]]:
         """Yield runs of steps: those outside blocks, each stack of equal blocks, and each other block."""

@@ -24,7 +24,7 @@ from tracer.figures.film.sentences import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import data_uri, join_message
-from tracer.record import AttentionRecord, Step, Trace
+from tracer.record import Step, Trace
 from tracer.symbols import notation
 from tracer.utils.errors import shorten
 from tracer.utils.text import percent, scientific, shape_numbers
@@ -217,7 +217,8 @@ def _level(board: Storyboard, room: int) -> str:
 
 
 def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> dict[str, Any]:
-    """Return where the weights of one attention lie, `[views, queries, keys]`, and the lanes of its tokens."""
+    """Return where the weights of one attention lie, `[views, queries, keys]`, the lanes of its tokens, and the kinds
+    of its rows: a digit for each query of each view and of their mean, "" for a view without any."""
     record = beat.record
     assert record is not None and beat.stream is not None
     slots = board.streams[beat.stream].slots[beat.part]
@@ -230,6 +231,7 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
     closed = int((weights == 0).all(0).sum()) if query is None else None
     weights = weights.mean(0, keepdims=True) if level.startswith("mean") else weights
     views = np.concatenate([weights, weights.mean(0, keepdims=True)]) if len(weights) > 1 else weights
+    shut = partial(sentences.closed_keys, board.trace, record, query) if record.mask != "none" else None
     return {
         "slots": slots,
         "from": beat.across[0] if beat.across else beat.stream,
@@ -239,16 +241,9 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
         "queries": list(range(record.queries)) if query is None else [query],
         "mask": record.mask,
         "closed": closed,
-        "kinds": _kinds(board.trace, record, query, views),
+        "kinds": ["".join(map(str, view)) if view.any() else "" for view in sentences.kinds(views, shut)],
         "at": numbers.add(weights),
     }
-
-
-def _kinds(trace: Trace, record: AttentionRecord, query: int | None, views: np.ndarray) -> list[str]:
-    """Return the kind of each row, a digit for each query of each view and of their mean; "" for a view without any."""
-    closed = partial(sentences.closed_keys, trace, record, query) if record.mask != "none" else None
-    kinds = sentences.kinds(views, closed)
-    return ["".join(map(str, view)) if view.any() else "" for view in kinds]
 
 
 def _photo(trace: Trace) -> dict[str, Any] | None:

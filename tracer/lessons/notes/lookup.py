@@ -213,7 +213,7 @@ def _page(row: StatementRow, run: Provider, name: str, *place: str) -> Finding:
 
 
 def _claim(row: StatementRow, run: Provider, name: str) -> Finding:
-    measured = claims.measure(name, row.run, run)
+    measured = claims.CLAIMS[name](*run(row.run))
     card = (("note", "claims"), ("of", row.run), ("claim", name))
     return Finding("measured", measured.text, measured.verdict, page="notes", place=card)
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from tracer.export.rows import NOTE_TITLES
 from tracer.lessons.notes.claims import attention, language, structure, vision
-from tracer.lessons.notes.measurement import Measurement, Provider
+from tracer.lessons.notes.measurement import Measurement
 from tracer.lessons.notes.statements import StatementRow, Verdict, rows
 from tracer.record import Trace
 from tracer.spec.spec import Model
@@ -48,11 +48,3 @@ DIFFERS: dict[str, Verdict] = {
 def statements(name: str) -> tuple[StatementRow, ...]:
     """Return the statements of the notes that make a claim."""
     return tuple(row for note in NOTE_TITLES for row in rows(note) if f"claim {name}" in row.where)
-
-
-def measure(name: str, of: str, run: Provider) -> Measurement:
-    """Return the measurement of one claim on one of the runs.
-
-    Raise KeyError for an unknown claim, ValueError if it is not about the model.
-    """
-    return CLAIMS[name](*run(of))
