@@ -52,7 +52,7 @@ RULES = (
     ),
     code("a norm of roots for a norm of deviations", {"(LayerNorm, NormalisedLayer)": "(LayerNorm, NormalisedRMS)"}),
     code("a letter that its line does not have", {"$a != $b": "False"}, within="_Letters._check"),
-    code("a weight as it is stored", {"tuple(reversed(symbolic)) if $t else $s": "$s"}, within="training_step"),
+    code("a weight as it is stored", {"symbolic[::-1] if $t else $s": "$s"}, within="training_step"),
     text("a target that is the token itself, in print", {r"\ldots,\,1:": r"\ldots,\,:T-1"}, within="LogitsGradient"),
     text("a printed mean over all tokens", {r"B\,\left(T - 1\right)": r"B\,T"}, within="LogitsGradient"),
     code(
