@@ -198,7 +198,7 @@ def _katex() -> str:
 def _under(facts: dict, packed: bytes) -> bytes:
     """Prepend to packed data a header of facts on the visitor: the length of their JSON in four bytes, little endian,
     the JSON, then the data, aligned to four bytes."""
-    return panes.join_message(json.dumps(facts).encode(), packed)
+    return tensors.join_message(json.dumps(facts).encode(), packed)
 
 
 def stepper(facts: dict, packed: bytes) -> None:

@@ -52,8 +52,8 @@ from tracer.utils.errors import reason
 # For Y = XW + b they are Xᵀ ∂L/∂Y, summed over the texts, and the sum of the rows of ∂L/∂Y; for a table, each row's sum
 # of the gradients of the tokens that read it; for the factor of a norm, the sum of the normalised input times ∂L/∂Y. A
 # parameter with several uses has the sum over them. Source: Goodfellow et al. 2016, Deep Learning, section 6.5.6.
-
-# Uses of each parameter in a forward pass: the call, its operand, and its result in the graph of autograd.
+#
+# First the uses of each parameter in a forward pass: the call, its operand, and its result in the graph of autograd.
 
 CALLS = {
     F.linear: ("input", "weight", "bias"),

@@ -36,7 +36,6 @@ from tracer.diagnostics.failures.failure_site import (
 )
 from tracer.record import Source
 from tracer.shapes import UNKNOWN, Solution, Vocabulary, solve
-from tracer.shapes import UNKNOWN as UNSOLVED
 from tracer.shapes.probes import candidate_probes, copies_at_same_sizes, named_axes
 from tracer.shapes.variation import other_inputs, parameters, shadow_copy
 from tracer.symbols import notation
@@ -702,7 +701,7 @@ class Scene:
 
 def letters(formula: str) -> list[str]:
     """Return the sizes in a formula; none of an unsolved one."""
-    return [] if formula == UNSOLVED else [str(letter) for letter in notation.parse(formula).free_symbols]
+    return [] if formula == UNKNOWN else [str(letter) for letter in notation.parse(formula).free_symbols]
 
 
 # Moves: the ways to repair a failure, each one entry. No repair is shown that `Trials` did not run to its end.

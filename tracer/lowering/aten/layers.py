@@ -65,7 +65,6 @@ from tracer.expr import (
     latex,
 )
 from tracer.expr import Columns as Some
-from tracer.expr import Product as Matrices
 from tracer.expr.arithmetic import Times
 from tracer.expr.embeddings import HALVES, ApplyRotary, Cosine, Sine
 from tracer.expr.indexing import FULL_SLICE, Full
@@ -566,7 +565,7 @@ class _Body:
             case mixtures.ExpertWeight(number):
                 return self.parts[number]
             case mixtures.MatMul(left, weight, bias):
-                product = Matrices(self.of(left), self.of(weight))
+                product = Product(self.of(left), self.of(weight))
                 return Plus(product, self.of(bias)) if bias is not None else product
             case mixtures.ColumnSlice(inner, start, stop, step):
                 return self._lower_columns(self.of(inner), start, stop, step)
