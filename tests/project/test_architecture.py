@@ -244,29 +244,3 @@ def test_a_title_stands_above_its_code():
     assert titles_without_code("# a\n\n# b\n\nx = 1\n") == ["# a\n"]
     found = {path.name: titles_without_code(path.read_text(encoding="utf-8")) for path in (*LIBRARY, *APP)}
     assert {name: titles for name, titles in found.items() if titles} == {}
-
-
-def twice_imported(source: str) -> list[str]:
-    """Return what a module imports under two names."""
-    names: dict[str, set[str]] = {}
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                names.setdefault(f"{node.module}.{alias.name}", set()).add(alias.asname or alias.name)
-    return [target for target, own in names.items() if len(own) > 1]
-
-
-def test_a_file_knows_a_module_by_one_name():
-    assert twice_imported("from a import b\nfrom a import b as c") == ["a.b"]
-    assert {path.name: again for path in (*LIBRARY, *APP) if (again := twice_imported(path.read_text("utf-8")))} == {}
-
-
-def titles_without_code(source: str) -> list[str]:
-    """Return the comments at the margin that another such comment follows, with nothing between them."""
-    return re.findall(r"^# .+\n(?=\n+# )", source, flags=re.MULTILINE)
-
-
-def test_a_title_stands_above_its_code():
-    assert titles_without_code("# a\n\n# b\n\nx = 1\n") == ["# a\n"]
-    found = {path.name: titles_without_code(path.read_text(encoding="utf-8")) for path in (*LIBRARY, *APP)}
-    assert {name: titles for name, titles in found.items() if titles} == {}
