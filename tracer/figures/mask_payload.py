@@ -144,7 +144,7 @@ def _describe_rows(rows) -> str:
 
 
 def _mask(numbers, rows_of_head) -> dict[str, str]:
-    """Describe the mask in words: its number for open and for closed keys (`masks.Numbers`), and a title.
+    """Describe the mask in words: its number for open and for closed keys (`masks.MaskValues`), and a title.
 
     The title says whether the softmax made the weights of a finite mask exactly 0, as measured over all rows.
     """

@@ -104,7 +104,7 @@ class Formulas:
     """Formulas of one file: each is read and computed once, and all together are no longer than `IN_ALL`.
 
     Nothing here asks sympy: a formula is a value to compare first, which `formula` bounds before it computes it.
-    What passed is then shown, and sympy brings no form of it to numbers of more than `formula.BITS` bits.
+    What passed is then shown, and sympy brings no form of it to numbers of more than `formula_parser.BITS` bits.
     """
 
     def __init__(self, symbols: tuple[Symbol, ...]):

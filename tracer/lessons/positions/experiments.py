@@ -114,7 +114,7 @@ def spec(kind: str) -> Spec:
 
 
 def load(kind: str, *, mask: str = "bidirectional", D: int = 32, h: int = 4) -> Model:
-    """Return the model with a kind of positions, or `positions.NONE`, at these sizes and with seeded weights.
+    """Return the model with a kind of positions, or `positions.NO_POSITIONS`, at these sizes and with seeded weights.
 
     Raise ValueError if a head could not rotate pairs of numbers.
     """

@@ -57,7 +57,7 @@ CLASSES, MAX_RESIZED = 3, 6
 
 class OpenedModel(NamedTuple):
     """An opened configuration: its class, the configuration as built, the feed of forward, whether it is a small
-    one, the implementations of attention, the tokens before the patches (`patch_positions.patches_start`),
+    one, the implementations of attention, the tokens before the patches (`spec_builders.patches_start`),
     whether its positions fit photos of any size, and the modules of the photo tower and of the text model."""
 
     architecture: Any
