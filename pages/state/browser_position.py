@@ -1,6 +1,7 @@
 """Position that a browser reports when it moves by itself: a small request that reruns no script.
 
-The next run of the visitor's script reads it (`url_state.read`), so that links, other pages and another model open there.
+The next run of the visitor's script reads it (`url_state.read`), so that links, other pages and another model open
+there.
 """
 
 import secrets

@@ -54,7 +54,7 @@ class View:
 
 @dataclass(frozen=True)
 class UserInput:
-    """Visitor's input: a sample photo, an own photo, or a saved trace."""
+    """Visitor's input: a sample, a photo or a text of their own, or a saved trace."""
 
     kind: str
     name: str

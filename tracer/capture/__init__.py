@@ -110,11 +110,10 @@ def record(
     """Run `module(*args, **kwargs)` in the caller's grad mode and record every op.
 
     `cap` bounds the bytes kept of ordinary values, or `store` is offered them all; queries, keys and masks are kept
-    besides. `primitives` also opens
-    every op, or those of these numbers, into what PyTorch makes of it; `calls` records the composite ops above them,
-    and the calls of modules; `scalars` only the Python numbers that those were given, and `digests` what tensors hold
-    that nothing of the run made. The module, what it is given, the RNG and the process are as before
-    afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
+    besides. `primitives` also opens every op, or those of these numbers, into what PyTorch makes of it; `calls` records
+    the composite ops above them, and the calls of modules; `scalars` only the Python numbers that those were given, and
+    `digests` what tensors hold that nothing of the run made. The module, what it is given, the RNG and the process are
+    as before afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
     note that says how far the run got. ValueError for parameters that have no shape yet.
     """
     kwargs, parameters = kwargs or {}, dict(module.named_parameters())

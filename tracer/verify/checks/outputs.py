@@ -94,8 +94,8 @@ def _pixels(image: np.ndarray, predicted: np.ndarray, visible: list[int], side: 
 # Names of answers: trained models see pictures of known names.
 #
 # Shapes are drawn here with Pillow, photos are the samples, which are named after what they show. CIFAR-10 and the
-# characters of a text number their names in the order of the alphabet (its file `batches.meta`; Unicode), so that no two of them
-# can be exchanged where there is no picture of each.
+# characters of a text number their names in the order of the alphabet (its file `batches.meta`; Unicode), so that no
+# two of them can be exchanged where there is no picture of each.
 
 COLOURS = {
     "red": "#d63031",
