@@ -164,8 +164,8 @@ def _weights_steps(trace: Trace, records: Sequence[AttentionRecord], shown: Sequ
 
 def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> str | None:
     """Draw the mask bool `[S_q, S_k]` of a layer and its effect on the row of a query that is chosen in the browser.
-    Where the rows do not all fit in one message, the browser requests others. `more` goes to `mask_payload.pack`. Return
-    the id of a step whose equation was chosen."""
+    Where the rows do not all fit in one message, the browser asks for others. `more` goes to `mask_payload.pack`.
+    Return the id of a step whose equation was chosen."""
     state = st.session_state.get(Key.MASK_MAP) or {}
     wanted = None if mask_payload.fits(trace, layer, part) else state.get("wanted")
 
@@ -202,7 +202,7 @@ def _under(facts: dict, packed: bytes) -> bytes:
 
 
 def stepper(facts: dict, packed: bytes) -> None:
-    """Draw the steps of a run from `sections.trace.pack`; `facts` hold the run's identity and the visitor's position."""
+    """Draw the steps of a run, `packed` by `sections.trace.pack`; `facts` hold its identity and the visitor's position."""
     data = _under(facts | {"katex": _katex()}, packed)
     component = _component("stepper", scripts=STEPPER, styles=("buttons", "stepper"), isolated=False)
     component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)

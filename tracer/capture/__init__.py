@@ -113,8 +113,8 @@ def record(
     besides. `primitives` also opens every op, or those of these numbers, into what PyTorch makes of it; `calls` records
     the composite ops above them, and the calls of modules; `scalars` only the Python numbers that those were given, and
     `digests` what tensors hold that nothing of the run made. The module, what it is given, the RNG and the process are
-    as before afterwards. An error of the forward is raised as it is, with the recording so far as its attribute `recording` and a
-    note that says how far the run got. ValueError for parameters that have no shape yet.
+    as before afterwards. An error of the forward is raised as it is, with the recording so far as its attribute
+    `recording` and a note that says how far the run got. ValueError for parameters that have no shape yet.
     """
     kwargs, parameters = kwargs or {}, dict(module.named_parameters())
     if (lazy := next((name for name, parameter in parameters.items() if is_lazy(parameter)), None)) is not None:
