@@ -202,7 +202,7 @@ def _under(facts: dict, packed: bytes) -> bytes:
 
 
 def stepper(facts: dict, packed: bytes) -> None:
-    """Draw the steps of a run, `packed` by `sections.trace.pack`; `facts` hold its identity and the visitor's position."""
+    """Draw the steps of a run, `packed` by `sections.trace.pack`; `facts`: its identity, the visitor's position."""
     data = _under(facts | {"katex": _katex()}, packed)
     component = _component("stepper", scripts=STEPPER, styles=("buttons", "stepper"), isolated=False)
     component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
