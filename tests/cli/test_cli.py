@@ -44,7 +44,7 @@ def saved_path(tmp_path) -> Path:
 
 
 def test_every_command_of_the_contract_is_found():
-    assert set(cli.commands()) >= {
+    assert set(cli.find_commands()) >= {
         "app",
         "models",
         "nodes",
@@ -60,7 +60,7 @@ def test_every_command_of_the_contract_is_found():
 
 def test_help_and_models_start_without_torch(capsys):
     status, out, err = run(capsys, "--help")
-    assert (status, err) == (0, "") and all(command in out for command in cli.commands())
+    assert (status, err) == (0, "") and all(command in out for command in cli.find_commands())
     for argv in (["--help"], ["trace", "--help"], ["models"], ["open", "no-such-file", "--out", "x.pdf"]):
         code = (
             f"import sys; from tracer.cli import main; main({argv!r}); print({{'torch', 'pandas'}} & set(sys.modules))"

@@ -12,14 +12,12 @@ import argparse
 import os
 import re
 import sys
-from importlib import import_module
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import NoReturn
 
-from tracer.cli import commands as folder
 from tracer.utils import errors
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import import_folder
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 
@@ -35,18 +33,16 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
-def commands() -> dict[str, ModuleType]:
+def find_commands() -> dict[str, ModuleType]:
     """Return the modules of the commands by name."""
-    files = iter_modules(folder.__path__, f"{folder.__name__}.")
-    paths = {file.name.rpartition(".")[2]: file.name for file in files}
-    return {name: import_module(paths[name]) for name in sorted(paths)}
+    return dict(sorted(import_folder("tracer.cli.commands").items()))
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     result = Parser(prog="python -m tracer", description="Trace transformers: every op, shape and equation of a run.")
     choices = result.add_subparsers(metavar="COMMAND", required=True)
-    for name, module in commands().items():
+    for name, module in find_commands().items():
         first, _, rest = (module.__doc__ or "").partition("\n\n")
         summary = " ".join(first.split())
         formatter = argparse.RawDescriptionHelpFormatter

@@ -1,9 +1,11 @@
-"""What is imported when it is first used: modules, and the methods of a trace that stand above it."""
+"""What is imported when it is first used: modules, the files of a folder, and the methods of a trace that stand above
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +22,12 @@ class LazyModule(ModuleType):
 def lazy_import(name: str) -> Any:
     """Return a module that is imported when one of its attributes is first used; ImportError is raised then."""
     return LazyModule(name)
+
+
+def import_folder(package: str) -> dict[str, ModuleType]:
+    """Import the files of a package and return them by name: a file that is added is found by itself."""
+    files = iter_modules(import_module(package).__path__)
+    return {file.name: import_module(f"{package}.{file.name}") for file in files}
 
 
 # Functions that lie above their callers: registered by name from above, imported when they are called.

@@ -10,12 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
 
 from tracer.diagnostics.findings.run_view import RULES, Rule, RunView
 from tracer.record import Finding, Source, Trace
 from tracer.utils.errors import describe_error
+from tracer.utils.lazy_import import import_folder
 
 __all__ = ["Rule", "find", "rule_of", "rules", "sources"]
 
@@ -28,8 +27,7 @@ NO_REASON = "The code says that it is on purpose."
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return all rules, in the order of the document: those that need nothing but the record first."""
-    for module in iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
+    import_folder(__name__)
     return tuple(sorted(RULES.values(), key=lambda rule: (rule.runs_again, rule.kind)))
 
 

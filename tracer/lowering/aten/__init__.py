@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
-from pkgutil import iter_modules
 
 import torch
 
@@ -19,6 +17,7 @@ from tracer.lowering.aten.formulas import FORMULAS
 from tracer.lowering.call_arguments import BoundCall
 from tracer.lowering.patterns import fill, lower
 from tracer.ops import base
+from tracer.utils.lazy_import import import_folder
 
 Lowering = Callable[[BoundCall], Node | None]
 """Returns the node of a call; None if the call has no formula with these arguments."""
@@ -69,8 +68,7 @@ def kernels(equation: Node) -> tuple[Kernel, ...]:
     return (equation, *inner) if isinstance(equation, Kernel) else inner
 
 
-for _file in iter_modules(__path__):
-    import_module(f"{__name__}.{_file.name}")
+import_folder(__name__)
 for _names, _row in FORMULAS.items():
     _lowering = partial(lower, *_row) if isinstance(_row, tuple) else partial(fill, _row)
     register_lowering(*_names.split())(_lowering)

@@ -11,9 +11,7 @@ Weights are chosen by their score on the part "validation"; the card has their s
 
 import copy
 import dataclasses
-import importlib
 import json
-import pkgutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,10 +21,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import nn
 
-from tracer.models.training import recipes, train_loop
+from tracer.models.training import train_loop
 from tracer.spec.checkpoints import card_beside
 from tracer.utils import files
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import import_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 WEIGHTS_FOLDER = ROOT / "tracer" / "models" / "weights"
@@ -157,11 +156,8 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
 
 
 def _recipes() -> dict[str, type]:
-    names = [file.name for file in pkgutil.iter_modules(recipes.__path__)]
-    modules = [importlib.import_module(f"{recipes.__name__}.{name}") for name in names]
-    return {
-        file.__name__.rpartition(".")[2].replace("_", "-"): file.Recipe for file in modules if hasattr(file, "Recipe")
-    }
+    modules = import_folder("tracer.models.training.recipes")
+    return {name.replace("_", "-"): file.Recipe for name, file in modules.items() if hasattr(file, "Recipe")}
 
 
 def _shipped_file(name: str, changed: Sequence[str] = ()) -> Path:

@@ -7,9 +7,8 @@ Of the product it uses only what is to be checked; all else is NumPy, Pillow and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from pkgutil import iter_modules
 
+from tracer.utils.lazy_import import import_folder
 from tracer.verify.checks.reference_run import plain
 
 _CHECKS: dict[str, Callable] = {}
@@ -23,8 +22,7 @@ def check(function: Callable) -> Callable:
 
 def checks() -> dict[str, Callable]:
     """Return the checks by name, in alphabetical order."""
-    for module in iter_modules(__path__):
-        import_module(f"{__name__}.{module.name}")
+    import_folder(__name__)
     return dict(sorted(_CHECKS.items()))
 
 
