@@ -38,9 +38,9 @@ def photo_input(
 ) -> Inputs:
     """Return a photo, cut and resized as in training, normalised: `[B, C, H, W]` float32. `sample` is the default
     photo, `usual` the mean and deviation where no card has them; with `grey` its colours are mixed."""
-
     sizes, card = model.vocabulary.complete({**options, **model.sizes}), model.card or {}
-    photo = sample() if image is None else image if image.mode == "RGB" else image.convert("RGB")
+    photo = sample() if image is None else image
+    photo = photo if photo.mode == "RGB" else photo.convert("RGB")
     shown = photo.convert("L") if grey else photo
     cut, crop = centre_crop(shown, sizes["H"], sizes["W"], share=card.get("crop", 1.0))
     mean, std = (card.get(name, default) for name, default in zip(("mean", "std"), usual, strict=True))
@@ -265,7 +265,6 @@ def surface_input(model: Model, image, text, options: dict[str, int]) -> Inputs:
     `seed` decides which patches are visible; half of them are where N_v is missing. For models of one channel the
     picture is converted to grey.
     """
-
     options = dict(options)
     generator = torch.Generator().manual_seed(options.pop("seed"))
     sizes = model.vocabulary.complete({**options, **model.sizes})
