@@ -46,8 +46,9 @@ def test_whoever_walks_fast_through_the_history_meets_no_message_that_the_browse
     for name in ("Trace", "Attention", "Mask", "Operations", "Compare", "Tokens"):
         page.get_by_role("link", name=name, exact=True).first.click()
         page.wait_for_timeout(350)
-    for move in range(11):
-        (page.go_forward if move % 5 == 4 else page.go_back)(wait_until="commit")
+    for move in range(12):  # on a busy machine two clicks are one entry, and the way back is shorter
+        forward = move % 5 == 4 or move == 11 or page.url == "about:blank"
+        (page.go_forward if forward else page.go_back)(wait_until="commit")
         page.wait_for_timeout(150)
     wait_until_settled(page)
     page.wait_for_timeout(1000)
