@@ -358,10 +358,46 @@ def _within(output) -> list[Tensor]:
 
 
 class CallRunner:
-    """Base of observers of calls: runs an op or a call, so that autograd is passed once."""
+    """Base of observers of calls: runs an op or a call, so that autograd is passed once, and hands an op inside of a
+    call to `_op`, and a call that is none to `_call`."""
 
     _alone = False
     """True while an op that is a call by itself runs, which has not been through autograd yet."""
+    _inside = False
+    """True while the ops of a call run."""
+
+    def observer(self, observe: Callable) -> Callable:
+        """Return `observe`, which records each op, with the calls around it."""
+
+        def both(mode, func, types, args=(), kwargs=None):
+            facts, kwargs = kind(func), kwargs or {}
+            if facts.higher:  # the ops that it runs are calls of their own
+                return self._run_inside(observe, mode, func, types, args, kwargs)
+            if self._inside:
+                return self._op(facts, observe, mode, func, types, args, kwargs)
+            if facts.whole and not torch.is_grad_enabled():  # with gradients, an op may run others for them
+                self._alone = True
+                try:
+                    return self._op(facts, observe, mode, func, types, args, kwargs)
+                finally:
+                    self._alone = False
+            return self._call(facts, mode, func, args, kwargs)
+
+        return both
+
+    def _run_inside(self, run: Callable, *arguments) -> Any:
+        """Run a function; the ops in it are not above others."""
+        inside, self._inside = self._inside, True
+        try:
+            return run(*arguments)
+        finally:
+            self._inside = inside
+
+    def _op(self, facts: OpKind, observe, mode, func, types, args, kwargs) -> Any:
+        raise NotImplementedError
+
+    def _call(self, facts: OpKind, mode, func, args, kwargs) -> Any:
+        raise NotImplementedError
 
     def run(self, func, args, kwargs) -> Any:
         """Run an op."""
@@ -382,7 +418,7 @@ class CallRunner:
 
 
 class CallRecorder(CallRunner):
-    """Recorder of calls: builds an observer of ops that also sees calls."""
+    """Recorder of calls: its observer of ops also sees calls."""
 
     def __init__(self, recording, makers_named: dict[str, Tensor], modules):
         self.calls = CallLog()
@@ -392,43 +428,20 @@ class CallRecorder(CallRunner):
             self.calls.inputs = tuple(map(self._values.of, recording.inputs.values()))
             self.calls.weights = {key: tuple(tensor.shape) for key, tensor in makers_named.items()}
         self._open: list[int] = []
-        self._inner: list[Call] | None = None
-
-    def observer(self, observe: Callable) -> Callable:
-        """Return `observe`, which records each op, with the calls around it."""
-
-        def both(mode, func, types, args=(), kwargs=None):
-            facts, kwargs = kind(func), kwargs or {}
-            if facts.higher:
-                return self._written_out(observe, mode, func, types, args, kwargs)
-            if (inner := self._inner) is not None:
-                return self._op(inner, facts, observe, mode, func, types, args, kwargs)
-            if facts.whole and not torch.is_grad_enabled():  # with gradients, an op may run others for them
-                return self._whole(facts, observe, mode, func, types, args, kwargs)
-            return self._call(facts, mode, func, args, kwargs)
-
-        return both
-
-    def _whole(self, facts: OpKind, observe, mode, func, types, args, kwargs):
-        """Record a call that is one op."""
-        self._inner, self._alone = self.calls.entries, True
-        try:
-            return self._op(self.calls.entries, facts, observe, mode, func, types, args, kwargs)
-        finally:
-            self._inner, self._alone = None, False
+        self._entries = self.calls.entries
 
     def _call(self, facts: OpKind, mode, func, args, kwargs):
-        first = len(self._ops)
-        arguments, self._inner = self._arguments(facts, args, kwargs), []
+        first, entries, inner = len(self._ops), self._entries, list[Call]()
+        arguments, self._entries = self._arguments(facts, args, kwargs), inner
         try:
-            result = self.run_call(mode, func, args, kwargs)
+            result = self._run_inside(self.run_call, mode, func, args, kwargs)
         finally:
-            inner, self._inner = self._inner, None
+            self._entries = entries
         outputs = self._outputs(result)
         _, path, call = self._modules.stack[-1]
         if len(inner) == 1 and inner[0].name == facts.name:
-            inner = ()
-        last, entries = len(self._ops), self.calls.entries
+            inner = []
+        last = len(self._ops)
         entries.append(Call(func, facts.op, facts.name, arguments, outputs, path, call, first, last, tuple(inner)))
         return result
 
@@ -437,18 +450,7 @@ class CallRecorder(CallRunner):
             return (self._values.of(result),)
         return tuple([self._values.of(tensor) for tensor in tensors((result,))])
 
-    def _written_out(self, observe, mode, func, types, args, kwargs):
-        """Record an op that takes functions: the ops that it runs are calls of their own."""
-        if self._inner is not None:
-            return observe(mode, func, types, args, kwargs)
-        self._inner = []
-        try:
-            return observe(mode, func, types, args, kwargs)
-        finally:
-            self.calls.entries += self._inner
-            self._inner = None
-
-    def _op(self, inner: list[Call], facts: OpKind, observe, mode, func, types, args, kwargs):
+    def _op(self, facts: OpKind, observe, mode, func, types, args, kwargs):
         first, values = len(self._ops), self._values
         arguments = self._arguments(facts, args, kwargs)
         changed = tuple(written_tensors(facts, args, kwargs)) if facts.written else ()
@@ -464,7 +466,8 @@ class CallRecorder(CallRunner):
             keyed = [Ref(f"{index}.{position}", shape, dtype) for position, (shape, dtype, _) in described]
             outputs = tuple(map(values.record, tensors((result,)), keyed))
         _, path, call = self._modules.stack[-1]
-        inner.append(Call(func, facts.op, facts.name, arguments, outputs, path, call, first, len(self._ops)))
+        entry = Call(func, facts.op, facts.name, arguments, outputs, path, call, first, len(self._ops))
+        self._entries.append(entry)
         return result
 
     def _written_outputs(self, index: int, changed: tuple[Tensor, ...], results: list[Tensor]) -> tuple[Ref, ...]:
@@ -487,7 +490,7 @@ class CallRecorder(CallRunner):
         arguments = {"old": old, "new": new, "into": into, "part": part}
         index = int(new.key.partition(".")[0])
         overwrite = Call(None, OVERWRITE, OVERWRITE.name, arguments, (current,), path, call, index, index)
-        (self.calls.entries if self._inner is None else self._inner).append(overwrite)
+        self._entries.append(overwrite)
 
     def _arguments(self, facts: OpKind, args: tuple, kwargs: dict) -> dict[str, Any]:
         """Return all arguments by the names of the schema, tensors as references."""
@@ -558,7 +561,7 @@ class CallRecorder(CallRunner):
 
     def over(self) -> None:
         """Release the run's tensors."""
-        self._modules.call_recorder = self._inner = None
+        self._modules.call_recorder = None
         del self._values
 
     def record_output(self, output) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tracer.capture.calls import Call, CallRunner, OpKind, kind
+from tracer.capture.calls import Call, CallRunner, OpKind
 from tracer.ops import NO_LABEL, ops_with
 
 # Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.
@@ -54,46 +54,17 @@ def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
 
 
 class ScalarRecorder(CallRunner):
-    """Recorder of numbers: builds an observer of ops that also notes the numbers of the calls above them."""
+    """Recorder of numbers: its observer of ops also notes the numbers of the calls above them."""
 
     def __init__(self, recording):
         self.scalars: list[Scalars] = recording.scalars
         self._ops = recording.ops
-        self._within = False
-
-    def observer(self, observe: Callable) -> Callable:
-        """Return `observe`, which records each op, with the numbers of the calls around it."""
-
-        def both(mode, func, types, args=(), kwargs=None):
-            facts = kind(func)
-            if facts.higher:
-                return self._inside(observe, mode, func, types, args, kwargs)
-            if self._within:
-                return self._op(facts, observe, mode, func, types, args, kwargs)
-            if facts.whole and not torch.is_grad_enabled():
-                self._within = self._alone = True
-                try:
-                    return self._op(facts, observe, mode, func, types, args, kwargs)
-                finally:
-                    self._within = self._alone = False
-            return self._call(facts, mode, func, args, kwargs or {})
-
-        return both
-
-    def _inside(self, observe, *call):
-        """Run an op that takes functions: the ops that it runs are calls of their own, and not above others."""
-        within, self._within = self._within, True
-        try:
-            return observe(*call)
-        finally:
-            self._within = within
 
     def _call(self, facts: OpKind, mode, func, args, kwargs):
-        first, self._within = len(self._ops), True
+        first = len(self._ops)
         try:
-            return self.run_call(mode, func, args, kwargs)
+            return self._run_inside(self.run_call, mode, func, args, kwargs)
         finally:
-            self._within = False
             self._note(facts, first, args, kwargs)
 
     def _op(self, facts: OpKind, observe, mode, func, types, args, kwargs):
@@ -107,7 +78,7 @@ class ScalarRecorder(CallRunner):
             return
         values: dict[str, Any] = {}
         flags: dict[str, Any] = {}
-        arguments = dict(zip(facts.arguments, args, strict=False)) | (kwargs or {})
+        arguments = dict(zip(facts.arguments, args, strict=False)) | kwargs
         for name, value in {**facts.optional, **arguments}.items():
             _put(values, flags, name, value)
         if values or flags or len(self._ops) - first > 1:
