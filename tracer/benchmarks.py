@@ -276,10 +276,10 @@ def measure_solution() -> float:
     """Return the seconds of the first solution of a run of vit, with the runs at the probed sizes."""
     model = tracer.load("vit")
     with torch.no_grad():
-        ops = record(model.net, tuple(model.inputs())).ops
+        recording = record(model.net, tuple(model.inputs()))
     sizes = {"B": 1, **model.sizes}
     probes = [{**model.sizes, **probe} for probe in model.spec.probes]
-    return _seconds(lambda: solve(ops, sizes, model.vocabulary, probes))
+    return _seconds(lambda: solve(recording, sizes, model.vocabulary, probes))
 
 
 def _deriving() -> Iterator[dict]:
@@ -314,7 +314,7 @@ def measure_derivation() -> float:
         recording = record(model.net, tuple(model.inputs()), cap=2**30, calls=True)
         probes = [{**model.sizes, **probe} for probe in model.spec.probes]
         sizes = model.vocabulary.complete({"B": 1, **model.sizes})
-        solution = solve(recording.ops, {"B": 1, **model.sizes}, model.vocabulary, probes)
+        solution = solve(Recording(ops=recording.ops), {"B": 1, **model.sizes}, model.vocabulary, probes)
         facts = {"model": "vit", "sizes": sizes, "derived": model.spec.derived, "solution": solution}
         return _seconds_of_derivation(model.net, recording, **facts)
 

@@ -11,6 +11,7 @@ import tracer
 from tests.support.hazards import FusedAttention
 from tests.support.sweeping import cases
 from tracer import models
+from tracer.capture import Recording
 from tracer.models.vit import SPEC
 from tracer.shapes import Solver, Vocabulary, solve, value_of
 from tracer.shapes.probes import SIZES
@@ -208,7 +209,12 @@ def test_what_a_run_that_was_not_used_contradicts_has_no_symbol():
 def test_at_least_four_runs_are_made_and_the_last_solves_nothing():
     net = nn.Linear(5, 3)
     with pytest.raises(ValueError, match="2 runs at other sizes are too few"):
-        solve([], {"B": 1}, Vocabulary(("B",), {}, lambda at: (net, (torch.randn(at["B"], 5),))), [{"B": 2}, {"B": 3}])
+        solve(
+            Recording(),
+            {"B": 1},
+            Vocabulary(("B",), {}, lambda at: (net, (torch.randn(at["B"], 5),))),
+            [{"B": 2}, {"B": 3}],
+        )
     for name in models.names():
         probes = models.spec_of(name).probes
         assert len(probes) >= 3 and all(probes[-1][size] not in {p[size] for p in probes[:-1]} for size in probes[-1])

@@ -16,7 +16,7 @@ from math import nan
 import torch
 
 from tracer.capture import OpEvent, Recording, record
-from tracer.capture.calls import Call, CallLog
+from tracer.capture.calls import Call
 from tracer.capture.logged_sizes import Scalars, SizeLog, scalars_of
 from tracer.ops import UNARY, ops_with, schema
 from tracer.shapes.alignment import (
@@ -57,9 +57,7 @@ from tracer.shapes.variation import (
     FORMULAS,
     FREE_DRAWS,
     SOLVES,
-    Digests,
     Guard,
-    Operand,
     SmallRun,
     Trials,
     moved_constants,
@@ -276,34 +274,24 @@ def have_shapes(tensors: Sequence[tuple], shapes: Sequence[tuple[str, ...]], val
 
 
 def solve(
-    run: list[OpEvent],
-    sizes: dict[str, int],
-    vocabulary: Vocabulary,
-    probes: list[dict[str, int]],
-    opened=(),
-    calls: CallLog | None = None,
-    returned: Sequence[int | str] = (),
-    constants: Digests | None = None,
-    positions: Mapping[Operand, int] | None = None,
+    recording: Recording, sizes: dict[str, int], vocabulary: Vocabulary, probes: list[dict[str, int]]
 ) -> Solution:
-    """Solve every dimension of `run` at `sizes`, and the numbers of its `calls`, with runs at `probes`.
+    """Solve every dimension of a run at `sizes`, and the numbers of its calls, with runs at `probes`.
 
     Sizes are the underived ones. All probes but the last are used to solve; the last is predicted. A number that
-    changes in a run at the first probe's sizes on other values is data. `opened` has the primitives of each op, or
-    None, if their dimensions are needed; `returned` has the producers of what the run returned, `constants` and
-    `positions` are those of its recording. Raise ValueError for
-    too few probes, and `OpsDiffer` if tensors without values run other ops.
+    changes in a run at the first probe's sizes on other values is data. The dimensions of primitives are solved, too,
+    where the recording has these. Raise ValueError for too few probes, and `OpsDiffer` if tensors without values run
+    other ops.
     """
     if len(probes) < MIN_PROBES:
         raise ValueError(f"{len(probes)} runs at other sizes are too few to solve and to predict one: {MIN_PROBES} are")
-    scalars = list(scalars_of(calls.entries)) if calls else []
-    partial = PartialSolution(run, vocabulary, sizes, probes, opened, scalars, returned, constants, positions)
+    partial = PartialSolution(recording, vocabulary, sizes, probes)
     for kind in probe_kinds(SOLVES, partial):
         kind.make(partial)
-    partial.give_up(calls.entries if calls else ())
+    partial.give_up()
     for kind in (kind for shows in (CONSTANTS, FORMULAS) for kind in probe_kinds(shows, partial)):
         kind.make(partial)
-    partial.diverge(calls.entries if calls else ())
+    partial.diverge()
     vocabulary.keep([*probes, *partial.tried])
     return partial.solution((vocabulary, probes))
 
@@ -406,26 +394,17 @@ def is_near(value: float, number: float) -> bool:
 
 
 class PartialSolution:
-    """A partial solution: the ops of a run at some `sizes`, the sizes of its probes, `at`, and the shapes that are
-    solved so far. `problems` are notes on runs that were not made."""
+    """A partial solution: the recording of a run at some `sizes`, the sizes of its probes, `at`, and the shapes that
+    are solved so far. `problems` are notes on runs that were not made."""
 
-    def __init__(
-        self,
-        run: list[OpEvent],
-        vocabulary: Vocabulary,
-        sizes: dict[str, int],
-        at: list[dict[str, int]],
-        opened=(),
-        scalars: Sequence[Scalars] = (),
-        returned: Sequence[int | str] = (),
-        constants: Digests | None = None,
-        list_positions: Mapping | None = None,
-    ):
-        self.run, self.opened, self.returned, self.listed = run, opened, returned, list_positions or {}
-        self.vocabulary, self.sizes, self.at, self.constants = vocabulary, sizes, at, constants or {}
+    def __init__(self, recording: Recording, vocabulary: Vocabulary, sizes: dict[str, int], at: list[dict[str, int]]):
+        self.run, self.opened = run, opened = recording.ops, recording.opened
+        self.returned, self.listed = recording.returned, recording.positions
+        self.vocabulary, self.sizes, self.at, self.constants = vocabulary, sizes, at, recording.constants
+        self.calls: Sequence[Call] = recording.calls.entries if recording.calls else ()
         self.notes = [""] * len(run)
         self.problems: list[str] = []
-        self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars}
+        self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars_of(self.calls)}
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}
         self.edges: dict[int, SliceBounds] = {}
@@ -534,7 +513,7 @@ class PartialSolution:
                 if (edge := solve_slice(solver, same, ops, self.inputs[entry.first])) is not None:
                     self.edges[entry.first] = edge
 
-    def give_up(self, calls: Sequence[Call]) -> None:
+    def give_up(self) -> None:
         """Note the ops that no probe ran. Raise `OpsDiffer` if tensors without values run other ops."""
         missing = self.missing_ops()
         if missing and self.vocabulary.mode and not self.vocabulary.missing_ops:
@@ -542,8 +521,8 @@ class PartialSolution:
         for i in missing:
             self.notes[i] = NOT_ALL
             self.inputs[i], self.outputs[i] = _unknown(self.run[i])
-        if calls and any(self.notes):
-            respell(self.run, calls, self.probes, self.notes, self.inputs, self.outputs)
+        if self.calls and any(self.notes):
+            respell(self.run, self.calls, self.probes, self.notes, self.inputs, self.outputs)
 
     def reference(self) -> Recording:
         """Return the run that those on other values are compared with: the first probe, or the traced run itself where
@@ -591,10 +570,10 @@ class PartialSolution:
         self.tried.append(at)
         return True
 
-    def diverge(self, calls: Sequence[Call]) -> None:
+    def diverge(self) -> None:
         """Note the ops that have other operands in the probes."""
         for probe, match in self.probes:
-            self.diverging.update(find_diverging_ops(self.run, self.returned, calls, probe, match))
+            self.diverging.update(find_diverging_ops(self.run, self.returned, self.calls, probe, match))
             self.iterations.update(repeated_pairs(match))
 
     def compare(self, reference: Recording, two: Recording) -> list[int]:

@@ -11,7 +11,6 @@ from math import prod
 import torch
 
 from tracer.capture import Recording
-from tracer.capture.logged_sizes import scalars_of
 from tracer.capture.modes import Function
 from tracer.shapes import UNCOMPARED_NOTE, PartialSolution, Solution, Vocabulary
 from tracer.shapes.variation import CONSTANTS, parameters, probe_kind, probe_kinds, shadow_copy, without_values
@@ -322,11 +321,10 @@ def solve_value_dependence(module: torch.nn.Module, recording: Recording) -> tup
     """
     if recording.calls is None or any(tensor.is_meta for tensor in (*recording.inputs.values(), *module.parameters())):
         return None, ""
-    scalars = list(scalars_of(recording.calls.entries))
     problem = ""
     try:
         for vocabulary in copies_at_same_sizes(module, recording):
-            partial = PartialSolution(recording.ops, vocabulary, {}, [{}], (), scalars, constants=recording.constants)
+            partial = PartialSolution(recording, vocabulary, {}, [{}])
             for kind in probe_kinds(CONSTANTS, partial):
                 kind.make(partial)
             if not partial.problems:

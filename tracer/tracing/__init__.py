@@ -261,8 +261,7 @@ def solve_first(
     reason = ""
     for vocabulary, probes in ways:
         try:
-            observed = recording.opened, recording.calls, recording.returned, recording.constants, recording.positions
-            solution = solve(recording.ops, sizes, vocabulary, probes, *observed)
+            solution = solve(recording, sizes, vocabulary, probes)
             return solution, tuple(filter(None, [vocabulary.note, solution.problem]))
         except Exception as error:  # the model's own error at another size: its shapes stay numbers, with the reason
             message = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -152,7 +152,7 @@ def solve_shapes(run: FailedRun, line: tuple[str, int] | None) -> Shapes:
     events = entries(run.recording, run.module)
     for vocabulary, probes in islice(ways, WAYS):
         try:
-            solution = solve(events, sizes, vocabulary, probes)
+            solution = solve(Recording(ops=events), sizes, vocabulary, probes)
         except Exception:  # at these sizes the code fails elsewhere: at others it may not
             continue
         names = [name for _, _, name in events[len(run.recording.ops)].inputs]
