@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tracer.capture.calls import kind, tensors
+from tracer.capture.calls import kind, tensors, written_tensors
 from tracer.capture.modes import observe_ops
 from tracer.capture.tensors import ProducerIndex
 from tracer.utils.devices import to_cpu
@@ -50,17 +50,12 @@ def decompose(func, args: tuple, kwargs: dict) -> tuple[tuple[PrimitiveEvent, ..
 
     Draws no random numbers, and writes into its arguments where the op does.
     """
-    function, random = op_decomposition(func), torch.Tag.nondeterministic_seeded in func.tags
-    if function is not None:
-        lister = PrimitiveRecorder(args, kwargs)
-        try:
-            with torch.DisableTorchFunction():
-                result = lister.run(function, args, kwargs)
-            if result is not NotImplemented:
-                return tuple(lister.parts), result
-        except DownToPrims:
-            pass
-    raise NoDecomposition(RANDOM if random else ELEMENTARY)
+    recorder = PrimitiveRecorder(args, kwargs)
+    with torch.DisableTorchFunction():
+        opened, result = recorder.open(func, args, kwargs)
+    if not opened:
+        raise NoDecomposition(RANDOM if torch.Tag.nondeterministic_seeded in func.tags else ELEMENTARY)
+    return tuple(recorder.parts), result
 
 
 class PrimitiveRecorder:
@@ -73,10 +68,17 @@ class PrimitiveRecorder:
         numbers = reversed(range(len(inputs)))  # what is given twice is the first of the two
         self._makers = ProducerIndex({f"input {number}": inputs[number] for number in numbers})
 
-    def run(self, function: Callable, args: tuple, kwargs: dict) -> Any:
-        """Run a decomposition and list its ops."""
-        with observe_ops(self._see):
-            return function(*args, **kwargs)
+    def open(self, func, args: tuple, kwargs: dict) -> tuple[bool, Any]:
+        """Run the decomposition of an op and list its ops. Return whether it has one that does not go down to `prims`,
+        and its result."""
+        if (function := op_decomposition(func)) is None:
+            return False, None
+        try:
+            with observe_ops(self._see):
+                result = function(*args, **kwargs)
+            return result is not NotImplemented, result
+        except DownToPrims:
+            return False, None
 
     def _see(self, mode, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -84,7 +86,7 @@ class PrimitiveRecorder:
             raise DownToPrims
         facts = kind(func)
         if not facts.written and (not facts.layout or is_decomposable(func)):
-            opened, result = self._open(func, facts, args, kwargs)
+            opened, result = self._open_inside(func, facts, args, kwargs)
             if opened:
                 return result
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -92,30 +94,24 @@ class PrimitiveRecorder:
         inputs = tuple(map(self._makers.of, tensors((*args, *kwargs.values()))))
         result = func(*args, **kwargs)
         number = len(self.parts)
-        for tensor in tensors(args[position] for position in facts.written if position < len(args)):
+        for tensor in written_tensors(facts, args, kwargs):
             self._makers.wrote(tensor, number)
         outputs = tuple(self._makers.record(tensor, number) for tensor in tensors((result,)))
         within = self._within[:-1] if self._within[-1:] == [facts.name] else self._within  # one overload by another
         self.parts.append(PrimitiveEvent(facts.name, "/".join(within), inputs, outputs))
         return result
 
-    def _open(self, func, facts, args, kwargs) -> tuple[bool, object]:
-        """Return whether an op of the decomposition could be opened in its turn, and its result."""
-        function, before = op_decomposition(func), len(self.parts)
-        if function is None:
-            return False, None
+    def _open_inside(self, func, facts, args, kwargs) -> tuple[bool, Any]:
+        """Open an op of the decomposition in its turn; where it can't be, its ops are not listed."""
+        depth, before = len(self._within), len(self.parts)
         self._within += () if facts.layout else (facts.name,)
-        depth = len(self._within)
         try:
-            result = self.run(function, args, kwargs)
-            if result is not NotImplemented:
-                return True, result
-        except DownToPrims:
-            pass
+            opened, result = self.open(func, args, kwargs)
         finally:
-            del self._within[depth - (not facts.layout) :]
-        del self.parts[before:]
-        return False, None
+            del self._within[depth:]
+        if not opened:
+            del self.parts[before:]
+        return opened, result
 
 
 # Primitives of every op of a run: each is opened right after it has run, on its own arguments.
@@ -155,8 +151,7 @@ def _before(func, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     facts = kind(func)
     if facts.layout or not facts.written:
         return args, kwargs
-    written = [args[i] if i < len(args) else kwargs.get(facts.arguments[i]) for i in facts.written]
-    storages = {storage_id(tensor.untyped_storage()) for tensor in tensors(written)}
+    storages = {storage_id(tensor.untyped_storage()) for tensor in written_tensors(facts, args, kwargs)}
 
     def copy_shared(value: Tensor) -> Tensor:
         return value.clone() if storage_id(value.untyped_storage()) in storages else value
