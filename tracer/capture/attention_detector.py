@@ -27,7 +27,7 @@ from tracer.capture.score_path import (
 )
 from tracer.capture.tensors import TensorStore
 from tracer.ops import SHAPE_ONLY, ops_with
-from tracer.record import TOLERANCES, AttentionRecord
+from tracer.record import AttentionRecord, dtype_name, tolerance
 from tracer.utils import devices
 
 # Attention weights from their softmax on: through the ops on them, to the op that multiplies values by them.
@@ -63,22 +63,15 @@ class WeightTracker:
 
     def __init__(self, reader: ScoreReader):
         self._reader = reader
-        self._weights: dict[int, AttentionWeights] = {}
-
-    def begin(self, weights: AttentionWeights) -> None:
-        """Record a softmax."""
-        self._weights[weights.softmax] = weights
+        self.weights: dict[int, AttentionWeights] = {}
 
     def end(self, softmaxes) -> None:
         """Drop softmaxes that have been applied to values."""
-        self._weights = {op: weights for op, weights in self._weights.items() if weights.softmax not in softmaxes}
-
-    def clear(self) -> None:
-        self._weights.clear()
+        self.weights = {op: weights for op, weights in self.weights.items() if weights.softmax not in softmaxes}
 
     def see(self, index: int, facts: OpKind, name: str, inputs: tuple, result) -> ConsumedWeights | None:
         """Follow weights through an op that has run; return them if it multiplied values by them."""
-        tracked = self._weights
+        tracked = self.weights
         operands = [(order, tracked[maker]) for order, (_, _, maker) in enumerate(inputs) if maker in tracked]
         if not operands or name in SHAPE_ONLY:
             return None
@@ -124,7 +117,7 @@ class WeightTracker:
             # a linear map of weights, such as of a gate, takes no values
             learned = self._reader.is_learned(inputs[2 * first + 1 - order][2])
             return ConsumedWeights(weights, output_axes) if name in PRODUCTS and (weights.read or not learned) else None
-        self._weights[index] = weights._replace(axes=output_axes, changed=(*weights.changed, "heads mixed"))
+        self.weights[index] = weights._replace(axes=output_axes, changed=(*weights.changed, "heads mixed"))
         return None
 
     def _sum(self, index: int, weights: AttentionWeights) -> ConsumedWeights | None:
@@ -455,7 +448,7 @@ class AttentionDetector:
         ):
             return False
         off = float((result.detach().movedim(axis, -1).flatten(0, -2)[:64].sum(dim=-1) - 1).abs().max())
-        if not off <= max(1e-4, _tolerance(result.dtype)):
+        if not off <= max(1e-4, tolerance(dtype_name(result.dtype))):
             return False
         self._softmax(call.index, call.module, (shape, None, maker), None, axis, result, False)
         return True
@@ -538,7 +531,8 @@ class AttentionDetector:
         self._waiting[index] = record, ran
         heads, queries, _ = (tuple(group) for group in ([], *groups)[-3:])
         keys = tuple(leaves(axes[axis]))
-        self._followed.begin(AttentionWeights(index, axes, keys, queries, heads, read=not record.problem))
+        weights = AttentionWeights(index, axes, keys, queries, heads, read=not record.problem)
+        self._followed.weights[index] = weights
 
     def _took(self, index: int, taken: ConsumedWeights) -> None:
         """Record the attention whose weights an op has multiplied with values."""
@@ -590,7 +584,7 @@ class AttentionDetector:
         from."""
         self._recent.clear()
         self._waiting.clear()
-        self._followed.clear()
+        self._followed.weights.clear()
         for number, ran in self._observed.items():
             record = self.records[number]
             if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
@@ -608,7 +602,7 @@ class AttentionDetector:
             error = float((replayed - ran.nan_to_num(0.0)).abs_().max())
         except (RuntimeError, NotImplementedError) as error:
             return f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
-        if error <= max(_tolerance(q.dtype), _tolerance(ran.dtype)):
+        if error <= max(tolerance(dtype_name(tensor.dtype)) for tensor in (q, ran)):
             return ""
         return f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"
 
@@ -619,8 +613,3 @@ class AttentionDetector:
             keys += [record.q, record.k]
             keys += [a for _, arguments in record.chain for a in arguments if isinstance(a, str) and a != SCORES]
         return [key for key in dict.fromkeys(keys) if key]
-
-
-def _tolerance(dtype: torch.dtype) -> float:
-    """Return the allowed deviation of attention that is recomputed in a dtype."""
-    return TOLERANCES.get(str(dtype).removeprefix("torch."), 0.0)
