@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tracer.capture import modes
 from tracer.capture.calls import CallLog, CallRecorder, kind, tensors
 from tracer.capture.modes import CallMode, OpMode, push_mode
-from tracer.capture.tensors import address
+from tracer.capture.tensors import place_of
 from tracer.ops import ATTENTION
 from tracer.utils.errors import quote
 from tracer.utils.torch_internals import composite_ops_are_visible, exclude_autograd_keys, restore_autograd_keys
@@ -211,7 +211,7 @@ def _handler(
     read = _sites_read(interventions)
     values: dict[Site, list[Tensor]] = {}
     parameters = _parameters(root, {site for site in (*interventions, *read) if isinstance(site, ParameterSite)})
-    by_layout = {_layout(tensor): site for site, tensor in parameters.items() if site in interventions}
+    by_place = {place_of(tensor): site for site, tensor in parameters.items() if site in interventions}
 
     def run(function: Callable, *args, **kwargs) -> Any:
         if visible:
@@ -236,7 +236,7 @@ def _handler(
     def read_parameters(arguments: Any) -> Any:
         """Return the arguments of a call with the changed parameters in place of the model's own."""
         if isinstance(arguments, Tensor):
-            site = by_layout.get(_layout(arguments))
+            site = by_place.get(place_of(arguments))
             return arguments if site is None else value(site, 0)
         if type(arguments) in (tuple, list):
             return type(arguments)(map(read_parameters, arguments))
@@ -244,7 +244,7 @@ def _handler(
 
     def handle(mode, func, types, args=(), kwargs=None):
         kwargs, facts = kwargs or {}, kind(func)
-        if by_layout:
+        if by_place:
             args, kwargs = read_parameters(args), {name: read_parameters(each) for name, each in kwargs.items()}
         _, path, call = modules.stack[-1]
         site = counter.next(path, call, facts.name)
@@ -269,15 +269,6 @@ def _parameters(root: nn.Module, sites: set[ParameterSite]) -> dict[ParameterSit
         return {}
     tensors = dict(root.named_parameters(remove_duplicate=False)) | dict(root.named_buffers(remove_duplicate=False))
     return {site: tensors[site.path] for site in sites}
-
-
-def _layout(tensor: Tensor) -> tuple:
-    """Return a key that is equal for a tensor and for all that share its memory in its layout, such as
-    `weight.data`."""
-    storage = address(tensor)
-    if storage is None or tensor.is_meta:
-        return (id(tensor),)
-    return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def _replace(result: Any, written: bool, intervention: Intervention, recorder: CallRecorder | None, change, run) -> Any:

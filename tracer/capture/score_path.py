@@ -7,18 +7,17 @@ model did to them, which becomes the chain of the record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
 import torch
 
 from tracer.capture.calls import PRODUCTS, PROJECTIONS
-from tracer.capture.tensors import CONSTANT, TensorStore
+from tracer.capture.tensors import CONSTANT, TensorStore, place_of
 from tracer.ops import CONVOLUTIONS, OVERWRITES, RESHAPES, SQUEEZES, ops_with
 from tracer.symbols.axes import common_factors
 from tracer.utils.errors import quote
-from tracer.utils.torch_internals import storage_id
 
 # Axes of a tensor as tuples of atoms, followed through layout ops.
 #
@@ -199,24 +198,11 @@ MASKED_SCORE = -1e4
 PENALTY = 16.0
 """A score from which so much is taken off has a weight below 1.2e-7, the resolution of float32; Swin takes off 100."""
 
-_REPLAY_FUNCTIONS = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "masked_fill": torch.masked_fill,
-    "where": torch.where,
-    "tanh": torch.tanh,
-    "clamp": torch.clamp,
-    "clamp_min": torch.clamp_min,
-    "clamp_max": torch.clamp_max,
+_SAME_NAMES = "add sub mul div masked_fill where tanh clamp clamp_min clamp_max neg exp log relu pow"
+_REPLAY_FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    **{name: getattr(torch, name) for name in _SAME_NAMES.split()},
     "minimum": lambda scores, bound: torch.minimum(scores, torch.as_tensor(bound)),
     "maximum": lambda scores, bound: torch.maximum(scores, torch.as_tensor(bound)),
-    "neg": torch.neg,
-    "exp": torch.exp,
-    "log": torch.log,
-    "relu": torch.relu,
-    "pow": torch.pow,
 }
 
 
@@ -443,13 +429,7 @@ class ScoreOpChains:
         return self._patterns[key, name]
 
     def keep(self, tensor: torch.Tensor, kind: str) -> str:
-        place = (
-            storage_id(tensor.untyped_storage()),
-            tensor.storage_offset(),
-            tensor.shape,
-            tensor.stride(),
-            tensor.dtype,
-        )
+        place = place_of(tensor)
         key = self._keys.get(place)
         if key is None:
             key = self._keys[place] = f"attention.{kind}{len(self._keys)}"

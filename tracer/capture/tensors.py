@@ -35,15 +35,21 @@ def named_tensors(name: str, value) -> Iterator[tuple[str, Tensor]]:
     own."""
     if isinstance(value, Tensor):
         yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from named_tensors(str(key) if name == "kwargs" else f"{name}.{key}", item)
-    elif isinstance(value, (list, tuple)):
-        for position, item in enumerate(value):
-            yield from named_tensors(f"{name}.{position}", item)
-    elif holds_fields(value):
-        for field in fields(value):
-            yield from named_tensors(f"{name}.{field.name}", getattr(value, field.name, None))
+        return
+    own = name == "kwargs" and isinstance(value, Mapping)
+    for key, item in _items(value) or ():
+        yield from named_tensors(key if own else f"{name}.{key}", item)
+
+
+def _items(value) -> list[tuple[str, Any]] | None:
+    """Return what a container holds, by names; None for what is none."""
+    if isinstance(value, Mapping):
+        return [(str(key), item) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [(str(position), item) for position, item in enumerate(value)]
+    if holds_fields(value):
+        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    return None
 
 
 def output_tensors(value) -> list[tuple[str, Tensor]]:
@@ -67,13 +73,7 @@ def _leaves(name: str, value, visited: set[int]) -> Iterator[tuple[str, Tensor]]
         return
     if isinstance(value, (type, Module)) or id(value) in visited:
         return
-    if isinstance(value, Mapping):
-        items = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, (list, tuple)):
-        items = [(str(position), item) for position, item in enumerate(value)]
-    elif holds_fields(value):
-        items = [(field.name, getattr(value, field.name, None)) for field in fields(value)]
-    else:
+    if (items := _items(value)) is None:
         items = [(key, item) for key, item in getattr(value, "__dict__", {}).items() if not key.startswith("_")]
     visited.add(id(value))
     for key, item in items:
@@ -123,6 +123,16 @@ def address(tensor: torch.Tensor) -> int | None:
         return storage_id(tensor.untyped_storage())
     except (NotImplementedError, RuntimeError):
         return None
+
+
+def place_of(tensor: torch.Tensor) -> tuple:
+    """Return a key that is equal for a tensor and for all that share its memory in its layout, such as
+    `weight.data`. Raise ValueError for a nested tensor."""
+    if tensor.is_nested:
+        raise ValueError(NESTED_PROBLEM)
+    if (storage := address(tensor)) is None:
+        return (id(tensor),)
+    return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 def parts(key: str) -> list[str]:
@@ -185,26 +195,21 @@ class TensorStore:
 
         A storage that the run left to nobody else, and that they fill, is taken over; of any other they are copies.
         """
-        places: dict[int, dict[tuple, torch.Tensor]] = {}
-        where = {}
-        loose = {}
+        storages: dict[int, dict[tuple, torch.Tensor]] = {}
+        where, loose = {}, {}
         for key in keys:
             tensor = self._tensors.get(key)
             if tensor is not None and address(tensor) is None:
                 loose[key] = tensor
             elif tensor is not None:
-                storage, place = (
-                    storage_id(tensor.untyped_storage()),
-                    (tensor.storage_offset(), tensor.shape, tensor.stride()),
-                )
-                places.setdefault(storage, {}).setdefault(place, tensor)
-                where[key] = storage, place
-        for storage, tensors in places.items():
+                where[key] = place = place_of(tensor)
+                storages.setdefault(place[0], {}).setdefault(place, tensor)
+        for storage, tensors in storages.items():
             if not self._alone(storage, tensors.values()):
                 for place, tensor in tensors.items():
                     tensors[place] = devices.to_cpu(tensor).clone(memory_format=torch.contiguous_format)
         loops = {key: joined for key in keys if "|" in key and (joined := self.get(key)) is not None}
-        return {key: places[storage][place] for key, (storage, place) in where.items()} | loops | loose
+        return {key: storages[place[0]][place] for key, place in where.items()} | loops | loose
 
     def _alone(self, storage: int, tensors) -> bool:
         whole = next(iter(tensors)).untyped_storage()
@@ -344,7 +349,7 @@ class ValueVersions:
     @cached_property
     def _places(self) -> dict[tuple, str]:
         """Storage ranges of named tensors, to recognise aliases."""
-        return {_place(tensor): key for tensor, key in self._names.values()}
+        return {place_of(tensor): key for tensor, key in self._names.values()}
 
     def record(self, tensor: Tensor, value_ref: Ref) -> Ref:
         """Record that this tensor is that value from now on."""
@@ -389,7 +394,7 @@ class ValueVersions:
     def _first(self, tensor: Tensor) -> Ref:
         """Return the key of a tensor that no op of the run produced."""
         name = self._names.get(id(tensor))
-        key = name[1] if name is not None else self._places.get(_place(tensor))
+        key = name[1] if name is not None else self._places.get(place_of(tensor))
         if key is None:
             key = f"constant {self._constants}"
             self._constants += 1
@@ -397,14 +402,6 @@ class ValueVersions:
         value_ref = self.record(tensor, refer(tensor, key))
         self._write_counts[id(tensor)] = 0
         return value_ref
-
-
-def _place(tensor: Tensor) -> tuple:
-    if tensor.is_nested:
-        raise ValueError(NESTED_PROBLEM)
-    if (storage := address(tensor)) is None:
-        return (id(tensor),)
-    return storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
 def _layout(tensor: Tensor) -> Layout:
