@@ -8,7 +8,7 @@ predicts that probe, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from math import nan
@@ -33,7 +33,6 @@ from tracer.shapes.solver import (
     DATA,
     PADS,
     SLICES,
-    TOLERANCE,
     UNKNOWN,
     CallIndex,
     Key,
@@ -47,6 +46,7 @@ from tracer.shapes.solver import (
     evaluator,
     find_changing,
     flatten,
+    is_near,
     solve_number,
     solve_padding,
     solve_slice,
@@ -142,7 +142,8 @@ class Vocabulary:
                 with seeded_draws(0):
                     module, args, *kwargs = self.build(sizes)
                 if self.device is not None and self.device.type != "cpu":
-                    module, (args, *kwargs) = module.to(self.device), _to_device((args, *kwargs), self.device)
+                    inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.device), (args, *kwargs))
+                    module, (args, *kwargs) = module.to(self.device), inputs
                 if values:
                     args, *kwargs = other_inputs((args, *kwargs), values)
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.mode is None}
@@ -190,10 +191,6 @@ class Vocabulary:
         wanted = {(*sizes.items(), values) for sizes in probes for values in range(FREE_DRAWS + 2)}
         for key in {*self.recordings} - wanted:
             self.recordings.pop(key, None)
-
-
-def _to_device(value, device: torch.device):
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +247,6 @@ class Solution:
             return False
 
         value = evaluator(sizes)
-
         if not all(
             have_shapes(op.inputs, inputs, value) and have_shapes(op.outputs, outputs, value)
             for op, inputs, outputs in zip(run, self.inputs, self.outputs, strict=True)
@@ -332,7 +328,8 @@ def _run_at_the_same_batch(partial: PartialSolution) -> None:
 def _run_on_other_values(partial: PartialSolution) -> None:
     """Note the numbers, sizes and tensors that differ between runs at one size."""
     try:
-        recordings = partial.vocabulary.probe_other_values(partial.at[0], reads_values(partial.run))
+        reads = any(op.name in READS for op in partial.run)
+        recordings = partial.vocabulary.probe_other_values(partial.at[0], reads)
     except Exception as error:
         partial.problems.append(UNCOMPARED_NOTE.format(reason(error)))
         return
@@ -349,7 +346,7 @@ def _run_beyond(partial: PartialSolution) -> None:
     """
     for choices in partial.vocabulary.beyond:
         any(partial.try_sizes(at, partial.notes) for at in choices)
-        if batch := _held_batch(partial.notes):
+        if batch := next((int(note.split()[-1]) for note in partial.notes if held_size(note)), 0):
             compared = ["" if held_size(note) else note for note in partial.notes]
             any(partial.try_sizes({**at, "B": batch}, compared) for at in choices)
 
@@ -373,24 +370,9 @@ def _run_beyond_guards(partial: PartialSolution) -> None:
     partial.problems += filter(None, [note_unreached(untried)])
 
 
-def reads_values(run: list[OpEvent]) -> bool:
-    """Return whether a run asked for the value of a tensor, or computed one whose sizes depend on values."""
-    return any(op.name in READS for op in run)
-
-
 def held_size(note: str) -> str:
     """Return the size that was held for an op, from its note; "" if there is none."""
     return note.removeprefix(AT_SOME).split()[0] if note.startswith(AT_SOME) else ""
-
-
-def _held_batch(notes: Iterable[str]) -> int:
-    """Return the B that was held for some ops; 0 if there are none."""
-    return next((int(note.split()[-1]) for note in notes if held_size(note)), 0)
-
-
-def is_near(value: float, number: float) -> bool:
-    """Return whether a number equals the value of a formula, up to float rounding."""
-    return abs(value - number) <= TOLERANCE * abs(number)
 
 
 class PartialSolution:
@@ -589,10 +571,9 @@ class PartialSolution:
                 continue
             first, second = reference.ops[j], two.ops[k]
             self.inputs[i] = _mask_differences(self.inputs[i], first.inputs, second.inputs)
-            outputs = _mask_differences(self.outputs[i], first.outputs, second.outputs)
-            if outputs_differ(first, second):
+            self.outputs[i] = _mask_differences(self.outputs[i], first.outputs, second.outputs)
+            if [shape for shape, *_ in first.outputs] != [shape for shape, *_ in second.outputs]:
                 differences.append(i)
-            self.outputs[i] = outputs
             for place in range(len(first.inputs)):
                 digests = (
                     reference.constants.get((reference.numbers[j], place)),
@@ -754,11 +735,6 @@ def _mask_differences(solved, first, second):
         else sizes
         for sizes, (shape, *_), (two, *_) in zip(solved, first, second, strict=False)
     ) + tuple(solved[len(first) :])
-
-
-def outputs_differ(first: OpEvent, second: OpEvent) -> bool:
-    """Return whether an op computed tensors of other sizes in two runs."""
-    return [shape for shape, *_ in first.outputs] != [shape for shape, *_ in second.outputs]
 
 
 def _unknown(op) -> tuple[tuple, tuple]:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from math import prod
 
 import torch
@@ -92,7 +93,7 @@ def large_sizes(sizes: dict[str, int]) -> dict[str, int]:
 
 
 def _first_that_runs(vocabulary: Vocabulary, sizes: dict[str, int], name: str, position: int) -> Choice:
-    for choose in (_any, _near, _multiples, _larger_multiples, _threes, _fives):
+    for choose in SEARCHED:
         column = choose(sizes[name], position)
         try:
             for size in sorted({*column}, key=lambda size: (size not in (min(column), max(column)), size)):
@@ -107,14 +108,12 @@ def _same(size: int, position: int) -> tuple[int, ...]:
     return (size,) * 5
 
 
-def _any(size: int, position: int) -> tuple[int, ...]:
-    turn, row = divmod(position, len(SIZES))
-    return tuple(value + turn for value in SIZES[row])
+def _of_table(table: tuple[tuple[int, ...], ...], size: int, position: int) -> tuple[int, ...]:
+    turn, row = divmod(position, len(table))
+    return tuple(value + turn for value in table[row])
 
 
-def _few(size: int, position: int) -> tuple[int, ...]:
-    turn, row = divmod(position, len(HEAVY_SIZES))
-    return tuple(value + turn for value in HEAVY_SIZES[row])
+_any, _few = partial(_of_table, SIZES), partial(_of_table, HEAVY_SIZES)
 
 
 def _near(size: int, position: int) -> tuple[int, ...]:
@@ -124,18 +123,6 @@ def _near(size: int, position: int) -> tuple[int, ...]:
     return tuple(max(1, value) for value in values[turn : turn + 5])
 
 
-def _multiples(size: int, position: int, most: int = 16) -> tuple[int, ...]:
-    return _multiples_of(min(size & -size, most), size, position)
-
-
-def _threes(size: int, position: int) -> tuple[int, ...]:
-    return _multiples_of(3, size, position)
-
-
-def _fives(size: int, position: int) -> tuple[int, ...]:
-    return _multiples_of(5, size, position)
-
-
 def _multiples_of(unit: int, size: int, position: int) -> tuple[int, ...]:
     """Return multiples of a unit, never the unit itself, where one part would run other ops."""
     times = [k for k in (2, 3, 5, 4, 7, 6, 9, 8) if unit * k != size]
@@ -143,8 +130,18 @@ def _multiples_of(unit: int, size: int, position: int) -> tuple[int, ...]:
     return tuple(unit * k for k in times[turn : turn + 5])
 
 
-def _larger_multiples(size: int, position: int) -> tuple[int, ...]:
-    return _multiples(size, position, most=64)
+def _multiples_of_power(most: int, size: int, position: int) -> tuple[int, ...]:
+    """Return multiples of the largest power of two in a size, up to `most`."""
+    return _multiples_of(min(size & -size, most), size, position)
+
+
+SEARCHED: tuple[Choice, ...] = (
+    _any,
+    _near,
+    *(partial(_multiples_of_power, most) for most in (16, 64)),
+    *(partial(_multiples_of, unit) for unit in (3, 5)),
+)
+"""Ways to choose sizes, in order of preference."""
 
 
 # Probing of an undescribed module: sizes are axes of its inputs, named by the caller.

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, lru_cache
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, permutations, product
 from math import exp, gcd, isfinite, lcm, log
+from operator import mul, truediv
 from typing import NamedTuple
 
 import sympy
@@ -222,9 +223,10 @@ class Solver:
     ):
         self._derived = {parse(name): parse(text) for name, text in derived.items()}
         self._atoms = tuple(vocabulary)
-        self._runs = [*configurations, fresh] if fresh else list(configurations)
+        self.runs = [*configurations, fresh] if fresh else list(configurations)
+        """Sizes of all runs, the predicted one last."""
         self._used = len(configurations)
-        self._units = common_divisors(self._runs)
+        self._units = common_divisors(self.runs)
         values = [tuple(value_of(atom, sizes) for sizes in configurations) for atom in vocabulary]
         self._formulas: dict[tuple, list[str]] = {}
         self._answers: dict[tuple, str] = {}
@@ -240,33 +242,30 @@ class Solver:
 
     def _add_candidates(self, values: list[tuple]) -> None:
         """Add candidates by their values, simplest first: atoms, multiples, products of two, quotients, of three."""
-        candidates, atoms = self._formulas, self._atoms
 
-        def offer(vector, text):
+        def offer(text: str, vector: Iterable[float]) -> None:
+            vector = tuple(vector)
             if all(v == int(v) for v in vector):
-                candidates.setdefault(tuple(int(v) for v in vector), []).append(text)
+                self._formulas.setdefault(tuple(map(int, vector)), []).append(text)
 
-        each = range(len(atoms))
-        for i in each:
-            offer(values[i], f"({atoms[i]})")
-        pairs = list(combinations_with_replacement(each, 2))
-        for factor in FACTORS[1:]:
-            for i in each:
-                offer([factor * v for v in values[i]], f"{factor}*({atoms[i]})")
-        for i, j in pairs:
-            offer([a * b for a, b in zip(values[i], values[j], strict=True)], f"({atoms[i]})*({atoms[j]})")
-        for i in each:
-            for j in each:
-                if i != j:
-                    offer([a / b for a, b in zip(values[i], values[j], strict=True)], f"({atoms[i]})/({atoms[j]})")
-        for i, j in pairs:
-            for k in each:
-                both = [a * b for a, b in zip(values[i], values[j], strict=True)]
-                product = f"({atoms[i]})*({atoms[j]})"
-                if k >= j:
-                    offer([a * b for a, b in zip(both, values[k], strict=True)], f"{product}*({atoms[k]})")
-                if k not in (i, j):
-                    offer([a / b for a, b in zip(both, values[k], strict=True)], f"{product}/({atoms[k]})")
+        atoms = [(f"({atom})", vector) for atom, vector in zip(self._atoms, values, strict=True)]
+        pairs = [
+            (i, j, f"{a}*{b}", tuple(map(mul, x, y)))
+            for (i, (a, x)), (j, (b, y)) in combinations_with_replacement(enumerate(atoms), 2)
+        ]
+        for text, vector in atoms:
+            offer(text, vector)
+        for factor, (text, vector) in product(FACTORS[1:], atoms):
+            offer(f"{factor}*{text}", (factor * v for v in vector))
+        for _, _, text, vector in pairs:
+            offer(text, vector)
+        for (above, x), (below, y) in permutations(atoms, 2):
+            offer(f"{above}/{below}", map(truediv, x, y))
+        for (i, j, text, vector), (k, (atom, z)) in product(pairs, enumerate(atoms)):
+            if k >= j:
+                offer(f"{text}*{atom}", map(mul, vector, z))
+            if k not in (i, j):
+                offer(f"{text}/{atom}", map(truediv, vector, z))
 
     def solve(self, vector: tuple[int, ...], own: Sequence[str] = ()) -> str:
         """Return sympy's `str` of the one formula with these values, or `"?"` if there is none, or more than one.
@@ -315,19 +314,14 @@ class Solver:
         listed = self._candidates(vector)
         return _text(listed[0]) if listed and self._are_equal(listed) and self._fits(listed[0], vector) else UNKNOWN
 
-    @property
-    def runs(self) -> list[dict[str, int]]:
-        """Sizes of all runs, the predicted one last."""
-        return self._runs
-
     def varies(self, text: str) -> bool:
         """Return whether a formula has sizes that differ between runs, whatever its values."""
         names = () if text == UNKNOWN else parse(text).free_symbols
-        return any(len({run.get(str(name)) for run in self._runs}) > 1 for name in names)
+        return any(len({run.get(str(name)) for run in self.runs}) > 1 for name in names)
 
     def atoms(self) -> list[tuple[str, tuple[float, ...]]]:
         """Return the vocabulary's sizes with their values in all runs."""
-        return [(atom, tuple(value_of(atom, sizes) for sizes in self._runs)) for atom in self._atoms]
+        return [(atom, tuple(value_of(atom, sizes) for sizes in self.runs)) for atom in self._atoms]
 
     def reset(self) -> None:
         """Drop all answers, but not the ambiguous values."""
@@ -370,7 +364,7 @@ class Solver:
 
     def _fits(self, text: str, vector) -> bool:
         """Return whether a formula has these values in as many runs as there are values."""
-        return all(value_of(text, sizes) == v for sizes, v in zip(self._runs, vector, strict=False))
+        return all(value_of(text, sizes) == v for sizes, v in zip(self.runs, vector, strict=False))
 
     def base(self, text: str) -> sympy.Expr:
         """Return a formula in normal form, over the sizes that are not derived."""
@@ -648,10 +642,14 @@ def _scale_formula(vector, text: str, values: list[float]) -> str | None:
 
 def fits(solver: Solver, text: str, vector) -> bool:
     """Return whether a formula has these values in all runs, up to float rounding, including the predicted run."""
-    return all(
-        abs(value_of(text, sizes) - value) <= TOLERANCE * abs(value)
-        for sizes, value in zip(solver.runs, vector, strict=True)
-    )
+    return all(is_near(value_of(text, sizes), value) for sizes, value in zip(solver.runs, vector, strict=True))
+
+
+def is_near(value: float, number: float) -> bool:
+    """Return whether two numbers are equal up to float rounding; infinities and NaN equal themselves."""
+    if value != value or number != number:
+        return value != value and number != number
+    return value == number or abs(value - number) <= TOLERANCE * abs(number)
 
 
 def solve_padding(

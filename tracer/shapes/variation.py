@@ -25,7 +25,6 @@ from tracer.shapes.alignment import Match
 from tracer.shapes.solver import (
     DATA,
     SLICES,
-    TOLERANCE,
     UNKNOWN,
     CallIndex,
     Key,
@@ -35,6 +34,7 @@ from tracer.shapes.solver import (
     clamp_slice,
     evaluator,
     flatten,
+    is_near,
     names_of,
     solve_bound,
     value_of,
@@ -104,12 +104,8 @@ MAX_GROWTH = 4
 """Factor of the largest run so far, as the product of its sizes, up to which another run may grow."""
 
 
-class Guard(NamedTuple):
+class Guard(Comparison):
     """A comparison of two terms of formulas."""
-
-    compare: Callable[[float, float], bool]
-    left: Term
-    right: Term
 
     @classmethod
     def of(cls, comparison: Comparison, formulas: Mapping[int, str]) -> Guard | None:
@@ -378,7 +374,7 @@ class SmallRun:
                 text = formulas.get(where, "")
                 if where not in numbers or text in (UNKNOWN, DATA):
                     continue
-                if not _is_equal(self._value(text) if text else number, numbers[where]):
+                if not is_near(self._value(text) if text else number, numbers[where]):
                     formulas[where] = UNKNOWN
             if (edge := edges.get(entry.first)) is not None and entry.name in SLICES:
                 shape = self._probe.ops[self._match[entry.first] or 0].inputs[0][0]
@@ -410,13 +406,6 @@ class SmallRun:
             text = solved.get(taken, UNKNOWN)
             if there is not None and text != UNKNOWN and self._value(text) != there:
                 solved[taken] = UNKNOWN
-
-
-def _is_equal(value: float, number: float) -> bool:
-    """Return whether two numbers are equal up to float rounding; infinities and NaN equal themselves."""
-    if value != value or number != number:
-        return value != value and number != number
-    return value == number or abs(value - number) <= TOLERANCE * abs(number)
 
 
 # Copies of the caller's module that run at other sizes and share its parameters, and nets without values.
