@@ -66,10 +66,10 @@ def weights(
 ) -> torch.Tensor:
     """Return attention weights; see `Trace.attention`."""
     records = layers(trace, part)
-    record = records[_within(layer, len(records), "layer")]
+    record = records[within(layer, len(records), "layer")]
     if record.problem:
         raise ValueError(f"layer {layer}: the attention is not recoverable: {record.problem}")
-    rows = range(record.queries) if query is None else [_within(query, record.queries, "query")]
+    rows = range(record.queries) if query is None else [within(query, record.queries, "query")]
     if record.weights:
         result = _heads_first(trace.values[record.weights], record)[..., list(rows), :]
     else:
@@ -78,7 +78,7 @@ def weights(
     result = result.flatten(0, -4) if result.dim() > 4 else result  # windows, say, are items of the batch
     if query is not None:
         result = result[..., 0, :]
-    return result if head is None else result[:, _within(head, record.heads, "head")]
+    return result if head is None else result[:, within(head, record.heads, "head")]
 
 
 def windows(trace: Trace, record: AttentionRecord) -> int:
@@ -119,7 +119,8 @@ def _heads_first(tensor: torch.Tensor, record: AttentionRecord) -> torch.Tensor:
     return tensor.reshape(-1, record.heads, *tensor.shape[-2:])
 
 
-def _within(value: int, count: int, name: str) -> int:
+def within(value: int, count: int, name: str) -> int:
+    """Return a number of a layer, head or query. Raise ValueError for one that the run does not have."""
     if not 0 <= value < count:
         raise ValueError(f"{name}={value} is outside this run's {count}: 0 to {count - 1}")
     return value

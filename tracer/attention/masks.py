@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from tracer import changes
-from tracer.attention import layers
+from tracer.attention import layers, within
 from tracer.capture import Recording, record
 from tracer.capture.score_path import MASKED_SCORE, hides, is_windowed, own_columns, scores_rows
 from tracer.changes.of_inputs import Hide, MaskWords
 from tracer.expr import tensors
 from tracer.inputs.model_inputs import Inputs
 from tracer.record import AttentionRecord, Segment, Trace
-from tracer.spec.blocks import causal, padding, prefix
+from tracer.spec.blocks import causal as causal
+from tracer.spec.blocks import padding as padding
+from tracer.spec.blocks import prefix as prefix
 from tracer.spec.preparation import names
 from tracer.tracing import assemble
 from tracer.tracing.records import part_of
@@ -32,37 +34,6 @@ if TYPE_CHECKING:
 
     from tracer.spec.spec import Model
     from tracer.textbook.derivation import DerivedStep
-
-__all__ = [
-    "AblationResult",
-    "ChangedPositions",
-    "MaskValues",
-    "MaskedRow",
-    "Prediction",
-    "RowSums",
-    "RowsOfHeads",
-    "SegmentVisibility",
-    "Streams",
-    "blocks",
-    "causal",
-    "change_and_compare",
-    "close_picture",
-    "influence",
-    "kind",
-    "largest_share",
-    "numbers",
-    "padding",
-    "predict_under_mask",
-    "prefix",
-    "reach",
-    "row",
-    "rows",
-    "streams",
-    "tower_ends",
-    "traced_streams",
-    "visible",
-    "whole",
-]
 
 
 # Ablation of attention from words to the picture: mask it and predict again.
@@ -169,11 +140,8 @@ def visible(trace: Trace, layer: int = 0, *, head: int = 0, part: str | None = N
     ValueError for a layer, head or input of the batch that the run does not have, or attention that can't be recovered.
     """
     record = _record(trace, layer, part)
-    cells = _open(trace, record, list(range(record.queries)))
-    for name, value, count in (("head", head, record.heads), ("batch", batch, cells.shape[0])):
-        if not 0 <= value < count:
-            raise ValueError(f"{name}={value} is outside this run's {count}: 0 to {count - 1}")
-    return cells[batch, head]
+    cells, head = open_cells(trace, record), within(head, record.heads, "head")
+    return cells[within(batch, cells.shape[0], "batch"), head]
 
 
 def open_keys(
@@ -190,10 +158,8 @@ def _open(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tenso
     would even with the highest score that the row has before the mask.
     """
     before, after = (_scores(trace, record, chain, rows) for chain in (_without_masks(trace, record), record.chain))
-    highest, (before, after) = (
-        after.amax(dim=-1, keepdim=True),
-        (_own(scores, trace, record) for scores in (before, after)),
-    )
+    highest = after.amax(dim=-1, keepdim=True)
+    before, after = (_own(scores, trace, record) for scores in (before, after))
     most = before.amax(dim=-1, keepdim=True) + (after - before)
     return most - highest >= log(torch.finfo(after.dtype).eps)  # a row that is closed as a whole compares as no number
 
@@ -220,11 +186,10 @@ def _own(scores: torch.Tensor, trace: Trace, record: AttentionRecord) -> torch.T
 
 def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
     records = layers(trace, part)
-    if not 0 <= layer < len(records):
-        raise ValueError(f"layer={layer} is outside this run's {len(records)}: 0 to {len(records) - 1}")
-    if records[layer].problem:
-        raise ValueError(f"layer {layer}: the mask is not recoverable: {records[layer].problem}")
-    return records[layer]
+    record = records[within(layer, len(records), "layer")]
+    if record.problem:
+        raise ValueError(f"layer {layer}: the mask is not recoverable: {record.problem}")
+    return record
 
 
 def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> torch.Tensor:
