@@ -109,6 +109,11 @@ class Change:
         they do not fit."""
         return cls(*map(_read_number, split(arguments)))
 
+    @property
+    def parts(self) -> tuple[Change, ...]:
+        """Changes that it consists of, in order: itself, unless it is several."""
+        return (self,)
+
     def reads(self, line: TargetLine) -> tuple[str, ...]:
         """Return the ids of other lines whose values the change needs."""
         return ()
@@ -319,25 +324,37 @@ def _shuffle_positions(x: Tensor, tokens: Tensor, axis: int, seed: int) -> Tenso
 
 
 @dataclass(frozen=True)
-class Unscale(Change):
+class _Recomputed(Change):
+    """Base class of changes of scores that are recomputed without their mask."""
+
+    def source(self, line: TargetLine) -> ScoreEquation:
+        """Return the recomputation of the scores. Raise ValueError if they can't be."""
+        _check_scores(self, line)
+        equation = self.equation(line)
+        if isinstance(equation, str):
+            raise ValueError(f"{quote(line.id)} can't be changed by {self.name}: {equation}")
+        return equation
+
+    def equation(self, line: TargetLine) -> ScoreEquation | str:
+        """Return the equation of the line by which its scores are recomputed, or why there is none."""
+        return line.unmasked
+
+    def reads(self, line: TargetLine) -> tuple[str, ...]:
+        return self.source(line).reads
+
+    def apply(self, line: TargetLine) -> TensorFunction:
+        return partial(_recompute, source=self.source(line))
+
+
+@dataclass(frozen=True)
+class Unscale(_Recomputed):
     """Scores are the products of queries and keys, divided by nothing: no √d_k, and no other factor, wherever the code
     multiplies by it. What is added to them stays."""
 
     name: ClassVar[str] = "unscale"
 
-    def reads(self, line: TargetLine) -> tuple[str, ...]:
-        return _rewritten(self, line, line.unscaled).reads
-
-    def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_recompute, source=_rewritten(self, line, line.unscaled))
-
-
-def _rewritten(change: Change, line: TargetLine, source: ScoreEquation | str) -> ScoreEquation:
-    """Return the recomputation of the scores. Raise ValueError if they can't be."""
-    _check_scores(change, line)
-    if isinstance(source, str):
-        raise ValueError(f"{quote(line.id)} can't be changed by {change.name}: {source}")
-    return source
+    def equation(self, line: TargetLine) -> ScoreEquation | str:
+        return line.unscaled
 
 
 def _recompute(scores: Tensor, *operands: Tensor, source: ScoreEquation) -> Tensor:
@@ -345,20 +362,14 @@ def _recompute(scores: Tensor, *operands: Tensor, source: ScoreEquation) -> Tens
 
 
 @dataclass(frozen=True)
-class Bidirectional(Change):
+class Bidirectional(_Recomputed):
     """Every query may look at every key: the scores have no mask."""
 
     name: ClassVar[str] = "bidirectional"
 
-    def reads(self, line: TargetLine) -> tuple[str, ...]:
-        return _rewritten(self, line, line.unmasked).reads
-
-    def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_recompute, source=_rewritten(self, line, line.unmasked))
-
 
 @dataclass(frozen=True)
-class Prefix(Change):
+class Prefix(_Recomputed):
     """Mask with the first keys open to all queries, and of the later ones those up to the query itself: scores of
     others become −∞ (Raffel et al. 2020, section 3.2.1)."""
 
@@ -369,16 +380,19 @@ class Prefix(Change):
     def __post_init__(self):
         object.__setattr__(self, "length", check_count("length", self.length))
 
-    def reads(self, line: TargetLine) -> tuple[str, ...]:
-        return _rewritten(self, line, line.unmasked).reads
-
     def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_prefix, length=self.length, source=_rewritten(self, line, line.unmasked))
+        return partial(_prefix, length=self.length, source=self.source(line))
+
+
+def _places(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the numbers of the queries, as a column, and of the keys of scores."""
+    queries, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
+    return queries[:, None], keys
 
 
 def _prefix(scores: Tensor, *operands: Tensor, length: int, source: ScoreEquation) -> Tensor:
-    queries, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
-    visible = (keys <= queries[:, None]) | (keys < length)
+    queries, keys = _places(scores)
+    visible = (keys <= queries) | (keys < length)
     return torch.where(visible, source(scores, *operands), -torch.inf)
 
 
@@ -394,8 +408,8 @@ class Causal(Change):
 
 
 def _causal(scores: Tensor) -> Tensor:
-    queries, keys = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
-    return torch.where(keys <= queries[:, None], scores, -torch.inf)
+    queries, keys = _places(scores)
+    return torch.where(keys <= queries, scores, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -417,9 +431,8 @@ class Window(Change):
 
 
 def _window(scores: Tensor, places: int) -> Tensor:
-    rows, columns = (torch.arange(size, device=scores.device) for size in scores.shape[-2:])
-    near = (rows[:, None] - columns).abs() < places
-    return torch.where(near, scores, -torch.inf)
+    queries, keys = _places(scores)
+    return torch.where((queries - keys).abs() < places, scores, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -459,19 +472,15 @@ class Close(_Cells):
         return partial(_close, keys=self.keys, queries=self.queries)
 
 
-class Open(_Cells):
+class Open(_Cells, _Recomputed):
     """These keys are open to these queries, both counted from 0: the scores between them have no mask."""
 
     name: ClassVar[str] = "open"
     example: ClassVar[str] = "open(5,6;0,1)"
 
-    def reads(self, line: TargetLine) -> tuple[str, ...]:
-        return _rewritten(self, line, line.unmasked).reads
-
     def apply(self, line: TargetLine) -> TensorFunction:
         self.check(line)
-        source = _rewritten(self, line, line.unmasked)
-        return partial(_open, keys=self.keys, queries=self.queries, source=source)
+        return partial(_open, keys=self.keys, queries=self.queries, source=self.source(line))
 
 
 def _close(scores: Tensor, keys: tuple[int, ...], queries: tuple[int, ...]) -> Tensor:
@@ -605,6 +614,10 @@ class Several(Change):
     """Changes of one line, one after another."""
 
     changes: tuple[Change, ...]
+
+    @property
+    def parts(self) -> tuple[Change, ...]:
+        return self.changes
 
     @property
     def checks_sizes(self) -> bool:  # type: ignore[override] # of those that it has

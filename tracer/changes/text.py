@@ -76,11 +76,10 @@ def divide(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[Input
     """
     lines, of_inputs = {}, list[InputChange]()
     for line, change in changes.items():
-        several = change.changes if isinstance(change, Several) else (change,)
         if line not in KEYS:
             lines[line] = change
             continue
-        for edit in several:
+        for edit in change.parts:
             if not isinstance(edit, InputChange) or edit.key != line:
                 raise ValueError(
                     f"{quote(line)} can't be changed by {shorten(str(edit))}, expected {' or '.join(KEYS[line])}"
@@ -122,17 +121,15 @@ def change_of(value: Any) -> Change:
 
 def has_name(change: Change) -> bool:
     """Return whether a change can be written as text: a tensor, a trace and a function can't."""
-    return all(
-        change_part.name in KINDS for change_part in (change.changes if isinstance(change, Several) else (change,))
-    )
+    return all(part.name in KINDS for part in change.parts)
 
 
 def write(changes: Mapping[str, Change]) -> tuple[str, ...]:
     """Return changes as texts that `parse_all` reads. Raise ValueError for one that has no name."""
     texts = []
     for line, change in changes.items():
-        for change_part in change.changes if isinstance(change, Several) else (change,):
-            if change_part.name not in KINDS:
-                raise ValueError(f"the change of {quote(line)} is {change_part}, which has no name that can be written")
-            texts.append(f"{line}={change_part}")
+        for part in change.parts:
+            if part.name not in KINDS:
+                raise ValueError(f"the change of {quote(line)} is {part}, which has no name that can be written")
+            texts.append(f"{line}={part}")
     return tuple(texts)
