@@ -36,22 +36,16 @@ Tree = int | str | tuple
 `("-", a)`, `("sqrt", a)`, `("log", a)`, `("floor", a)`, `("ceiling", a)`; a quotient is a product with
 `("**", b, -1)`, and the exponent of a root is a fraction."""
 
-_TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][A-Za-z0-9_]*)|(\*\*|[-+*/()]))")
+_TOKEN = re.compile(r"[0-9]+|[A-Za-z_][A-Za-z0-9_]*|\*\*|[-+*/()]")
 
 
 class _Reader:
     """A recursive-descent parser of one text, with one method for each rule of the grammar."""
 
     def __init__(self, text: str):
-        self.tokens = []
-        at, end = 0, len(text.rstrip())
-        while at < end:
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise ValueError
-            at = match.end()
-            self.tokens.append(match.group().strip())
-        self.tokens.append("")
+        self.tokens = [*_TOKEN.findall(text), ""]
+        if "".join(self.tokens) != "".join(text.split()):  # there is something between the tokens
+            raise ValueError
         self.at = self.depth = 0
 
     def take(self, *wanted: str) -> str:
