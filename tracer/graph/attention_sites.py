@@ -101,10 +101,10 @@ def _is_summed_alone(graph: Graph, key: str) -> bool:
     return any(graph.calls[index].op.name == "sum" for index in graph.consumers[graph.root(key)])
 
 
-def _find_value_product(graph: Graph, weights: str, steps: int = 3) -> int | None:
+def _find_value_product(graph: Graph, weights: str) -> int | None:
     """Return the nearest product that multiplies values by these weights."""
     near = [weights]
-    for _ in range(steps + 1):
+    for _ in range(4):
         takers = [index for key in near for index in graph.consumers[key]]
         product = next((index for index in takers if "matmul" in graph.calls[index].op.traits), None)
         if product is not None:
@@ -143,26 +143,10 @@ def bias_role(graph: Graph, key: str) -> str:
     """
     if graph.depends[key] == "x" or not graph.ref[key].dtype.is_floating_point:
         return ""
-    names = _above(graph, key)
+    above = graph.ancestors([key], lambda key: graph.call_of(key).op.name not in LOOKUPS)
+    names = {call.op.name for call in map(graph.producing_call, above) if call is not None}
     if names & COMPARES:
         return ""
     if graph.depends[key] == "p":
         return "bias" if names & LOOKUPS else ""
     return "ALiBi" if names >= {"arange", "mul"} and names & POWERS else ""
-
-
-def _above(graph: Graph, key: str) -> set[str]:
-    """Return the names of the calls that a line was computed by, up to a table lookup."""
-    ancestors: set[str] = set()
-    visited: set[int] = set()
-    waiting = [key]
-    while waiting:
-        index = graph.producer.get(waiting.pop())
-        if index is None or index in visited:
-            continue
-        visited.add(index)
-        name = graph.calls[index].op.name
-        ancestors.add(name)
-        if name not in LOOKUPS:
-            waiting += [ref.key for ref in graph.inputs[index]]
-    return ancestors

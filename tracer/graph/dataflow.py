@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
+from itertools import chain
 from math import prod
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -75,12 +76,10 @@ class Graph:
         groups = list(groups)
         if not groups:
             return self
-        grouped_calls = {index for group, _ in groups for index in group}
-        there = {max(group): calls for group, calls in groups}
-        calls = (
-            [call] if index not in grouped_calls else there.get(index, []) for index, call in enumerate(self.calls)
-        )
-        return Graph((call for some in calls for call in some), self.run, self.varying)
+        there: dict[int, list[Call]] = {index: [] for group, _ in groups for index in group}
+        there |= {max(group): calls for group, calls in groups}
+        calls = chain.from_iterable(there.get(index, [call]) for index, call in enumerate(self.calls))
+        return Graph(calls, self.run, self.varying)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -174,12 +173,9 @@ class Graph:
             return "compute" if drops else "same"
         return "layout" if op.name != "repeat_interleave" or len(inputs) == 1 else "compute"
 
-    def computes(self, index: int) -> bool:
-        return self.kind[index] == "compute"
-
     def computing_calls(self) -> list[int]:
         """Return the live calls that compute."""
-        return [index for index in range(len(self.calls)) if self.computes(index) and self.is_live(index)]
+        return [index for index, kind in enumerate(self.kind) if kind == "compute" and self.is_live(index)]
 
     def shape(self, key: str) -> tuple[int, ...]:
         return self.ref[key].shape
@@ -266,32 +262,31 @@ class Graph:
             own = self._results(index)
             if self.kind[index] == "compute" and own and not any(key in taken for key in own):
                 waiting.append(own[0])
-        self._mark_live(live, waiting)
+        live.update(self.ancestors(waiting))
         for index in reversed(range(len(self.calls))):  # what is only laid out in the end, and then left
             own = self._results(index)
             if self.kind[index] == "compute" and own and self.inputs[index] and not live.intersection(own):
-                self._mark_live(live, own[:1])
+                live.update(self.ancestors(own[:1], known=live))
         return live
 
     def _results(self, index: int) -> list[str]:
         """Return the values that a call produced."""
         return [ref.key for ref in self.calls[index].outputs if self.producer.get(ref.key) == index]
 
-    def _mark_live(self, live: set[str], waiting: list[str]) -> None:
-        """Add these values, and all that they were computed from, to the live ones."""
+    def ancestors(
+        self, keys: Iterable[str], follows: Callable[[str], bool] = lambda key: True, known: Collection[str] = ()
+    ) -> Iterator[str]:
+        """Yield these values, and all that they were computed from, each once; only those values are followed to what
+        they were computed from that `follows` allows. The `known` are left out, with all behind them."""
+        visited, waiting = {*known}, [*keys]
         while waiting:
             key = waiting.pop()
-            if key in live:
+            if key in visited:
                 continue
-            live.add(key)
-            if key in self.producer:
+            visited.add(key)
+            yield key
+            if key in self.producer and follows(key):
                 waiting += [ref.key for ref in self.inputs[self.producer[key]]]
-
-    def ancestors(self, keys: Iterable[str]) -> set[str]:
-        """Return these values, and all that they were computed from."""
-        ancestors: set[str] = set()
-        self._mark_live(ancestors, [*keys])
-        return ancestors
 
     def is_live(self, index: int) -> bool:
         return any(ref.key in self.live for ref in self.calls[index].outputs)
@@ -306,10 +301,9 @@ class Graph:
     def consumers(self) -> dict[str, list[int]]:
         """Live calls that compute with a value, directly or through layouts, by the root of these layouts."""
         consumers: dict[str, list[int]] = defaultdict(list)
-        for index in range(len(self.calls)):
-            if self.is_live(index) and self.computes(index):
-                for root in dict.fromkeys(self.root(ref.key) for ref in self.inputs[index]):
-                    consumers[root].append(index)
+        for index in self.computing_calls():
+            for root in dict.fromkeys(self.root(ref.key) for ref in self.inputs[index]):
+                consumers[root].append(index)
         return consumers
 
     def module_call(self, index: int) -> int:
@@ -370,14 +364,9 @@ class ModuleTree:
     """
 
     def __init__(self, graph: Graph):
-        parents = {
-            ".".join(parts[:n])
-            for module_call in graph.modules
-            for parts in (module_call.path.split("."),)
-            for n in range(len(parts))
-        }
-        parents -= find_experts(graph) | find_block_parts(graph) | {path for path in parents if is_norm(path)}
         names = {module.path for module in graph.modules}
+        parents = {around for path in names for around in _paths_around(path)}
+        parents -= find_experts(graph) | find_block_parts(graph) | {path for path in parents if is_norm(path)}
         self._number: dict[str, int] = {}
         count: dict[tuple[str, str], int] = {}
         for module in graph.modules:
@@ -397,8 +386,7 @@ class ModuleTree:
 
     def _around(self, path: str) -> list[str]:
         """Return the blocks around a module, outermost first."""
-        parts = path.split(".")
-        return [before for n in range(1, len(parts)) if (before := ".".join(parts[:n])) in self._number]
+        return [around for around in _paths_around(path) if around in self._number]
 
     def blocks(self, path: str) -> list[str]:
         """Return the blocks that contain a module, itself included, outermost first."""
@@ -441,6 +429,12 @@ class ModuleTree:
     def tower(self, path: str) -> str:
         """Return the label of the tower that contains a module; "" outside, and if there is only one."""
         return self._towers.get(self.part(path), "")
+
+
+def _paths_around(path: str) -> list[str]:
+    """Return the paths of the modules that a module is in, outermost first."""
+    parts = path.split(".")
+    return [".".join(parts[:n]) for n in range(len(parts))]
 
 
 def _is_counter(names: set[str], path: str) -> bool:
@@ -525,37 +519,26 @@ def _run_call(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor
         raise CannotReplay(f"{call.name} is not run again")
     if call.op.takes_shape:
         values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
-    schema, arguments = (
-        function_schema(call.func),
-        {name: _replay_argument(value, values) for name, value in call.arguments.items()},
-    )
-    if call.op.name in DIVIDES:  # whole numbers become ones of the usual dtype otherwise
-        arguments = {
-            n: argument_value.double() if _is_integer(argument_value) else argument_value
-            for n, argument_value in arguments.items()
-        }
-    if schema.is_mutable:
-        arguments = {
-            n: argument_value.clone() if isinstance(argument_value, torch.Tensor) else argument_value
-            for n, argument_value in arguments.items()
-        }
+    schema = function_schema(call.func)
+    arguments = {name: _replay_argument(value, values) for name, value in call.arguments.items()}
+    for name, value in arguments.items():
+        if call.op.name in DIVIDES and _is_integer(value):  # they become numbers of the usual dtype otherwise
+            arguments[name] = value.double()
+        elif schema.is_mutable and isinstance(value, torch.Tensor):
+            arguments[name] = value.clone()
     positional = []
     for argument in schema.arguments:  # some may not be named: `self` is a name in Python too
         if argument.kwarg_only or argument.name not in arguments:
             break
         positional.append(arguments.pop(argument.name))
     result = call.func(*positional, **arguments)
-    return tuple(map(_to_float64, result if isinstance(result, (tuple, list)) else (result,)))
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return tuple(value.double() if value.is_floating_point() else value for value in results)
 
 
 def _is_integer(value) -> bool:
     """Return whether a value is an integer tensor."""
     return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
-
-
-def _to_float64(value: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with floating-point values cast to float64."""
-    return value.double() if value.is_floating_point() else value
 
 
 def _replay_argument(value, values: dict[str, torch.Tensor]):

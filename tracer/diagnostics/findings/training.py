@@ -275,7 +275,7 @@ def idle_parameters(run: RunView) -> Iterator[IdleParameters]:
     graph, replay = run.graph, run.replay
     if replay is None or (isinstance(replay.module, Function) and not replay.module.owned):
         return
-    live = graph.ancestors(ref.key for ref in graph.outputs)
+    live = {*graph.ancestors(ref.key for ref in graph.outputs)}
     tensors = dict(replay.module.named_parameters())
     idle = [name for name in tensors if f"parameter {name}" not in live]
     if not idle or not graph.outputs:

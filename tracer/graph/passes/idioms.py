@@ -292,9 +292,7 @@ class Norm(NamedTuple):
         if axes != (*range(len(trial.shape) - len(axes), len(trial.shape)),):
             if axes != (1,) or not self.centred or not usual:
                 return None
-            vectors = {
-                name: None if arguments[name] is None else arguments[name]._replace(vector=True) for name in AFFINE
-            }
+            vectors = {name: arguments[name] and arguments[name]._replace(vector=True) for name in AFFINE}
             return NamedCall(CHANNELS, arguments | vectors | {"dims": axes})
         if not self.mean:
             return NamedCall(UNIT, {"input": X}) if len(axes) == 1 and gamma == beta is None and not eps else None
@@ -557,15 +555,11 @@ def _build_region(run: _Run, calls: list[int], inputs: list[Ref], end: Ref) -> R
 def _constant_calls(run: _Run, key: str) -> set[int] | None:
     """Return the calls that compute a value from numbers and shapes alone; None if it has other inputs."""
     indices: set[int] = set()
-    waiting = [key]
-    while waiting:
-        key = waiting.pop()
-        index = run.graph.producer.get(key)
-        if index is None and key not in run.numbers:
-            return None
-        if index is not None and index not in indices:
+    for above in run.graph.ancestors([key], lambda at: not run.graph.call_of(at).op.takes_shape):
+        if (index := run.graph.producer.get(above)) is not None:
             indices.add(index)
-            waiting += [] if run.graph.calls[index].op.takes_shape else [ref.key for ref in run.graph.inputs[index]]
+        elif above not in run.numbers:
+            return None
     return indices
 
 
@@ -650,16 +644,15 @@ def _recognise_region(run: _Run, region: Region) -> NamedCall | None:
     local: dict[str, object] = {ref.key: Placeholder(number) for number, ref in enumerate(region.inputs)}
     signature: list[object] = [tuple((ref.shape, ref.dtype) for ref in region.inputs)]
     local |= {key: ("number", number) for key, number in run.numbers.items()}
-    for index in sorted({*region.calls, *region.constants}):
-        call = run.graph.calls[index]
+    calls = [run.graph.calls[index] for index in sorted({*region.calls, *region.constants})]
+    for call in calls:
         local.update({ref.key: len(local) for ref in call.outputs if ref.key not in local})
         signature.append((str(call.func), repr([_signature(value, local) for value in call.arguments.values()])))
     key = tuple(signature)
     decision = _decisions.get(key)
     if decision is None:
-        order = sorted({*region.calls, *region.constants})
-        trial = Trial([run.graph.calls[call_index] for call_index in order], region.inputs, region.end, run.numbers)
-        _decisions.put(key, decision := (recognise(trial),))
+        decision = (recognise(Trial(calls, region.inputs, region.end, run.numbers)),)
+        _decisions.put(key, decision)
     return decision[0]
 
 
@@ -686,10 +679,9 @@ def _with_constants(graph: Graph, region: Region, named: NamedCall) -> set[int]:
 
 def _build_call(graph: Graph, region: Region, named: NamedCall, group: set[int]) -> Call:
     """Return the call that replaces a region."""
-    places = ((name, argument) for name, argument in named.arguments.items())
     arguments = {
         name: _fill_placeholder(graph, region, argument) if isinstance(argument, Placeholder) else argument
-        for name, argument in places
+        for name, argument in named.arguments.items()
     }
     name = function_schema(named.func).name.split("::")[-1]
     inner = tuple(graph.calls[argument] for argument in sorted(group))

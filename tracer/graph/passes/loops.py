@@ -445,17 +445,8 @@ class _Loop:
             arguments = {"self": sequence[0], "dim": sequence[1], "start": place, "end": place + 1, "step": 1}
             func = torch.ops.aten.slice.Tensor
         op = schema("slice" if self.keepdim else "select")
-        return Call(
-            func,
-            op,
-            op.name,
-            arguments,
-            (ref,),
-            call.module,
-            call.call,
-            call.first,
-            call.first,
-        )
+        selection = call._replace(func=func, op=op, name=op.name, arguments=arguments)
+        return selection._replace(outputs=(ref,), last=call.first, inner=())
 
     def _build_call(self, state, sequences: dict, owned: set[int], collected: dict) -> Call:
         """Return the call of one sequence, with the ops of all iterations that lead to it and to no earlier
@@ -471,14 +462,8 @@ class _Loop:
                 operands.append(ref)
                 places.append((of, what, along, ref.key, start))
 
-        others = {
-            self._state_keys(state_place)[1]: slices
-            for state_place, slices in sequences.items()
-            if state_place != state
-        }
-        before = {
-            self._state_keys(state_place)[0]: (state_place, sequences[state_place]) for state_place in self.states
-        }
+        others = {self._state_keys(other)[1]: slices for other, slices in sequences.items() if other != state}
+        before = {self._state_keys(other)[0]: other for other in self.states}
         waiting, visited, inside = [key], set(), set()
         while waiting:
             at = waiting.pop()
@@ -488,16 +473,12 @@ class _Loop:
             if at in others:
                 operand(others[at][0], FORWARD_SLICE, others[at][1], at)
             elif at in before:
-                state_place, (ref, along) = before[at]
-                starts.append(self.states[state_place])
+                ref, along = sequences[before[at]]
+                starts.append(self.states[before[at]])
                 operand(ref, CARRY, along, at, len(starts) - 1)
             elif at in self.parts:
-                operand(
-                    self.parts[at][0],
-                    FORWARD_SLICE if self.back == self.mirrored else BACKWARD_SLICE,
-                    self.parts[at][1],
-                    at,
-                )
+                ref, along = self.parts[at]
+                operand(ref, FORWARD_SLICE if self.back == self.mirrored else BACKWARD_SLICE, along, at)
                 inside.add(self.graph.producer[at] - self.start - self.period)
             elif (located := self.locate(at)) is None:
                 operand(next(ref for call in calls for ref in refs(call.arguments) if ref.key == at), INVARIANT, 0, at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -502,25 +503,15 @@ class _DenseMoE(ExpertMatcher):
 
     def _common_input(self, outputs: list[str]) -> str:
         """Return the common input of all experts: the latest value that each result was computed from."""
-        above = [self._ancestors(output) for output in outputs]
-        shared = set.intersection(*map(set, above)) - {self.gates.key}
+        shared = set.intersection(*({*self._ancestors(output)} for output in outputs)) - {self.gates.key}
         if not shared:
             raise NoMatch
         return max(shared, key=lambda key: self.graph.producer.get(key, -1))
 
-    def _ancestors(self, key: str) -> dict[str, None]:
-        """Return the values that one was computed from, by calls that an expert can contain."""
-        ancestors: dict[str, None] = {}
-        waiting = [key]
-        while waiting and len(ancestors) < MAX_CALLS:
-            at = waiting.pop()
-            if at in ancestors or at.startswith("parameter "):
-                continue
-            ancestors[at] = None
-            index = self.graph.producer.get(at)
-            if index is not None and self.graph.name(index) in EXPERT_CALLS:
-                waiting += [ref.key for ref in self.graph.inputs[index]]
-        return ancestors
+    def _ancestors(self, key: str) -> Iterator[str]:
+        """Yield the values that one was computed from, by calls that an expert can contain."""
+        above = self.graph.ancestors([key], lambda at: self.graph.call_of(at).op.name in EXPERT_CALLS)
+        return islice((at for at in above if not at.startswith("parameter ")), MAX_CALLS)
 
     def _trace_first_operand(self, output: str) -> list[str]:
         """Return the values from the operand of an expert's first product up to the token."""
@@ -541,15 +532,8 @@ class _DenseMoE(ExpertMatcher):
     def _collect_calls(self, result: Ref) -> set[int]:
         """Return the calls from the token and the gates to the result. Raise NoMatch if anything else uses their
         values."""
-        indices: set[int] = set()
-        waiting = [result.key]
-        while waiting:
-            key = waiting.pop()
-            index = self.graph.producer.get(key)
-            if index is None or index in indices or key in (self.gates.key, self.token, *self.ups):
-                continue
-            indices.add(index)
-            waiting += [ref.key for ref in self.graph.inputs[index]]
+        above = self.graph.ancestors([result.key], known=(self.gates.key, self.token, *self.ups))
+        indices = {self.graph.producer[key] for key in above if key in self.graph.producer}
         for index in indices:
             for ref in self.graph.calls[index].outputs:
                 others = set(self.graph.users.get(ref.key, ())) - indices
