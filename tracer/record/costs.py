@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sympy
 
@@ -174,11 +174,8 @@ def cached_tensors(trace: Trace) -> tuple[CachedTensor, ...]:
         appended = CACHE_OUTPUT.fullmatch(returned.name) if reads else None
         if appended or NAMES.fullmatch(returned.name):
             number, step = appended or BLOCK.search(returned.name), steps.get(returned.step)
-            solved = (
-                step.symbolic
-                if step is not None and step.shape == returned.shape
-                else (UNKNOWN_SIZE,) * len(returned.shape)
-            )
+            unknown = (UNKNOWN_SIZE,) * len(returned.shape)
+            solved = step.symbolic if step is not None and step.shape == returned.shape else unknown
             block = int(number[1]) if number else 0
             tensors.append(CachedTensor(returned.name, block, returned.step, returned.shape, solved, returned.dtype))
     return tuple(tensors)
@@ -255,8 +252,7 @@ class Scaling:
     @cached_property
     def formulas(self) -> dict[str, str]:
         """Return the formula of each count."""
-        counts = {"params": self.params, "flops": self.flops, "tensors": self.tensors, "weights": self.weights}
-        return counts | {"cache": self.cache}
+        return {name: getattr(self, name) for name in ("params", "flops", "tensors", "weights", "cache")}
 
     @cached_property
     def length(self) -> str:
@@ -269,9 +265,7 @@ class Scaling:
         full = self.complete(sizes)
         curves: dict[str, list[int]] = {part: [] for part in self.parts}
         for value in values:
-            moved = full | {
-                sizes_there: round(full[sizes_there] * value / full[name]) for sizes_there in _with(name, full)
-            }
+            moved = full | {other: round(full[other] * value / full[name]) for other in _with(name, full)}
             moved[name] = value
             if name == "D" and "d_k" in self.derived:
                 moved["d_k"] = value // full["h"]
@@ -320,7 +314,7 @@ def scaling(trace: Trace) -> Scaling:
         flops = cost_of_step(trace, step).flops_symbolic
         if flops != "0":
             costs.setdefault(_part(trace, step), []).append((flops, tower, step.layer))
-        elements = cost.elements((step.symbolic,)) if step.shape else "1"
+        elements = cost.elements((step.symbolic,))
         activations.append((elements, tower, step.layer))
         if step.symbol.startswith(r"\mathbf{A}"):
             weights.append((elements, tower, step.layer))
@@ -355,33 +349,16 @@ def parts(trace: Trace) -> tuple[PartCost, ...]:
     costs: dict[str, list] = {}
     for step, stage in zip(trace.steps, stages, strict=True):
         step = replace(step, stage=stage)
-        of_step = cost_of_step(trace, step)
-        elements = cost.elements((step.symbolic,)) if step.shape else "1"
-        place = (_tower(step), step.layer)
-        costs.setdefault(_part_of_costs(trace, step), []).append((of_step, prod(step.shape), elements, place))
+        params, params_symbolic, flops, flops_symbolic, _ = cost_of_step(trace, step)
+        counts = (params, params_symbolic), (flops, flops_symbolic), (prod(step.shape), cost.elements((step.symbolic,)))
+        costs.setdefault(_part_of_costs(trace, step), []).append((counts, (_tower(step), step.layer)))
     rows = []
     for part in (part for part in PARTS if part in costs):
-        of_part = costs[part]
-        formulas = (
-            cost.total([(formula(entry), *place) for *entry, place in of_part], depths)
-            for formula in (
-                lambda entry: entry[0].params_symbolic,
-                lambda entry: entry[0].flops_symbolic,
-                lambda entry: entry[2],
-            )
-        )
-        params, flops, numbers = formulas
-        rows.append(
-            PartCost(
-                part,
-                sum(of_step.params for of_step, *_ in of_part),
-                params,
-                sum(of_step.flops for of_step, *_ in of_part),
-                flops,
-                sum(count for _, count, *_ in of_part),
-                numbers,
-            )
-        )
+        totals: list[Any] = []
+        for number in range(3):  # parameters, FLOPs, elements
+            formulas = [(counts[number][1], *place) for counts, place in costs[part]]
+            totals += sum(counts[number][0] for counts, _ in costs[part]), cost.total(formulas, depths)
+        rows.append(PartCost(part, *totals))
     cached, formula = cache_elements(trace)
     return (*rows, *([PartCost(CACHE, 0, "0", 0, "0", cached, formula)] if cached else []))
 
