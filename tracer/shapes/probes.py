@@ -154,8 +154,6 @@ Attempts = Iterator[tuple[Vocabulary, list[dict[str, int]]]]
 
 def named_axes(
     module,
-    args,
-    kwargs,
     recording: Recording,
     symbols: dict,
     build: Callable | None,

@@ -163,7 +163,7 @@ def trace(
     except Exception as error:
         note_origin(error, symbols=symbols or {}, build=build)
         raise
-    sizes, ways = named_axes(module, args, kwargs, recording, symbols or {}, build)
+    sizes, ways = named_axes(module, recording, symbols or {}, build)
     solution, notes = solve_first(recording, sizes, ways, module if prove else None)
     return of_caller(
         assemble(
@@ -193,7 +193,7 @@ def _lines_of(
         module = with_interventions(module, interventions)
         build = changing_build(build, interventions) if build else None
     recording = record_or_explain(module, args, kwargs, None, False, calls=True)
-    sizes, ways = named_axes(module, args, kwargs, recording, symbols, build)
+    sizes, ways = named_axes(module, recording, symbols, build)
     solution, _ = solve_first(recording, sizes, ways)
     return line_sites(recording, lay_book(recording, sizes, {}, solution, ())[0].steps)
 

@@ -102,7 +102,7 @@ def spec(
         if model.valueless:
             return
         named = {"B": 0, **({"T_f": 2} if frames else {}), "H": -2, "W": -1}
-        yield from named_axes(model.net, tuple(inputs), {}, recording, named, None)[1]  # one that reads values
+        yield from named_axes(model.net, recording, named, None)[1]  # one that reads values
 
     return generic_spec(
         channels, net=net, sizes=sizes, runs=runs, example=example, prepare=prepare, result=answer, ways=ways

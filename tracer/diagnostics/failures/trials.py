@@ -184,7 +184,7 @@ def _ways(run: FailedRun, adapt: Callable[[Vocabulary], Vocabulary]) -> tuple[di
         symbols = default_symbols(inputs_of(run.module, *arguments))
         note = default_note(symbols)
     try:
-        return *named_axes(run.module, *arguments, run.recording, symbols, run.build, adapt), note
+        return *named_axes(run.module, run.recording, symbols, run.build, adapt), note
     except ValueError:  # symbols of axes that the inputs lack
         return {}, iter(()), ""
 

@@ -298,7 +298,7 @@ def with_cache(tokenizer: Any, model: Any) -> Any:
 
     def ways(model: Any, inputs: Inputs, recording) -> Any:
         axes = {"B": 0, "T": ("tokens", 1), T_PAST: ("past.*", 2)}
-        return named_axes(model.net, inputs.tensors, inputs.named, recording, axes, None)[1]
+        return named_axes(model.net, recording, axes, None)[1]
 
     fields: dict[str, Any] = {
         "hints": (*spec.hints, *HINTS, *past_hints(blocks)),
@@ -470,7 +470,7 @@ def spec(opened: OpenedModel, files) -> Spec:
         if "T" in runs and recording.inputs[long].dim() == 2:
             axes["T"] = (long, 1)
         try:
-            yield from named_axes(model.net, inputs.tensors, inputs.named, recording, axes, None)[1]
+            yield from named_axes(model.net, recording, axes, None)[1]
         except ValueError:  # inputs of several batches, such as patches of all photos one under the other
             return
 
