@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -222,6 +222,13 @@ class Call(NamedTuple):
 
 OVERWRITE = schema("overwrite")
 """The entry of a write into a part of a tensor's memory."""
+
+
+def all_calls(calls: Iterable[Call]) -> Iterator[Call]:
+    """Yield calls, each before those inside it."""
+    for call in calls:
+        yield call
+        yield from all_calls(call.inner)
 
 
 def refs(value) -> Iterator[Ref]:

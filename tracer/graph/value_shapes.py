@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from functools import lru_cache
 from itertools import product
@@ -10,14 +10,14 @@ from math import prod
 
 import sympy
 
-from tracer.capture.calls import Call, CallLog, refs
+from tracer.capture.calls import Call, CallLog, all_calls, refs
 from tracer.expr.recurrence import PARTS
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import RearrangePattern
 from tracer.graph.passes.loops import JOIN
 from tracer.ops import REPEATS
 from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, equal_at, value_of
-from tracer.shapes.solver import DATA, SLICES, Where
+from tracer.shapes.solver import DATA, SLICES, SliceBounds, Where
 from tracer.symbols.notation import parse
 
 THIS_RUN_NOTE = "It holds at the sizes of this run"
@@ -72,16 +72,11 @@ def _external_keys(calls: CallLog, operands: Collection[tuple[int, int]]) -> fro
         return frozenset()
     keys = {
         (op.first, place): ref.key
-        for op in _innermost_calls(calls.entries)
+        for op in all_calls(calls.entries)
+        if not op.inner
         for place, ref in enumerate(refs(op.arguments))
     }
     return frozenset(key for at in operands if (key := keys.get(at, "")).startswith("constant "))
-
-
-def _innermost_calls(calls: Iterable[Call]) -> Iterator[Call]:
-    """Yield the innermost calls."""
-    for call in calls:
-        yield from _innermost_calls(call.inner) if call.inner else (call,)
 
 
 @lru_cache(maxsize=4096)
@@ -176,12 +171,9 @@ class Shapes:
             numbers = self._graph.shape(key)
             solved = self.solved.get(key)
             if solved is None or len(solved) != len(numbers):
-                self._shapes[key] = tuple(map(sympy.Integer, numbers))
-            else:
-                self._shapes[key] = tuple(
-                    sympy.Integer(number) if size == UNKNOWN else parse(size)
-                    for size, number in zip(solved, numbers, strict=True)
-                )
+                solved = (UNKNOWN,) * len(numbers)
+            sizes = zip(solved, numbers, strict=True)
+            self._shapes[key] = tuple(sympy.Integer(n) if size == UNKNOWN else parse(size) for size, n in sizes)
         return self._shapes[key]
 
     def varying_numbers(self, call: Call) -> dict[Where, str]:
@@ -215,8 +207,7 @@ class Shapes:
         slice. With a step, it may end behind the last element that it takes."""
         if self._solution is None:
             return None
-        edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
-        if edge is not None:
+        if (edge := self._bounds_of(call)) is not None:
             ends = [self._end(text, number) for text, number in zip(edge[:2], interval, strict=True)]
             start, stop = map(self.number, ends)
             if start == interval[0] and 0 <= stop - interval[1] < step:
@@ -226,8 +217,12 @@ class Shapes:
             place = self._end(text, output)
             return place, place + 1
         if text is not None and text != str(output):
-            self.remarks.update(dict.fromkeys(MOVES.format(place) for place in interval if place))
+            self._remark_numbers(filter(None, interval))
         return self._split_bounds(call, output, interval)
+
+    def _bounds_of(self, call: Call) -> SliceBounds | None:
+        """Return the solved bounds of the slice that a call of one op takes; None if it is no slice."""
+        return self._solution.edges.get(call.first) if self._solution and call.last == call.first + 1 else None
 
     def has_repeats(self, before: str, after: str) -> bool:
         """Return whether a layout has more elements than its source, here or at other sizes."""
@@ -258,8 +253,8 @@ class Shapes:
                     value = call.arguments[name]
                     self.remarks[f"{value[place] if isinstance(value, tuple) else value} {OF_INPUT}"] = None
                 if name == "step" and call.name in SLICES and text != DATA:
-                    self.remarks[MOVES.format(call.arguments[name])] = None
-            edge = self._solution.edges.get(call.first) if call.last == call.first + 1 else None
+                    self._remark_numbers([call.arguments[name]])
+            edge = self._bounds_of(call)
             if edge is None and call.name in SLICES and self._solution.notes[call.first] == NOT_ALL:
                 self.remarks[UNTRIED_NOTE] = None
             if edge is not None and edge.reach:
@@ -279,9 +274,7 @@ class Shapes:
         numbers at other sizes."""
         calls = [call for call in map(self._graph.producing_call, chain) if call is not None and call.name in PICKS]
         if any(text != DATA for call in calls for text in self.varying_numbers(call).values()):
-            for place in places:
-                if place > 0 and MOVES.format(place) not in self.remarks:
-                    self.remarks[MOVES.format(place)] = None
+            self._remark_numbers(place for place in places if place > 0)
 
     def remark_unsolved(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
         """Add remarks on sizes of a layout that are numbers of this run, from axes of the chain without a symbol."""
@@ -291,9 +284,13 @@ class Shapes:
                 if size == UNKNOWN and number > 1 and number in sizes and not known:
                     self.remarks[OPEN_SIZE_NOTE.format(number)] = None
 
+    def _remark_numbers(self, numbers: Iterable[object]) -> None:
+        """Add remarks on numbers that move with the sizes in a way that was not found."""
+        self.remarks |= dict.fromkeys(map(MOVES.format, numbers))
+
     def _end(self, text: str, number: int) -> sympy.Expr:
         if text == UNKNOWN:
-            self.remarks[MOVES.format(number)] = None
+            self._remark_numbers([number])
         return sympy.Integer(number) if text in (UNKNOWN, DATA) else parse(text)
 
     def _split_bounds(self, call: Call, output: int, interval: tuple[int, int]) -> tuple[sympy.Expr, sympy.Expr] | None:
@@ -305,11 +302,8 @@ class Shapes:
         start, stop = (sum(number for _, number in some) for some in (sizes[:-1], sizes))
         if (start, stop) != interval:
             return None
-        for place in (
-            interval if any(UNKNOWN in self.solved.get(ref.key, ()) for ref in call.outputs[: output + 1]) else ()
-        ):
-            if place:
-                self.remarks[MOVES.format(place)] = None
+        if any(UNKNOWN in self.solved.get(ref.key, ()) for ref in call.outputs[: output + 1]):
+            self._remark_numbers(filter(None, interval))
         first = sympy.Add(*(size for size, _ in sizes[:-1]))
         return first, first + sizes[-1][0]
 

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from math import gcd, prod
 
 from tracer.capture import OpEvent, Recording
-from tracer.capture.calls import VIEWS, Call
+from tracer.capture.calls import VIEWS, Call, all_calls
 from tracer.ops import CONCATENATIONS, ops_with, schema
 from tracer.shapes.solver import CallIndex, floor_divide
 
@@ -41,12 +41,8 @@ def _window_count(size: str, window: int, stride: int, padding: int, dilation: i
     if size == "?":
         return []
     offset = 2 * padding - dilation * (window - 1) - 1
-    if up:
-        return [
-            floor_divide(size, offset + stride - 1 + stride, stride),
-            floor_divide(size, offset + stride - 1, stride),
-        ]
-    return [floor_divide(size, offset + stride, stride)]
+    offsets = (offset + 2 * stride - 1, offset + stride - 1) if up else (offset + stride,)
+    return [floor_divide(size, each, stride) for each in offsets]
 
 
 def _convolution(op: OpEvent, inputs) -> Iterator[tuple[int, list[str]]]:
@@ -391,7 +387,7 @@ class PositionMasks:
         self._flow = flow
         self._counts = {
             call.last - 1
-            for call in _flatten(calls)
+            for call in all_calls(calls)
             if call.name == "arange" and "start" not in call.arguments and call.arguments.get("step", 1) == 1
         }
 
@@ -420,13 +416,6 @@ class PositionMasks:
             and len(event.inputs) == 2
             and self._counts.issuperset(self._flow.sources(event))
         )
-
-
-def _flatten(calls: Iterable[Call]) -> Iterator[Call]:
-    """Yield calls and those inside them."""
-    for call in calls:
-        yield call
-        yield from _flatten(call.inner)
 
 
 def repeated_pairs(match: Match) -> Iterator[tuple[int, int]]:
