@@ -7,7 +7,7 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -37,6 +37,7 @@ from tracer.utils.torch_internals import exclude_autograd_keys
 
 RETURN_OP = -1
 """In place of an op, what takes the tensors that a run returns."""
+THREADS_NOTE = "The forward hands work to other threads: operations that run in them are not in this trace."
 
 
 class OpEvent(NamedTuple):
@@ -183,7 +184,7 @@ def record(
             error.add_note(_how_far(recording))
             raise
         finally:
-            recording.notes = tuple(_missing(modules.threads))
+            recording.notes = (THREADS_NOTE,) if modules.threads else ()
     return recording
 
 
@@ -257,12 +258,6 @@ def inputs_of(module, args, kwargs) -> dict[str, Tensor]:
     except (TypeError, ValueError):  # forward itself will say what is wrong with the call
         arguments = {str(position): value for position, value in enumerate(args)} | kwargs
     return {name: tensor for key, value in arguments.items() for name, tensor in named_tensors(key, value)}
-
-
-def _missing(threads: bool) -> Iterator[str]:
-    """Yield a note for each thing that the trace could not record."""
-    if threads:
-        yield "The forward hands work to other threads: operations that run in them are not in this trace."
 
 
 def _how_far(recording: Recording) -> str:

@@ -382,27 +382,22 @@ def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> Fast
                 plain = module(*args, **kwargs)
             if not names & FAST_PATH_OPS:
                 return FastPathDifference()
-            return _describe_difference(dict(named_tensors("output", output)), dict(named_tensors("output", plain)))
+            traced, closed = (dict(named_tensors("output", value)) for value in (output, plain))
+            difference, text = _describe_difference(traced, closed)
         except Exception as error:  # whatever the forward raises untraced
-            return FastPathDifference(
-                None,
-                f"{OPENED_NOTE} left closed, the forward fails "
-                f"({(str(error) or type(error).__name__).splitlines()[0]}).",
-            )
+            difference, text = None, f"the forward fails ({(str(error) or type(error).__name__).splitlines()[0]})."
         finally:
             untouched.restore()
+    return FastPathDifference(difference, f"{OPENED_NOTE} left closed, {text}")
 
 
-def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> FastPathDifference:
-    """Return the difference of two outputs, in one sentence. Rows in which the fast path gives 0 are counted
+def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) -> tuple[float | None, str]:
+    """Return the difference of two outputs, as a number and in words. Rows in which the fast path gives 0 are counted
     separately: it leaves padding out."""
     pairs = [(to_cpu(traced[name]).double(), to_cpu(plain[name]).double()) for name in traced if name in plain]
     differing = next(((list(b.shape), list(a.shape)) for a, b in pairs if a.shape != b.shape), None)
     if differing:
-        return FastPathDifference(
-            None,
-            f"{OPENED_NOTE} left closed, they give an output of shape {differing[0]}, opened of shape {differing[1]}.",
-        )
+        return None, f"they give an output of shape {differing[0]}, opened of shape {differing[1]}."
     error = max((relative_difference(a, b) for a, b in pairs), default=0.0)
     left_out, rows, most, rest = 0, 0, 0.0, []
     for a, b in pairs:
@@ -413,17 +408,12 @@ def _describe_difference(traced: dict[str, Tensor], plain: dict[str, Tensor]) ->
             a, b = a[~skipped], b[~skipped]
         rest.append(relative_difference(a, b) if a.numel() else 0.0)
     if left_out:
-        return FastPathDifference(
-            error,
-            f"{OPENED_NOTE} left closed, they give 0 in {left_out:,} of the {rows:,} rows of the output, as for "
-            f"padding, where opened they give up to {most:.3g}; elsewhere "
-            f"both differ by {max(rest):.1e} of the largest value.",
+        return error, (
+            f"they give 0 in {left_out:,} of the {rows:,} rows of the output, as for padding, where opened they give "
+            f"up to {most:.3g}; elsewhere both differ by {max(rest):.1e} of the largest value."
         )
-    if all(torch.equal(a, b) for a, b in pairs):
-        return FastPathDifference(error, f"{OPENED_NOTE} left closed, the output has the same values.")
-    return FastPathDifference(
-        error, f"{OPENED_NOTE} left closed, the output differs by {error:.1e} of the largest value."
-    )
+    same = all(torch.equal(a, b) for a, b in pairs)
+    return error, f"the output {'has the same values' if same else f'differs by {error:.1e} of the largest value'}."
 
 
 # A plain function as a module, so that it can be traced like one.
