@@ -7,10 +7,11 @@ Also known as causal interventions or activation patching (Vig et al. 2020; Meng
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from itertools import count
 from math import sqrt
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
@@ -51,26 +52,19 @@ Site = CallSite | ParameterSite
 """What an intervention replaces the value of."""
 
 
-class SiteCounter:
-    """A counter of the calls of one run, which gives each its site."""
-
-    def __init__(self):
-        self._counts: Counter[tuple[str, int, str]] = Counter()
-
-    def next(self, path: str, call: int, name: str) -> CallSite:
-        """Return the site of a call that begins now."""
-        key = path, call, name
-        self._counts[key] += 1
-        return CallSite(*key, self._counts[key] - 1)
+def count_sites() -> Callable[[str, int, str], CallSite]:
+    """Return a function that gives each call of one run its site."""
+    counts: defaultdict[tuple[str, int, str], Iterator[int]] = defaultdict(count)
+    return lambda path, call, name: CallSite(path, call, name, next(counts[path, call, name]))
 
 
 def call_sites(calls: CallLog) -> dict[str, tuple[CallSite, int]]:
     """Return the site and the output position of each value of a run that a composite call returned, by its key."""
-    counter, sites = SiteCounter(), {}
+    site_of, sites = count_sites(), {}
     for call in calls.entries:
         if call.func is None:  # a write into a part of a tensor, which is not a call of PyTorch's
             continue
-        site = counter.next(call.module, call.call, call.name)
+        site = site_of(call.module, call.call, call.name)
         for position, ref in enumerate(call.outputs):
             sites.setdefault(ref.key, (site, position))  # others may return the value that they take
     return sites
@@ -207,7 +201,7 @@ def _handler(
     visible: bool,
     waiting: set[Site],
 ) -> Callable:
-    counter = SiteCounter()
+    site_of = count_sites()
     read = _sites_read(interventions)
     values: dict[Site, list[Tensor]] = {}
     parameters = _parameters(root, {site for site in (*interventions, *read) if isinstance(site, ParameterSite)})
@@ -247,7 +241,7 @@ def _handler(
         if by_place:
             args, kwargs = read_parameters(args), {name: read_parameters(each) for name, each in kwargs.items()}
         _, path, call = modules.stack[-1]
-        site = counter.next(path, call, facts.name)
+        site = site_of(path, call, facts.name)
         candidates = interventions.get(site, ())
         waiting.discard(site)
         if facts.name == ATTENTION and any(intervention.change is None for intervention in candidates):

@@ -203,15 +203,12 @@ def _repeat_map(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
 
 def _run_layout(x: torch.Tensor, call: Call, position: int) -> torch.Tensor:
     """Run a layout call on another tensor."""
-    first = True
+    given = iter((x,))  # the first tensor is the one that is laid out
 
     def substitute(value):
-        nonlocal first
         if isinstance(value, Ref):
-            if first:
-                first = False
-                return x
-            return torch.empty(value.shape, dtype=torch.long, device=x.device)
+            tensor = next(given, None)
+            return torch.empty(value.shape, dtype=torch.long, device=x.device) if tensor is None else tensor
         if isinstance(value, tuple):
             return [substitute(item) for item in value]
         return value
