@@ -122,14 +122,11 @@ class ExpertMatcher:
         """Return the values from a selected row or slice up to the tensor that it was selected from."""
         path = [key]
         while (call := self.graph.producing_call(path[-1])) is not None and len(path) < 40:
-            name = call.op.name
-            moves = name in MOVES and (name != "index" or self._indexes_by_integers(call))
-            if not moves:
+            operands = self.graph.inputs[self.graph.producer[path[-1]]]
+            moves = call.op.name in MOVES and (call.op.name != "index" or self._indexes_by_integers(call))
+            if not moves or not operands:
                 break
-            first = next((ref for ref in self.graph.inputs[self.graph.producer[path[-1]]]), None)
-            if first is None:
-                break
-            path.append(first.key)
+            path.append(operands[0].key)
         return path
 
     @staticmethod
@@ -168,6 +165,12 @@ class ExpertMatcher:
             "members": tuple(self.members.get(weight.key, weight.key) for weight in weights),
             "transposed": tuple(self.transposed[weight.key] for weight in weights),
         }
+
+    def _experts_call(self, group: set[int], last: int, result: Ref, arguments: dict) -> Call:
+        """Return the call that replaces a group of calls."""
+        call, ops = self.graph.calls[last], tuple(self.graph.calls[index] for index in sorted(group))
+        where = call.module, call.call, call.first, call.last
+        return Call(FUNC, EXPERTS, EXPERTS.name, arguments, (result,), *where, ops)
 
     def _match(self, key: str, depth: int = 0) -> ExpertTree:
         """Return the expression tree from the token to a value. Raise NoMatch for unknown ops."""
@@ -301,8 +304,8 @@ EXPERT_CALLS = MULTIPLIES | POINTWISE | LAYOUTS | IDENTITIES
 """Calls that an expert can consist of."""
 
 
-def find_dense_moe(graph: Graph) -> Iterator[tuple[set[int], tuple[Ref, dict]]]:
-    """Yield the calls of each such mixture, with the result and the arguments of the call that replaces them."""
+def find_dense_moe(graph: Graph) -> Iterator[tuple[set[int], Call]]:
+    """Yield the calls of each such mixture, and their replacement."""
     counts = _expert_counts(graph)
     for index in reversed(range(len(graph.calls)) if counts else ()):
         call = graph.calls[index]
@@ -338,8 +341,8 @@ class _DenseMoE(ExpertMatcher):
         super().__init__(graph, gates.shape[-1], prod(gates.shape[:-1]))
         self.gates = gates
 
-    def match(self) -> tuple[set[int], tuple[Ref, dict]]:
-        """Return the calls of the mixture, its result, and the arguments of the call that replaces it."""
+    def match(self) -> tuple[set[int], Call]:
+        """Return the calls of the mixture, and their replacement."""
         result, outputs = self._find_result()
         self.token = self._common_input(outputs) if len(outputs) > 1 else ""
         self.ups = self._trace_first_operand(outputs[0])
@@ -349,7 +352,7 @@ class _DenseMoE(ExpertMatcher):
             raise NoMatch
         x, whole = self._find_tokens(result), self._collect_calls(result)
         result, whole = self._with_reshapes(result, whole)
-        return whole, (result, self._arguments(x, self.gates, None, body))
+        return whole, self._experts_call(whole, max(whole), result, self._arguments(x, self.gates, None, body))
 
     def _find_result(self) -> tuple[Ref, list[str]]:
         """Return the first value that all gates contribute to, and the result of each expert, or of all together."""
@@ -381,11 +384,7 @@ class _DenseMoE(ExpertMatcher):
         if name in FLAT | SQUEEZES or (name == "select" and prod(operands[0].shape) == prod(call.outputs[0].shape)):
             return self._match_sum(operands[0].key, depth + 1)
         if name == "add" and call.arguments.get("alpha", 1) == 1:
-            rest = [
-                argument
-                for argument in call.arguments.values()
-                if not isinstance(argument, Ref) and argument not in (0, 1)
-            ]
+            rest = [value for value in call.arguments.values() if not isinstance(value, Ref) and value not in (0, 1)]
             parts = [self._match_sum(ref.key, depth + 1) for ref in operands]
             merged = {number: value for part in parts for number, value in part.items()}
             if rest or len(merged) < sum(map(len, parts)):
@@ -419,11 +418,8 @@ class _DenseMoE(ExpertMatcher):
     def _gate_indices(self, key: str) -> np.ndarray | None:
         """Return the index in the gates of each element of a value; None if it is not a layout of them."""
         chain: list[tuple[Call, int]] = []
-        return (
-            index_map(self.gates.shape, chain[::-1]).table()
-            if self._collect_layouts(key, self.gates.key, chain)
-            else None
-        )
+        is_layout = self._collect_layouts(key, self.gates.key, chain)
+        return index_map(self.gates.shape, chain[::-1]).table() if is_layout else None
 
     def _collect_layouts(self, key: str, top: str, chain: list[tuple[Call, int]]) -> bool:
         """Return whether a value is a layout of another; append the layouts to `chain`, the last one first."""
@@ -476,11 +472,9 @@ class _DenseMoE(ExpertMatcher):
 
     def _match_einsum(self, call: Call) -> dict[int | None, str]:
         """Return the results of the experts from an einsum such as `bte,bted->btd`."""
-        (names, after), operands = einsum_letters(call), call.arguments["tensors"]
-        for (operand, its), (beside, others) in (
-            ((operands[0], names[0]), (operands[1], names[1])),
-            ((operands[1], names[1]), (operands[0], names[0])),
-        ):
+        names, after = einsum_letters(call)
+        first, second, *_ = zip(call.arguments["tensors"], names, strict=True)
+        for (operand, its), (beside, others) in ((first, second), (second, first)):
             places = self._gate_indices(operand.key)
             if places is None or places.shape != self.gates.shape or (np.diff(places.reshape(-1)) != 1).any():
                 continue
@@ -572,17 +566,11 @@ def fuse_moe(graph: Graph) -> Graph:
             if not group & taken:
                 groups.append((group, [call]))
                 taken |= group
-    for group, (result, arguments) in find_dense_moe(graph):
+    for group, call in find_dense_moe(graph):
         if not group & taken:
-            groups.append((group, [_experts_call(graph, group, max(group), result, arguments)]))
+            groups.append((group, [call]))
             taken |= group
     return graph.replace(groups)
-
-
-def _experts_call(graph: Graph, group: set[int], last: int, result: Ref, arguments: dict) -> Call:
-    """Return the call that replaces a group of calls."""
-    call, ops = graph.calls[last], tuple(graph.calls[index] for index in sorted(group))
-    return Call(FUNC, EXPERTS, EXPERTS.name, arguments, (result,), call.module, call.call, call.first, call.last, ops)
 
 
 class _TopKMoE(ExpertMatcher):
@@ -611,7 +599,7 @@ class _TopKMoE(ExpertMatcher):
         if not isinstance(body, MatMul) or len(self.weights) < FEWEST:
             raise NoMatch
         arguments = self._arguments(self._find_tokens(result), gates, self.chosen, body)
-        return whole, _experts_call(self.graph, whole, max(region), result, arguments)
+        return whole, self._experts_call(whole, max(region), result, arguments)
 
     def _find_region(self) -> tuple[set[int], Ref]:
         """Return the calls that depend on the experts' indices, up to the one value that leaves them."""
