@@ -7,25 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from tracer.graph.dataflow import Graph
 from tracer.graph.passes.idioms import HINTS, recognize_idioms
 from tracer.graph.passes.loops import SLICES, WRITES, cancel_unbinds, fuse_slice_writes, roll_loops
 from tracer.graph.passes.mixtures import GATES, fuse_moe
 from tracer.ops import JOINS
-
-
-class Pass(NamedTuple):
-    """A pass, and the condition on a graph to enter it."""
-
-    run: Callable[[Graph], Graph]
-    trigger: Callable[[Graph], bool]
-
-
-def has_any(ops: frozenset[str]) -> Callable[[Graph], bool]:
-    """Return the condition that a graph has a call of one of these ops."""
-    return lambda graph: not ops.isdisjoint(graph.names)
 
 
 def run_passes(graph: Graph, numbers: dict[str, float], spelled: frozenset[int]) -> tuple[Graph, set[int]]:
@@ -35,14 +22,14 @@ def run_passes(graph: Graph, numbers: dict[str, float], spelled: frozenset[int])
     """
     named: set[int] = set()
     recognize = partial(recognize_idioms, numbers=numbers, spelled=spelled, named=named)
-    passes = (
-        Pass(fuse_slice_writes, has_any(WRITES)),
-        Pass(cancel_unbinds, has_any(JOINS)),
-        Pass(recognize, has_any(HINTS)),
-        Pass(fuse_moe, has_any(GATES)),
-        Pass(roll_loops, has_any(SLICES)),
+    passes: tuple[tuple[Callable[[Graph], Graph], frozenset[str]], ...] = (
+        (fuse_slice_writes, WRITES),
+        (cancel_unbinds, JOINS),
+        (recognize, HINTS),
+        (fuse_moe, GATES),
+        (roll_loops, SLICES),
     )
-    for run, is_triggered in passes:
-        if is_triggered(graph):
+    for run, triggers in passes:
+        if not triggers.isdisjoint(graph.names):
             graph = run(graph)
     return graph, named

@@ -195,9 +195,7 @@ def _is_close_where_finite(computed: torch.Tensor, named: torch.Tensor) -> bool:
 def recognise(trial: Trial) -> NamedCall | None:
     """Return the call of a named function that equals a region; None if no known one does."""
     for known in (
-        (_match_activation, _match_leaky_relu, _match_softmax, _match_norm, _match_rotary)
-        if trial.inputs
-        else (_match_sinusoids,)
+        (_match_activation, _match_softmax, _match_norm, _match_rotary) if trial.inputs else (_match_sinusoids,)
     ):
         try:
             if (named := known(trial)) is not None:
@@ -225,7 +223,7 @@ SOFTMAX_OFFSETS = (0.0, 40.0)
 
 
 def _match_activation(trial: Trial) -> NamedCall | None:
-    """Return the call of a pointwise activation, or None."""
+    """Return the call of a pointwise activation, or of a leaky ReLU, whose slope is fitted; or None."""
     if not trial.is_pointwise or not trial.names & (NONLINEAR_FUNCTIONS | HINGES):
         return None
     x = torch.cat([TEST_INPUTS, trial.beside_constants()])
@@ -233,18 +231,11 @@ def _match_activation(trial: Trial) -> NamedCall | None:
     for func, settings in ACTIVATIONS:
         if _is_close_where_finite(computed, func(x, **settings)):
             return NamedCall(func, {function_schema(func).arguments[0].name: X, **settings})
-    return None
-
-
-def _match_leaky_relu(trial: Trial) -> NamedCall | None:
-    """Return the call of a leaky ReLU, or None."""
-    if not trial.is_pointwise or not trial.names & HINGES:
+    if not trial.names & HINGES:
         return None
-    x = torch.cat([TEST_INPUTS, trial.beside_constants()])
-    computed, slope = trial.run(x), float(trial.run(-torch.ones(1, dtype=torch.float64))[0]) * -1
-    if 0 < slope < 1 and _is_close(computed, aten.leaky_relu.default(x, slope)):
-        return NamedCall(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)})
-    return None
+    slope = -float(trial.run(-torch.ones(1, dtype=torch.float64))[0])
+    leaky = 0 < slope < 1 and _is_close(computed, aten.leaky_relu.default(x, slope))
+    return NamedCall(aten.leaky_relu.default, {"self": X, "negative_slope": round(slope, 12)}) if leaky else None
 
 
 def _match_softmax(trial: Trial) -> NamedCall | None:
@@ -522,17 +513,13 @@ def _find_regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     """Yield the regions with one input that end with a call, smallest first; values without inputs count as
     constants."""
     end = run.graph.calls[last].outputs
-    if (
-        run.graph.name(last) not in COMPUTES
-        or len(end) != 1
-        or not end[0].dtype.is_floating_point
-        or end[0].key not in varies
-    ):
+    if run.graph.name(last) not in COMPUTES or len(end) != 1:
+        return
+    if not end[0].dtype.is_floating_point or end[0].key not in varies:
         return
     beside: dict[str, Ref] = {}
     for region, waiting in _grow_upwards(run, last, COMPUTES | LAYOUTS, lambda key: key in varies, beside):
-        alone = len(waiting) == 1 and waiting[0].dtype.is_floating_point
-        if not alone:
+        if len(waiting) > 1 or not waiting or not waiting[0].dtype.is_floating_point:
             continue
         built = _build_region(run, region, [waiting[0], *beside.values()], end[0])
         if sum(run.graph.name(index) in COMPUTES for index in region) + len(built.constants) > 1:
@@ -627,11 +614,9 @@ def _can_join(graph: Graph, index: int | None, region: list[int], last: int, may
         return False
     call, name = graph.calls[index], graph.name(index)
     drops = name in IDENTITIES and call.arguments.get("train") and call.arguments.get("p")
-    if (
-        name not in may | IDENTITIES
-        or drops
-        or any(loses_precision(ref.dtype, output.dtype) for ref in graph.inputs[index] for output in call.outputs)
-    ):
+    if name not in may | IDENTITIES or drops:
+        return False
+    if any(loses_precision(ref.dtype, output.dtype) for ref in graph.inputs[index] for output in call.outputs):
         return False
     return index == last or all(
         ref.key not in graph.returned and all(taker in region for taker in graph.users.get(ref.key, ()))
