@@ -446,20 +446,18 @@ class Shapes:
             front = []
             while missing != 1:
                 match = next((unit for unit in ones if self.same(sizes[unit], missing)), None)
+                rest = sympy.Integer(1)
                 if match is None:
                     match = next((unit for unit in ones if missing.has(*sizes[unit].free_symbols)), None)
-                    if match is not None and sympy.fraction(_quotient(missing, sizes[match]))[1].is_number:
-                        ones.remove(match)
-                        front.append(match)
-                        missing = sympy.cancel(missing / sizes[match])
-                        continue
-                    front.append(len(sizes))
-                    repeated.append(len(sizes))
-                    sizes.append(missing)
-                    break
+                    rest = missing if match is None else _quotient(missing, sizes[match])
+                    if match is None or not sympy.fraction(rest)[1].is_number:
+                        front.append(len(sizes))
+                        repeated.append(len(sizes))
+                        sizes.append(missing)
+                        break
                 ones.remove(match)
                 front.append(match)
-                missing = sympy.Integer(1)
+                missing = rest
             factors = (*front, *side)
             right.append(_sort_factors(factors, sizes, merged_sizes[len(right)]) if merged_sizes and front else factors)
         if ones:

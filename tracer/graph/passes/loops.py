@@ -291,12 +291,12 @@ class _Loop:
         """Compare one call in all iterations. Raise Unlike if these differ structurally."""
         iterations = [self.call_at(iteration, j) for iteration in range(self.count)]
         first = iterations[0]
-        for call in iterations:
-            same = (call.name, call.func, call.module) == (first.name, first.func, first.module)
-            if not same or call.name == "overwrite" or call.arguments.keys() != first.arguments.keys():
-                raise NotALoop
-            if [ref.shape for ref in call.outputs] != [ref.shape for ref in first.outputs]:
-                raise NotALoop
+
+        def outline(call: Call) -> tuple:
+            return call.name, call.func, call.module, [*call.arguments], [ref.shape for ref in call.outputs]
+
+        if first.name == "overwrite" or any(outline(call) != outline(first) for call in iterations):
+            raise NotALoop
         if (slices := self._match_slices(iterations)) is not None:
             self.parts[iterations[1].outputs[0].key] = slices
             return

@@ -139,8 +139,7 @@ class ExpertMatcher:
         for ref in self.graph.inputs[product]:
             self.ups = self._trace_up(ref.key)
             top = self.ups[-1]
-            maker = self.graph.producer.get(top)
-            outside = maker is None or maker not in whole
+            outside = self.graph.producer.get(top) not in whole
             if outside and not top.startswith("parameter ") and ref.dtype.is_floating_point:
                 return top
         raise NoMatch
@@ -248,11 +247,7 @@ class ExpertMatcher:
             transposed = self._is_transposed(call, weight)
         else:
             transposed = call.op.name == "linear" or (operands[0] is weight and call.op.name in ("bmm", "matmul"))
-        turns = sum(
-            "transpose" in producer.op.traits
-            for key in ups[:-1]
-            if (producer := self.graph.producing_call(key)) is not None
-        )
+        turns = sum("transpose" in self.graph.call_of(key).op.traits for key in ups[:-1])  # all but the top have a call
         inner = self._match(left.key, depth + 1)  # weights are numbered in the order in which they are taken
         part = self._slice_of(ups[-1], transposed != bool(turns % 2))
         bias = None
@@ -648,8 +643,7 @@ class _TopKMoE(ExpertMatcher):
         gates = {}
         for index in sorted(whole):
             for ref in self.graph.inputs[index]:
-                maker = self.graph.producer.get(ref.key)
-                inside = maker is not None and maker in whole
+                inside = self.graph.producer.get(ref.key) in whole
                 if ref.dtype.is_floating_point and not inside and ref.shape == self.chosen.shape:
                     gates[ref.key] = ref
         if len(gates) != 1:
