@@ -244,7 +244,8 @@ def test_what_a_trace_holds_grows_linearly_with_the_sequence(make):
 def test_kept_values_stay_under_the_cap():
     net = nn.Sequential(*(nn.Linear(50, 50) for _ in range(10)))
     recording = record(net, (torch.randn(100, 50),), cap=100_000)
-    assert recording.store.bytes <= 100_000 and recording.store.full
+    kept = [f"{index}.0" in recording.store for index in range(len(recording.ops))]
+    assert recording.store.bytes <= 100_000 and any(kept) and not all(kept)
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ class TensorStore:
 
     def __init__(self, cap: int):
         expect_large_tensors()
-        self.cap, self.bytes, self.full = cap, 0, False
+        self.cap, self.bytes = cap, 0
         self._tensors: dict[str, torch.Tensor] = {}
         self._storages: dict[int, list[str]] = {}
 
@@ -161,7 +161,6 @@ class TensorStore:
         if keys is None:
             if not needed:
                 if self.bytes + storage.nbytes() > self.cap:
-                    self.full = True
                     return
                 self.bytes += storage.nbytes()
             keys = self._storages[storage_id(storage)] = []
@@ -331,6 +330,11 @@ class Layout(NamedTuple):
     stride: tuple[int, ...]
     offset: int
 
+    @property
+    def last(self) -> int:
+        """Place of the last number in the storage."""
+        return self.offset + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+
 
 class ValueVersions:
     """Key of every tensor that the run computed or received, also of those that were written into."""
@@ -410,13 +414,7 @@ def _layout(tensor: Tensor) -> Layout:
 
 def _meet(a: Layout, b: Layout) -> bool:
     """Return whether two tensors of one storage may share numbers."""
-
-    def ends(layout: Layout) -> tuple[int, int]:
-        reach = sum((n - 1) * step for n, step in zip(layout.shape, layout.stride, strict=True))
-        return layout.offset, layout.offset + reach
-
-    (first, last), (begin, end) = ends(a), ends(b)
-    return 0 not in (*a.shape, *b.shape) and first <= end and begin <= last
+    return 0 not in (*a.shape, *b.shape) and a.offset <= b.last and b.offset <= a.last
 
 
 # Snapshot and restoration of module state around a forward: attributes, caches, counters.

@@ -17,7 +17,7 @@ from sympy.logic.boolalg import BooleanAtom
 
 from tracer.expr.node import Node, Shape
 from tracer.utils.text import latex_power
-from tracer.utils.torch_internals import function_schema, tree_map_only
+from tracer.utils.torch_internals import split_arguments, tree_map_only
 
 COMMA = r",\,"
 
@@ -317,11 +317,7 @@ class Kernel(_WithFields):
             return constant if isinstance(constant, (torch.dtype, torch.layout, torch.memory_format)) else None
 
         arguments = {name: real(value) for name, value in json.loads(self.get("arguments")).items()}
-        positional = []
-        for argument in function_schema(func).arguments:  # some may not be named: `self` is a name in Python too
-            if argument.kwarg_only or argument.name not in arguments:
-                break
-            positional.append(arguments.pop(argument.name))
+        positional, arguments = split_arguments(func, arguments)
         if self.get("single"):
             positional, arguments = tree_map_only(torch.Tensor, _single, (positional, arguments))
         try:

@@ -16,7 +16,7 @@ import torch
 from tracer.capture.calls import Call, CallLog, Ref, refs
 from tracer.ops import ATTENTION
 from tracer.symbols.axes import parse_einsum
-from tracer.utils.torch_internals import function_schema
+from tracer.utils.torch_internals import function_schema, split_arguments
 
 
 def loses_precision(before: torch.dtype, after: torch.dtype) -> bool:
@@ -103,11 +103,8 @@ class Graph:
                 index = self.producer.get(ref.key)
                 if index is None or index in region_calls or ref.key in self.returned or not may(self.calls[index]):
                     continue
-                if all(
-                    user in region_calls
-                    for value in self.calls[index].outputs
-                    for user in self.users.get(value.key, ())
-                ):
+                outputs = self.calls[index].outputs
+                if all(region_calls.issuperset(self.users.get(value.key, ())) for value in outputs):
                     region_calls.add(index)
                     waiting.append(index)
         return region_calls
@@ -161,10 +158,8 @@ class Graph:
             return "same" if self.varying.isdisjoint(range(call.first, call.last)) else "compute"
         if not op.traits & {"identity", "layout"}:
             return "compute"
-        if (
-            before.dtype.is_floating_point != after.dtype.is_floating_point
-            or before.dtype.is_complex != after.dtype.is_complex
-        ):
+        kinds = [(ref.dtype.is_floating_point, ref.dtype.is_complex) for ref in (before, after)]
+        if kinds[0] != kinds[1]:
             return "compute"
         if before.dtype != after.dtype and not after.dtype.is_floating_point:
             return "compute" if str(after.dtype) in ("torch.bool", "torch.uint8", "torch.int8") else "same"
@@ -519,19 +514,15 @@ def _run_call(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor
         raise CannotReplay(f"{call.name} is not run again")
     if call.op.takes_shape:
         values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values
-    schema = function_schema(call.func)
+    mutable = function_schema(call.func).is_mutable
     arguments = {name: _replay_argument(value, values) for name, value in call.arguments.items()}
     for name, value in arguments.items():
         if call.op.name in DIVIDES and _is_integer(value):  # they become numbers of the usual dtype otherwise
             arguments[name] = value.double()
-        elif schema.is_mutable and isinstance(value, torch.Tensor):
+        elif mutable and isinstance(value, torch.Tensor):
             arguments[name] = value.clone()
-    positional = []
-    for argument in schema.arguments:  # some may not be named: `self` is a name in Python too
-        if argument.kwarg_only or argument.name not in arguments:
-            break
-        positional.append(arguments.pop(argument.name))
-    result = call.func(*positional, **arguments)
+    positional, named = split_arguments(call.func, arguments)
+    result = call.func(*positional, **named)
     results = result if isinstance(result, (tuple, list)) else (result,)
     return tuple(value.double() if value.is_floating_point() else value for value in results)
 
@@ -559,12 +550,8 @@ def _replay_argument(value, values: dict[str, torch.Tensor]):
 def _run_overwrite(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor]:
     """Return a tensor after a write into a part of its memory."""
     old, new, into, part = (call.arguments[name] for name in ("old", "new", "into", "part"))
-    last = max(
-        layout.offset + sum((size - 1) * step for size, step in zip(layout.shape, layout.stride, strict=True))
-        for layout in (into, part)
-    )
     value = _replay_argument(old, values)
-    memory = torch.zeros(last + 1, dtype=value.dtype)
+    memory = torch.zeros(max(into.last, part.last) + 1, dtype=value.dtype)
     memory.as_strided(into.shape, into.stride, into.offset).copy_(value)
     memory.as_strided(part.shape, part.stride, part.offset).copy_(_replay_argument(new, values))
     return (memory.as_strided(into.shape, into.stride, into.offset).clone(),)

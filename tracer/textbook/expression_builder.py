@@ -43,7 +43,7 @@ def _within(part: Layout, into: Layout) -> IndexMap | None:
     lies, places = from_strides(*into), from_strides(*part)
     if from_strides(into.shape, contiguous_strides(into.shape), into.offset).equals(lies):
         first = part.offset - into.offset
-        last = first + sum((size - 1) * step for size, step in zip(part.shape, part.stride, strict=True))
+        last = part.last - into.offset
         inside, outside = first >= 0 and last < lies.size, last < 0 or lies.size <= first
         numbers = IndexMap(part.shape, lambda cells: places.at(cells) - into.offset)
     else:

@@ -111,6 +111,16 @@ def function_schema(func) -> Any:
     return func._schema if isinstance(func, OpOverload) else func.schema
 
 
+def split_arguments(func, arguments: dict[str, Any]) -> tuple[list, dict[str, Any]]:
+    """Return an op's arguments by position, and by name: some can't be named, since `self` is a name in Python, too."""
+    positional, named = [], dict(arguments)
+    for argument in function_schema(func).arguments:
+        if argument.kwarg_only or argument.name not in named:
+            break
+        positional.append(named.pop(argument.name))
+    return positional, named
+
+
 @lru_cache(maxsize=1024)
 def default_arguments(func) -> dict[str, Any]:
     """Return the arguments that an op has by default, by their names."""
