@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from itertools import count
 from math import sqrt
-from types import MethodType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 
 from tracer.capture import modes
 from tracer.capture.calls import CallLog, CallRecorder, kind, tensors
-from tracer.capture.modes import CallMode, OpMode, push_mode
+from tracer.capture.modes import CallMode, OpMode, op_mode, push_mode
 from tracer.capture.tensors import place_of
 from tracer.ops import ATTENTION
 from tracer.utils.errors import quote
@@ -136,17 +135,14 @@ def intervening(root: nn.Module, interventions: Mapping[Site, tuple[Intervention
             stack.enter_context(CallMode())
         visible = composite_ops_are_visible()
         waiting = set(interventions)
-        mode = OpMode()
-        mode.__torch_dispatch__ = MethodType(_handler(root, modules, interventions, visible, waiting), mode)
-        scope, paths = _Scope(mode, visible), _modules_of_calls(interventions)
-        try:
-            if paths is None:
-                stack.enter_context(scope)
-            else:
-                stack.enter_context(modules.within(dict.fromkeys(paths, scope)))
-            yield
-        finally:
-            del mode.__torch_dispatch__
+        read = {site for some in interventions.values() for each in some for site, _ in each.reads}
+        handler = _handler(root, modules, interventions, read, visible, waiting)
+        scope, sites = _Scope(stack.enter_context(op_mode(handler)), visible), {*interventions, *read}
+        if any(not site.path or isinstance(site, ParameterSite) for site in sites):  # any module may read those
+            stack.enter_context(scope)
+        else:
+            stack.enter_context(modules.within({site.path: scope for site in sites}))
+        yield
         if waiting:
             site = min(waiting)
             raise ValueError(
@@ -174,18 +170,6 @@ class _Scope:
             self._stack.close()
 
 
-def _modules_of_calls(interventions: Mapping[Site, tuple[Intervention, ...]]) -> set[str] | None:
-    """Return the paths of the modules whose calls are replaced or read; None where those of the root are, or
-    parameters, which any module may read."""
-    sites = {*interventions, *_sites_read(interventions)}
-    paths = {site.path for site in sites}
-    return None if "" in paths or any(isinstance(site, ParameterSite) for site in sites) else paths
-
-
-def _sites_read(interventions: Mapping[Site, tuple[Intervention, ...]]) -> set[Site]:
-    return {site for some in interventions.values() for intervention in some for site, _ in intervention.reads}
-
-
 def _absent(site: Site) -> str:
     """Describe in words what a run did not do at a site."""
     if isinstance(site, ParameterSite):
@@ -198,11 +182,11 @@ def _handler(
     root: nn.Module,
     modules: modes.ModuleStack,
     interventions: Mapping[Site, tuple[Intervention, ...]],
+    read: set[Site],
     visible: bool,
     waiting: set[Site],
 ) -> Callable:
     site_of = count_sites()
-    read = _sites_read(interventions)
     values: dict[Site, list[Tensor]] = {}
     parameters = _parameters(root, {site for site in (*interventions, *read) if isinstance(site, ParameterSite)})
     by_place = {place_of(tensor): site for site, tensor in parameters.items() if site in interventions}

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,7 +56,8 @@ def written_out(func) -> Callable | None:
 
 FLEX = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
 _lock = threading.Lock()
-_undo: list[Callable[[], None]] = []
+_watch = ExitStack()
+"""Undoes the settings when it is closed."""
 _tracing = 0
 
 
@@ -67,20 +68,20 @@ def watch_process(enter: Callable, leave: Callable, on_start: Callable[[], None]
     global _tracing
     with _lock:
         if _tracing == 0:
-            _undo.append(register_module_forward_pre_hook(enter).remove)
-            _undo.append(register_module_forward_hook(leave, with_kwargs=True, always_call=True).remove)
-            _undo.append(_before(threading.Thread, "start", on_start))
-            _undo.append(_before(ThreadPoolExecutor, "submit", on_start))
+            _watch.callback(register_module_forward_pre_hook(enter).remove)
+            _watch.callback(register_module_forward_hook(leave, with_kwargs=True, always_call=True).remove)
+            _watch.callback(_before(threading.Thread, "start", on_start))
+            _watch.callback(_before(ThreadPoolExecutor, "submit", on_start))
             if FLEX[0] in sys.modules:
-                _undo.append(_put(sys.modules[FLEX[0]], FLEX[1], True))
+                _watch.callback(_put(sys.modules[FLEX[0]], FLEX[1], True))
         _tracing += 1
     try:
         yield
     finally:
         with _lock:
             _tracing -= 1
-            while _tracing == 0 and _undo:
-                _undo.pop()()
+            if _tracing == 0:
+                _watch.close()
 
 
 def _before(kind: type, name: str, call: Callable[[], None]) -> Callable[[], None]:
@@ -282,16 +283,22 @@ class OpMode(DispatchMode):
 
 
 @contextmanager
-def observe_ops(observe) -> Iterator[None]:
-    """Call `observe(mode, func, types, args, kwargs)` for every op of this thread; it runs the op and returns its
+def op_mode(observe) -> Iterator[OpMode]:
+    """Yield a mode that calls `observe(mode, func, types, args, kwargs)` for every op; it runs the op and returns its
     result."""
     mode = OpMode()
     mode.__torch_dispatch__ = MethodType(observe, mode)  # no other call stands between
     try:
-        with push_mode(mode):
-            yield
+        yield mode
     finally:
         del mode.__torch_dispatch__  # it refers to the mode, and `observe` to all that was kept of the run
+
+
+@contextmanager
+def observe_ops(observe) -> Iterator[None]:
+    """Call `observe`, as `op_mode` does, for every op of this thread."""
+    with op_mode(observe) as mode, push_mode(mode):
+        yield
 
 
 @contextmanager
