@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from tracer.capture.attention_detector import AttentionDetector
-from tracer.capture.calls import CallLog, CallRecorder, kind, locate, settings, tensors
+from tracer.capture.calls import CallLog, CallRecorder, CallRunner, kind, locate, settings, tensors
 from tracer.capture.calls import written_tensors as written_to
 from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, digest
 from tracer.capture.modes import CallMode, FailedCall, following, observe_ops, push_mode, written_out
@@ -149,14 +149,10 @@ def record(
         untouched = InputGuard(theirs, recording.store)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
-        named_tensors = {
-            f"parameter {name}": tensor for name, tensor in weights.items()
-        } | inputs  # by keys of equations
-        call_recorder = CallRecorder(recording, named_tensors, modules) if calls else None
+        keyed = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
+        call_recorder = CallRecorder(recording, keyed, modules) if calls else None
         above_ops = ScalarRecorder(recording) if scalars else call_recorder
-        run = (
-            above_ops.run if above_ops else lambda func, args, kwargs: func(*args, **kwargs) if kwargs else func(*args)
-        )
+        run = (above_ops or CallRunner()).run
         observer = _observer(recording, makers, modules, names, untouched, keeping, digests, run)
         if primitives:
             observer = opening(observer, recording, primitives)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from tracer.capture.calls import PRODUCTS, OpKind
+from tracer.capture.calls import OpKind
 from tracer.capture.score_path import (
     SCORES,
     Atom,
@@ -26,7 +26,7 @@ from tracer.capture.score_path import (
     softmax_columns,
 )
 from tracer.capture.tensors import TensorStore
-from tracer.ops import SHAPE_ONLY, ops_with
+from tracer.ops import MATMULS, SHAPE_ONLY, ops_with
 from tracer.record import AttentionRecord, dtype_name, tolerance
 from tracer.utils import devices
 
@@ -116,7 +116,7 @@ class WeightTracker:
         if inner is None or any(atom.is_part_of(weights.keys) for atom in inner) or not (inner or weights.keys):
             # a linear map of weights, such as of a gate, takes no values
             learned = self._reader.is_learned(inputs[2 * first + 1 - order][2])
-            return ConsumedWeights(weights, output_axes) if name in PRODUCTS and (weights.read or not learned) else None
+            return ConsumedWeights(weights, output_axes) if name in MATMULS and (weights.read or not learned) else None
         self.weights[index] = weights._replace(axes=output_axes, changed=(*weights.changed, "heads mixed"))
         return None
 
@@ -216,14 +216,12 @@ class ChunkMerger:
         records = list(dict.fromkeys(context.record for context in contexts))
         if len(records) < 2 or len({self._level[record] for record in records}) > 1:
             return
-        kind = "heads" if name == "stack" else ""
-        if name == "copy":  # into a slice, of which the axis that is short says where
-            kind = self._kind(contexts[-1], self._short(inputs))
-        elif name == "cat":
-            kind = self._kind(contexts[0], next(iter(self._settings.get(index, ())), 0))
-        if kind == "heads" and name != "stack" and contexts[-1].axes is not None and len(contexts[-1].axes) == 3:
+        kind = "heads"
+        if name != "stack":  # a copy is into a slice, of which the axis that is short says where
             axis = self._short(inputs) if name == "copy" else next(iter(self._settings.get(index, ())), 0)
-            kind = "batch and heads" if axis in (0, -3) else kind
+            kind = self._kind(contexts[-1 if name == "copy" else 0], axis)
+            if kind == "heads" and len(contexts[-1].axes or ()) == 3 and axis in (0, -3):
+                kind = "batch and heads"
         known = next((group for group in self._groups if set(group[1]) & set(records)), None)
         if known is None:
             self._groups.append((kind, records))
@@ -290,34 +288,16 @@ def _together(pieces: list[AttentionRecord], kind: str, get, chains: ScoreOpChai
     if kind == "batch and heads" and queries.shape[:-3].numel() == 1 and queries.shape[-3] % batch == 0:
         count = queries.shape[-3]
         queries, keys = _split_batch(queries, count, batch), _split_batch(keys, count, batch)
-        links = [
-            (
-                name,
-                tuple(
-                    _split_batch(argument, count, batch) if isinstance(argument, torch.Tensor) else argument
-                    for argument in arguments
-                ),
-            )
-            for name, arguments in links
-        ]
-    chain = tuple(chains.link(*link, queries.shape[-2], keys.shape[-2]) for link in links)
-    return replace(
-        first,
-        heads=queries.shape[-3],
-        queries=queries.shape[-2],
-        keys=keys.shape[-2],
-        q=chains.keep(queries, "q"),
-        k=chains.keep(keys, "k"),
-        chain=chain,
-        mask=chains.mask_kind(chain),
-    )
+        links = [(name, tuple(_split_batch(value, count, batch) for value in values)) for name, values in links]
+    chain = [chains.link(*link, queries.shape[-2], keys.shape[-2]) for link in links]
+    return replace(first, heads=queries.shape[-3], **chains.keep_operands(queries, keys, chain))
 
 
-def _split_batch(tensor: torch.Tensor, count: int, batch: int) -> torch.Tensor:
-    """Return heads that are folded into the batch, `[1, B·h, …]`, as `[B, h, …]`."""
-    if tensor.dim() < 3 or tensor.shape[-3] != count:
-        return tensor
-    return tensor.reshape(batch, count // batch, *tensor.shape[-2:])
+def _split_batch(value: Any, count: int, batch: int) -> Any:
+    """Return heads that are folded into the batch, `[1, B·h, …]`, as `[B, h, …]`; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or value.dim() < 3 or value.shape[-3] != count:
+        return value
+    return value.reshape(batch, count // batch, *value.shape[-2:])
 
 
 def _alike(q: list[torch.Tensor], k: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -434,18 +414,13 @@ class AttentionDetector:
             if len(call.inputs) < 2 or len(call.inputs[1][0]) != len(shape):
                 return False
             axis = next((i for i, size in enumerate(call.inputs[1][0]) if size == 1 != shape[i]), axis)
-            while isinstance(maker, int) and self._ops[maker].layout and self._ops[maker].inputs:
-                maker = self._ops[maker].inputs[0][2]
+            maker = self._reader.origin(maker)
             if not isinstance(maker, int) or self._ops[maker].name.rstrip("_") != "exp":
                 return False
             shape, _, maker = self._ops[maker].inputs[0]
-        if (
-            result.dim() < 2
-            or result.is_meta
-            or not result.is_floating_point()
-            or tuple(result.shape) != shape
-            or not result.numel()
-        ):
+        if result.dim() < 2 or tuple(result.shape) != shape or not result.numel():
+            return False
+        if result.is_meta or not result.is_floating_point():
             return False
         off = float((result.detach().movedim(axis, -1).flatten(0, -2)[:64].sum(dim=-1) - 1).abs().max())
         if not off <= max(1e-4, tolerance(dtype_name(result.dtype))):
@@ -468,11 +443,8 @@ class AttentionDetector:
         features = self._reader.features(axes, call.inputs[0][2])
         batch, heads, over = list(range(q.dim() - 3)), q.dim() - 3, "tokens"
         if features is not None:
-            on = [
-                i
-                for i, axis in enumerate(axes)
-                if leaves(axis) and all(a.is_part_of(leaves(features)) for a in leaves(axis))
-            ]
+            parts = [[atom.is_part_of(leaves(features)) for atom in leaves(axis)] for axis in axes]
+            on = [i for i, part in enumerate(parts) if part and all(part)]
             over = "channels" if q.dim() - 2 in on else "tokens"
             own = [i for i in on if i < q.dim() - 2]
             if own != [heads] and len(own) <= 1 and (own or q.shape[heads] > 1):
@@ -519,13 +491,8 @@ class AttentionDetector:
             if path.edited:  # any row may have been written into
                 record = replace(record, problem=self._problem(record, devices.to_cpu(ran), range(queries)))
             ran = devices.copy_to_cpu(pick_rows(ran, _rows(queries)))
-        except (
-            PathLost,
-            LookupError,
-            RuntimeError,
-            TypeError,
-            ValueError,
-        ) as lost:  # a shape that the way back did not foresee is lost too
+        except (PathLost, LookupError, RuntimeError, TypeError, ValueError) as lost:
+            # a shape that the way back did not foresee is lost too
             heads = shape[-3] if len(shape) > 3 else 1
             record = self._unreadable(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
         self._waiting[index] = record, ran
@@ -558,21 +525,8 @@ class AttentionDetector:
     ) -> AttentionRecord:
         if not q.numel() or not k.numel():
             return self._unreadable(module, op, heads, q.shape[-2], k.shape[-2], "it has no queries or no keys")
-        return AttentionRecord(
-            layer=-1,
-            part="",
-            module=module,
-            op=op,
-            heads=heads,
-            queries=q.shape[-2],
-            keys=k.shape[-2],
-            q=self._chains.keep(q, "q"),
-            k=self._chains.keep(k, "k"),
-            chain=tuple(chain),
-            mask=self._chains.mask_kind(chain),
-            fused=fused,
-            over=over,
-        )
+        kept = self._chains.keep_operands(q, k, chain)
+        return AttentionRecord(-1, "", module, op, heads, **kept, fused=fused, over=over)
 
     @staticmethod
     def _unreadable(module: str, op: int, heads: int, queries: int, keys: int, problem: str) -> AttentionRecord:

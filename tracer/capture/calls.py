@@ -76,7 +76,6 @@ def _short(file: str) -> str:
 VIEWS = RESHAPES | ops_with("alias", "copy")
 """Ops that keep the elements in order; `view` and `clone` + `_unsafe_view` are one reshape in two spellings."""
 
-PRODUCTS = MATMULS
 PROJECTIONS = MATMULS | LINEAR
 """Ops that make queries: their last axis is of features."""
 ATTENTION = {

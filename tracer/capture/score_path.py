@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from tracer.capture.calls import PRODUCTS, PROJECTIONS
+from tracer.capture.calls import PROJECTIONS
 from tracer.capture.tensors import CONSTANT, TensorStore, place_of
-from tracer.ops import CONVOLUTIONS, OVERWRITES, RESHAPES, SQUEEZES, ops_with
+from tracer.ops import CONVOLUTIONS, MATMULS, OVERWRITES, RESHAPES, SQUEEZES, ops_with
 from tracer.symbols.axes import common_factors
 from tracer.utils.errors import quote
 
@@ -112,17 +112,12 @@ def axes_after(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) -> 
         return tuple(axes[axis] for axis in order)
     if name == "expand":
         new = (((),) * (len(shape) - len(axes))) + axes
-        return tuple(
-            old if size_of(leaves(old)) == size else (Atom(size),) for old, size in zip(new, shape, strict=True)
-        )
+        return _fit_axes(new, shape, lambda old, size: (Atom(size),))
     if name in SELECTS:
         axis = _axis(name, settings, len(axes))
         return axes[:axis] + axes[axis + 1 :]
     if name in RANGES and len(axes) == len(shape):
-        return tuple(
-            old if size_of(leaves(old)) == size else (Atom(size, leaves(old)),)
-            for old, size in zip(axes, shape, strict=True)
-        )
+        return _fit_axes(axes, shape, lambda old, size: (Atom(size, leaves(old)),))
     return None
 
 
@@ -142,9 +137,14 @@ def axes_before(name: str, settings: tuple, axes: Axes, shape: Sequence[int]) ->
         remaining = axes if len(axes) < len(shape) else axes[:axis] + axes[axis + 1 :]
         return (*remaining[:axis], (Atom(shape[axis]),), *remaining[axis:])
     if name in RANGES or name == "cat":
-        pairs = zip(axes, shape, strict=True)
-        return tuple(old if size_of(leaves(old)) == size else _widen(old, size) for old, size in pairs)
+        return _fit_axes(axes, shape, _widen)
     return None
+
+
+def _fit_axes(axes: Axes, shape: Sequence[int], make: Callable[[tuple[Atom, ...], int], tuple[Atom, ...]]) -> Axes:
+    """Return the axes of these sizes: those that have theirs as they are, others as `make` makes them."""
+    pairs = zip(axes, shape, strict=True)
+    return tuple(old if size_of(leaves(old)) == size else make(old, size) for old, size in pairs)
 
 
 def _axis(name: str, settings: tuple, count: int) -> int:
@@ -436,6 +436,12 @@ class ScoreOpChains:
             self._store.offer(key, tensor, needed=True)
         return key
 
+    def keep_operands(self, q: torch.Tensor, k: torch.Tensor, chain: list) -> dict[str, Any]:
+        """Keep queries and keys. Return what a record of their attention says of them and of the chain."""
+        sizes = {"queries": q.shape[-2], "keys": k.shape[-2]}
+        kept = {"q": self.keep(q, "q"), "k": self.keep(k, "k")}
+        return sizes | kept | {"chain": tuple(chain), "mask": self.mask_kind(chain)}
+
     def mask_kind(self, chain) -> str:
         """Return the kind of mask in a chain: "none", "causal", "windows", or "given" for any other."""
         closing = [link for link in chain if self._hides(link)]
@@ -443,9 +449,8 @@ class ScoreOpChains:
         patterns = {self._patterns.get((arguments[1], name)) for name, arguments in closing if len(arguments) > 1}
         if not closing:
             return "none"
-        if names == {"pieces"}:
-            return "windows"
-        return "causal" if names == {"causal"} else "windows" if patterns == {"windows"} else "given"
+        windows = names == {"pieces"} or patterns == {"windows"}
+        return "causal" if names == {"causal"} else "windows" if windows else "given"
 
     def _hides(self, link: tuple[str, tuple]) -> bool:
         """Return whether a link hides keys; computed once for links that all layers share."""
@@ -765,7 +770,7 @@ class ScoreReader:
         call = self.recent.get(maker)
         if call is not None and call.name in PROJECTIONS:
             mixed = self._through_mixing(call, shape, depth)
-            plain = (call.name in PRODUCTS and call.kwargs.get("alpha", 1) == 1) or call.name == "baddbmm"
+            plain = (call.name in MATMULS and call.kwargs.get("alpha", 1) == 1) or call.name == "baddbmm"
             return mixed or ((call, []) if plain else None)
         op = self.ops[maker]
         if call is not None:
@@ -824,7 +829,7 @@ class ScoreReader:
                 return None
             if name in PROJECTIONS:
                 first = len(op.inputs) - 2 if name != "linear" else 0
-                return axes[-2 if name in PRODUCTS and self.is_learned(op.inputs[first][2]) else -1]
+                return axes[-2 if name in MATMULS and self.is_learned(op.inputs[first][2]) else -1]
             input_shape, _, source = op.inputs[0]
             if name in CONVOLUTIONS:
                 if op.inputs[1][0][1] > 1 or input_shape[1] != shape[1] or input_shape[1] == 1:
