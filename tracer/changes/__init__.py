@@ -10,40 +10,6 @@ from tracer.changes.kinds import Change, TargetLine
 from tracer.changes.of_inputs import InputChange
 from tracer.changes.text import changes_of, divide, has_name, moves_tokens, parse, parse_all, write
 
-__all__ = [
-    "Change",
-    "InputChange",
-    "TargetLine",
-    "bidirectional",
-    "causal",
-    "changes_of",
-    "close",
-    "divide",
-    "drop_heads",
-    "has_name",
-    "hide",
-    "keep_heads",
-    "mask_words",
-    "mean",
-    "moves_tokens",
-    "noise",
-    "off",
-    "open",
-    "parse",
-    "parse_all",
-    "permute",
-    "prefix",
-    "replace",
-    "scale",
-    "shuffle",
-    "shuffle_positions",
-    "take",
-    "unscale",
-    "window",
-    "write",
-    "zero",
-]
-
 zero, scale, mean, noise = kinds.Zero, kinds.Scale, kinds.Mean, kinds.Noise
 drop_heads, keep_heads = kinds.Drop, kinds.Keep
 shuffle, replace, take, off = kinds.Shuffle, kinds.Replace, kinds.Take, kinds.Off

@@ -122,6 +122,11 @@ class Change:
         """Return the function that computes the new value. Raise ValueError if the line has none."""
         raise NotImplementedError
 
+    def check_below(self, what: str, numbers: Iterable[int], size: int) -> None:
+        """Raise ValueError if one of the numbers of what is counted is not below a size."""
+        if (last := max(numbers)) >= size:
+            raise ValueError(f"{shorten(str(self))}: there is no {what} {shorten(str(last))}, expected 0 to {size - 1}")
+
     @property
     def outline(self) -> str:
         """Key that determines the ops of the change and their sizes: two changes of one outline differ in numbers
@@ -196,10 +201,7 @@ class _Heads(Change):
         if (axis := line.head_axis) is None:
             shape = ", ".join(line.symbolic)
             raise ValueError(f"{quote(line.id)} has no axis of heads: it is [{shape}], expected one as in [B, h, T, T]")
-        if (last := max(self.heads)) >= line.shape[axis]:
-            raise ValueError(
-                f"{shorten(str(self))}: there is no head {shorten(str(last))}, expected 0 to {line.shape[axis] - 1}"
-            )
+        self.check_below("head", self.heads, line.shape[axis])
         return axis
 
 
@@ -453,9 +455,8 @@ class _Cells(Change):
     def check(self, line: TargetLine) -> None:
         """Raise ValueError for a line that has no such keys and queries."""
         _check_scores(self, line)
-        for what, numbers, size in (("key", self.keys, line.shape[-1]), ("query", self.queries, line.shape[-2])):
-            if max(numbers) >= size:
-                raise ValueError(f"{self}: there is no {what} {max(numbers)}, expected 0 to {size - 1}")
+        self.check_below("key", self.keys, line.shape[-1])
+        self.check_below("query", self.queries, line.shape[-2])
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(map(str, self.keys))};{','.join(map(str, self.queries))})"
@@ -640,6 +641,11 @@ class Several(Change):
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.changes))
+
+
+def join_changes(changes: Sequence[Change]) -> Change:
+    """Return changes of one line as one change."""
+    return changes[0] if len(changes) == 1 else Several(tuple(changes))
 
 
 def _in_turn(x: Tensor, *others: Tensor, applied: Sequence[tuple[TensorFunction, int]]) -> Tensor:

@@ -75,9 +75,7 @@ class Hide(InputChange):
         if inputs.crop is None or not {"H", "W", "P"} <= sizes.keys():
             raise ValueError(f"{shorten(str(self))}: the model takes no photo in patches")
         rows, columns = sizes["H"] // sizes["P"], sizes["W"] // sizes["P"]
-        if max(self.patches) >= rows * columns:
-            patch, last = shorten(str(max(self.patches))), rows * columns - 1
-            raise ValueError(f"{shorten(str(self))}: there is no patch {patch}, expected 0 to {last}")
+        self.check_below("patch", self.patches, rows * columns)
         if self.fill == REMOVED_FILL:
             return self._remove(inputs)
         assert inputs.photo is not None  # where there is a crop
@@ -142,14 +140,9 @@ class MaskWords(InputChange):
         length, known = inputs.sizes.get("T", 0), sizes.get("V")
         if not length:
             raise ValueError(f"{shorten(str(self))}: the model takes no text")
-        if max(self.places) >= length:
-            raise ValueError(
-                f"{shorten(str(self))}: there is no token {shorten(str(max(self.places)))}, expected 0 to {length - 1}"
-            )
-        if known is not None and self.token >= known:
-            raise ValueError(
-                f"{shorten(str(self))}: there is no token number {shorten(str(self.token))}, expected 0 to {known - 1}"
-            )
+        self.check_below("token", self.places, length)
+        if known is not None:
+            self.check_below("token number", [self.token], known)
 
         def mask(tensor: Tensor) -> Tensor:
             if tensor.is_floating_point() or tensor.dim() != 2 or tensor.shape[1] != length:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from tracer.changes import kinds, of_inputs
-from tracer.changes.kinds import Change, Function, Replace, Several
+from tracer.changes.kinds import Change, Function, Replace, Several, join_changes
 from tracer.changes.of_inputs import InputChange
 from tracer.record import Trace
 from tracer.utils.errors import quote, shorten
@@ -63,10 +63,7 @@ def parse_all(texts: Iterable[str]) -> dict[str, Change]:
                 f"{quote(text)} is not a change of a line, expected one like 'block1.attention.weights=drop_heads(0)'"
             )
         by_line.setdefault(line.strip(), []).append(parse(change))
-    return {
-        line: line_changes[0] if len(line_changes) == 1 else Several(tuple(line_changes))
-        for line, line_changes in by_line.items()
-    }
+    return {line: join_changes(several) for line, several in by_line.items()}
 
 
 def divide(changes: Mapping[str, Change]) -> tuple[dict[str, Change], list[InputChange]]:

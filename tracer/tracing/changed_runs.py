@@ -16,7 +16,7 @@ from tracer.capture.interventions import CallSite, Intervention, ParameterSite, 
 from tracer.capture.logged_sizes import Scalars, scalars_of
 from tracer.capture.tensors import TensorStore
 from tracer.changes import Change, TargetLine
-from tracer.changes.kinds import Several
+from tracer.changes.kinds import join_changes
 from tracer.expr import Node, Tensor, tensors
 from tracer.expr.arithmetic import Plus
 from tracer.ops import ATTENTION
@@ -402,7 +402,7 @@ def resolve(changes: Mapping[str, Change], lines: Mapping[str, LineSite]) -> tup
     for pattern, change in changes.items():
         for id in _matching(pattern, lines):
             by_line.setdefault(id, []).append(change)
-    wanted = {id: several[0] if len(several) == 1 else Several(tuple(several)) for id, several in by_line.items()}
+    wanted = {id: join_changes(several) for id, several in by_line.items()}
     for id, change in wanted.items():
         for read in change.reads(lines[id].line):
             if list(lines).index(_check_id(read, lines)) >= list(lines).index(id):
