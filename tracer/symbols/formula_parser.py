@@ -10,7 +10,7 @@ Python's own parser is not asked: it takes any program, and threads that parse a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, floor, isqrt
@@ -61,20 +61,25 @@ class _Reader:
             raise ValueError
 
     def whole(self) -> Tree:
-        tree = self.sum()
+        tree = self.nested(self.sum)
         if self.tokens[self.at]:
             raise ValueError
         return tree
 
-    def sum(self) -> Tree:
+    def nested(self, rule: Callable[[], Tree]) -> Tree:
+        """Apply a rule one level deeper."""
         self.depth += 1
         if self.depth > DEPTH:
             raise ValueError
+        tree = rule()
+        self.depth -= 1
+        return tree
+
+    def sum(self) -> Tree:
         terms = [self.product()]
         while sign := self.take("+", "-"):
             term = self.product()
             terms.append(term if sign == "+" else ("-", term))
-        self.depth -= 1
         return terms[0] if len(terms) == 1 else ("+", *terms)
 
     def product(self) -> Tree:
@@ -85,14 +90,7 @@ class _Reader:
         return factors[0] if len(factors) == 1 else ("*", *factors)
 
     def unary(self) -> Tree:
-        if self.take("-"):
-            self.depth += 1
-            if self.depth > DEPTH:
-                raise ValueError
-            tree = ("-", self.unary())
-            self.depth -= 1
-            return tree
-        return self.power()
+        return ("-", self.nested(self.unary)) if self.take("-") else self.power()
 
     def power(self) -> Tree:
         base = self.atom()
@@ -120,11 +118,11 @@ class _Reader:
         token = self.tokens[self.at]
         self.at += 1
         if token == "(":
-            tree = self.sum()
+            tree = self.nested(self.sum)
             self.expect(")")
             return tree
         if token in CALLS and self.take("("):
-            tree = (token, self.sum())
+            tree = (token, self.nested(self.sum))
             if token in ("floor", "ceiling") and _has_root(tree):
                 raise ValueError
             self.expect(")")
@@ -154,21 +152,21 @@ def read(text: str) -> Tree:
     return tree
 
 
+def _operands(tree: Tree) -> tuple:
+    """Return the operands of an operator, without an exponent; none of a number or a name."""
+    return () if not isinstance(tree, tuple) else tree[1:2] if tree[0] == "**" else tree[1:]
+
+
 def _has_root(tree: Tree) -> bool:
     """Return whether a root or a logarithm is in a formula: rounding it could take any number of its digits."""
-    if not isinstance(tree, tuple):
-        return False
-    if tree[0] in ("sqrt", "log") or (tree[0] == "**" and not isinstance(tree[2], int)):
-        return True
-    return any(map(_has_root, tree[1:]))
+    root = isinstance(tree, tuple) and (tree[0] in ("sqrt", "log") or isinstance(tree[-1], Fraction))
+    return root or any(map(_has_root, _operands(tree)))
 
 
 def _power(tree: Tree) -> int:
     """Return the highest product of exponents of nested powers."""
-    if not isinstance(tree, tuple):
-        return 1
-    inner = max(map(_power, tree[1:2] if tree[0] == "**" else tree[1:]))
-    return inner * max(1, abs(tree[2])) if tree[0] == "**" else inner
+    inner = max(map(_power, _operands(tree)), default=1)
+    return inner * max(1, abs(tree[2])) if isinstance(tree, tuple) and tree[0] == "**" else inner
 
 
 def bits(tree: Tree, size: int = SIZE) -> int:
@@ -186,9 +184,7 @@ def bits(tree: Tree, size: int = SIZE) -> int:
 
 def names(tree: Tree) -> set[str]:
     """Return the names in a formula."""
-    if isinstance(tree, tuple):
-        return set().union(*map(names, tree[1:2] if tree[0] == "**" else tree[1:]))
-    return {tree} if isinstance(tree, str) else set()
+    return {tree} if isinstance(tree, str) else set().union(*map(names, _operands(tree)))
 
 
 def value(text: str, sizes: Mapping[str, int]) -> Fraction:
