@@ -58,8 +58,12 @@ HARMLESS: dict[tuple[str, str, str], str] = {
         "",
     ): "any shape with so many axes: only the cell's place is read",
     ("probes.SIZES", "constant: 43 → 44", "(17, 47, 61, 24, 43)"): "another size that is tried",
-    ("variation._doubt", "constant: 2 → 3", ""): "any mark tells a run of single tokens from one at the edge",
-    ("shapes._held_batch", "constant: 0 → 1", ""): "one run more is compared, at a batch of 1, if no batch was held",
+    ("Guard.doubt", "constant: 2 → 3", ""): "any mark tells a run of single tokens from one at the edge",
+    (
+        "shapes._run_beyond",
+        "constant: 0 → 1",
+        "held_size",
+    ): "one run more is compared, at a batch of 1, if no batch was held",
     (
         "Solver._add_candidates",
         "constant: 1 → 2",

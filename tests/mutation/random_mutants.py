@@ -55,7 +55,7 @@ FILES = (
     "shapes/probes.py",
     "shapes/solver.py:"
     "SliceBounds,flatten,CallIndex,find_changing,solve_number,_solve_signed,_solve_float,"
-    "_as_integers,_solve_monomial,_power,_scale_formula,fits,solve_padding,solve_slice,"
+    "_as_integers,_solve_monomial,_scale_formula,fits,is_near,solve_padding,solve_slice,"
     "clamp_slice,solve_bound,Solver,common_divisors,equal_at,base_form,_drop_rounding,_text,"
     "_factor,_compile,names_of,value_of,evaluator",
     "shapes/variation.py",

@@ -644,19 +644,10 @@ class PartialSolution:
             if part is None:
                 self.parts[i] = tuple(map(_unknown, self.opened[i].parts))
         solved = tuple(self.inputs), tuple(self.outputs), tuple(self.notes), tuple(self.parts)
-        return Solution(
-            *solved,
-            self.scalars,
-            self.edges,
-            frozenset(self.value_dependent),
-            frozenset(self.diverging),
-            frozenset(self.iterations),
-            frozenset(self.size_dependent),
-            self.positions,
-            way,
-            "; ".join(self.problems),
-            tuple(self.run),
-        )
+        sets = self.value_dependent, self.diverging, self.iterations, self.size_dependent
+        of_values, diverging, iterations, of_sizes = map(frozenset, sets)
+        rest = self.positions, way, "; ".join(self.problems), tuple(self.run)
+        return Solution(*solved, self.scalars, self.edges, of_values, diverging, iterations, of_sizes, *rest)
 
 
 def _outline(part) -> tuple:

@@ -134,14 +134,11 @@ def _groups(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...
     """Return the axes that each axis of a result is merged from; empty if one is split."""
     left, groups = list(range(len(before))), []
     for size in after:
-        parts: list[int] = []
-        while (
-            left
-            and prod(before[part] for part in parts) * before[left[0]] <= size
-            and (not parts or prod(before[part] for part in parts) != size)
-        ):
+        parts, whole = list[int](), 1
+        while left and whole * before[left[0]] <= size and (not parts or whole != size):
+            whole *= before[left[0]]
             parts.append(left.pop(0))
-        if prod(before[part] for part in parts) != size:
+        if whole != size:
             return ()
         groups.append(tuple(parts))
     return tuple(groups) if not left else ()

@@ -478,8 +478,9 @@ SLICE_END = 2**62
 """Smallest end of a slice that means no end."""
 STEEPEST = 40
 """Largest number whose exponential is computed."""
-POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, -0.25)
-POWER_FORMULAS = {0.5: "sqrt({})", -0.5: "1/sqrt({})", 0.25: "({})**(1/4)", -0.25: "({})**(-1/4)", 2.0: "({})**2"}
+POWERS = {1.0: "{}", -1.0: "1/({})", 0.5: "sqrt({})", -0.5: "1/sqrt({})", 2.0: "({})**2", -2.0: "1/({})**2"}
+POWERS |= {0.25: "({})**(1/4)", -0.25: "({})**(-1/4)"}
+"""Powers of sizes that are tried, with their formulas."""
 
 SLICES = ("slice", "select")
 """Calls that take a slice of an axis."""
@@ -605,7 +606,11 @@ def _solve_monomial(solver: Solver, vector: tuple[float, ...]) -> str:
     runs = len(vector)
     atoms = [(name, values) for name, values in solver.atoms() if len(values) == runs and min(values) > 0]
     atoms = [(name, values) for name, values in atoms if len({*values}) > 1]
-    factors = [(_power(name, power), [value**power for value in values]) for name, values in atoms for power in POWERS]
+    factors = [
+        (formula.format(name), [value**power for value in values])
+        for name, values in atoms
+        for power, formula in POWERS.items()
+    ]
     logs = [(f"log({name})", [log(value) for value in values]) for name, values in atoms if min(values) > 1]
     factors += logs + [
         (f"1/log({name})", [1 / value for value in values]) for (name, _), (_, values) in zip(atoms, logs, strict=False)
@@ -620,10 +625,6 @@ def _solve_monomial(solver: Solver, vector: tuple[float, ...]) -> str:
         if formula is not None and fits(solver, formula, vector):
             return formula
     return UNKNOWN
-
-
-def _power(name: str, power: float) -> str:
-    return name if power == 1 else f"1/({name})" if power == -1 else POWER_FORMULAS.get(power, "1/({})**2").format(name)
 
 
 def _scale_formula(vector, text: str, values: list[float]) -> str | None:

@@ -117,21 +117,17 @@ class Guard(Comparison):
 
     def outcome(self, sizes: Mapping[str, int]) -> bool | None:
         """Return the outcome of the comparison at these sizes; None where its terms have no value."""
-        return self.outcome_of(self.compare, sizes)
-
-    def outcome_of(self, compare: Callable[[float, float], bool], sizes: Mapping[str, int]) -> bool | None:
-        """Return the outcome of another comparison of the same terms."""
         with suppress(ArithmeticError, ValueError, KeyError):
-            return bool(compare(*(_evaluate(term, sizes) for term in (self.left, self.right))))
+            return bool(self.compare(*(_evaluate(term, sizes) for term in (self.left, self.right))))
         return None
 
-    def is_at_edge(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether both terms are equal at these sizes: `<` often chooses the same there."""
-        return self.outcome_of(operator.eq, sizes) is True
-
-    def is_single(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether all compared sizes are 1 at these sizes: a mask that is chosen often hides nothing there."""
-        return all(value_of(formula, dict(sizes)) == 1 for formula in self.formulas())
+    def doubt(self, sizes: Mapping[str, int]) -> int:
+        """Return how little a run at these sizes shows of the code beyond the comparison: 0 where that shows; 1 at the
+        edge, where both terms are equal and `<` often chooses the same; and 2 where all compared sizes are 1, and a
+        mask that is chosen often hides nothing."""
+        if self._replace(compare=operator.eq).outcome(sizes):
+            return 1
+        return 2 * all(value_of(formula, dict(sizes)) == 1 for formula in self.formulas())
 
     def formulas(self) -> set[str]:
         """Return the formulas of the sizes that are compared."""
@@ -182,12 +178,6 @@ def _evaluate(term: Term, sizes: Mapping[str, int]) -> float:
     return term
 
 
-def _doubt(guard: Guard, sizes: Mapping[str, int]) -> int:
-    """Return how little a run at these sizes shows of the code beyond a guard: 0 where that shows, 1 at the edge, and 2
-    where all compared sizes are 1."""
-    return 1 if guard.is_at_edge(sizes) else 2 * guard.is_single(sizes)
-
-
 class Trials:
     """Choice of sizes at which guards have another outcome than in all runs so far.
 
@@ -221,11 +211,11 @@ class Trials:
         above 1 if there are any; empty if there are none, or a run was there, and None if all would be too large."""
         start = {name: self._start[name] for name in self._names}
         outcome = guard.outcome(self._runs[0])
-        known = {_doubt(guard, run) for run in self._runs if guard.outcome(run) not in (outcome, None)}
+        known = {guard.doubt(run) for run in self._runs if guard.outcome(run) not in (outcome, None)}
         if 0 in known:
             return {}
         flips = [
-            (_doubt(guard, self._complete(at)), abs(math.log(at[name] / start[name])), self._is_near(at, name), at)
+            (guard.doubt(self._complete(at)), abs(math.log(at[name] / start[name])), self._is_near(at, name), at)
             for name in self._sources(guard)
             for number in self._numbers(name, guard)
             if guard.outcome(self._complete(at := {**start, name: number})) not in (outcome, None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutation.rules import code, text
 
 RULES = (
-    code("another head's attention", {'_within($x, $n, "head")': '_within($x, $n, "head") - 1'}, within="weights"),
-    code("another layer's attention", {'_within($x, $n, "layer")': '_within($x, $n, "layer") - 1'}, within="weights"),
-    code("another row of attention", {'_within($x, $n, "query")': '_within($x, $n, "query") - 1'}, within="weights"),
+    code("another head's attention", {'within($x, $n, "head")': 'within($x, $n, "head") - 1'}, within="weights"),
+    code("another layer's attention", {'within($x, $n, "layer")': 'within($x, $n, "layer") - 1'}, within="weights"),
+    code("another row of attention", {'within($x, $n, "query")': 'within($x, $n, "query") - 1'}, within="weights"),
     code("rollout in reverse", {"$mixed @ $product": "$product @ $mixed"}, within="attention.rollout"),
     code("rollout without the residual", {"($x + torch.eye(*$a, dtype=$b)) / 2": "$x"}, within="attention.rollout"),
     code("rollout of the largest head", {"$x.mean(dim=1)": "$x.amax(dim=1)"}, within="attention.rollout"),

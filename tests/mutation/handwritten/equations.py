@@ -133,6 +133,7 @@ RULES = (
     ),
     code(
         "any number near a formula of sizes is that formula",
-        {"abs(value_of($t, $s) - $x) <= TOLERANCE * abs($x)": "abs(value_of($t, $s) - $x) <= 0.1 * abs($x)"},
+        {"is_near(value_of($t, $s), $x)": "abs(value_of($t, $s) - $x) <= 0.1 * abs($x)"},
+        within="fits",
     ),
 )

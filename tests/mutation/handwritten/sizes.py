@@ -56,7 +56,7 @@ RULES = (
     code("the FLOPs of QKᵀ and of AV exchanged", {"SCORES if $x else WEIGHTED_SUM": "WEIGHTED_SUM if $x else SCORES"}),
     code(
         "activations without the batch",
-        {"cost.elements(($x.symbolic,)) if $y else $z": "cost.elements(($x.symbolic[1:],)) if $y else $z"},
+        {"cost.elements(($x.symbolic,))": "cost.elements(($x.symbolic[1:],))"},
         within="costs.scaling",
     ),
 )
