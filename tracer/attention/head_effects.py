@@ -331,13 +331,11 @@ class HeadSwitchboard:
         self.heads = sites.heads
         self._switch, self._rows = _Switch(), ROWS
         self._kind, self._lay = sites.kind, sites.layout
-        changes: dict[str, Any] = {
-            sites.lines[layer]: [
-                *((model.changes[sites.lines[layer]],) if sites.lines[layer] in model.changes else ()),
-                _SwitchHeads(layer, self._switch),
-            ]
-            for layer in dict.fromkeys(head.layer for head in self.heads)
-        }
+        changes: dict[str, Any] = {}
+        for layer in dict.fromkeys(head.layer for head in self.heads):
+            line = sites.lines[layer]
+            own = [model.changes[line]] if line in model.changes else []
+            changes[line] = [*own, _SwitchHeads(layer, self._switch)]
         self._net = model.with_changes(changes, inputs).net
 
     @torch.no_grad()

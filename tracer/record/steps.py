@@ -9,6 +9,7 @@ from functools import lru_cache
 from html import escape
 from itertools import pairwise
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -254,9 +255,7 @@ def _repeat(steps: Sequence[Step], blocks: list[_Block], at: int, period: int) -
     times, lines = 1, None
     if _follow(first):
         lines = _lines(steps, first)
-        while (
-            _follow(both := blocks[at + (times - 1) * period : at + (times + 1) * period]) and len(both) == 2 * period
-        ):
+        while len(both := blocks[at + (times - 1) * period :][: 2 * period]) == 2 * period and _follow(both):
             if _lines(steps, both[period:]) != lines:
                 break
             times += 1
@@ -278,20 +277,9 @@ def _after(number: str, count: int) -> str:
 
 def _lines(steps: Sequence[Step], blocks: Sequence[_Block]) -> list[tuple]:
     """Return all texts of the steps of some blocks, with their numbers counted from the first."""
-    own = blocks[0].number
+    own, others = blocks[0].number, attrgetter("title", "stage", "symbolic", "shape", "note")
     chosen = steps[blocks[0].start : blocks[-1].stop]
-    return [
-        (
-            at_any(step.latex, own),
-            at_any(step.symbol, own),
-            step.title,
-            step.stage,
-            step.symbolic,
-            step.shape,
-            step.note,
-        )
-        for step in chosen
-    ]
+    return [(at_any(step.latex, own), at_any(step.symbol, own), *others(step)) for step in chosen]
 
 
 def at_any(latex: str, number: str) -> str:
