@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -78,12 +79,10 @@ def _probabilities(scores: torch.Tensor) -> torch.Tensor:
 
 
 def _patches(lens: LogitLens, trace: Trace, final: int) -> list[np.ndarray | None]:
-    if trace.picture is None:
-        return [None] * len(lens.depths)
-    try:
-        return [as_probabilities(lens.token_scores(at))[:, final].numpy() for at in range(len(lens.depths))]
-    except ValueError:
-        return [None] * len(lens.depths)
+    if trace.picture is not None:
+        with suppress(ValueError):
+            return [as_probabilities(lens.token_scores(at))[:, final].numpy() for at in range(len(lens.depths))]
+    return [None] * len(lens.depths)
 
 
 def _names(model: Model, inputs: Inputs, trace: Trace, kind: str):

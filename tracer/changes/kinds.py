@@ -284,7 +284,7 @@ def _add_noise(x: Tensor, std: float, seed: int, batch_axes: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Seeded(Change):
+class Seeded(Change):
     """Base class of changes that are drawn from a seed alone."""
 
     seed: int = 0
@@ -294,7 +294,7 @@ class _Seeded(Change):
 
 
 @dataclass(frozen=True)
-class Shuffle(_Seeded):
+class Shuffle(Seeded):
     """Permutation of the positions, drawn from a seed."""
 
     name: ClassVar[str] = "shuffle"
@@ -306,7 +306,7 @@ class Shuffle(_Seeded):
 
 
 @dataclass(frozen=True)
-class ShufflePositions(_Seeded):
+class ShufflePositions(Seeded):
     """A change that puts a line's position embeddings in another order, drawn from a seed."""
 
     name: ClassVar[str] = "shuffle_positions"

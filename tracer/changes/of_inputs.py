@@ -12,7 +12,7 @@ from PIL import Image, ImageFilter
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tracer.changes.kinds import Change, TargetLine, TensorFunction, check_count, split, whole_numbers
+from tracer.changes.kinds import Change, Seeded, TargetLine, TensorFunction, split, whole_numbers
 from tracer.inputs.model_inputs import Inputs
 from tracer.utils.errors import quote, shorten
 
@@ -159,17 +159,13 @@ class MaskWords(InputChange):
 
 
 @dataclass(frozen=True)
-class Permute(InputChange):
+class Permute(InputChange, Seeded):
     """Permutation of the numbers of each parameter, drawn from a seed: what was learned is gone, and the
     distribution of the weights stays (Adebayo et al. 2018, section 3)."""
 
     name: ClassVar[str] = "permute"
     key: ClassVar[str] = "weights"
     example: ClassVar[str] = "permute(0)"
-    seed: int = 0
-
-    def __post_init__(self):
-        check_count("seed", self.seed)
 
     def change_net(self, net: nn.Module) -> nn.Module:
         """Permute all parameters of a net, in place, and return it."""

@@ -43,8 +43,7 @@ def of_module(trace: Trace, module: ModuleRecord) -> Cost:
         read |= {
             tensor.maker: tensor for tensor in op.inputs if tensor.maker in op.parameters and tensor.maker not in read
         }
-    shapes = tuple(tensor.symbolic if tensor.symbolic is not None else (UNKNOWN_SIZE,) for tensor in read.values())
-    return _cost(module.params, cost.elements(shapes), beneath)
+    return _cost(module.params, cost.elements(tuple(map(_sizes, read.values()))), beneath)
 
 
 def cost_of_step(trace: Trace, step: Step) -> Cost:
@@ -95,7 +94,7 @@ def parts_of_step(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
     scores, (queries, keys, values) = products[0], operands
     costs = {
         scores.id: _product(scores.shape, scores.symbolic, queries),
-        owner: _product((*queries.shape[:-1], keys.shape[-2]), _rows(queries, keys), values),
+        owner: _product((*queries.shape[:-1], keys.shape[-2]), (*_sizes(queries)[:-1], _sizes(keys)[-2]), values),
     }
     if sum(flops for flops, _ in costs.values()) != op.flops:
         return whole
@@ -104,19 +103,14 @@ def parts_of_step(trace: Trace, index: int) -> dict[str, tuple[int, str]]:
     return costs
 
 
-def _rows(queries: TensorRecord, keys: TensorRecord) -> tuple[str, ...]:
-    """Return the sizes of the weights in symbols."""
-    if queries.symbolic is None or keys.symbolic is None:
-        return (UNKNOWN_SIZE,)
-    return (*queries.symbolic[:-1], keys.symbolic[-2])
+def _sizes(tensor: TensorRecord) -> tuple[str, ...]:
+    """Return the sizes of a tensor in symbols; an unknown one at least where it has none."""
+    return (UNKNOWN_SIZE,) * max(1, len(tensor.shape)) if tensor.symbolic is None else tensor.symbolic
 
 
 def _product(shape: Sequence[int], symbolic: tuple[str, ...], right: TensorRecord) -> tuple[int, str]:
     """Return the cost of a matrix product whose other sizes are `shape`: 2 FLOPs for each pair of numbers."""
-    flops = 2 * prod(shape) * right.shape[-1]
-    width = UNKNOWN_SIZE if right.symbolic is None else right.symbolic[-1]
-    formula = cost.elements((("2", *symbolic, width),))
-    return flops, formula
+    return 2 * prod(shape) * right.shape[-1], cost.elements((("2", *symbolic, _sizes(right)[-1]),))
 
 
 def _cost(params: int, params_symbolic: str, ops: Sequence[Op]) -> Cost:

@@ -17,7 +17,7 @@ import torch
 
 from tracer.capture import OpEvent, Recording, record
 from tracer.capture.calls import Call
-from tracer.capture.logged_sizes import Scalars, SizeLog, scalars_of
+from tracer.capture.logged_sizes import SizeLog, scalars_of
 from tracer.ops import UNARY, ops_with, schema
 from tracer.shapes.alignment import (
     ARGUMENT,
@@ -587,14 +587,11 @@ class PartialSolution:
             moved = [where for where, _ in find_changing([here, there_])]
             if moved:
                 self.scalars.setdefault(key, {}).update(dict.fromkeys(moved, DATA))
-                self._mark_slice_bounds(entry, {name for name, _ in moved})
+            if entry.name in SLICES and (edge := self.edges.get(entry.first)) is not None:
+                names, ends = {name for name, _ in moved}, (("start", edge.start), ("end", edge.stop))
+                start, stop = (DATA if names & {name, "index"} else bound for name, bound in ends)
+                self.edges[entry.first] = edge._replace(start=start, stop=stop)
         return differences
-
-    def _mark_slice_bounds(self, entry: Scalars, moved: set[str]) -> None:
-        """Mark the bounds of a slice that depend on the values of the input."""
-        if (edge := self.edges.get(entry.first)) is not None and entry.name in SLICES:
-            start = DATA if moved & {"start", "index"} else edge.start
-            self.edges[entry.first] = edge._replace(start=start, stop=DATA if moved & {"end", "index"} else edge.stop)
 
     def solve_copies(self) -> None:
         """Solve copies that no probe ran: they have the shape of their source."""
