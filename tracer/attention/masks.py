@@ -7,7 +7,7 @@ mask, `close_picture` predicts each word with the picture masked in some blocks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,13 +171,9 @@ def _without_masks(trace: Trace, record: AttentionRecord):
 
 def _mask(trace: Trace, record: AttentionRecord, rows: list[int]) -> torch.Tensor:
     """Apply the links that hide keys to scores of 0: return the numbers of the mask, `[B, h, rows, S_k]`."""
-    if record.scores:
-        scores = _scores(trace, record, record.chain, rows)
-        return torch.where(scores.isinf(), scores, 0.0)
     chain = tuple(link for link in record.chain if hides(link, trace.values.get))
-    q, k = trace.values[record.q], trace.values[record.k]
-    scores = scores_rows(torch.zeros_like(q), torch.zeros_like(k), chain, rows, trace.values.get)
-    return scores.reshape(-1, record.heads, *scores.shape[-2:])
+    scores = _scores(trace, record, chain, rows, of_zeros=True)
+    return torch.where(scores.isinf(), scores, 0.0) if record.scores else scores
 
 
 def _own(scores: torch.Tensor, trace: Trace, record: AttentionRecord) -> torch.Tensor:
@@ -192,13 +188,15 @@ def _record(trace: Trace, layer: int, part: str | None) -> AttentionRecord:
     return record
 
 
-def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int]) -> torch.Tensor:
+def _scores(trace: Trace, record: AttentionRecord, chain, rows: list[int], of_zeros: bool = False) -> torch.Tensor:
     """Return scores after the links of `chain`, `[B, h, rows, columns]`: the keys, and the columns beside them. Scores
-    that a change replaced are those of the run, with their mask."""
+    that a change replaced are those of the run, with their mask. With `of_zeros`, all queries and keys are 0."""
     if record.scores:
         scores = trace.values[record.scores][..., rows, :]
     else:
-        scores = scores_rows(trace.values[record.q], trace.values[record.k], chain, rows, trace.values.get)
+        q, k = (trace.values[key] for key in (record.q, record.k))
+        q, k = (torch.zeros_like(q), torch.zeros_like(k)) if of_zeros else (q, k)
+        scores = scores_rows(q, k, chain, rows, trace.values.get)
     return scores.reshape(-1, record.heads, *scores.shape[-2:])  # of a single head, a model may leave the axis out
 
 
@@ -396,7 +394,9 @@ def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") ->
         raise ValueError(f"token {token} is outside the sequence, expected 0 to {last}")
     place = token - segment.start
     if segment.name == "text":
-        return model.change_inputs(inputs, [MaskWords([place], (_token_id(inputs, place) + 1) % model.sizes["V"])])
+        problem = "the input has no token numbers, so this token can't be changed"
+        token_id = _number_at((*inputs, *inputs.named.values()), place, problem)
+        return model.change_inputs(inputs, [MaskWords([place], (token_id + 1) % model.sizes["V"])])
     if segment.name in ("image", "visible"):
         sizes = model.vocabulary.complete({**inputs.sizes, **model.sizes})
         H, W, P = (sizes.get(size, 1) for size in "HWP")
@@ -406,11 +406,12 @@ def change_token(model: Model, inputs: Inputs, token: int, *, part: str = "") ->
     raise ValueError(f"token {token} ({segment.name}) is learned and not part of the input: choose another")
 
 
-def _token_id(inputs: Inputs, place: int) -> int:
-    """Return the number of a token of the text, of the first input of the batch."""
-    numbers = next((tensor for tensor in (*inputs, *inputs.named.values()) if not tensor.is_floating_point()), None)
+def _number_at(tensors: Iterable[torch.Tensor], place: int, problem: str) -> int:
+    """Return the number at a place of the first tensor of whole numbers, of the first input of the batch. Raise
+    ValueError with the problem if there is none."""
+    numbers = next((tensor for tensor in tensors if not tensor.is_floating_point()), None)
     if numbers is None:
-        raise ValueError("the input has no token numbers, so this token can't be changed")
+        raise ValueError(problem)
     return int(numbers[0, place])
 
 
@@ -420,10 +421,8 @@ def _patch(inputs: Inputs, segment: Segment, place: int) -> int:
         return place
     if segment.places:
         return segment.places[place]
-    listed = next((tensor for tensor in inputs if not tensor.is_floating_point()), None)
-    if listed is None:
-        raise ValueError("which patches are visible is drawn inside the model, so none can be changed alone")
-    return int(listed[0, place])
+    problem = "which patches are visible is drawn inside the model, so none can be changed alone"
+    return _number_at(inputs, place, problem)
 
 
 def _differing(before: Streams, after: Streams) -> ChangedPositions:
