@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -119,8 +119,7 @@ class IndexMapCache:
     """A cache of index maps and their patterns for equal chains, such as those of repeated blocks."""
 
     def __init__(self) -> None:
-        self._maps: dict[tuple, IndexMap] = {}
-        self._patterns: dict[tuple, RearrangePattern | None] = {}
+        self._known: dict[tuple, Any] = {}
 
     def of(self, shape: tuple[int, ...], chain: list[tuple[Call, int]]) -> IndexMap:
         """Return the index map of a chain of layouts from a tensor of `shape`."""
@@ -148,14 +147,12 @@ class IndexMapCache:
 
     def pattern(self, places: IndexMap, shape: tuple[int, ...]) -> RearrangePattern | None:
         """Return the pattern of a map into a tensor of `shape`, or None if it has none."""
-        if (places, shape) not in self._patterns:
-            self._patterns[places, shape] = factor_index_map(places, shape)
-        return self._patterns[places, shape]
+        return self._once(("pattern", places, shape), lambda: factor_index_map(places, shape))
 
-    def _once(self, key: tuple, make: Callable[[], IndexMap]) -> IndexMap:
-        if key not in self._maps:
-            self._maps[key] = make()
-        return self._maps[key]
+    def _once(self, key: tuple, make: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
 
 
 def _outline(call: Call, position: int) -> Iterator[object]:

@@ -107,6 +107,12 @@ def _sort_factors(parts: tuple[int, ...], sizes: Sequence[sympy.Expr], order: Se
     return parts if waiting else tuple(ordered)
 
 
+def _ops_inside(graph: Graph, *names: str) -> frozenset[int]:
+    """Return the ops of the calls that calls of these names replaced."""
+    inner = (inner_call for call in graph.calls if call.name in names for inner_call in call.inner)
+    return frozenset(op for inner_call in inner for op in range(inner_call.first, inner_call.last))
+
+
 class Shapes:
     """Symbolic shapes: `of(key)` is the shape of a value. A size without a symbol is its number."""
 
@@ -116,7 +122,8 @@ class Shapes:
         self.same = lambda a, b: same(a, b) or equal_at(sympy.sympify(a), sympy.sympify(b), units)
         """Return whether two sizes are equal at all multiples of the sizes of the runs."""
         self._values: dict[sympy.Expr, int] = {}
-        self.solved, self.differ = solved_shapes(calls, solution, self._expert_ops())
+        # which ops of experts run, and how often, depends on the values
+        self.solved, self.differ = solved_shapes(calls, solution, _ops_inside(graph, "experts"))
         self._solution = solution
         self.value_dependent, self.size_dependent = (
             _external_keys(calls, operands)
@@ -130,21 +137,13 @@ class Shapes:
         self.remarks: dict[str, None] = {}
         """Remarks on the numbers that were printed since this was last emptied."""
         self._shapes: dict[str, tuple[sympy.Expr, ...]] = {}
-        rolled = (call for call in graph.calls if call.name in ("scan", "experts"))
-        self._repeated = frozenset(
-            op for call in rolled for inner_call in call.inner for op in range(inner_call.first, inner_call.last)
-        )
+        self._repeated = _ops_inside(graph, "scan", "experts")
 
     def for_graph(self, graph: Graph) -> Shapes:
         """Return the same shapes for a rewritten graph of the run."""
         shapes = copy(self)
         shapes._graph, shapes._shapes = graph, {}
         return shapes
-
-    def _expert_ops(self) -> frozenset[int]:
-        """Return the ops of mixtures of experts: which of them run, and how often, depends on the values."""
-        inner = (inner_call for call in self._graph.calls if call.name == "experts" for inner_call in call.inner)
-        return frozenset(op for inner_call in inner for op in range(inner_call.first, inner_call.last))
 
     def _solve_loops(self) -> None:
         """Set the shapes of values that loops carry: the shape in one iteration, and the number of iterations."""
