@@ -323,11 +323,10 @@ def _link(links: list[tuple[str, tuple]], axis: int, q: list[torch.Tensor], get)
             if all(torch.equal(tensors[0], tensor) for tensor in tensors[1:]) and tensors[0].shape[axis] == 1:
                 value = values[0]
             else:
-                sizes = [queries.shape[axis] for queries in q]
-                shapes = [list(tensor.shape) for tensor in tensors]
-                for shape, size in zip(shapes, sizes, strict=True):
-                    shape[axis] = size
-                wide = [tensor.expand(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
+                wide = [
+                    tensor.expand(*tensor.shape[:axis], queries.shape[axis], *tensor.shape[axis:][1:])
+                    for tensor, queries in zip(tensors, q, strict=True)
+                ]
                 value = torch.cat(wide, axis)
         elif any(entry != value for entry in values):
             raise ValueError(name)

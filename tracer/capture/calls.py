@@ -358,11 +358,6 @@ def _keys(value) -> object:
     return "number" if type(value) is int and value != NO_LABEL else repr(value)
 
 
-def _within(output) -> list[Tensor]:
-    """Return the tensors in a module's output."""
-    return [tensor for _, tensor in named_tensors("", output)]
-
-
 class CallRunner:
     """Base of observers of calls: runs an op or a call, so that autograd is passed once, and hands an op inside of a
     call to `_op`, and a call that is none to `_call`."""
@@ -540,7 +535,8 @@ class CallRecorder(CallRunner):
         if self._open:
             module_call = self.calls.modules[self._open.pop()]
             with torch.DisableTorchFunction():
-                module_call.last, module_call.outputs = len(self._ops), self._refs(_within(output))
+                outputs = [tensor for _, tensor in named_tensors("", output)]
+                module_call.last, module_call.outputs = len(self._ops), self._refs(outputs)
                 module_call.named = self._refs(tensors(named.values()))
 
     def _refs(self, values: list[Tensor]) -> tuple[Ref, ...]:

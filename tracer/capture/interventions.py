@@ -26,9 +26,6 @@ from tracer.ops import ATTENTION
 from tracer.utils.errors import quote
 from tracer.utils.torch_internals import composite_ops_are_visible, exclude_autograd_keys, restore_autograd_keys
 
-__all__ = ["CallSite", "Intervention", "ParameterSite", "call_sites", "with_interventions"]
-
-
 # Call sites: the place of a composite call in a model's code, which is the same at other sizes; and parameters.
 
 

@@ -18,6 +18,7 @@ from tracer.capture.tensors import CONSTANT, TensorStore, place_of
 from tracer.ops import CONVOLUTIONS, MATMULS, OVERWRITES, RESHAPES, SQUEEZES, ops_with
 from tracer.symbols.axes import common_factors
 from tracer.utils.errors import quote
+from tracer.utils.torch_internals import storage_id
 
 # Axes of a tensor as tuples of atoms, followed through layout ops.
 #
@@ -429,7 +430,7 @@ class ScoreOpChains:
         return self._patterns[key, name]
 
     def keep(self, tensor: torch.Tensor, kind: str) -> str:
-        place = place_of(tensor)
+        place = storage_id(tensor.untyped_storage()), *place_of(tensor)[1:]  # RuntimeError for one without a storage
         key = self._keys.get(place)
         if key is None:
             key = self._keys[place] = f"attention.{kind}{len(self._keys)}"

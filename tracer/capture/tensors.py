@@ -179,14 +179,12 @@ class TensorStore:
     def get(self, key: str) -> torch.Tensor | None:
         """Return the tensor of a key, on the CPU; of several with bars between them, the iterations of a loop, all in
         one: stacked, or joined along the axis behind `|:`."""
-        if "|" not in key:
-            tensor = self._tensors.get(key)
-            return None if tensor is None else devices.to_cpu(tensor)
-        key, _, axis = key.partition("|:")
-        tensor = [self._tensors.get(part) for part in key.split("|")]
-        if any(part is None for part in tensor):
+        if key not in self:
             return None
-        turns = [devices.to_cpu(part) for part in tensor]
+        turns = [devices.to_cpu(self._tensors[part]) for part in parts(key)]
+        if len(turns) == 1:
+            return turns[0]
+        axis = key.partition("|:")[2]
         return torch.cat(turns, int(axis)) if axis else torch.stack(turns)
 
     def take(self, keys) -> dict[str, torch.Tensor]:

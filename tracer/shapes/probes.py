@@ -268,12 +268,11 @@ def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:
     named: dict[tuple[str, int], str] = {}
     for name, places in axes.items():
         for place in places:
-            if place in named:
-                both = f"{quote(named[place])} and {quote(name)}"
+            if (first := named.setdefault(place, name)) != name:
+                both = f"{quote(first)} and {quote(name)}"
                 raise ValueError(
                     f"symbols: {both} both name axis {place[1]} of {quote(place[0])}, expected one of them"
                 )
-            named[place] = name
 
 
 def resize(tensor: torch.Tensor, sizes: dict[int, int]) -> torch.Tensor:
