@@ -168,9 +168,8 @@ class Trial:
         """Return numbers on both sides of the code's constants, where a function can change its definition."""
         values = (value for call in self.calls for value in call.arguments.values())
         named = {float(value) for value in values if type(value) in (int, float) and abs(value) <= LARGEST_CONSTANT}
-        return torch.tensor(
-            [s * value + d for value in sorted(named) for s in (-1, 1) for d in (-1, -0.01, 0.01, 1)]
-        ).double()
+        beside = product(sorted(named), (-1, 1), (-1, -0.01, 0.01, 1))
+        return torch.tensor([sign * value + distance for value, sign, distance in beside]).double()
 
     def epsilons(self, count: int) -> Iterator[float]:
         """Yield candidates for the epsilon of a norm over `count` elements, from small constants of the calls; and

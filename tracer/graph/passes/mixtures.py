@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
@@ -308,10 +309,8 @@ def find_dense_moe(graph: Graph) -> Iterator[tuple[set[int], Call]]:
         if gates is None or len(gates.shape) < 2 or gates.shape[-1] not in counts or not gates.dtype.is_floating_point:
             continue
         if graph.producer.get(gates.key) == index and not call.op.traits & {"layout", "identity", "factory"}:
-            try:
+            with suppress(NoMatch):
                 yield _DenseMoE(graph, gates).match()
-            except NoMatch:
-                continue
 
 
 def _expert_counts(graph: Graph) -> set[int]:
@@ -552,20 +551,21 @@ def fuse_moe(graph: Graph) -> Graph:
     """Return the graph with each mixture of experts as one call."""
     groups: list[tuple[set[int], list[Call]]] = []
     taken: set[int] = set()
-    for index in reversed(range(len(graph.calls))):
-        if graph.name(index) in SELECTION_CALLS and len(graph.calls[index].outputs) == 2 and index not in taken:
-            try:
-                group, call = _TopKMoE(graph, index).match()
-            except NoMatch:
-                continue
-            if not group & taken:
-                groups.append((group, [call]))
-                taken |= group
-    for group, call in find_dense_moe(graph):
+    for group, call in find_mixtures(graph, taken):
         if not group & taken:
             groups.append((group, [call]))
             taken |= group
     return graph.replace(groups)
+
+
+def find_mixtures(graph: Graph, taken: set[int]) -> Iterator[tuple[set[int], Call]]:
+    """Yield the calls of each mixture and their replacement: those whose experts a `topk` selects that is not `taken`,
+    and then the dense ones."""
+    for index in reversed(range(len(graph.calls))):
+        if graph.name(index) in SELECTION_CALLS and len(graph.calls[index].outputs) == 2 and index not in taken:
+            with suppress(NoMatch):
+                yield _TopKMoE(graph, index).match()
+    yield from find_dense_moe(graph)
 
 
 class _TopKMoE(ExpertMatcher):
