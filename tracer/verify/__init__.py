@@ -8,7 +8,7 @@ and operands that no check of a line sees a key `"unseen"`, their number, only w
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from tracer.tracing import AT_HAND
 from tracer.tracing.proofs import relative_error
 from tracer.utils.torch_internals import tree_map_only
 from tracer.verify import checks
-from tracer.verify.checks.reference_run import Transparent
+from tracer.verify.checks.reference_run import Transparent, seeded_run
 
 OPENED_TOLERANCE = 1e-4
 """Largest relative difference between a fast path and the same forward opened, in float32."""
@@ -131,13 +131,6 @@ def _cell(value) -> str:
         case float():
             return f"{value:.3g}"
     return str(value)
-
-
-def seeded_run(run: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    """Run with the same random numbers each time, and restore the caller's generator."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return run(*args, **named)
 
 
 def _tensors(output) -> list[torch.Tensor]:

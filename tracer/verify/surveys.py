@@ -42,9 +42,9 @@ from tracer.utils.child_processes import environment, module_command
 from tracer.utils.devices import use_one_thread
 from tracer.utils.errors import quote, reason, shorten
 from tracer.utils.torch_internals import tree_leaves, tree_map_only
-from tracer.verify import seeded_run, small
+from tracer.verify import small
 from tracer.verify.checks.outputs import find_unaccounted
-from tracer.verify.checks.reference_run import Transparent
+from tracer.verify.checks.reference_run import Transparent, seeded_run
 
 # A survey of the libraries' names: each is built and traced in a worker process, and failures have reasons.
 #

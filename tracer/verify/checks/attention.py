@@ -32,7 +32,7 @@ from tracer.record import Step, tolerance
 from tracer.utils.torch_internals import tree_map_only
 from tracer.verify.checks import check
 from tracer.verify.checks.changes import TOLERANCE, heads_of, without_heads
-from tracer.verify.checks.reference_run import PlainRun, array, plain, softmax, tensors
+from tracer.verify.checks.reference_run import PlainRun, array, attached, plain, softmax, tensors
 
 # Words of a text with the picture masked in some blocks: the net itself, its blocks masked by hooks.
 
@@ -76,12 +76,8 @@ def _run_masked(run: PlainRun, blocks: list[str], image, text) -> torch.Tensor:
         return args[0], mask
 
     hooks = [run.model.net.get_submodule(name).register_forward_pre_hook(close) for name in blocks]
-    try:
-        with torch.no_grad():
-            return run.model.net(*run.inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with attached(hooks), torch.no_grad():
+        return run.model.net(*run.inputs)
 
 
 # Attention: the weights of every layer and head, rows of them, and rollout, against the softmaxes that ran.
@@ -436,12 +432,9 @@ def _check_segments(run: PlainRun) -> Iterator[str]:
 def _leaving(run: PlainRun, own, changed) -> tuple[int, ...]:
     """Return the positions at which the last block's output differs for other inputs."""
     last, captured = run.model.net.get_submodule(own[-1].module.rpartition(".")[0]), []
-    hook = last.register_forward_hook(lambda module, args, output: captured.append(array(tensors(output)[0])))
-    try:
+    with last.register_forward_hook(lambda module, args, output: captured.append(array(tensors(output)[0]))):
         for inputs in (run.inputs, changed):
             run.model.net(*inputs, **inputs.named)
-    finally:
-        hook.remove()
     return tuple(np.flatnonzero((captured[0] != captured[1]).any(axis=(0, 2))).tolist())
 
 

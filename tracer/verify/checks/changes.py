@@ -16,7 +16,7 @@ from tracer.capture.tensors import output_tensors
 from tracer.record import AttentionRecord, Step
 from tracer.utils.torch_internals import DispatchMode
 from tracer.verify.checks import check, reference_run
-from tracer.verify.checks.reference_run import PlainRun, Transparent, array
+from tracer.verify.checks.reference_run import PlainRun, Transparent, array, attached, seeded_run
 
 # Changes of values, compared with plain PyTorch: forward hooks, and weights of a copy that are edited by hand.
 
@@ -95,11 +95,8 @@ def module_outputs(run: PlainRun) -> dict[str, Tensor]:
         for path, module in run.model.net.named_modules()
         if path
     ]
-    try:
-        forward(run, run.model.net)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with attached(hooks):
+        forward(run.model.net, *run.inputs, **run.inputs.named)
     return outputs
 
 
@@ -160,11 +157,8 @@ def _matrix(run: PlainRun, step: Step) -> str | None:
 def run_with_hook(run: PlainRun, path: str, by_hand: Callable[[tuple, Tensor], Tensor]) -> list[Tensor]:
     """Return the outputs of a run in which a forward hook changes a module's output."""
     module = run.model.net.get_submodule(path)
-    hook = module.register_forward_hook(lambda module, args, output: by_hand(args, output))
-    try:
-        return forward(run, run.model.net)
-    finally:
-        hook.remove()
+    with module.register_forward_hook(lambda module, args, output: by_hand(args, output)):
+        return forward(run.model.net, *run.inputs, **run.inputs.named)
 
 
 def without_heads(run: PlainRun, parameter: str, heads: int, off: set[int]) -> list[Tensor]:
@@ -180,7 +174,8 @@ def without_heads(run: PlainRun, parameter: str, heads: int, off: set[int]) -> l
 
 def _outputs_with_parameter(run: PlainRun, parameter: str, value: Tensor) -> list[Tensor]:
     """Return the outputs of a run with another value of a parameter."""
-    return forward(run, partial(functional_call, run.model.net, {parameter: value}), functional=True)
+    net = partial(functional_call, run.model.net, {parameter: value})
+    return forward(net, tuple(run.inputs), run.inputs.named)
 
 
 def _inputs(run: PlainRun) -> Iterator[str]:
@@ -192,14 +187,14 @@ def _inputs(run: PlainRun) -> Iterator[str]:
         for photo in filter(lambda tensor: _is_photo(tensor, sizes), photos):
             photo[:, :, : sizes["P"], sizes["P"] : 2 * sizes["P"]] = torch.tensor(grey)[: photo.shape[1], None, None]
         if not named:
-            yield from compare(run, {"image": "hide(1,grey)"}, _outputs_for_inputs(run, photos))
+            yield from compare(run, {"image": "hide(1,grey)"}, forward(run.model.net, *photos))
     tokens = [tensor for tensor in run.inputs if isinstance(tensor, Tensor) and _is_text(run, tensor)]
     if tokens and not named:
         masked = [
             torch.cat([torch.zeros_like(tensor[:, :1]), tensor[:, 1:]], 1) if _is_text(run, tensor) else tensor
             for tensor in run.inputs
         ]
-        yield from compare(run, {"text": "mask_words(0;0)"}, _outputs_for_inputs(run, masked))
+        yield from compare(run, {"text": "mask_words(0;0)"}, forward(run.model.net, *masked))
     net = run.model.net
     permuted = dict(run.model.with_changes({"weights": "permute(1)"}, run.inputs).net.named_parameters())
     for name, parameter in net.named_parameters():
@@ -227,31 +222,22 @@ def _pixels(run: PlainRun) -> tuple[Sequence[float], Sequence[float]]:
     return card.get("mean", (0.5, 0.5, 0.5)), card.get("std", (0.5, 0.5, 0.5))
 
 
-def _outputs_for_inputs(run: PlainRun, inputs: Sequence[Any]) -> list[Tensor]:
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return [tensor for _, tensor in output_tensors(run.model.net(*inputs))]
-
-
-def forward(run: PlainRun, net: Callable, functional: bool = False) -> list[Tensor]:
-    """Return the outputs of a net for the inputs of the run, with the random numbers of seed 0."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        output = net(tuple(run.inputs), run.inputs.named) if functional else net(*run.inputs, **run.inputs.named)
-        return [tensor for _, tensor in output_tensors(output)]
+def forward(net: Callable, *args: Any, **named: Any) -> list[Tensor]:
+    """Return the outputs of a net, with the random numbers of seed 0."""
+    with torch.no_grad():
+        return [tensor for _, tensor in output_tensors(seeded_run(net, *args, **named))]
 
 
 def compare(run: PlainRun, change: dict[str, Any], expected: list[Tensor]) -> Iterator[str]:
     """Yield a sentence if the outputs of a changed run are not the expected ones."""
     line, kind = next(iter(change.items()))
     kind = "replace" if isinstance(kind, Tensor) else kind
-    model = run.model.with_changes(change, run.inputs)
+    model, inputs = run.model.with_changes(change, run.inputs), run.inputs
     if line in ("image", "text"):
         if not _same_inputs(run.model.inputs(), run.inputs):  # the run is of another input than the model's own sample
             return
-        outputs = forward(run._replace(inputs=model.inputs()), model.net)
-    else:
-        outputs = forward(run, model.net)
+        inputs = model.inputs()
+    outputs = forward(model.net, *inputs, **inputs.named)
     for output, wanted in zip(outputs, expected, strict=True):
         if not wanted.is_floating_point():
             continue
@@ -344,7 +330,7 @@ def _score_kinds(run: PlainRun, record: AttentionRecord) -> dict[str, Edit]:
 def _with_scores(run: PlainRun, number: int, edit: Edit) -> list[Tensor]:
     """Return the outputs of a plain run in which one softmax takes other scores."""
     with Transparent(), _EditedScores(number, edit):
-        return forward(run, run.model.net)
+        return forward(run.model.net, *run.inputs, **run.inputs.named)
 
 
 class _EditedScores(DispatchMode):

@@ -360,12 +360,9 @@ def _entering(run: PlainRun, path: str, photo: np.ndarray):
     def keep(module, args, kwargs):
         read.extend(x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and x.dim() == 3)
 
-    hook = run.model.net.get_submodule(path).register_forward_pre_hook(keep, with_kwargs=True)
-    try:
-        with torch.no_grad():
-            run.model.net(*inputs, **inputs.named)
-    finally:
-        hook.remove()
+    first = run.model.net.get_submodule(path)
+    with torch.no_grad(), first.register_forward_pre_hook(keep, with_kwargs=True):
+        run.model.net(*inputs, **inputs.named)
     return array(read[0])[0] if read else None, inputs.crop
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from tracer.utils.torch_internals import DispatchMode, function_schema, tree_leaves
 
@@ -53,14 +56,24 @@ def plain(model, inputs, trace) -> PlainRun:
         for path, calls in attention_inputs.items()
         if path in known  # forward may make a module, which is not part of the model
     ]
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), Transparent(), observer:
-            torch.manual_seed(0)
-            output = model.net(*inputs, **inputs.named)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with attached(hooks), torch.no_grad(), Transparent(), observer:
+        output = seeded_run(model.net, *inputs, **inputs.named)
     return PlainRun(model, inputs, trace, output, observer.softmaxes, observer.costs, attention_inputs)
+
+
+def attached(hooks: Iterable[RemovableHandle]) -> ExitStack:
+    """Return a context at whose end these hooks are removed."""
+    context = ExitStack()
+    for hook in hooks:
+        context.enter_context(hook)
+    return context
+
+
+def seeded_run(run: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Run with the same random numbers each time, and restore the caller's generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return run(*args, **named)
 
 
 class OpObserver(DispatchMode):

@@ -34,7 +34,7 @@ from tracer.symbols.notation import parse, symbol
 from tracer.tracing.proofs import same_size
 from tracer.utils.torch_state import first_beyond, margins, relative_difference
 from tracer.verify.checks import check
-from tracer.verify.checks.reference_run import OpObserver, PlainRun, Transparent, array, tensors
+from tracer.verify.checks.reference_run import OpObserver, PlainRun, Transparent, array, attached, tensors
 
 # Parameters and FLOPs: op by op at the run, and their formulas at sizes that the run did not have.
 
@@ -149,21 +149,16 @@ def _shapes(values) -> list[list[int]]:
 
 def _check_calls(run: PlainRun) -> Iterator[str]:
     """Check each module's calls, in order: class, shapes in and out, and its parameters."""
-    net, calls_seen, paths = run.model.net, defaultdict(list), {}
-    for path, module in net.named_modules():
-        paths[module] = path
+    net, calls_seen = run.model.net, defaultdict(list)
+    paths = {module: path for path, module in net.named_modules()}
 
     def saw(module, args, named, output):
         kind, parameters = type(module).__name__, {id(x): x.numel() for x in module.parameters()}
         calls_seen[paths[module]].append((kind, _shapes((args, named)), _shapes(output), sum(parameters.values())))
 
     hooks = [module.register_forward_hook(saw, with_kwargs=True) for module in paths]
-    try:
-        with torch.no_grad(), Transparent():
-            net(*run.inputs, **run.inputs.named)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with attached(hooks), torch.no_grad(), Transparent():
+        net(*run.inputs, **run.inputs.named)
     records = defaultdict(list)
     for module in run.trace.modules:
         inputs, outputs = ([list(x.shape) for x in tensors] for tensors in (module.inputs, module.outputs))
