@@ -97,10 +97,8 @@ def open_name(name: str) -> NameOutcome:
     except Exception as error:  # a library may raise anything; only what we refuse is of one sentence
         plain = isinstance(error, ValueError)
         message = reason(error) if plain else f"{type(error).__name__}: {reason(error)}"
-        model = not isinstance(error, zoo.NoModel)
-        return NameOutcome(
-            name, reason=message or type(error).__name__, seconds=time.process_time() - start, model=model
-        )
+        message, model = message or type(error).__name__, not isinstance(error, zoo.NoModel)
+        return NameOutcome(name, reason=message, seconds=time.process_time() - start, model=model)
     sentences = tuple(f"{finding.kind}: {finding.message}" for finding in findings)
     return NameOutcome(name, ops=len(trace.ops), seconds=time.process_time() - start, findings=sentences)
 
@@ -122,14 +120,10 @@ def survey(names: list[str], seconds: float = SECONDS) -> Iterator[NameOutcome]:
     """Yield the outcome of each name, in order of completion."""
     worker = None
     for number, name in enumerate(names):
-        if worker is None or number % TURNS == 0:
+        if worker is None or number % TURNS == 0 or worker.poll() is not None:
             _end(worker)
             worker = _worker(seconds)
-        answer = _answer(worker, name, seconds)
-        yield answer
-        if worker.poll() is not None:
-            _end(worker)
-            worker = None
+        yield _answer(worker, name, seconds)
     _end(worker)
 
 
@@ -341,11 +335,6 @@ def changing_sizes(trace: Trace) -> list[str]:
     return [size for size in sizes if not size.isdecimal()]
 
 
-def books(names: Iterable[str]) -> Iterator[ModelOutcome]:
-    """Yield the books of these models, in order."""
-    yield from map(book, names)
-
-
 def line(outcome: ModelOutcome) -> str:
     """Format one model as one line, with what is not verified below it."""
     if outcome.reason:
@@ -357,7 +346,7 @@ def line(outcome: ModelOutcome) -> str:
         f"{outcome.unseen} operands unseen, {len(outcome.findings)} findings and {outcome.intents} on purpose,"
         f" {outcome.seconds:.0f} s" + ("" if outcome.unchanged else ", output or model CHANGED")
     )
-    return "\n".join([text, *(f"    {problem}" for problem in (*outcome.unverified, *outcome.findings))])
+    return "\n    ".join([text, *outcome.unverified, *outcome.findings])
 
 
 BARS = {
@@ -370,8 +359,7 @@ BARS = {
 """Shares that are expected, each as a part, its whole, and from where to where."""
 
 
-def _share(outcomes: Iterable[ModelOutcome], part: str, whole: str) -> float:
-    outcomes = list(outcomes)
+def _share(outcomes: list[ModelOutcome], part: str, whole: str) -> float:
     total = sum(getattr(outcome, whole) for outcome in outcomes)
     return sum(getattr(outcome, part) for outcome in outcomes) / total if total else 1.0
 
@@ -494,19 +482,11 @@ def compare(name: str) -> TextbookComparison:
 def sorted_out(name: str, differing: Iterable[str]) -> tuple[tuple[str, ...], tuple[Reason, ...]]:
     """Return the messages of lines that differ without a reason, and the reasons of the others."""
     left, known = [], []
+    own = [entry for entry in REASONS if entry.model == name]
     for difference in differing:
-        reason = next(
-            (
-                candidate
-                for candidate in REASONS
-                if candidate.model == name and re.search(candidate.pattern, difference)
-            ),
-            None,
-        )
-        if reason is None:
-            left.append(difference)
-        else:
-            known.append(reason)
+        reasons = [entry for entry in own if re.search(entry.pattern, difference)]
+        known += reasons[:1]
+        left += [] if reasons else [difference]
     return tuple(left), tuple(known)
 
 
@@ -576,21 +556,13 @@ def _differences(ours: list[Line], theirs: list[Line]) -> Iterator[tuple[int, st
             )
 
 
-def compare_models(names: Iterable[str]) -> Iterator[TextbookComparison]:
-    """Yield the outcomes of the models, in order."""
-    yield from map(compare, names)
-
-
 def report_line(comparison: TextbookComparison) -> str:
     """Format one model as one line, with the lines that differ below it."""
     if comparison.reason:
         return f"{comparison.name}: {comparison.reason}"
-    text = (
-        f"{comparison.name}: {len(comparison.differing)} of {comparison.lines} lines differ at {comparison.runs} sizes"
-    )
-    return "\n".join(
-        [f"{text}, {comparison.seconds:.0f} s", *(f"    {difference}" for difference in comparison.differing)]
-    )
+    text = f"{comparison.name}: {len(comparison.differing)} of {comparison.lines} lines differ"
+    text += f" at {comparison.runs} sizes, {comparison.seconds:.0f} s"
+    return "\n    ".join([text, *comparison.differing])
 
 
 def stale(comparisons: list[TextbookComparison]) -> list[Reason]:
@@ -611,8 +583,6 @@ def summary(comparisons: list[TextbookComparison]) -> tuple[list[str], bool]:
     for known, count in Counter(known for comparison in ran for known in comparison.reasons).items():
         what = "compared at its own side alone" if known in HELD_REASONS else f"{count} more, for a reason"
         lines.append(f"{known.model}: {what}: {known.why}")
-    lines += [
-        f"{comparison.name}: not compared: {comparison.reason}" for comparison in comparisons if comparison.reason
-    ]
-    lines += [f"{comparison.model}: stale reason, no line differs so: {comparison.why}" for comparison in old]
+    lines += [f"{entry.name}: not compared: {entry.reason}" for entry in comparisons if entry.reason]
+    lines += [f"{entry.model}: stale reason, no line differs so: {entry.why}" for entry in old]
     return lines, share <= MAX_UNEXPLAINED_SHARE and not old

@@ -89,13 +89,14 @@ def _verify_names(options: argparse.Namespace) -> int:
 def _zoo(options: argparse.Namespace) -> int:
     """Derive textbooks and print the result of each, as they end."""
     outcomes: list = []
-    derive = surveys.compare_models if options.sizes else surveys.books
+    ways = (surveys.compare, surveys.report_line, surveys.summary)
+    derive, line, summarize = ways if options.sizes else (surveys.book, surveys.line, surveys.zoo_summary)
     outcome: Any
-    for outcome in derive(options.names or surveys.NAMES):
+    for outcome in map(derive, options.names or surveys.NAMES):
         outcomes.append(outcome)
         if not options.json:
-            print(surveys.line(outcome), flush=True)
-    return _print_outcomes(options, [outcome._asdict() for outcome in outcomes], surveys.summary(outcomes))
+            print(line(outcome), flush=True)
+    return _print_outcomes(options, [outcome._asdict() for outcome in outcomes], summarize(outcomes))
 
 
 def _print_outcomes(options: argparse.Namespace, outcomes: list[dict], summary: tuple[list[str], bool]) -> int:
