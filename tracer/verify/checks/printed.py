@@ -197,14 +197,13 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
     Steps that a fused op went through have no tensor: theirs is what their own LaTeX gives, and is judged by what
     follows from it.
     """
-    sizes = {notation.latex(size.name): size.value for size in trace.symbols}
-    table = names(trace.steps)
-    for name, things in table.items():
+    sizes = {notation.latex(size.name) for size in trace.symbols}
+    for name, things in names(trace.steps).items():
         things = [*things, *["size"] * (name in sizes)]
         if len(things) > 1:
             ambiguous = " and ".join(map(quote, things))
             yield name, f"{quote(name)} is the name of {ambiguous}, expected one thing for each name"
-    operands = Operands({name: things[0] for name, things in table.items()}, sizes, RunTensors(trace, net, inputs))
+    operands = printed_operands(trace, net, inputs)
     for step in trace.steps:
         if KERNEL in step.note:  # it says that its proof is a weaker one: PyTorch's own op has no words to be read
             continue
@@ -225,6 +224,13 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
                 step.id,
                 f"what step {step.id!r} prints is off by {error:.2g}, expected at most {tolerance(step.dtype):.2g}",
             )
+
+
+def printed_operands(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Operands:
+    """Return the values of the names in a run's printed lines."""
+    table = {name: things[0] for name, things in names(trace.steps).items()}
+    sizes = {notation.latex(size.name): size.value for size in trace.symbols}
+    return Operands(table, sizes, RunTensors(trace, net, inputs))
 
 
 class RunTensors:

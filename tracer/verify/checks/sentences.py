@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from itertools import permutations, product
 from math import erf, pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracer.latex_reader.evaluator import Operands, evaluate, names
+from tracer.latex_reader.evaluator import Operands, evaluate
 from tracer.latex_reader.parser import read
 from tracer.record import INPUT, AttentionRecord, Step
-from tracer.symbols import notation
 from tracer.verify.checks import check
-from tracer.verify.checks.printed import RunTensors
+from tracer.verify.checks.printed import printed_operands
 from tracer.verify.checks.reference_run import PlainRun, array
 
 # Measures of the facts in sentences: on the tensors of steps, on parameters, on the recorder's records.
@@ -35,15 +35,13 @@ class StepIndex:
             id: [source for source in of if not source.startswith(INPUT)] for id, of in self.trace.producers.items()
         }
         self.parameters = dict(run.model.net.named_parameters(remove_duplicate=False))
-        self.buffers = dict(run.model.net.named_buffers())
+        self.tensors = dict(run.model.net.named_buffers()) | self.parameters
+        self.sizes = {size.name: size.value for size in self.trace.symbols}
         self._values: dict[str, np.ndarray | None] = {}
 
-    def inputs(self, id: str) -> frozenset[str]:
-        """Return the inputs of the run that a step depends on, through all others."""
-        return self._inputs[id]
-
     @cached_property
-    def _inputs(self) -> dict[str, frozenset[str]]:
+    def inputs(self) -> dict[str, frozenset[str]]:
+        """Inputs of the run that each step depends on, through all others."""
         inputs: dict[str, frozenset[str]] = {}
         for id, own in self.trace.producers.items():  # in the order in which they ran
             direct = frozenset(source for source in own if source.startswith(INPUT))
@@ -59,9 +57,7 @@ class StepIndex:
     @cached_property
     def operands(self) -> Operands:
         """Values of the run's printed names."""
-        table = {name: things[0] for name, things in names(self.trace.steps).items()}
-        sizes = {notation.latex(size.name): size.value for size in self.trace.symbols}
-        return Operands(table, sizes, RunTensors(self.trace, self.run.model.net, self.run.inputs))
+        return printed_operands(self.trace, self.run.model.net, self.run.inputs)
 
 
 class MeasuredLine(NamedTuple):
@@ -76,17 +72,29 @@ class MeasuredLine(NamedTuple):
         return self.book.value(self.step.id)
 
     @property
-    def sources(self) -> list[Step]:
-        return [self.book.trace.step(id) for id in self.book.sources[self.step.id]]
+    def sources(self) -> list[MeasuredLine]:
+        return [self.near(self.book.trace.step(id)) for id in self.book.sources[self.step.id]]
 
     @property
-    def users(self) -> list[Step]:
-        return [step for step in self.book.trace.steps if self.step.id in self.book.sources[step.id]]
+    def users(self) -> list[MeasuredLine]:
+        return [self.near(step) for step in self.book.trace.steps if self.step.id in self.book.sources[step.id]]
 
     @property
-    def operand_values(self) -> list[tuple[Step, np.ndarray]]:
+    def block(self) -> list[MeasuredLine]:
+        """Steps of its block, itself among them."""
+        return [self.near(step) for step in self.book.trace.steps if step.layer == self.step.layer]
+
+    def near(self, step: Step) -> MeasuredLine:
+        return MeasuredLine(self.book, step)
+
+    def attention(self, record: AttentionRecord) -> np.ndarray:
+        """Return the weights of an attention."""
+        return array(self.book.trace.attention(record.layer, part=record.part or None))
+
+    @property
+    def operand_values(self) -> list[tuple[MeasuredLine, np.ndarray]]:
         """Operands of the step with their tensors, where they were held."""
-        return [(source, value) for source in self.sources if (value := self.book.value(source.id)) is not None]
+        return [(source, value) for source in self.sources if (value := source.value) is not None]
 
     @property
     def operands(self) -> list[np.ndarray]:
@@ -98,24 +106,16 @@ class MeasuredLine(NamedTuple):
         """Paths of the parameters and buffers that its equation names."""
         return [name.of.removeprefix(PARAMETER) for name in self.step.names if name.of.startswith(PARAMETER)]
 
-    def weights(self, step: Step | None = None) -> list[str]:
+    def weights(self) -> list[str]:
         """Return the parameters that it depends on, through steps without inputs; whole numbers aside."""
-        step = step or self.step
-        paths = [path for path in MeasuredLine(self.book, step).parameters if self._floats(path)]
-        for source in MeasuredLine(self.book, step).sources:
-            paths += self.weights(source) if not self.book.inputs(source.id) else []
+        known = self.book.tensors
+        paths = [path for path in self.parameters if path not in known or known[path].is_floating_point()]
+        for source in self.sources:
+            paths += source.weights() if not self.book.inputs[source.step.id] else []
         return paths
 
-    def _floats(self, path: str) -> bool:
-        tensor = self.book.parameters.get(path, self.book.buffers.get(path))
-        return tensor is None or tensor.is_floating_point()
-
     def trainable(self, path: str) -> bool:
-        front, star, back = path.partition("*")
-        known = self.book.parameters
-        parameters = [
-            known[name] for name in known if name == path or (star and name.startswith(front) and name.endswith(back))
-        ]
+        parameters = [parameter for name, parameter in self.book.parameters.items() if fnmatchcase(name, path)]
         return bool(parameters) and all(parameter.requires_grad for parameter in parameters)
 
     @property
@@ -154,20 +154,24 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
     return a.shape == b.shape and bool(np.allclose(a, b, atol=TOLERANCE * max(1e-9, np.abs(b).max(initial=0))))
 
 
-def _is_recorded(line: MeasuredLine, what: str) -> bool:
+def _recorded(line: MeasuredLine, what: str) -> list[np.ndarray]:
+    """Return the queries "q" or the keys "k" of each attention of its block."""
+    return [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
+
+
+def _is_recorded(line: MeasuredLine, *_, what: str) -> bool:
     """Return whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or their input
     before a norm or a rotation by position, of all features of a head or some."""
-    recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
-    lines = [
-        line,
-        *(MeasuredLine(line.book, user) for user in line.users if not _has_matrix(MeasuredLine(line.book, user))),
-    ]
-    users = [line.book.value(user.id) for near_line in lines for user in near_line.users]
+    lines = [line, *(user for user in line.users if not _has_matrix(user))]
+    users = [user.value for near_line in lines for user in near_line.users]
     return any(
         any(proportional(value, tensor) for value in (line.value, *users))
         or any(_rotated_in_part(line.value, value, tensor) for value in users)
-        for tensor in recorded
+        for tensor in _recorded(line, what)
     )
+
+
+queries, keys = partial(_is_recorded, what="q"), partial(_is_recorded, what="k")
 
 
 def _has_matrix(line: MeasuredLine) -> bool:
@@ -197,8 +201,7 @@ def part_of_recorded(what: str) -> Callable[..., bool]:
 
     def holds(line: MeasuredLine, *_) -> bool:
         width = line.value.shape[-1]
-        recorded = [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
-        narrower = [tensor for tensor in recorded if width < tensor.shape[-1]]
+        narrower = [tensor for tensor in _recorded(line, what) if width < tensor.shape[-1]]
         return any(
             proportional(line.value, part) for array in narrower for part in (array[..., :width], array[..., -width:])
         )
@@ -206,18 +209,10 @@ def part_of_recorded(what: str) -> Callable[..., bool]:
     return holds
 
 
-def queries(line: MeasuredLine, *_) -> bool:
-    return _is_recorded(line, "q")
-
-
-def keys(line: MeasuredLine, *_) -> bool:
-    return _is_recorded(line, "k")
-
-
 def _mixtures(line: MeasuredLine, value: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the mixtures of values `[…, S_k, d]` by the weights of the attentions of its block."""
     for record in line.records:
-        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        weights = line.attention(record)
         if value.ndim == 3:
             value = value[:, None]
         if value.ndim == 4 and value.shape[-2] == record.keys and len(value) in (1, len(weights)):
@@ -230,31 +225,29 @@ def values(line: MeasuredLine, *_) -> bool:
     own = line.value
     if own is None or own.ndim not in (3, 4):
         return True
-    steps = [step for step in line.book.trace.steps if step.layer == line.step.layer]
     weighted = re.compile(rf"\\mathbf{{A}}[^\\]*(\\mathrm{{[^}}]*}}[^\\]*)?\\,{re.escape(line.step.symbol)}")
-    return any(
-        proportional(mixture, line.book.value(step.id)) for mixture in _mixtures(line, own) for step in steps
-    ) or any(weighted.search(step.latex) for step in steps)
+    return any(proportional(mixture, near.value) for mixture in _mixtures(line, own) for near in line.block) or any(
+        weighted.search(near.step.latex) for near in line.block
+    )
 
 
 def mixture(line: MeasuredLine, *_) -> bool:
     """Return whether it is a mixture of a tensor of its block by the weights."""
-    steps = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.id != line.step.id]
-    tensors = [value for step in steps if (value := line.book.value(step.id)) is not None and value.ndim in (3, 4)]
+    others = [near.value for near in line.block if near.step.id != line.step.id]
+    tensors = [value for value in others if value is not None and value.ndim in (3, 4)]
     return any(proportional(mixture_value, line.value) for value in tensors for mixture_value in _mixtures(line, value))
 
 
 def tokenwise(line: MeasuredLine, *_) -> bool:
     """Return whether replacing the first token changes nothing but the first row: the printed equation, parsed and
     evaluated again."""
-    tensors, moved = line.book.operands, []
-    before = evaluate(read(line.step.latex, tensors.names), tensors, line.step.shape)
+    before, moved = _evaluate(line), []
     for source, value in line.operand_values:
         if value.ndim < 2 or value.shape[-2] != before.shape[-2]:
             continue
         changed = value.copy()
         changed[..., 0, :] += 1 + np.arange(changed.shape[-1]) % 3
-        after = _evaluate_with(line, line.step, source, changed)
+        after = _evaluate_with(line, source, changed)
         moved.append(bool(np.allclose(before[..., 1:, :], after[..., 1:, :], rtol=0, atol=1e-9)))
     return all(moved)
 
@@ -308,8 +301,8 @@ def sums_of_two(line: MeasuredLine, stage: str, same_as: str | None = None) -> b
     that is named."""
     operands = [(operand, value) for operand, value in line.operand_values if value.shape == line.value.shape]
     return len(operands) in (2, 3) and any(
-        b.stage == stage
-        and same_as in (None, a.id)
+        b.step.stage == stage
+        and same_as in (None, a.step.id)
         and _is_scaled(line, line.value - sum((more for _, more in rest), x), y, np.abs(x).max())
         for (a, x), (b, y), *rest in permutations(operands)
     )
@@ -331,8 +324,8 @@ def _is_scaled(line: MeasuredLine, a: np.ndarray, b: np.ndarray, beside: float) 
 def _factors(line: MeasuredLine, features: int) -> list[np.ndarray]:
     """Return the factors in its equation: numbers, and parameters of one number or of one for each feature; 1 if there
     are none."""
-    tensors = [line.book.parameters.get(path, line.book.buffers.get(path)) for path in line.parameters]
-    shown = [array(tensor).reshape(-1) for tensor in tensors if tensor is not None and tensor.numel() in (1, features)]
+    tensors = [line.book.tensors[path] for path in line.parameters if path in line.book.tensors]
+    shown = [array(tensor).reshape(-1) for tensor in tensors if tensor.numel() in (1, features)]
     shown += [np.array(float(number)) for number in FACTOR.findall(SCRIPT.sub("", line.step.latex))]
     return shown or [np.ones(1)]
 
@@ -344,13 +337,12 @@ def _adds(stage: str) -> Callable[..., bool]:
 def straight(line: MeasuredLine, *_) -> bool:
     """Return whether a later sum reads the line unchanged, or the line is such a sum itself and ends its block."""
     stages = ("attention", "mlp")
-    return any(
-        sums_of_two(MeasuredLine(line.book, user), stage, line.step.id) for user in line.users for stage in stages
-    ) or (in_block(line) and any(sums_of_two(line, stage) for stage in stages))
+    later = any(sums_of_two(user, stage, line.step.id) for user in line.users for stage in stages)
+    return later or (in_block(line) and any(sums_of_two(line, stage) for stage in stages))
 
 
 def rows_sum_to(line: MeasuredLine, total: str) -> bool:
-    weights = [array(line.book.trace.attention(record.layer, part=record.part or None)) for record in line.records]
+    weights = map(line.attention, line.records)
     return all(abs(rows.sum(axis=-1) - int(total)).max() < 1e-5 for rows in weights)
 
 
@@ -360,7 +352,7 @@ def spread(line: MeasuredLine, grows: str) -> bool:
     draws = np.random.default_rng(0).standard_normal((2, 4000, 64))
     few, many = ((draws[0] * draws[1])[:, :d].sum(axis=-1).std() for d in (16, 64))
     exponent = np.log(many / few) / np.log(4)
-    d_k = {array(line.book.trace.values[record.q]).shape[-1] for record in line.records}
+    d_k = {query.shape[-1] for query in _recorded(line, "q")}
     divides = all(r"\sqrt{d_" in line.step.latex or _has_root(line.step.latex, d) for d in d_k)
     return abs(exponent - {"√d_k": 0.5, "d_k": 1.0}[grows]) < 0.1 and divides
 
@@ -374,7 +366,7 @@ def _has_root(latex: str, d: int) -> bool:
 def hides(line: MeasuredLine, opened: str, closed: str) -> bool:
     """Return whether open cells have one number and closed ones another in the mask, and exactly 0 in the weights."""
     for record in line.records if line.step.layer is not None else line.part:
-        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        weights = line.attention(record)
         ahead = np.triu(np.ones(weights.shape[-2:], bool), 1)
         if record.mask != "causal" or weights[..., ahead].any():
             return False
@@ -419,13 +411,11 @@ def weighs(line: MeasuredLine, mlp_matrices: str, mlp: str, attention_matrices: 
     number = {"one matrix": 1, "two matrices": 2, "three matrices": 3, "four matrices": 4}
     own = line.parameters[0].rpartition(".")[0].rpartition(".")[0]
     counts: dict[str, dict[str, int]] = {"mlp": {}, "attention": {}}
-    for step in line.book.trace.steps:
-        if step.layer != line.step.layer or step.stage not in counts:
-            continue
-        for path in MeasuredLine(line.book, step).parameters:
+    for near in line.block:
+        for path in near.parameters if near.step.stage in counts else ():
             tensor = line.book.parameters.get(path)
             if tensor is not None and tensor.dim() == 2 and _together(path, own):
-                counts[step.stage][path] = tensor.numel()
+                counts[near.step.stage][path] = tensor.numel()
     by_kind = {"mlp": (mlp_matrices, mlp), "attention": (attention_matrices, attention)}
     return all(
         len(counts[kind]) == number[many] and sum(counts[kind].values()) == int(total.replace(",", ""))
@@ -462,7 +452,7 @@ def causal(line: MeasuredLine, *_) -> bool:
 def open_(line: MeasuredLine, *_) -> bool:
     """Return whether in some head the first token reads another one."""
     for record in line.part:
-        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        weights = line.attention(record)
         if not (weights[..., 0, 1:] > 0).any() or not (weights[..., 1:, 0] > 0).any():
             return False
     return bool(line.part)
@@ -488,7 +478,7 @@ def patches(order: str) -> Callable[..., bool]:
 
     def holds(line: MeasuredLine, *_) -> bool:
         (image,) = (array(tensor) for tensor in line.book.run.inputs if tensor.dim() == 4)
-        side = next(size.value for size in line.book.trace.symbols if size.name == "P")
+        side = line.book.sizes["P"]
         B, C, H, W = image.shape
         cut = image.reshape(B, C, H // side, side, W // side, side)
         axes = {"hwc": (0, 2, 4, 3, 5, 1), "chw": (0, 2, 4, 1, 3, 5)}[order]
@@ -552,24 +542,21 @@ def _heads(value: np.ndarray, count: int, features: int) -> Iterator[np.ndarray]
 
 def in_block(line: MeasuredLine, *_) -> bool:
     """Return whether no later step is in its block."""
-    at = line.book.trace.steps.index(line.step)
-    after = [step for step in line.book.trace.steps[at + 1 :] if step.layer == line.step.layer]
-    return not any(_together(step.id, line.step.id) for step in after)
+    ids = [near.step.id for near in line.block]
+    return not any(_together(id, line.step.id) for id in ids[ids.index(line.step.id) + 1 :])
 
 
 def next_block(line: MeasuredLine, *_) -> bool:
-    return any(user.layer not in (None, line.step.layer) for user in line.users)
+    return any(user.step.layer not in (None, line.step.layer) for user in line.users)
 
 
 def size(name: str) -> Callable[..., bool]:
     """Return a predicate: its last axis has that size."""
-    return lambda line, *_: (
-        line.step.shape[-1] == {symbol.name: symbol.value for symbol in line.book.trace.symbols}[name]
-    )
+    return lambda line, *_: line.step.shape[-1] == line.book.sizes[name]
 
 
 def one_user_kind(*stages: str) -> Callable[..., bool]:
-    return lambda line, *_: bool(line.users) and {user.stage for user in line.users} <= {*stages}
+    return lambda line, *_: bool(line.users) and {user.step.stage for user in line.users} <= {*stages}
 
 
 def every(*measures: Callable[..., bool]) -> Callable[..., bool]:
@@ -592,8 +579,8 @@ def table_rows(line: MeasuredLine, *_) -> bool:
 
 
 def shares_parameters(line: MeasuredLine, *_) -> bool:
-    others = [step for step in line.book.trace.steps if step.id != line.step.id]
-    return any({*line.parameters} & {*MeasuredLine(line.book, step).parameters} for step in others)
+    others = [line.near(step) for step in line.book.trace.steps if step.id != line.step.id]
+    return any({*line.parameters} & {*other.parameters} for other in others)
 
 
 def unit_rows(line: MeasuredLine, *_) -> bool:
@@ -606,7 +593,7 @@ def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
     count = function.__code__.co_argcount
 
     def holds(line: MeasuredLine, *_) -> bool:
-        parts = [_unread(line, source, value) for source, value in line.operand_values]
+        parts = [_unread(line, *operand) for operand in line.operand_values]
         parts = [[part] for part in parts[0]] if len(parts) == 1 < count else parts
         tries = (function(*chosen) for order in permutations(parts, count) for chosen in product(*order))
         return any(attempt.shape == line.value.shape and close(attempt, line.value) for attempt in tries)
@@ -633,39 +620,35 @@ def oscillates(start: int) -> Callable[..., bool]:
     return holds
 
 
-def _unread(line: MeasuredLine, source: Step, value: np.ndarray) -> list[np.ndarray]:
+def _unread(line: MeasuredLine, source: MeasuredLine, value: np.ndarray) -> list[np.ndarray]:
     """Return an operand, or the first and the last features of a wider one, without those that another operand reads:
     the printed equation has another value once they are changed."""
-    width, readers = (
-        line.value.shape[-1],
-        [step for step in line.sources if source in MeasuredLine(line.book, step).sources],
-    )
+    width = line.value.shape[-1]
+    readers = [reader for reader in line.sources if source.step.id in line.book.sources[reader.step.id]]
     if not value.ndim or value.shape[-1] <= width or not readers:
         return _ends(value, width)
-    tensors, unread = line.book.operands, []
+    unread = []
     for start in (0, value.shape[-1] - width):
         changed = value.copy()
         changed[..., start : start + width] += 1
-        pairs = [
-            (
-                evaluate(read(step.latex, tensors.names), tensors, step.shape),
-                _evaluate_with(line, step, source, changed),
-            )
-            for step in readers
-        ]
-        if all(np.array_equal(before, after) for before, after in pairs):
+        if all(np.array_equal(_evaluate(reader), _evaluate_with(reader, source, changed)) for reader in readers):
             unread.append(value[..., start : start + width])
     return unread
 
 
-def _evaluate_with(line: MeasuredLine, step: Step, source: Step, value: np.ndarray) -> np.ndarray:
+def _evaluate(line: MeasuredLine) -> np.ndarray:
+    """Return the value of the printed equation of a step, parsed again."""
+    return evaluate(read(line.step.latex, line.book.operands.names), line.book.operands, line.step.shape)
+
+
+def _evaluate_with(line: MeasuredLine, source: MeasuredLine, value: np.ndarray) -> np.ndarray:
     """Return the value of the printed equation of a step for another value of a source."""
-    tensors = line.book.operands
-    tensors.computed[source.symbol] = value
+    computed = line.book.operands.computed
+    computed[source.step.symbol] = value
     try:
-        return evaluate(read(step.latex, tensors.names), tensors, step.shape)
+        return _evaluate(line)
     finally:
-        del tensors.computed[source.symbol]
+        del computed[source.step.symbol]
 
 
 def alibi_free(line: MeasuredLine, *_) -> bool:
@@ -677,7 +660,7 @@ def alibi_free(line: MeasuredLine, *_) -> bool:
 def waves(line: MeasuredLine, *_) -> bool:
     """Return whether the angle of a position grows less from pair to pair of numbers."""
     half = line.value[..., 1, : line.value.shape[-1] // 2].reshape(-1)
-    return bool((np.diff(half) < 0).all()) and {user.title for user in line.users} <= {"Cosine", "Sine"}
+    return bool((np.diff(half) < 0).all()) and {user.step.title for user in line.users} <= {"Cosine", "Sine"}
 
 
 def rotates(line: MeasuredLine, *_) -> bool:
@@ -688,7 +671,7 @@ def rotates(line: MeasuredLine, *_) -> bool:
 
 
 def from_nothing(line: MeasuredLine, *_) -> bool:
-    return not line.book.inputs(line.step.id)
+    return not line.book.inputs[line.step.id]
 
 
 def cosines(line: MeasuredLine, *word: str) -> bool:
@@ -722,7 +705,7 @@ def some_rows(line: MeasuredLine, *_) -> bool:
 def prefix(line: MeasuredLine, *_) -> bool:
     """Return whether a token may look ahead among the first, and never among the last."""
     for record in line.part:
-        weights = array(line.book.trace.attention(record.layer, part=record.part or None))
+        weights = line.attention(record)
         if not weights[..., 0, 1].all() or weights[..., -2, -1].any():
             return False
     return bool(line.part)
@@ -730,8 +713,7 @@ def prefix(line: MeasuredLine, *_) -> bool:
 
 def distances(line: MeasuredLine, *_) -> bool:
     """Return whether each number is the distance from its row to its column, clipped and shifted."""
-    reach = next(symbol.value for symbol in line.book.trace.symbols if symbol.name == "R")
-    i, j = np.indices(line.value.shape[-2:])
+    reach, (i, j) = line.book.sizes["R"], np.indices(line.value.shape[-2:])
     return close(line.value, np.clip(j - i, -reach, reach).astype(float) + reach)
 
 
@@ -741,24 +723,16 @@ def shares_by_distance(line: MeasuredLine, *_) -> bool:
 
 def distinct(line: MeasuredLine, *_) -> bool:
     """Return whether no other tensor of its attention has the same numbers, so that it has a projection of its own."""
-    own = [step for step in line.book.trace.steps if step.layer == line.step.layer and step.stage == "attention"]
-    mine = line.value
+    others = [near for near in line.block if near.step.stage == "attention" and near.step.id != line.step.id]
     return not any(
-        proportional(mine, value)
-        for step in own
-        if step.id != line.step.id
-        and step.title in ("Queries", "Keys", "Values")
-        and (value := line.book.value(step.id)) is not None
+        proportional(line.value, near.value) for near in others if near.step.title in ("Queries", "Keys", "Values")
     )
 
 
 def heads_are_joined(line: MeasuredLine, *_) -> bool:
     """Return whether the mixtures of the heads are concatenated along its last axis."""
-    for step in line.book.trace.steps:
-        value = line.book.value(step.id)
-        if step.layer != line.step.layer or value is None or value.ndim not in (3, 4):
-            continue
-        for joined in _mixtures(line, value):
+    for value in (near.value for near in line.block):
+        for joined in _mixtures(line, value) if value is not None and value.ndim in (3, 4) else ():
             if joined.ndim == 4 and close(
                 joined.swapaxes(1, 2).reshape(*line.value.shape[:0], joined.shape[0], joined.shape[2], -1), line.value
             ):
@@ -777,15 +751,11 @@ def heads_are_joined(line: MeasuredLine, *_) -> bool:
 def check_explanation_numbers(run: PlainRun) -> Iterator[str]:
     """Check that each explanation is the one that was evaluated, that its claims hold, and that known false claims do
     not."""
-    lines = (
-        {derived_step.line.id: derived_step.line for derived_step in run.trace.later.derived_steps}
-        if run.trace.later
-        else {}
-    )
+    derived = run.trace.later.derived_steps if run.trace.later else ()
+    lines = {derived_step.line.id: derived_step.line for derived_step in derived}
     book = StepIndex(run)
     for step in run.trace.steps:
-        line = lines.get(step.id)
-        if line is None:
+        if (line := lines.get(step.id)) is None:
             continue
         if line.why != step.why:
             yield f"step {step.id!r} shows “{step.why}”, but what was evaluated is “{line.why}”"
@@ -811,13 +781,13 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Each token is normalised by itself": tokenwise,
     r"It has its own γ and β": lambda line, *_: not shares_parameters(line),
     r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
-        one_user_kind("mlp")(line) and all(len(MeasuredLine(line.book, source).users) > 1 for source in line.sources)
+        one_user_kind("mlp")(line) and all(len(source.users) > 1 for source in line.sources)
     ),
     r"This brings all tokens to one scale": lambda line, *_: root_mean_square(line) or standard(line, "0", "1"),
     r"Each token is divided by the root of its mean square": root_mean_square,
     r"Nothing is subtracted, which is less work": root_mean_square,
     r"Every block has added to the residual stream, and nothing has normalised": lambda line, *_: any(
-        sums_of_two(MeasuredLine(line.book, source), stage) for source in line.sources for stage in ("mlp", "norm")
+        sums_of_two(source, stage) for source in line.sources for stage in ("mlp", "norm")
     ),
     # queries, keys, values
     r"This is what each (?:token|channel) is looking for, once per head": every(queries, some_heads),
@@ -898,7 +868,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     rf"negative one to between {NUMBER} and 0": bends,
     r"ReLU keeps what is positive and sets the rest to 0": is_rectified,
     r"Without this nonlinearity, the two matrices around it would collapse into one": lambda line, *_: (
-        len(line.users) == len(line.sources) == 1 and {line.users[0].stage, line.sources[0].stage} == {"mlp"}
+        len(line.users) == len(line.sources) == 1 and {line.users[0].step.stage, line.sources[0].step.stage} == {"mlp"}
     ),
     r"This product goes back from d_ff to D numbers, so that": size("D"),
     r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": weighs,
@@ -970,7 +940,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
         line.step.shape[1] == line.book.trace.picture.rows * line.book.trace.picture.columns
     ),
     r"Only the patches on the list π go on": lambda line, *_: (
-        some_rows(line) and line.step.shape[1] < line.sources[0].shape[1]
+        some_rows(line) and line.step.shape[1] < line.sources[0].step.shape[1]
     ),
     r"One trainable vector stands for every patch that is hidden": every(is_trained, from_nothing),
     r"Each visible token goes back to its own place": lambda line, *_: some_rows(line) or len(line.operands) > 1,
@@ -1006,7 +976,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     # photos and sentences
     r"This says where the first end token of each stands": one_end,
     r"From each sentence, the model reads one token: the one where it ends": lambda line, *_: (
-        line.step.shape[-2:] != line.sources[0].shape[-2:]
+        line.step.shape[-2:] != line.sources[0].step.shape[-2:]
     ),
     r"The causal mask lets it see every word before it|The text tower is causal": causal,
     r"The other tower has its own matrix": lambda line, *_: not shares_parameters(line),
