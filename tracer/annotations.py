@@ -287,7 +287,7 @@ def annotate(reference: str, style: str = "comments") -> str:
         raise ValueError(f"{quote(style)} is not a style, expected {' or '.join(STYLES)}")
     file, function = source_of(reference)
     sizes = user_factory.sizes_of(function)
-    vocabulary = Vocabulary(tuple(sizes), {}, lambda at: _build(reference, function, at))
+    vocabulary = Vocabulary(tuple(sizes), {}, lambda at: user_factory.unpack(reference, function(**at)))
     runs = [sizes]
     if sizes:
         with torch.no_grad():
@@ -306,21 +306,12 @@ def source_of(reference: str) -> tuple[Path, Callable]:
     return Path(file), function
 
 
-def _build(reference: str, function: Callable, at: dict[str, int]) -> tuple:
-    """Build the module of a factory at some sizes, and return it with its arguments and its keyword arguments."""
-    built = function(**at)
-    if not (isinstance(built, tuple) and len(built) in (2, 3) and isinstance(built[0], torch.nn.Module)):
-        raise ValueError(f"{quote(reference)} returned {type(built).__name__}, expected (module, args)")
-    args = built[1] if isinstance(built[1], (tuple, list)) else (built[1],)
-    return built[0], tuple(args), *(built[2:] or ({},))
-
-
 def _run(reference: str, function: Callable, file: Path, at: dict[str, int]) -> LocalShapes:
     """Return the shapes of what one run assigns in the lines of a file."""
     try:
-        module, args, kwargs = _build(reference, function, at)
+        module, args, *named = user_factory.unpack(reference, function(**at))
         with torch.no_grad():
-            return observe(lambda: module(*args, **kwargs), file)
+            return observe(lambda: module(*args, **(named[0] if named else {})), file)
     except ValueError:
         raise
     except Exception as error:  # of the user's own code

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import permutations
-from math import inf, isnan, prod
+from math import inf, isnan
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -56,35 +57,26 @@ def align(first: Sequence[Step], second: Sequence[Step]) -> list[StepPair]:
     aligned by its id alone.
     """
     partner: dict[str, str] = {}
-    for key in (_id, _symbol, _title):
+    for key in KEYS:
         _pair(partner, first, second, key, key)
     _pair(partner, first, second, *_place_keys(partner, first, second))
     return list(_in_order(partner, first, second))
 
 
 Key = Callable[[Step], Hashable]
-
-
-def _id(step: Step) -> Hashable:
-    return step.id
-
-
-def _symbol(step: Step) -> Hashable:
-    return step.layer, step.stage, step.symbol
-
-
-def _title(step: Step) -> Hashable:
-    return step.layer, step.stage, step.title
+KEYS: tuple[Key, ...] = attrgetter("id"), attrgetter("layer", "stage", "symbol"), attrgetter("layer", "stage", "title")
+"""What lines are paired by, the surest first."""
 
 
 def _pair(partner: dict[str, str], first: Sequence[Step], second: Sequence[Step], key: Key, second_key: Key) -> None:
     """Add the lines with equal keys that have no partner yet, several of one key in their order."""
     taken, waiting = set(partner.values()), defaultdict(list)
+    passed_over = () if key is KEYS[0] else CHANGED_SUFFIX
     for step in second:
-        if step.id not in taken and (key is _id or not step.id.endswith(CHANGED_SUFFIX)):
+        if step.id not in taken and not step.id.endswith(passed_over):
             waiting[second_key(step)].append(step.id)
     for step in first:
-        if step.id not in partner and (key is _id or not step.id.endswith(CHANGED_SUFFIX)) and waiting.get(key(step)):
+        if step.id not in partner and not step.id.endswith(passed_over) and waiting.get(key(step)):
             partner[step.id] = waiting[key(step)].pop(0)
 
 
@@ -164,9 +156,8 @@ def compare_answers(a: Mapping[str, Any], b: Mapping[str, Any]) -> Answers | Non
         return None
     names = dict.fromkeys((*first, *second))
     ranked = sorted(names, key=lambda name: -max(first.get(name) or 0, second.get(name) or 0))
-    return Answers(
-        str(texts[0]), str(texts[1]), tuple(AnswerShare(name, first.get(name), second.get(name)) for name in ranked)
-    )
+    shares = tuple(AnswerShare(name, first.get(name), second.get(name)) for name in ranked)
+    return Answers(str(texts[0]), str(texts[1]), shares)
 
 
 def _shares(result: Mapping[str, Any]) -> dict[str, float]:
@@ -183,9 +174,8 @@ def _answer_text(result: Mapping[str, Any], shares: Mapping[str, float]) -> str 
     kind = str(result.get("kind"))
     if kind in TEXTS:
         answer = result[TEXTS[kind]]
-        return (
-            answer if isinstance(answer, str) else ("" if all(len(part) == 1 for part in answer) else " ").join(answer)
-        )
+        between = "" if all(len(part) == 1 for part in answer) else " "
+        return answer if isinstance(answer, str) else between.join(answer)
     return max(shares, key=lambda name: shares[name]) if shares else None
 
 
@@ -244,11 +234,8 @@ def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> TensorRel
     a, b = _comparable(a, b)
     if a.shape != b.shape:
         order = _order_of_axes(a, b, most)
-        return (
-            TensorRelation(Relation.PERMUTED, note=f"the last {a.dim()} axes in the order {order}")
-            if order
-            else TensorRelation(Relation.SHAPES)
-        )
+        permuted = TensorRelation(Relation.PERMUTED, note=f"the last {a.dim()} axes in the order {order}")
+        return permuted if order else TensorRelation(Relation.SHAPES)
     difference, relative = distance(a, b)
     if relative <= most:
         return TensorRelation(Relation.ROUNDING, difference, relative)
@@ -345,10 +332,6 @@ def _may_be_permuted(a: torch.Tensor, b: torch.Tensor, most: float) -> bool:
 
 # Outcome of comparing two runs.
 
-COLUMNS = (
-    "a", "b", "layer", "stage", "title", "values", "difference", "relative", "equations", "shape_a", "shape_b",
-    "symbolic_a", "symbolic_b", "note",
-)  # fmt: skip
 MOST_WEIGHTS = 1 << 28
 """Attention weights of a layer that are compared: 1 GB in each run."""
 
@@ -421,17 +404,13 @@ class LayerAttention:
     @cached_property
     def values(self) -> TensorRelation:
         """Relation of the weights of the two runs; not computed where their sizes differ."""
-        sizes = [
-            (record.heads, record.queries, record.keys)
-            for record in (layers(*tower)[self.layer] for tower in self.towers)
-        ]
-        if sizes[0] != sizes[1]:
+        records = [layers(*tower)[self.layer] for tower in self.towers]
+        (heads, queries, keys), other = ((record.heads, record.queries, record.keys) for record in records)
+        if (heads, queries, keys) != other:
             return TensorRelation(Relation.SHAPES)
-        if prod(sizes[0]) > MOST_WEIGHTS:
-            heads, queries, keys = sizes[0]
-            return TensorRelation(
-                Relation.MISSING, note=f"{heads} × {queries:,} × {keys:,} weights are too many to compare"
-            )
+        if heads * queries * keys > MOST_WEIGHTS:
+            many = f"{heads} × {queries:,} × {keys:,} weights are too many to compare"
+            return TensorRelation(Relation.MISSING, note=many)
         try:
             return compare_tensors(*(weights(run, self.layer, part=part) for run, part in self.towers))
         except (ValueError, LookupError) as error:
@@ -488,12 +467,12 @@ class Comparison:
 
     def records(self) -> list[dict[str, Any]]:
         """Return a dictionary for each row, keyed by `COLUMNS`."""
-        return [_record(row) for row in self.rows]
+        return [{name: value(row) for name, value in COLUMNS.items()} for row in self.rows]
 
     def table(self) -> pandas.DataFrame:
         """Return the rows as a data frame. Raise ModuleNotFoundError with the package to install if pandas is
         missing."""
-        frame = require("pandas", "comparison.table()").DataFrame(self.records(), columns=COLUMNS)
+        frame = require("pandas", "comparison.table()").DataFrame(self.records(), columns=list(COLUMNS))
         return frame.astype({"layer": "Int64"})
 
     def __repr__(self) -> str:
@@ -502,24 +481,23 @@ class Comparison:
         return f"<Comparison of {self.a.model} and {self.b.model}: {counted}{first}>"
 
 
-def _record(row: LinePair) -> dict[str, Any]:
-    a, b = row.a, row.b
-    return {
-        "a": a and a.id,
-        "b": b and b.id,
-        "layer": row.step.layer,
-        "stage": row.step.stage,
-        "title": row.step.title,
-        "values": str(row.values.relation),
-        "difference": row.values.difference,
-        "relative": row.values.relative,
-        "equations": row.equations and str(row.equations),
-        "shape_a": a and list(a.shape),
-        "shape_b": b and list(b.shape),
-        "symbolic_a": a and list(a.symbolic),
-        "symbolic_b": b and list(b.symbolic),
-        "note": row.values.note,
-    }
+COLUMNS: dict[str, Callable[[LinePair], Any]] = {
+    "a": lambda row: row.a and row.a.id,
+    "b": lambda row: row.b and row.b.id,
+    "layer": attrgetter("step.layer"),
+    "stage": attrgetter("step.stage"),
+    "title": attrgetter("step.title"),
+    "values": lambda row: str(row.values.relation),
+    "difference": attrgetter("values.difference"),
+    "relative": attrgetter("values.relative"),
+    "equations": lambda row: row.equations and str(row.equations),
+    "shape_a": lambda row: row.a and list(row.a.shape),
+    "shape_b": lambda row: row.b and list(row.b.shape),
+    "symbolic_a": lambda row: row.a and list(row.a.symbolic),
+    "symbolic_b": lambda row: row.b and list(row.b.symbolic),
+    "note": attrgetter("values.note"),
+}
+"""Columns of the table of lines, each with its value."""
 
 
 def compare(a: Trace, b: Trace) -> Comparison:
@@ -532,11 +510,10 @@ def compare(a: Trace, b: Trace) -> Comparison:
         >>> tracer.compare(model.trace(), off).first.id
         'block3.attention.weights.changed'
     """
+    expected = "expected what tracer.trace, Model.trace or tracer.open returns"
     for run in (a, b):
         if not isinstance(run, Trace):
-            raise ValueError(
-                f"{quote(run)} is not a trace, expected what tracer.trace, Model.trace or tracer.open returns"
-            )
+            raise ValueError(f"{quote(run)} is not a trace, {expected}")
     pairs = align(a.steps, b.steps)
     equations, first, second = EquationComparison(a, b, pairs), _Tensors(a), _Tensors(b)
     partner = {right.id: left for left, right in pairs if left and right}

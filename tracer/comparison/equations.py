@@ -97,13 +97,8 @@ class EquationComparison:
     """Comparison of the equations of two runs whose lines are aligned."""
 
     def __init__(self, a: Trace, b: Trace, pairs: Sequence[tuple[Step | None, Step | None]]):
-        first = {
-            left.id: f"pair {place}" if right else f"a {left.id}" for place, (left, right) in enumerate(pairs) if left
-        }
-        second = {
-            right.id: f"pair {place}" if left else f"b {right.id}" for place, (left, right) in enumerate(pairs) if right
-        }
-        self._a, self._b = CanonicalTextbook(a, first), CanonicalTextbook(b, second)
+        self._a = CanonicalTextbook(a, _referents(pairs, "a"))
+        self._b = CanonicalTextbook(b, _referents([(right, left) for left, right in pairs], "b"))
         self._bindings: Bindings = {}, {}
 
     def relation(self, left: Step, right: Step) -> EquationRelation:
@@ -155,6 +150,12 @@ class EquationComparison:
         if left in forth or right in back:
             return bindings if forth.get(left) == right else None
         return {**forth, left: right}, {**back, right: left}
+
+
+def _referents(pairs: Sequence[tuple[Step | None, Step | None]], run: str) -> dict[str, str]:
+    """Return the name in both runs of each line that comes first in its pair."""
+    lines = [(step.id, place, other) for place, (step, other) in enumerate(pairs) if step]
+    return {id: f"pair {place}" if other else f"{run} {id}" for id, place, other in lines}
 
 
 def _canonical(tree):

@@ -115,12 +115,6 @@ def hints(record: type) -> dict[str, Any]:
     return {field.name: annotations[field.name] for field in fields(record) if field.compare}
 
 
-@cache
-def required_fields(record: type) -> tuple[str, ...]:
-    """Return the fields of a record that have no default."""
-    return tuple(f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING)
-
-
 # Dataclasses to JSON by their type hints; tensors go to a table beside it.
 #
 # Values of a free type (`object`, `Any`) are tagged, so that tuples stay tuples: `{"tuple": […]}`, `{"list": […]}`,
@@ -295,7 +289,7 @@ class Decoder:
         if origin is tuple:
             return self._several(get_args(hint))
         if origin in (Union, types.UnionType):
-            kinds = [kind for kind in get_args(hint) if kind is not types.NoneType]
+            kinds = _members(hint)
             reads = {kind: self.of(kind) for kind in kinds if isinstance(kind, type)}
             first = self.of(kinds[0])
             return lambda data: None if data is None else reads.get(type(data), first)(data)
@@ -347,7 +341,7 @@ class Decoder:
         known = {
             name: (self.of(hint), MAX_LETTERS.get(name, TEXT), *_texts(hint)) for name, hint in hints(record).items()
         }
-        needed = required_fields(record)
+        needed = [f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING]
 
         def read(data):
             if type(data) is not dict:

@@ -22,6 +22,8 @@ from tracer.utils.child_processes import ONE_THREAD, ROOT, environment, module_c
 
 SECONDS = 30.0
 """Seconds after which the process that proves is ended."""
+SENT = "id", "symbol", "latex", "shape", "recomputed", "dtype"
+"""Fields of a step that the process is given as they are."""
 NOT_CHECKED = "Recorded in the file, not checked here"
 
 
@@ -48,11 +50,8 @@ class FileProver:
 
     def __call__(self, steps: Sequence[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""
-        outcomes = self._outcomes
-        return {
-            step.id: _apply_outcome(step, outcomes.get(step.id, {"reason": "checking it took too long"}))
-            for step in steps
-        }
+        late = {"reason": "checking it took too long"}
+        return {step.id: _apply_outcome(step, self._outcomes.get(step.id, late)) for step in steps}
 
     @cached_property
     def _outcomes(self) -> dict[str, dict]:
@@ -61,13 +60,8 @@ class FileProver:
         sizes = {notation.latex(size.name): size.value for size in self.trace.symbols}
         lines = [
             {
-                "id": step.id,
-                "symbol": step.symbol,
-                "latex": step.latex,
-                "shape": step.shape,
-                "recomputed": step.recomputed,
+                **{field: getattr(step, field) for field in SENT},
                 "tolerance": tolerance(step.dtype),
-                "dtype": step.dtype,
                 "names": [(name.symbol, name.of, name.transposed) for name in step.names],
             }
             for step in self.trace.steps
@@ -91,9 +85,8 @@ class FileProver:
             output = late.stdout or b""
         except OSError:  # no process can be started: nothing is verified
             output = b""
-        return {
-            outcome["id"]: outcome for outcome in map(json.loads, output.splitlines(keepends=False)) if "id" in outcome
-        }
+        outcomes = map(json.loads, output.splitlines())
+        return {outcome["id"]: outcome for outcome in outcomes if "id" in outcome}
 
     def _arrays(self) -> dict[str, np.ndarray]:
         """Return the tensors that lines name, by their keys."""

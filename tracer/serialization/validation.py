@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from math import isfinite
 
 import torch
 
 from tracer.attention import weights
-from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Symbol, Trace
+from tracer.record import AttentionRecord, CallRecord, ModuleRecord, Symbol, TensorRecord, Trace
 from tracer.record.steps import mathematics
 from tracer.symbols import formula_parser
 from tracer.utils.errors import quote
@@ -49,30 +50,10 @@ FREE_TEXT = 100_000
 """Letters of a text of the result, such as what was written."""
 MAX_LETTERS = {
     **dict.fromkeys(
-        (
-            "module",
-            "id",
-            "step",
-            "maker",
-            "within",
-            "symbol",
-            "value",
-            "title",
-            "model",
-            "q",
-            "k",
-            "weights",
-            "path",
-            "changes",
-            "reads",
-        ),
-        400,
+        "module id step maker within symbol value title model q k weights path changes reads of".split(), 400
     ),
-    **dict.fromkeys(
-        ("op", "function", "name", "part", "stage", "dtype", "mask", "over", "after", "words", "kind", "role"), 100
-    ),
+    **dict.fromkeys("op function name part stage dtype mask over after words kind role".split(), 100),
     "symbolic": 200,
-    "of": 400,
 }
 """Letters of what is a name, by its field: a page may show it beside every token, or every pixel."""
 ITEMS_OF_A_RECORD = 8192
@@ -184,10 +165,7 @@ def _ops(trace: Trace, formulas: Formulas) -> None:
         where = f"op {position}"
         _expect(op.index == position, where, f"index {position}, got {op.index}")
         _expect(op.module.count(".") < MAX_DEPTH, where, f"a module at most {MAX_DEPTH} deep")
-        for tensor in (*op.inputs, *op.outputs):
-            _shape(tensor.shape, tensor.symbolic, formulas, where)
-            if isinstance(tensor.maker, int):
-                _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
+        _tensors((*op.inputs, *op.outputs), len(trace.ops), "ops", formulas, where)
         if op.step is not None and op.step not in steps:
             _expect(False, where, f"a step of this trace, got {quote(op.step)}")
         for name in ("call", "params"):
@@ -206,11 +184,8 @@ def _decompositions(trace: Trace, formulas: Formulas) -> None:
         _expect(0 <= opened.op < len(trace.ops), where, f"an op among {len(trace.ops)}")
         _expect(opened.error is None or not opened.error < 0, where, "an error that is not negative")
         for primitive in opened.primitives:
-            for tensor in (*primitive.inputs, *primitive.outputs):
-                _shape(tensor.shape, tensor.symbolic, formulas, where)
-                if isinstance(tensor.maker, int):
-                    count = len(opened.primitives)
-                    _expect(0 <= tensor.maker < count, where, f"a maker among {count} primitives")
+            tensors = (*primitive.inputs, *primitive.outputs)
+            _tensors(tensors, len(opened.primitives), "primitives", formulas, where)
 
 
 def _modules(trace: Trace, formulas: Formulas) -> None:
@@ -237,10 +212,15 @@ def _beneath(trace: Trace, record: ModuleRecord | CallRecord, tensors, formulas:
     """Check a call of either kind: its ops exist, and so do the producers of its tensors."""
     _count(record.call, f"{where}.call")
     _expect(0 <= record.first <= record.last <= len(trace.ops), where, f"ops among {len(trace.ops)}, in order")
+    _tensors(tensors, len(trace.ops), "ops", formulas, where)
+
+
+def _tensors(tensors: Iterable[TensorRecord], count: int, kind: str, formulas: Formulas, where: str) -> None:
+    """Check the shapes of tensors, and that their makers are among that many ops of a kind."""
     for tensor in tensors:
         _shape(tensor.shape, tensor.symbolic, formulas, where)
         if isinstance(tensor.maker, int):
-            _expect(0 <= tensor.maker < len(trace.ops), where, f"a maker among {len(trace.ops)} ops")
+            _expect(0 <= tensor.maker < count, where, f"a maker among {count} {kind}")
 
 
 def _steps(trace: Trace, formulas: Formulas) -> None:

@@ -318,6 +318,15 @@ def sizes_of(function: Callable) -> dict[str, int]:
     return {name: value for name, value in defaults.items() if type(value) is int and value > 0}
 
 
+def unpack(reference: str, returned: Any) -> tuple:
+    """Return the module that a factory returned, its arguments as a tuple, and its keyword arguments if there are
+    any."""
+    if not (isinstance(returned, tuple) and len(returned) in (2, 3) and isinstance(returned[0], torch.nn.Module)):
+        raise ValueError(f"{quote(reference)} returned {type(returned).__name__}, expected (module, args)")
+    args = returned[1] if isinstance(returned[1], (tuple, list)) else (returned[1],)
+    return returned[0], tuple(args), *returned[2:]
+
+
 def trace(
     reference: str, *, primitives: bool = False, change: Mapping[str, Change] | None = None, **size: int
 ) -> Trace:
@@ -336,18 +345,12 @@ def trace(
             raise ValueError(f"{quote(reference)} takes no size {quote(name)}; {known}")
     sizes |= size
 
-    def unpack(returned: Any) -> tuple:
-        if not (isinstance(returned, tuple) and len(returned) in (2, 3) and isinstance(returned[0], torch.nn.Module)):
-            raise ValueError(f"{quote(reference)} returned {type(returned).__name__}, expected (module, args)")
-        args = returned[1] if isinstance(returned[1], (tuple, list)) else (returned[1],)
-        return returned[0], tuple(args), *returned[2:]
-
     def build(at: dict[str, int]):
-        return unpack(function(**at))
+        return unpack(reference, function(**at))
 
     def rebuild(at: dict[str, int], text: str) -> tuple:
         edited = run_text(text, file, function.__module__)
-        return unpack(getattr(edited, function.__name__)(**at))
+        return unpack(reference, getattr(edited, function.__name__)(**at))
 
     def lines_of(interventions: tuple[Intervention, ...]) -> dict[str, LineSite]:
         module, args, *named = changing_build(build, interventions)(sizes)
