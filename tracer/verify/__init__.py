@@ -63,9 +63,7 @@ def report(model: Model) -> dict[str, Any]:
         with Transparent():
             closed = seeded_run(model.net, *inputs, **inputs.named)
         fast = seeded_run(model.net, *inputs, **inputs.named)
-    sizes = [
-        size for op in traced.ops for x in (*op.inputs, *op.outputs) for size in x.symbolic or (UNKNOWN,) * len(x.shape)
-    ]
+    sizes = sizes_of(traced)
     steps = [step for step in traced.steps if step.latex and not step.recomputed]
     errors = [step.error for step in steps if step.error is not None]
     result = {
@@ -92,15 +90,18 @@ def report(model: Model) -> dict[str, Any]:
     return to_json.plain(result | {name: value for name, value in more.items() if value})
 
 
+def sizes_of(trace: Trace) -> list[str]:
+    """Return the size of each axis of all op inputs and outputs as a formula, `UNKNOWN` where there is none."""
+    tensors = [tensor for op in trace.ops for tensor in (*op.inputs, *op.outputs)]
+    return [size for tensor in tensors for size in tensor.symbolic or (UNKNOWN,) * len(tensor.shape)]
+
+
 def failures(report: dict[str, Any]) -> list[str]:
     """Return the errors of a report, one sentence each; empty if everything is verified."""
     name, reasons = report["model"], []
-    if report["solved"] < report["dims"]:
-        reasons.append(f"{report['dims'] - report['solved']} of {report['dims']} dimensions are not solved")
-    if report["verified"] < report["equations"]:
-        reasons.append(
-            f"{report['equations'] - report['verified']} of {report['equations']} equations are not verified"
-        )
+    for what, whole, done in (("dimensions", "dims", "solved"), ("equations", "equations", "verified")):
+        if report[done] < report[whole]:
+            reasons.append(f"{report[whole] - report[done]} of {report[whole]} {what} are not {done}")
     if not report["identical"]:
         reasons.append("the traced output is not bit-equal to the untraced one")
     opened = report["opened_error"]
@@ -116,9 +117,8 @@ def text(reports: list[dict[str, Any]]) -> str:
     failed = [sentence for report in reports for sentence in failures(report)]
     partly = [report["model"] for report in reports if report["coverage"] < 1]
     verified = "Everything is verified" + (f"; steps cover a part of {', '.join(partly)}." if partly else ".")
-    unseen = [
-        f"{figures['model']}: no check sees {figures['unseen']} operands." for figures in reports if "unseen" in figures
-    ]
+    with_unseen = [figures for figures in reports if "unseen" in figures]
+    unseen = [f"{figures['model']}: no check sees {figures['unseen']} operands." for figures in with_unseen]
     return "\n".join([to_table.align(lines), "", *unseen, *(failed or [verified])])
 
 
@@ -249,16 +249,9 @@ def _primitives(trace: Trace) -> Iterator[str]:
     """Yield the errors in the decompositions of the ops."""
     for opened in trace.decompositions:
         where = f"op {opened.op} ({trace.ops[opened.op].op})"
-        if (
-            opened.error is not None
-            and verdict_within(opened.error, trace.ops[opened.op].outputs[0].dtype) != "verified"
-        ):
+        dtype = trace.ops[opened.op].outputs[0].dtype
+        if opened.error is not None and verdict_within(opened.error, dtype) != "verified":
             yield f"{where}: its primitives differ from it by {opened.error:.1e}"
-        sizes = [
-            size
-            for primitive in opened.primitives
-            for x in (*primitive.inputs, *primitive.outputs)
-            for size in x.symbolic or ()
-        ]
-        if UNKNOWN in sizes:
-            yield f"{where}: {sizes.count(UNKNOWN)} dimensions of its primitives are not solved"
+        tensors = [x for primitive in opened.primitives for x in (*primitive.inputs, *primitive.outputs)]
+        if count := sum((x.symbolic or ()).count(UNKNOWN) for x in tensors):
+            yield f"{where}: {count} dimensions of its primitives are not solved"

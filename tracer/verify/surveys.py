@@ -42,7 +42,7 @@ from tracer.utils.child_processes import environment, module_command
 from tracer.utils.devices import use_one_thread
 from tracer.utils.errors import quote, reason, shorten
 from tracer.utils.torch_internals import tree_leaves, tree_map_only
-from tracer.verify import small
+from tracer.verify import sizes_of, small
 from tracer.verify.checks.outputs import find_unaccounted
 from tracer.verify.checks.reference_run import Transparent, seeded_run
 
@@ -330,9 +330,7 @@ def book(name: str) -> ModelOutcome:
 
 def changing_sizes(trace: Trace) -> list[str]:
     """Return the sizes that are not known to be the same at all probes: formulas, and `UNKNOWN` if there is none."""
-    tensors = [tensor for op in trace.ops for tensor in (*op.inputs, *op.outputs)]
-    sizes = [size for tensor in tensors for size in tensor.symbolic or (UNKNOWN,) * len(tensor.shape)]
-    return [size for size in sizes if not size.isdecimal()]
+    return [size for size in sizes_of(trace) if not size.isdecimal()]
 
 
 def line(outcome: ModelOutcome) -> str:

@@ -28,7 +28,7 @@ from tracer.attention.masks import (
 )
 from tracer.attention.textbook_claims import TERMS, terms
 from tracer.figures import attention_maps
-from tracer.record import Step, tolerance
+from tracer.record import dtype_name, tolerance
 from tracer.utils.torch_internals import tree_map_only
 from tracer.verify.checks import check
 from tracer.verify.checks.changes import TOLERANCE, heads_of, without_heads
@@ -53,12 +53,9 @@ def check_ablation(run: PlainRun) -> Iterator[str]:
         shown = close_picture(run.model, run.inputs, layers)
         recomputed = softmax(array(_run_masked(run, [blocks[layer] for layer in layers], image, text)[0]))
         for name, expected, best in (("open", shares, shown.best), ("closed", recomputed, shown.instead)):
-            row = [expected[place, word] for place, word in enumerate(words)]
-            if (
-                len(row) != len(getattr(shown, name))
-                or not abs(array(torch.tensor(getattr(shown, name))) - row).max() <= 1e-5
-            ):
-                yield f"with the blocks {layers} closed, the words are said to have the shares {getattr(shown, name)}"
+            row, said = [expected[place, word] for place, word in enumerate(words)], getattr(shown, name)
+            if len(row) != len(said) or not abs(np.array(said) - row).max() <= 1e-5:
+                yield f"with the blocks {layers} closed, the words are said to have the shares {said}"
             likely = [expected[place].argmax() for place in range(len(words))]
             same = [[likely[i] == likely[j] for j in range(len(words))] for i in range(len(words))]
             if same != [[a == b for b in best] for a in best]:
@@ -125,7 +122,8 @@ def _heads(weights: np.ndarray, heads: int) -> bool:
 
 def _layer(trace, part: str, layer: int, ran: np.ndarray) -> Iterator[str]:
     where = f"layer {layer}" + (f" of {part!r}" if part else "")
-    allowed = tolerance(str(trace.values[_record(trace, part, layer).q].dtype).removeprefix("torch."))
+    record = [record for record in trace.attentions if record.part == part][layer]
+    allowed = tolerance(dtype_name(trace.values[record.q].dtype))
     shown = array(trace.attention(layer, part=part))
     if shown.shape != ran.shape:
         yield f"{where} has weights of shape {shown.shape}, the softmax that ran {ran.shape}"
@@ -139,10 +137,6 @@ def _layer(trace, part: str, layer: int, ran: np.ndarray) -> Iterator[str]:
             yield f"{where}: head {head} is not the one that ran"
         if not abs(array(row) - ran[:, head, query]).max() <= allowed:
             yield f"{where}: row {query} of head {head} is not the one that ran"
-
-
-def _record(trace, part: str, layer: int):
-    return [record for record in trace.attentions if record.part == part][layer]
 
 
 def _rollout(trace, part: str, means: list[np.ndarray]) -> Iterator[str]:
@@ -193,9 +187,8 @@ def check_effects_of_heads(run: PlainRun) -> Iterator[str]:
         return
     id, heads, parameter = weights
     step = run.trace.step(id)
-    part = next(
-        (record.part for record in run.trace.attentions if record.op in step.ops or record.op == step.inside), ""
-    )
+    ops = {*step.ops, step.inside}
+    part = next((record.part for record in run.trace.attentions if record.op in ops), "")
     try:
         switchboard = HeadSwitchboard(run.model, run.inputs, head_sites(run.trace, part or None))
     except ValueError:  # it has no weights that can be changed
@@ -250,9 +243,7 @@ def _swapped_patches(colours: np.ndarray, crop, shares: np.ndarray) -> tuple[int
     row = np.floor((np.arange(colours.shape[0]) + 0.5 - top) / (bottom - top) * rows).astype(int)
     column = np.floor((np.arange(colours.shape[1]) + 0.5 - left) / (right - left) * columns).astype(int)
     light = _lightness(colours)
-    luminance = np.array(
-        [[light[row == r][:, column == c].mean() for c in range(columns)] for r in range(rows)]
-    ).ravel()
+    luminance = np.array([light[row == r][:, column == c].mean() for r in range(rows) for c in range(columns)])
     weights = shares.ravel()
     wrong = (weights[:, None] - weights > WEIGHT_RESOLUTION) & (luminance[:, None] <= luminance)
     return (int(np.argwhere(wrong)[0][0]), int(np.argwhere(wrong)[0][1])) if wrong.any() else None
@@ -297,9 +288,8 @@ def check_mask_by_perturbation(run: PlainRun) -> Iterator[str]:
 
 def _moves(run: PlainRun, record, number: int, open_cells: np.ndarray) -> Iterator[str]:
     """Check which rows of an attention's output change when one token of its input is replaced."""
-    args, kwargs = (
-        run.attention_inputs[record.module][number] if number < len(run.attention_inputs[record.module]) else ((), {})
-    )
+    calls = run.attention_inputs[record.module]
+    args, kwargs = calls[number] if number < len(calls) else ((), {})
     read = next((x for x in tensors((args, kwargs)) if x.dim() == 3 and x.shape[1] == record.keys), None)
     if read is None or any("cache" in name or "past" in name for name, value in kwargs.items() if value is not None):
         return
@@ -355,10 +345,7 @@ def _reads(trace, part: str, cells: np.ndarray) -> Iterator[str]:
         yield f"shows scores of row {query} before the mask that are masked"
     scores = array(read.before) + array(read.mask)
     powers = np.exp(scores - scores.max())
-    if (
-        abs(powers / powers.sum() - weights[query]).max() > 1e-5
-        or abs(array(read.weights) - weights[query]).max() > 1e-5
-    ):
+    if any(abs(shares - weights[query]).max() > 1e-5 for shares in (powers / powers.sum(), array(read.weights))):
         yield f"shows scores of row {query} whose softmax is not its weights"
     every = rows(trace, part=part)
     closed = weights[~cells].max() if (~cells).any() else None
@@ -484,17 +471,14 @@ def check_qkv_letters(run: PlainRun) -> Iterator[str]:
                 continue
             for name, operand in (("Q", q), ("K", k)):
                 if hold_same_numbers(value, operand) and letter[1] != name:
-                    yield f"{_label(step)} holds the numbers that attention {record.layer} took as {name}"
+                    called = f"step {step.id!r}, called {step.symbol},"
+                    yield f"{called} holds the numbers that attention {record.layer} took as {name}"
 
 
 def hold_same_numbers(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Return whether two tensors hold the same numbers in the same order, or transposed, whatever the layout of their
     batch."""
     return a.numel() == b.numel() and any(x.reshape(-1).equal(b.reshape(-1)) for x in (a, a.mT if a.ndim > 1 else a))
-
-
-def _label(step: Step) -> str:
-    return f"step {step.id!r}, called {step.symbol},"
 
 
 # Four terms of the first block's scores, content and position against each other, from the parameters in NumPy.

@@ -16,7 +16,7 @@ from tracer.capture.tensors import output_tensors
 from tracer.record import AttentionRecord, Step
 from tracer.utils.torch_internals import DispatchMode
 from tracer.verify.checks import check, reference_run
-from tracer.verify.checks.reference_run import PlainRun, Transparent, array, attached, seeded_run
+from tracer.verify.checks.reference_run import PlainRun, Transparent, array, attached, parameters_of, seeded_run
 
 # Changes of values, compared with plain PyTorch: forward hooks, and weights of a copy that are edited by hand.
 
@@ -138,7 +138,7 @@ def _positions(run: PlainRun) -> tuple[str, str, int] | None:
     """Return the line that adds a learned table of positions to the tokens of one sequence: its id, the path of the
     table, and the number of tokens."""
     for step in run.trace.steps:
-        paths = [name.of.removeprefix("parameter ") for name in step.names if name.of.startswith("parameter ")]
+        paths = parameters_of(step)
         if step.id == "position" and len(step.shape) == 3 and len(paths) == 1 and len(step.names) == 1:
             table = dict(run.model.net.named_parameters()).get(paths[0])
             if table is not None and table.dim() > 1 and table.shape[-1] == step.shape[-1]:
@@ -149,8 +149,7 @@ def _positions(run: PlainRun) -> tuple[str, str, int] | None:
 def _matrix(run: PlainRun, step: Step) -> str | None:
     """Return the path of the only matrix in a line."""
     known = dict(run.model.net.named_parameters())
-    paths = [name.of.removeprefix("parameter ") for name in step.names if name.of.startswith("parameter ")]
-    matrices = [path for path in paths if path in known and known[path].dim() == 2]
+    matrices = [path for path in parameters_of(step) if path in known and known[path].dim() == 2]
     return matrices[0] if len(matrices) == 1 else None
 
 
@@ -294,10 +293,8 @@ def _softmax(run: PlainRun, record: AttentionRecord) -> int | None:
     if record.problem or record.over != "tokens":
         return None
     weights = run.trace.attention(record.layer, part=record.part or None).double().numpy()
-    for number, softmax in enumerate(run.softmaxes):
-        if softmax.shape == weights.shape and np.allclose(softmax, weights, rtol=0, atol=1e-4):
-            return number
-    return None
+    alike = ((ran.shape == weights.shape and np.allclose(ran, weights, rtol=0, atol=1e-4)) for ran in run.softmaxes)
+    return next((number for number, same in enumerate(alike) if same), None)
 
 
 def _score_kinds(run: PlainRun, record: AttentionRecord) -> dict[str, Edit]:

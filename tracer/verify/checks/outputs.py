@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from math import cos, pi, sin
@@ -138,13 +138,13 @@ def check_class_names(run: PlainRun) -> Iterator[str]:
         names = list(shown["classes"])
         if "CIFAR-10" in run.model.weights and names != sorted(names):
             yield f"the classes of CIFAR-10 are numbered by the alphabet, not {', '.join(names)}"
-        photos = {name: sample_photo(name) for name in SAMPLES if name in names}
-        yield from _right(photos, {name: names[_logits(run, photo)[0].argmax()] for name, photo in photos.items()})
+        known = [name for name in SAMPLES if name in names]
+        yield from _right({name: names[_logits(run, sample_photo(name))[0].argmax()] for name in known})
     elif shown.get("kind") == "labels":
         pictures = {shape: draw_shape(shape, COLOURS["red"]) for shape in CORNERS}
         answers = {shape: shown["classes"][_logits(run, p)[0, 32, 32].argmax()] for shape, p in pictures.items()}
         answers |= {"background": shown["classes"][_logits(run, pictures["circle"])[0, 4, 4].argmax()]}
-        yield from _right(answers, answers)
+        yield from _right(answers)
     elif shown.get("kind") == "sentences":
         names = [f"a {colour} {shape}" for colour in COLOURS for shape in CORNERS]
         answers = {}
@@ -152,7 +152,7 @@ def check_class_names(run: PlainRun) -> Iterator[str]:
             _, colour, shape = name.split()
             logits = _logits(run, draw_shape(shape, COLOURS[colour]), "; ".join(names))
             answers[name] = names[logits[0].argmax()]
-        yield from _right(answers, answers)
+        yield from _right(answers)
     elif shown.get("kind") == "caption":
         yield from _captions(run)
     elif shown.get("kind") == "next":
@@ -162,7 +162,7 @@ def check_class_names(run: PlainRun) -> Iterator[str]:
     elif shown.get("kind") == "tokens":
         for text in ("A string to turn", "a few letters"):
             filled = text.ljust(run.model.sizes["T_max"], str(shown.get("pad", " ")))
-            captions = _names(run, _logits(run, None, text)[0].argmax(axis=-1))
+            captions = "".join(_name(run, number) for number in _logits(run, None, text)[0].argmax(axis=-1))
             if captions != filled[::-1]:
                 yield f"{text!r} is answered by {captions!r}, trained to be reversed"
 
@@ -185,11 +185,11 @@ def _captions(run: PlainRun) -> Iterator[str]:
             colour = list(COLOURS)[(number + (size == "small")) % len(COLOURS)]
             inputs = run.model.inputs(image=draw_shape(shape, COLOURS[colour], radius=radius))
             captions[f"a {size} {colour} {shape}"] = " ".join(inputs.words[1:])
-    yield from _right(captions, captions)
+    yield from _right(captions)
 
 
-def _right(expected, answers: dict[str, str]) -> Iterator[str]:
-    wrong = [f"{name} is called {answers[name]}" for name in expected if answers[name] != name]
+def _right(answers: dict[str, str]) -> Iterator[str]:
+    wrong = [f"{name} is called {answer}" for name, answer in answers.items() if answer != name]
     if len(wrong) > (1 - MIN_ACCURACY) * len(answers):
         yield f"{len(wrong)} of {len(answers)} have another's name: {', '.join(wrong[:4])}"
 
@@ -199,11 +199,6 @@ def _logits(run: PlainRun, image, text: str | None = None):
     inputs = run.model.inputs(**options)
     with torch.no_grad():
         return array(tensors(run.model.net(*inputs, **inputs.named))[0])
-
-
-def _names(run: PlainRun, numbers) -> str:
-    known = (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
-    return "".join(known[number] for number in numbers)
 
 
 # Logit lens, compared with a plain run in which a hook puts the stream of an earlier block behind the last one.
@@ -479,15 +474,18 @@ def _likeliest(run: PlainRun, shown, shares: np.ndarray) -> Iterator[str]:
     if list(shown["tokens"]) != [_name(run, number) for number in best]:
         yield f"the likeliest tokens are not {shown['tokens']}"
     numbers = next(x for x in run.inputs if not x.is_floating_point())[0].tolist()
-    named = (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
-    if named and list(shown["text"]) != [_name(run, number) for number in numbers]:
+    if _vocabulary(run) and list(shown["text"]) != [_name(run, number) for number in numbers]:
         yield "the text is not what the net was given"
 
 
 def _name(run: PlainRun, number: int) -> str:
     """Return a token's name: by the card, else by the model's file; the id of one without a name."""
-    known = (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
+    known = _vocabulary(run)
     return known[number] if number < len(known) else f"token {number}"
+
+
+def _vocabulary(run: PlainRun) -> Sequence[str]:
+    return (run.model.card or {}).get("vocabulary", run.model.spec.vocabulary)
 
 
 def _differs(what: str, shown, expected: np.ndarray) -> Iterator[str]:

@@ -37,10 +37,8 @@ def check_matmul_figures(run: PlainRun) -> Iterator[str]:
         left, right, result = step.product
         (rows, inner), (below, columns) = left.shape, right.shape
         if inner != below or tuple(result.shape) != (rows, columns):
-            yield (
-                f"step {step.id!r} draws [{rows} × {inner}] times [{below} × {columns}], which gives no "
-                f"[{' × '.join(map(str, result.shape))}]"
-            )
+            drawn = f"[{rows} × {inner}] times [{below} × {columns}]"
+            yield f"step {step.id!r} draws {drawn}, which gives no [{' × '.join(map(str, result.shape))}]"
         for operand in step.product:
             for symbolic, size in zip(operand.symbolic, operand.shape, strict=True):
                 if sizes.get(symbolic, size) != size:
@@ -63,10 +61,10 @@ def check_note_statements(run: PlainRun) -> Iterator[str]:
         for place in (place for place in row.where if not place.startswith(("claim ", "slip "))):
             if lookup.look(row, place, lambda _: (model, trace)).verdict == "not":
                 yield f"note {row.note}, statement {row.number}: {place} is not as it says"
-    for claim in (
-        claim_name for claim_name in claims.CLAIMS if name in {row.run for row in claims.statements(claim_name)}
-    ):
-        measured = claims.CLAIMS[claim](model, trace)
+    for claim, measure in claims.CLAIMS.items():
+        if name not in {row.run for row in claims.statements(claim)}:
+            continue
+        measured = measure(model, trace)
         if measured.verdict != claims.DIFFERS.get(claim, "holds"):
             yield f"the claim {claim} is “{measured.verdict}” on this run: {measured.text}"
         for number in NUMBERS.get(claim, lambda run: ())(run):
@@ -119,9 +117,8 @@ def _gradients(run: PlainRun) -> list[str]:
         rows = powers / powers.sum(-1, keepdims=True)
         return f"{np.mean([np.linalg.norm(np.diag(row) - np.outer(row, row)) for row in rows]):.2g}"
 
-    return [f"{norm(1)} at this run's scores", f"{norm(np.sqrt(width))} without its"] + [
-        f"{norm(factor)} at × {factor:,}" for factor in FACTORS
-    ]
+    multiplied = [f"{norm(factor)} at × {factor:,}" for factor in FACTORS]
+    return [f"{norm(1)} at this run's scores", f"{norm(np.sqrt(width))} without its", *multiplied]
 
 
 def _cross_terms(run: PlainRun) -> list[str]:
@@ -220,10 +217,8 @@ def differences(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Iterator[
             yield step.id, f"step {step.id!r} prints {quote(step.latex)}, but {reason}"
             continue
         if not error <= tolerance(step.dtype):
-            yield (
-                step.id,
-                f"what step {step.id!r} prints is off by {error:.2g}, expected at most {tolerance(step.dtype):.2g}",
-            )
+            off = f"off by {error:.2g}, expected at most {tolerance(step.dtype):.2g}"
+            yield step.id, f"what step {step.id!r} prints is {off}"
 
 
 def printed_operands(trace: Trace, net: torch.nn.Module, inputs: Inputs) -> Operands:
@@ -276,12 +271,8 @@ def check_printed_repeats(run: PlainRun) -> Iterator[str]:
         for number in repeat.blocks if repeat else ("",):
             for line in lines:
                 step, at = steps[at], at + 1
-                printed = (
-                    (write_block(line.latex, number), write_block(line.symbol, number))
-                    if repeat
-                    else (line.latex, line.symbol)
-                )
-                if printed != (step.latex, step.symbol):
+                printed = [write_block(text, number) if repeat else text for text in (line.latex, line.symbol)]
+                if printed != [step.latex, step.symbol]:
                     yield f"step {step.id!r} says {quote(step.latex)}, but its repeat {quote(printed[0])}"
                 if (line.symbolic, line.shape, line.stage) != (step.symbolic, step.shape, step.stage):
                     yield f"step {step.id!r} has another shape or stage than its repeat"
@@ -341,16 +332,13 @@ def _towers(run: PlainRun, name: str = "") -> int:
 
 
 def _patches(run: PlainRun) -> int:
-    image = _image(run)
-    return image[0].numel() // _cell(run)
+    return _image(run)[0].numel() // _cell(run)
 
 
 def _cell(run: PlainRun) -> int:
     """Return the number of pixel values of one patch."""
-    embedding = run.model.net.get_parameter(
-        next(n for n, p in run.model.net.named_parameters() if n.rpartition(".")[2] == "weight" and p.dim() == 2)
-    )
-    return embedding.shape[1]
+    known = run.model.net.named_parameters()
+    return next(p for n, p in known if n.rpartition(".")[2] == "weight" and p.dim() == 2).shape[1]
 
 
 def _head_width(run: PlainRun) -> int:

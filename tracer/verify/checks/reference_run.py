@@ -16,7 +16,7 @@ from tracer.utils.torch_internals import DispatchMode, function_schema, tree_lea
 
 if TYPE_CHECKING:
     from tracer.inputs.model_inputs import Inputs
-    from tracer.record import Trace
+    from tracer.record import Step, Trace
     from tracer.spec.spec import Model
 
 
@@ -112,6 +112,11 @@ def array(tensor: torch.Tensor) -> np.ndarray:
 def tensors(tree) -> list[torch.Tensor]:
     """Return the tensors of forward's inputs or outputs."""
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def parameters_of(step: Step) -> list[str]:
+    """Return the paths of the parameters and buffers that a step's equation names."""
+    return [name.of.removeprefix("parameter ") for name in step.names if name.of.startswith("parameter ")]
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

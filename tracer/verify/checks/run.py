@@ -69,10 +69,7 @@ def check_flops_and_params(run: PlainRun) -> Iterator[str]:
 
 def _check_drawings(line, step) -> Iterator[str]:
     """Check the scale drawing of each step that multiplies matrices: (n, k), (k, m), (n, m)."""
-    multiplies = next(
-        (node for node in line.equation.atoms(Product) if min(len(infer(x)) for x in node.args) > 1), None
-    )
-    if multiplies is None:
+    if not any(min(len(infer(x)) for x in node.args) > 1 for node in line.equation.atoms(Product)):
         return
     shapes = [operand.shape for operand in step.product or ()]
     fits = len(shapes) == 3 and shapes[0][1] == shapes[1][0] and shapes[2] == (shapes[0][0], shapes[1][1])
@@ -314,10 +311,6 @@ def _nodes(node: Node) -> Iterator[Node]:
         yield from _nodes(operand)
 
 
-def _rms(eps: float, x: torch.Tensor, gamma: torch.Tensor) -> torch.Tensor:
-    return F.rms_norm(x, x.shape[-1:], gamma, eps)
-
-
 PYTORCH = {
     "GELU": F.gelu,
     "GELUTanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -326,7 +319,7 @@ PYTORCH = {
     "Tanh": torch.tanh,
     "Softmax": lambda x: F.softmax(x, dim=-1),
     "LayerNorm": lambda eps, x, *scales: F.layer_norm(x, x.shape[-1:], *scales, eps=eps),
-    "RMSNorm": _rms,
+    "RMSNorm": lambda eps, x, gamma: F.rms_norm(x, x.shape[-1:], gamma, eps),
 }
 """What PyTorch calls them: numbers first, then tensors."""
 
@@ -355,16 +348,11 @@ def check_proof_sensitivity(run: PlainRun) -> Iterator[str]:
         yield "what was not executed is called verified"
     values = [(step, value) for step in run.trace.steps if (value := run.trace.value(step)) is not None]
     for step, value in values[:: max(1, len(values) // 12)]:
-        if (
-            value.is_floating_point()
-            and value.numel()
-            and value.isfinite().all()
-            and 0 < value.abs().max() < INFINITY_THRESHOLD
-        ):
+        finite = value.is_floating_point() and value.numel() and value.isfinite().all()
+        if finite and 0 < value.abs().max() < INFINITY_THRESHOLD:
             yield from _wrong(step, value.double())
-        if step.verdict == "verified" and not (
-            step.error is not None and 0 <= step.error <= DTYPE_THRESHOLDS.get(step.dtype, 0.0)
-        ):
+        error = nan if step.error is None else step.error
+        if step.verdict == "verified" and not 0 <= error <= DTYPE_THRESHOLDS.get(step.dtype, 0.0):
             yield f"step {step.id!r} is called verified with an error of {step.error}"
     for step in run.trace.steps:
         if step.recomputed and (step.error is not None or not step.note):
@@ -509,8 +497,6 @@ def check_spec_literals(run: PlainRun) -> Iterator[str]:
 
 # Trace of the same net as an unknown module, with only the batch axes named.
 
-"""Parameters of a net that is tried: what is checked does not depend on its size."""
-
 BATCH = 3
 
 
@@ -522,9 +508,10 @@ def check_undescribed_module(run: PlainRun) -> Iterator[str]:
     if sum(parameter.numel() for parameter in run.model.net.parameters()) > MAX_PARAMETERS:
         return
     inputs = run.model.inputs(**{**run.inputs.sizes, "B": BATCH})
-    axes = [(name, x) for name, x in _name_inputs(run.model.net, inputs) if len(x) == BATCH]
+    names = run.model.net.forward.__code__.co_varnames[1 : 1 + len(inputs)]
+    axes = [(name, 0) for name, x in zip(names, inputs, strict=True) if len(x) == BATCH]
     with torch.no_grad():
-        trace = tracer.trace(run.model.net, *inputs, symbols={"B": next((name, 0) for name, _ in axes)}, **inputs.named)
+        trace = tracer.trace(run.model.net, *inputs, symbols={"B": axes[0]}, **inputs.named)
         output = run.model.net(*inputs, **inputs.named)
     if not all(torch.equal(a, b) for a, b in zip(tensors(trace.output), tensors(output), strict=True)):
         yield "traced as a module, the net gives another output"
@@ -539,8 +526,3 @@ def check_undescribed_module(run: PlainRun) -> Iterator[str]:
                 if (size.isdigit() and int(size) != number) or (size == "B" and number != BATCH):
                     yield f"traced as a module, op {op.index} has a size of {number} that is said to be {size}"
                     return
-
-
-def _name_inputs(net: torch.nn.Module, inputs) -> list[tuple[str, torch.Tensor]]:
-    names = net.forward.__code__.co_varnames[1 : 1 + len(inputs)]
-    return list(zip(names, inputs, strict=True))

@@ -17,13 +17,12 @@ from tracer.latex_reader.parser import read
 from tracer.record import INPUT, AttentionRecord, Step
 from tracer.verify.checks import check
 from tracer.verify.checks.printed import printed_operands
-from tracer.verify.checks.reference_run import PlainRun, array
+from tracer.verify.checks.reference_run import PlainRun, array, parameters_of
 
 # Measures of the facts in sentences: on the tensors of steps, on parameters, on the recorder's records.
 
 TOLERANCE = 1e-4
 """How far numbers may be from one another, as a share of the largest."""
-PARAMETER = "parameter "
 
 
 class StepIndex:
@@ -104,7 +103,7 @@ class MeasuredLine(NamedTuple):
     @property
     def parameters(self) -> list[str]:
         """Paths of the parameters and buffers that its equation names."""
-        return [name.of.removeprefix(PARAMETER) for name in self.step.names if name.of.startswith(PARAMETER)]
+        return parameters_of(self.step)
 
     def weights(self) -> list[str]:
         """Return the parameters that it depends on, through steps without inputs; whole numbers aside."""
@@ -267,7 +266,7 @@ def standard(line: MeasuredLine, mean: str, variance: str) -> bool:
 
 def _without_gamma_beta(line: MeasuredLine) -> np.ndarray | None:
     """Return its value without the γ and β of its names."""
-    vectors = {name.symbol: line.book.parameters.get(name.of.removeprefix(PARAMETER)) for name in line.step.names}
+    vectors = {name.symbol: line.book.parameters.get(name.of.removeprefix("parameter ")) for name in line.step.names}
     value = line.value
     for symbol, parameter in vectors.items():
         if parameter is not None and "beta" in symbol and value is not None:
@@ -784,8 +783,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
         one_user_kind("mlp")(line) and all(len(source.users) > 1 for source in line.sources)
     ),
     r"This brings all tokens to one scale": lambda line, *_: root_mean_square(line) or standard(line, "0", "1"),
-    r"Each token is divided by the root of its mean square": root_mean_square,
-    r"Nothing is subtracted, which is less work": root_mean_square,
+    r"Each token is divided by the root of its mean square|Nothing is subtracted, which is less work": root_mean_square,
     r"Every block has added to the residual stream, and nothing has normalised": lambda line, *_: any(
         sums_of_two(source, stage) for source in line.sources for stage in ("mlp", "norm")
     ),
@@ -820,8 +818,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"": spread,
     r"The mask adds (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": hides,
     r"The mask has (\S+) where a token may attend and (-∞|the lowest number there is|a low number) where it may not: "
-    "a token attends "
-    r"to": hides,
+    r"a token attends to": hides,
     r"This matrix has (\S+) where a token may attend, to itself and to earlier tokens, and (-∞) where it may "
     r"not": hides,
     r"The matrix of (0) and (-∞) is added to the scores of every block": hides,
@@ -861,8 +858,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Each token alone is widened from D to d_ff numbers": lambda line, *_: (
         tokenwise(line) and by_last_axis(line, True)
     ),
-    r"This product works on each token alone": tokenwise,
-    r"Each token alone goes from D to d_ff numbers": tokenwise,
+    r"This product works on each token alone|Each token alone goes from D to d_ff numbers": tokenwise,
     r"Attention moves information between tokens; the MLP works on each token alone": tokenwise,
     rf"(GELU|This GELU, which is approximated with tanh,|SiLU) keeps large numbers almost as they are, and maps every "
     rf"negative one to between {NUMBER} and 0": bends,
