@@ -93,8 +93,7 @@ class Survey:
             yield number, rows.file(self.source, part, self.facts)
 
     def _ranges(self) -> Iterator[tuple[int, range]]:
-        for number, first in enumerate(range(0, len(self), PART)):
-            yield number, range(first, min(first + PART, len(self)))
+        return enumerate(range(first, min(first + PART, len(self))) for first in range(0, len(self), PART))
 
     def _path(self, number: int) -> Path:
         return self.parts / f"{number:06d}.parquet"

@@ -52,9 +52,8 @@ def open_survey(data: bytes, name: str, most: int) -> SurveyResult:
     except subprocess.TimeoutExpired:
         raise ValueError(f"{quote(name)} takes too long to read, expected a survey of at most {SECONDS} s") from None
     if child.returncode == REFUSAL_STATUS:
-        raise ValueError(
-            f"{quote(name)} is not a survey: {shorten(child.stderr.decode(errors='replace').strip(), 300)}"
-        )
+        problem = child.stderr.decode(errors="replace").strip()
+        raise ValueError(f"{quote(name)} is not a survey: {shorten(problem, 300)}")
     if child.returncode:
         raise ValueError(f"{quote(name)} can’t be read: it is damaged, or takes too much memory or time")
     return SurveyResult.unpack(child.stdout)
@@ -141,11 +140,10 @@ def main() -> int:
     limit_resources(MEMORY + TIMES * most, SECONDS)
     try:
         packed = read(data, most).pack()
-    except pyarrow.lib.ArrowException:  # some are ValueErrors, too
-        print("it is damaged, or has columns of other types", file=sys.stderr)
-        return REFUSAL_STATUS
-    except ValueError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
+    except (pyarrow.lib.ArrowException, ValueError) as error:
+        damaged = isinstance(error, pyarrow.lib.ArrowException)  # some are ValueErrors, too
+        problem = "it is damaged, or has columns of other types" if damaged else " ".join(str(error).split())
+        print(problem, file=sys.stderr)
         return REFUSAL_STATUS
     sys.stdout.buffer.write(packed)
     return 0

@@ -311,6 +311,9 @@ def arrange(
     def text(name: str, at: int) -> str | None:
         return _check_length(columns[name][at], name)
 
+    def photo_name(at: Any) -> str:
+        return str(_check_length(names[photo[at]], "name of a photo"))
+
     tests = {name: np.full(len(order), np.nan, np.float32) for name in HIDING_COLUMNS}
     tested = of_photo[photo[hiding]]
     for name, values in tests.items():
@@ -318,7 +321,7 @@ def arrange(
     return SurveyResult(
         str(_check_length(model, "model")),
         str(_check_length(weights, "text of the weights")),
-        tuple(str(_check_length(names[photo[at]], "name of a photo")) for at in order),
+        tuple(map(photo_name, places)),
         tuple(text("label", at) for at in places),
         tuple(text("answer", at) for at in places),
         {name: columns[name][order].astype(np.float32) for name in PHOTO},
@@ -327,13 +330,7 @@ def arrange(
         np.nan_to_num(table(columns["flips"])).astype(bool),
         tests,
         tuple(columns["picture"][at] or b"" for at in order),
-        tuple(
-            (
-                str(_check_length(names[photo[at]], "name of a photo")),
-                str(_check_length(columns["problem"][at], "problem")),
-            )
-            for at in np.flatnonzero(unreadable)
-        ),
+        tuple((photo_name(at), str(text("problem", at))) for at in np.flatnonzero(unreadable).tolist()),
     )
 
 

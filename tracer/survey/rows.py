@@ -114,12 +114,10 @@ class PhotoRows:
         head_effects, rows = effects(probe), []
         for at, (layer, head) in enumerate(probe.heads, start=1):
             cell = head_effects.layers.index(layer), head
-            numbers = {
-                name: _none_for_nan(float(getattr(head_effects, name)[cell]))
-                for name in ("distance", "entropy", "special")
-            }
+            names = ("distance", "entropy", "special")
+            numbers = {name: _none_for_nan(getattr(head_effects, name)[cell]) for name in names}
             row = {**common, "row": "head", "layer": layer, "head": head, **numbers}
-            row["change" if head_effects.points else "output_change"] = _none_for_nan(float(head_effects.change[cell]))
+            row["change" if head_effects.points else "output_change"] = _none_for_nan(head_effects.change[cell])
             if head_effects.points:
                 row["flips"] = bool(head_effects.flips[cell])
             if label is not None and probe.probabilities is not None and common.get("loss") is not None:
@@ -175,8 +173,8 @@ def _loss(probabilities: Tensor, label: int | None) -> float | None:
     return None if label is None else -float(probabilities[label].clamp_min(1e-300).log())
 
 
-def _none_for_nan(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+def _none_for_nan(value: Any) -> float | None:
+    return None if np.isnan(float(value)) else float(value)
 
 
 # Parts of a survey on a Ray cluster, by Ray Data: each actor holds one copy of the model.
