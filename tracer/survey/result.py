@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -41,19 +41,6 @@ class Photo(NamedTuple):
     problem: str = ""
 
 
-class PhotoSource(Protocol):
-    """Photos that are read by index."""
-
-    def __len__(self) -> int:
-        """Return the number of photos."""
-
-    def names(self) -> Sequence[str]:
-        """Return a name of each photo, in order."""
-
-    def read(self, part: range) -> Iterator[Photo]:
-        """Yield the photos at these indices."""
-
-
 def open_source(data: str | Path) -> PhotoSource:
     """Return the photos of a folder or of a Parquet file. Raise ValueError in one sentence where there are none."""
     path = Path(data)
@@ -78,9 +65,11 @@ class Folder:
         return len(self._files)
 
     def names(self) -> list[str]:
+        """Return a name of each photo, in order."""
         return [file.relative_to(self.path).as_posix() for file in self._files]
 
     def read(self, part: range) -> Iterator[Photo]:
+        """Yield the photos at these indices."""
         for number in part:
             file = self._files[number]
             label = file.parent.name if file.parent != self.path else None
@@ -111,9 +100,11 @@ class ParquetFile:
         return self._file.metadata.num_rows
 
     def names(self) -> list[str]:
+        """Return a name of each photo, in order."""
         return [f"{self._stem}:{row}" for row in range(len(self))]
 
     def read(self, part: range) -> Iterator[Photo]:
+        """Yield the photos at these indices."""
         columns = [name for name in (self._image, self._label) if name]
         first = 0
         for group in range(self._file.num_row_groups):
@@ -131,6 +122,10 @@ class ParquetFile:
         label = label if isinstance(label, (str, int)) and not isinstance(label, bool) else None
         name = f"{self._stem}:{row}"
         return Photo(name, data, label) if isinstance(data, bytes) else Photo(name, b"", label, "has no bytes")
+
+
+PhotoSource = Folder | ParquetFile
+"""Photos that are read by index."""
 
 
 # File of a survey: its columns, and the fingerprint of what it is a survey of.

@@ -300,9 +300,8 @@ def book(name: str) -> ModelOutcome:
     after = model.net.state_dict()
     computing = [op for op in trace.ops if not is_layout(op.op)]
     shown = [step for step in trace.steps if not step.recomputed]
-    unverified = [
-        f"{step.id}: {step.replayed or step.note or step.error}" for step in shown if step.verdict != "verified"
-    ]
+    wrong = [step for step in shown if step.verdict != "verified"]
+    unverified = [f"{step.id}: {step.replayed or step.note or step.error}" for step in wrong]
     missing = list(find_unaccounted(trace, [*inputs, *inputs.named.values(), *after.values()]))
     missing += [note for note in trace.notes if not trace.steps]
     with torch.no_grad():

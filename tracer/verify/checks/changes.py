@@ -33,9 +33,8 @@ def check_changed_values(run: PlainRun) -> Iterator[str]:
         id, path, value = line
         for change, by_hand in _kinds(value).items():
             change = value.clone() + 1 if change == "replace" else change
-            yield from compare(
-                run, {id: change}, run_with_hook(run, path, lambda args, output, by_hand=by_hand: by_hand(output))
-            )
+            expected = run_with_hook(run, path, lambda args, output, by_hand=by_hand: by_hand(output))
+            yield from compare(run, {id: change}, expected)
         if (earlier := _earlier(run, id, value)) is not None:
             kept = run.trace.value(earlier)
             yield from compare(run, {id: f"take({earlier.id})"}, run_with_hook(run, path, lambda args, output: kept))
@@ -49,10 +48,8 @@ def check_changed_values(run: PlainRun) -> Iterator[str]:
         others = set(range(heads)) - {0}
         yield from compare(run, {id: "keep_heads(0)"}, without_heads(run, parameter, heads, others))
         yield from _refuted_lines(run, id, heads)
-        matrix = run.model.net.get_parameter(parameter)
-        yield from compare(
-            run, {f"parameter {parameter}": "scale(-0.5)"}, _outputs_with_parameter(run, parameter, -matrix / 2)
-        )
+        expected = _outputs_with_parameter(run, parameter, -run.model.net.get_parameter(parameter) / 2)
+        yield from compare(run, {f"parameter {parameter}": "scale(-0.5)"}, expected)
     if (table := _positions(run)) is not None:
         id, parameter, tokens = table
         values = run.model.net.get_parameter(parameter).detach().clone()

@@ -307,11 +307,9 @@ def _share() -> Iterator[str]:
 
 def _points(crop: Crop, boxes: np.ndarray) -> Iterator[str]:
     """Check that points of the model's input map to the photo as the crop does, and back."""
+    (left, top), (right, bottom) = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
     for across, down in ((0.0, 0.0), (0.25, 0.75), (1.0, 1.0)):
-        expected = (
-            boxes[:, 0].min() + across * (boxes[:, 2].max() - boxes[:, 0].min()),
-            boxes[:, 1].min() + down * (boxes[:, 3].max() - boxes[:, 1].min()),
-        )
+        expected = left + across * (right - left), top + down * (bottom - top)
         point = (across * crop.width, down * crop.height)
         shown, back = crop.to_photo(*point), crop.to_input(*expected)
         if max(np.abs(np.subtract(shown, expected)).max(), np.abs(np.subtract(back, point)).max()) > 1e-6:
@@ -370,7 +368,7 @@ def _input(run: PlainRun, inputs=None) -> torch.Tensor | None:
 def _grey(run: PlainRun, inputs) -> np.ndarray:
     """Return the first channel of the pixels of forward's input, as levels of 255, `[H, W]`."""
     card = run.model.card or {}
-    usual = ((0.5, 0.2) if run.model.sizes["C"] == 1 else (0.5, 0.5)) if "C" in run.model.sizes else (0.5, 0.5)
+    usual = (0.5, 0.2 if run.model.sizes.get("C") == 1 else 0.5)
     mean, std = (np.ravel(card.get(name, statistic))[0] for name, statistic in zip(("mean", "std"), usual, strict=True))
     return (array(_input(run, inputs))[0, 0] * std + mean) * 255
 
@@ -500,9 +498,8 @@ def _differs(what: str, shown, expected: np.ndarray) -> Iterator[str]:
 @check
 def check_returned_tensors(run: PlainRun) -> Iterator[str]:
     """Compare the output of forward with the traced tensors of all steps."""
-    yield from find_unaccounted(
-        run.trace, [*run.inputs, *run.inputs.named.values(), *run.model.net.state_dict().values()]
-    )
+    own = [*run.inputs, *run.inputs.named.values(), *run.model.net.state_dict().values()]
+    yield from find_unaccounted(run.trace, own)
 
 
 def find_unaccounted(trace: Trace, inputs: Iterable) -> Iterator[str]:

@@ -129,9 +129,8 @@ def _cross_terms(run: PlainRun) -> list[str]:
 
     def parts(name: str) -> list[np.ndarray]:
         W, bias = parameters[f"block1.attention.{name}.weight"], parameters.get(f"block1.attention.{name}.bias", 0)
-        return [
-            rows.reshape(len(content), h, -1).swapaxes(0, 1) for rows in (content @ W.T + bias, (both - content) @ W.T)
-        ]
+        projected = content @ W.T + bias, (both - content) @ W.T
+        return [rows.reshape(len(content), h, -1).swapaxes(0, 1) for rows in projected]
 
     queries, keys = parts("query"), parts("key")
     terms = [[q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]) for k in keys] for q in queries]

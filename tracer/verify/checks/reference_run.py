@@ -87,18 +87,17 @@ class OpObserver(DispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
+        shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
         if name in ("_softmax", "_safe_softmax"):
             self.softmaxes.append(array(result))
-        elif name.startswith("_scaled_dot_product") and not name.endswith("backward"):
-            self.softmaxes.append(_fused_weights(*map(array, args[:2]), *_options(func, args, kwargs or {})))
-        shapes = [tuple(arg.shape) for arg in args if isinstance(arg, torch.Tensor)]
-        if name in ("mm", "bmm"):
+        elif name in ("mm", "bmm"):
             self.costs.append(2 * prod(shapes[0]) * shapes[1][-1])
         elif name in ("addmm", "baddbmm"):
             self.costs.append(2 * prod(shapes[1]) * shapes[2][-1])
         elif name == "convolution":
             self.costs.append(2 * result.numel() * prod(shapes[1][1:]))
         elif name.startswith("_scaled_dot_product") and not name.endswith("backward"):
+            self.softmaxes.append(_fused_weights(*map(array, args[:2]), *_options(func, args, kwargs or {})))
             (batch, heads, queries, width), keys, values = shapes[0], shapes[1][-2], shapes[2][-1]
             self.costs.append(2 * batch * heads * queries * keys * (width + values))
         return result

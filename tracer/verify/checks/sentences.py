@@ -259,9 +259,8 @@ def standard(line: MeasuredLine, mean: str, variance: str) -> bool:
     own = [value.var(axis=-1) for value in line.operands if value.shape == rows.shape]
     spread = rows.var(axis=-1)
     tiny = own[0] < 2e-3 if own else np.zeros(spread.shape, bool)
-    return bool(np.abs(rows.mean(axis=-1) - float(mean)).max() < 1e-2) and bool(
-        (tiny | (np.abs(spread - float(variance)) < 1e-2)).all()
-    )
+    centred = np.abs(rows.mean(axis=-1) - float(mean)).max() < 1e-2
+    return bool(centred and (tiny | (np.abs(spread - float(variance)) < 1e-2)).all())
 
 
 def _without_gamma_beta(line: MeasuredLine) -> np.ndarray | None:
@@ -275,11 +274,7 @@ def _without_gamma_beta(line: MeasuredLine) -> np.ndarray | None:
         if parameter is not None and "gamma" in symbol and value is not None:
             factor = array(parameter) + (f"{symbol} + 1" in line.step.latex)
             value = value / np.where(factor == 0, np.nan, factor)
-    return (
-        value
-        if value is None or np.isfinite(value).all()
-        else value[..., np.isfinite(value).all((*range(value.ndim - 1),))]
-    )
+    return None if value is None else value[..., np.isfinite(value).all((*range(value.ndim - 1),))]
 
 
 def root_mean_square(line: MeasuredLine, *_) -> bool:
@@ -429,9 +424,9 @@ def _together(path: str, own: str) -> bool:
     return path.split(".")[:end] == parts[:end]
 
 
-def by_last_axis(line: MeasuredLine, wider: bool) -> bool:
+def widens(line: MeasuredLine, *_) -> bool:
     before = [value.shape[-1] for value in line.operands if value.ndim > 1]
-    return bool(before) and (line.value.shape[-1] > before[-1] if wider else True)
+    return bool(before) and line.value.shape[-1] > before[-1]
 
 
 def is_trained(line: MeasuredLine, *_) -> bool:
@@ -577,6 +572,16 @@ def table_rows(line: MeasuredLine, *_) -> bool:
     return any((rows[:, None] == table).all(-1).any(-1).all() for table in tables if table.shape[-1] == rows.shape[-1])
 
 
+def _fronts(line: MeasuredLine) -> Iterator[int]:
+    """Yield the number of tokens in each parameter whose rows are the first tokens of the line."""
+    width = line.value.shape[-1]
+    tables = [array(line.book.parameters[path]) for path in line.parameters if path in line.book.parameters]
+    for rows in (table.reshape(-1, width) for table in tables if table.size % width == 0):
+        first = line.value[:, : len(rows)]
+        if first.shape[1] == len(rows) and close(first, np.broadcast_to(rows, first.shape)):
+            yield len(rows)
+
+
 def shares_parameters(line: MeasuredLine, *_) -> bool:
     others = [line.near(step) for step in line.book.trace.steps if step.id != line.step.id]
     return any({*line.parameters} & {*other.parameters} for other in others)
@@ -694,10 +699,9 @@ def one_end(line: MeasuredLine, *_) -> bool:
 
 def some_rows(line: MeasuredLine, *_) -> bool:
     """Return whether each of its rows is one of its operand's."""
-    rows = line.value.reshape(-1, line.value.shape[-1])
-    tables = [
-        operand.reshape(-1, operand.shape[-1]) for operand in line.operands if operand.shape[-1] == rows.shape[-1]
-    ]
+    width = line.value.shape[-1]
+    rows = line.value.reshape(-1, width)
+    tables = [operand.reshape(-1, width) for operand in line.operands if operand.shape[-1] == width]
     return any((np.abs(rows[:, None] - table).max(-1) < TOLERANCE).any(-1).all() for table in tables)
 
 
@@ -732,9 +736,7 @@ def heads_are_joined(line: MeasuredLine, *_) -> bool:
     """Return whether the mixtures of the heads are concatenated along its last axis."""
     for value in (near.value for near in line.block):
         for joined in _mixtures(line, value) if value is not None and value.ndim in (3, 4) else ():
-            if joined.ndim == 4 and close(
-                joined.swapaxes(1, 2).reshape(*line.value.shape[:0], joined.shape[0], joined.shape[2], -1), line.value
-            ):
+            if joined.ndim == 4 and close(joined.swapaxes(1, 2).reshape(*joined.shape[::2], -1), line.value):
                 return True
     return False
 
@@ -855,9 +857,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"This is the block's output": in_block,
     r"The next block reads it": next_block,
     # the MLP
-    r"Each token alone is widened from D to d_ff numbers": lambda line, *_: (
-        tokenwise(line) and by_last_axis(line, True)
-    ),
+    r"Each token alone is widened from D to d_ff numbers": every(tokenwise, widens),
     r"This product works on each token alone|Each token alone goes from D to d_ff numbers": tokenwise,
     r"Attention moves information between tokens; the MLP works on each token alone": tokenwise,
     rf"(GELU|This GELU, which is approximated with tanh,|SiLU) keeps large numbers almost as they are, and maps every "
@@ -868,9 +868,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"This product goes back from d_ff to D numbers, so that": size("D"),
     r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": weighs,
-    r"This is the first of two products that widen each token from D to d_ff": lambda line, *_: (
-        tokenwise(line) and by_last_axis(line, True)
-    ),
+    r"This is the first of two products that widen each token from D to d_ff": every(tokenwise, widens),
     r"This is the first of two products that bring each token": tokenwise,
     r"This one decides how much of the other passes": lambda line, *_: len(line.users) == 1,
     r"It is the activation of the gate": lambda line, *_: len(line.users) == 1,
@@ -910,18 +908,8 @@ MEASURES: dict[str, Callable[..., bool]] = {
         "convolution" in line.book.trace.ops[index].op for index in line.step.ops
     ),
     r"Each patch becomes a token of D numbers": size("D"),
-    r"One more token is put in front: a vector of parameters": lambda line, *_: any(
-        close(line.value[:, 0], np.broadcast_to(array(operand).reshape(-1), line.value[:, 0].shape))
-        for path, operand in line.book.parameters.items()
-        if path in line.parameters and operand.numel() == line.value.shape[-1]
-    ),
-    r"Tokens are put in front whose numbers are parameters": lambda line, *_: any(
-        close(line.value[:, :count], np.broadcast_to(front, line.value[:, :count].shape))
-        for path in line.parameters
-        if path in line.book.parameters
-        for front in [array(line.book.parameters[path]).reshape(1, -1, line.value.shape[-1])]
-        for count in [front.shape[1]]
-    ),
+    r"One more token is put in front: a vector of parameters": lambda line, *_: 1 in _fronts(line),
+    r"Tokens are put in front whose numbers are parameters": lambda line, *_: any(_fronts(line)),
     r"Each token is a number, and this number selects a row of the table\.": table_rows,
     r"Each token is a number that selects a row of the table, and": lambda line, *_: any(
         map(line.trainable, line.parameters)
