@@ -404,8 +404,8 @@ class LayerAttention:
     @cached_property
     def values(self) -> TensorRelation:
         """Relation of the weights of the two runs; not computed where their sizes differ."""
-        records = [layers(*tower)[self.layer] for tower in self.towers]
-        (heads, queries, keys), other = ((record.heads, record.queries, record.keys) for record in records)
+        pair = [layers(*tower)[self.layer] for tower in self.towers]
+        (heads, queries, keys), other = ((record.heads, record.queries, record.keys) for record in pair)
         if (heads, queries, keys) != other:
             return TensorRelation(Relation.SHAPES)
         if heads * queries * keys > MOST_WEIGHTS:
