@@ -166,7 +166,7 @@ def _library_model(name: str, options: Options):
         with telling(LOADING), _one_at_a_time:
             return tracer.load(name, device=default_device(), **dict(options))
 
-    return single_flight.once(_foreign.get, _foreign.put, (name, options), make, LOADING, where=loading, instead=True)
+    return single_flight.once(_foreign, (name, options), make, LOADING, where=loading, instead=True)
 
 
 def loaded_model(name: str, options: Options) -> Any:
@@ -176,13 +176,8 @@ def loaded_model(name: str, options: Options) -> Any:
 
 def fetch(name: str, download) -> None:
     """Download the weights of a library's model, where `tracer.zoo.downloads` finds them."""
-
-    def make() -> bool:
-        downloads.fetch_in_subprocess(name, download)
-        return True
-
-    single_flight.once(lambda key: None, lambda key, fetched: None, ("fetch", name), make, f"Downloading {name}",
-          where=loading, instead=True)  # fmt: skip
+    fetching = partial(downloads.fetch_in_subprocess, name, download)
+    single_flight.once(None, ("fetch", name), fetching, f"Downloading {name}", where=loading, instead=True)
 
 
 def first_sample(model: str) -> str:
@@ -203,7 +198,7 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
     def make() -> Trace:
         return _run_model_in(where, name, options, _sample_input(name, options, sample))
 
-    return single_flight.once(store.get, store.put, key, make, RUN_MESSAGE, rank, where, instead=True)
+    return single_flight.once(store, key, make, RUN_MESSAGE, rank, where, instead=True)
 
 
 def in_line(name: str, options: Options) -> tuple:
@@ -296,7 +291,7 @@ def of_given(name: str, options: Options, what: Content, user_input: dict) -> Tr
     anew when the visitor comes back to it, since all such runs share a bound."""
     key, where = (name, options, what.digest), queue_of(name, options)
     make = partial(_run_content, where, name, options, what, user_input)
-    return single_flight.once(_user_runs.get, _user_runs.put, key, make, RUN_MESSAGE, where=where, instead=True)
+    return single_flight.once(_user_runs, key, make, RUN_MESSAGE, where=where, instead=True)
 
 
 def given_beside(name: str, options: Options, what: Content, user_input: dict) -> AbstractContextManager[None]:
@@ -304,7 +299,7 @@ def given_beside(name: str, options: Options, what: Content, user_input: dict) -
     one."""
     key, where = (name, options, what.digest), queue_of(name, options)
     make = partial(_run_content, where, name, options, what, user_input)
-    return single_flight.beside(_user_runs.get, _user_runs.put, key, make, RUN_MESSAGE, where)
+    return single_flight.beside(_user_runs, key, make, RUN_MESSAGE, where)
 
 
 def _run_content(where: JobQueue | None, name: str, options: Options, content: Content, user_input: dict) -> Trace:
@@ -386,9 +381,7 @@ def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple
         model, image = _with_sample(name, options, sample)
         return _open(model, op, **({} if image is None else {"image": image}))
 
-    return single_flight.once(
-        _op_primitives.get, _op_primitives.put, (name, options, sample, op), make, OPENING_MESSAGE
-    )
+    return single_flight.once(_op_primitives, (name, options, sample, op), make, OPENING_MESSAGE)
 
 
 def known_result(what: str, key: Hashable) -> Any | None:
@@ -410,4 +403,4 @@ def shared_result(
     store = _results[what]
     if known is not None:
         store.put((what, key), known)
-    return single_flight.once(store.get, store.put, (what, key), make, doing, rank, where)
+    return single_flight.once(store, (what, key), make, doing, rank, where)

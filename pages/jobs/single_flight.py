@@ -25,7 +25,6 @@ from tracer.utils.cache import Cache
 from tracer.utils.job_queue import PATIENCE, VISITOR, JobQueue, Owner, Task
 
 Result = TypeVar("Result")
-Key = TypeVar("Key", bound=Hashable)
 CANCELLATION_KEY = "cancelled"
 """Where a visitor's session keeps that what was waited for is not wanted any more, until the next run of the script."""
 POLL_SECONDS = 0.1
@@ -49,34 +48,32 @@ def in_turn(make: Callable[[], Result], doing: str, where: JobQueue | None = Non
 
 
 def once(
-    get: Callable[[Key], Result | None],
-    put: Callable[[Key, Result], object],
-    key: Key,
+    store: Cache | None,
+    key: Hashable,
     make: Callable[[], Result],
     doing: str,
     rank: int = VISITOR,
     where: JobQueue | None = None,
     instead: bool = False,
 ) -> Result:
-    """Return the value cached under a key, else compute it in a queue, once for all who request it meanwhile; `instead`
-    where it replaces the previous content."""
+    """Return the value that a store has under a key, else compute it in a queue, once for all who request it meanwhile;
+    without a store, it is not kept. `instead` where it replaces the previous content."""
     full, where = (doing, key), where or line
-    if (cached := get(key)) is not None:
+    if store is not None and (cached := store.get(key)) is not None:
         return cached
     with render_gate.count_run() if rank == VISITOR else nullcontext(render_gate.owner()) as owner:
         with _asking:
-            if (cached := get(key)) is not None:
+            if store is not None and (cached := store.get(key)) is not None:
                 return cached
-            task = _join(put, full, make, rank, where, owner)
+            task = _join(store, full, make, rank, where, owner)
             task.waiting += 1
         return _await_result(where, task, full, doing, instead)
 
 
 @contextmanager
 def beside(
-    get: Callable[[Key], Result | None],
-    put: Callable[[Key, Result], object],
-    key: Key,
+    store: Cache,
+    key: Hashable,
     make: Callable[[], Result],
     doing: str,
     where: JobQueue | None = None,
@@ -85,8 +82,8 @@ def beside(
     other work ends by an error, nobody waits for the value, and it leaves the queue."""
     full, where, task = (doing, key), where or line, None
     with _asking:
-        if get(key) is None:
-            task = _join(put, full, make, VISITOR, where, render_gate.owner())
+        if store.get(key) is None:
+            task = _join(store, full, make, VISITOR, where, render_gate.owner())
     try:
         yield
     except BaseException:
@@ -99,8 +96,8 @@ def beside(
 
 
 def _join(
-    put: Callable[[Key, Result], object],
-    full: tuple[str, Key],
+    store: Cache | None,
+    full: tuple[str, Hashable],
     make: Callable[[], Result],
     rank: int,
     where: JobQueue,
@@ -111,7 +108,8 @@ def _join(
     def makes() -> Result:
         try:
             result = make()
-            put(full[1], result)
+            if store is not None:
+                store.put(full[1], result)
             return result
         finally:
             with _asking:

@@ -196,7 +196,7 @@ def test_a_run_that_fails_is_told_to_all_who_wait_for_it_and_tried_again():
 
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            single_flight.once(kept.get, kept.put, "key", fails, "Running")
+            single_flight.once(kept, "key", fails, "Running")
     assert len(asked) == 2 and not single_flight._tasks
 
 
@@ -336,7 +336,7 @@ def test_a_run_that_is_cancelled_frees_its_turn_and_is_made_anew_for_the_next():
     single_flight.cancel(line, weakref.ref(task))
     assert task.wait(10) and isinstance(task.error, JobEnd)
     assert (after := line.join(lambda: 7)).wait(10) and after.result == 7
-    assert single_flight.once(kept.get, kept.put, "key", lambda: 8, "Running", where=line) == 8
+    assert single_flight.once(kept, "key", lambda: 8, "Running", where=line) == 8
 
 
 def test_a_run_beside_another_is_awaited_afterwards_and_not_made_twice():
@@ -347,9 +347,9 @@ def test_a_run_beside_another_is_awaited_afterwards_and_not_made_twice():
         return "run"
 
     for _ in range(2):  # the second time it is cached
-        with single_flight.beside(kept.get, kept.put, "key", makes, "Running", line):
+        with single_flight.beside(kept, "key", makes, "Running", line):
             pass
-        assert single_flight.once(kept.get, kept.put, "key", makes, "Running", where=line) == "run"
+        assert single_flight.once(kept, "key", makes, "Running", where=line) == "run"
     assert made == ["run"]
 
 
@@ -357,7 +357,7 @@ def test_a_run_beside_another_that_fails_or_is_not_wanted_any_more_leaves_nothin
     line, kept, go = JobQueue(1), Cache(10), threading.Event()
     busy = line.join(lambda: go.wait(10))
     for key in ("first", "second"):
-        with pytest.raises(KeyError), single_flight.beside(kept.get, kept.put, key, lambda: 1, "Running", line):
+        with pytest.raises(KeyError), single_flight.beside(kept, key, lambda: 1, "Running", line):
             raise KeyError
     assert line._tasks in ([], [busy])  # it may not have begun
     assert not {("Running", "first"), ("Running", "second")} & single_flight._tasks.keys()
@@ -366,7 +366,7 @@ def test_a_run_beside_another_that_fails_or_is_not_wanted_any_more_leaves_nothin
     def fails():
         raise ValueError
 
-    with single_flight.beside(kept.get, kept.put, "third", fails, "Running", line):
+    with single_flight.beside(kept, "third", fails, "Running", line):
         assert busy.wait(10) and line.join(int).wait(10)
     assert ("Running", "third") not in single_flight._tasks and kept.get("third") is None
 
