@@ -7,7 +7,7 @@ place, and goes first when it comes back. Background work lets all pages go firs
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from ipaddress import IPv6Address, ip_address, ip_network
 from itertools import count
@@ -20,7 +20,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from tracer.cli.shared_options import is_loopback
 from tracer.utils.errors import limits
-from tracer.utils.job_queue import NOBODY, Owner, Progress, position_text
+from tracer.utils.job_queue import NOBODY, Owner, Progress, assign, position_text
 from tracer.utils.text import amount
 
 # Display while a visitor waits: the task, its progress, and a button that cancels it.
@@ -43,14 +43,9 @@ _keeps_page: ContextVar[bool] = ContextVar("keeps_page", default=False)
 _slots: ContextVar[list[DeltaGenerator]] = ContextVar("slots", default=[])  # noqa: B039 # nobody appends to it
 
 
-@contextmanager
-def keep_page(keeps: bool = True) -> Iterator[None]:
+def keep_page(keeps: bool = True) -> AbstractContextManager[None]:
     """Keep the screen unchanged during the block: bars lie over the page, and appear late."""
-    token = _keeps_page.set(keeps)
-    try:
-        yield
-    finally:
-        _keeps_page.reset(token)
+    return assign(_keeps_page, keeps)
 
 
 def reserve() -> list[DeltaGenerator]:
@@ -59,14 +54,9 @@ def reserve() -> list[DeltaGenerator]:
     return [st.empty(), st.empty()]
 
 
-@contextmanager
-def show_bars(slots: list[DeltaGenerator]) -> Iterator[None]:
+def show_bars(slots: list[DeltaGenerator]) -> AbstractContextManager[None]:
     """Show bars in reserved containers during the block."""
-    token = _slots.set(slots)
-    try:
-        yield
-    finally:
-        _slots.reset(token)
+    return assign(_slots, slots)
 
 
 def delay() -> float:
@@ -290,12 +280,10 @@ def turn(poll: Callable[[], object]) -> Iterator[None]:
     """Run a script in its turn, as a context. `poll` raises where the script is not wanted any more."""
     number, since = _gate.arrive(), monotonic()
     _gate.enter(number, poll)
-    tokens = _number.set(number), _since.set(since)
     try:
-        yield
+        with assign(_number, number), assign(_since, since):
+            yield
     finally:
-        _number.reset(tokens[0])
-        _since.reset(tokens[1])
         _gate.leave(number)
 
 

@@ -6,7 +6,7 @@ before `app.py` could set up navigation. A page that finds itself alone runs the
 
 import runpy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +14,7 @@ from typing import NoReturn
 import streamlit as st
 
 from pages.jobs import render_gate
+from tracer.utils.job_queue import assign
 
 APP = Path(__file__).parents[2] / "app.py"
 
@@ -27,14 +28,8 @@ class PageEnd(Exception):
 @contextmanager
 def around() -> Iterator[None]:
     """Wrap a page, as a context: one that stops early, with nothing to show, keeps its sidebar."""
-    token = _inside.set(True)
-    try:
-        with render_gate.drawing():
-            yield
-    except PageEnd:
-        pass
-    finally:
-        _inside.reset(token)
+    with assign(_inside, True), suppress(PageEnd), render_gate.drawing():
+        yield
     render_gate.over()
 
 

@@ -8,14 +8,14 @@ longest, or whose turn was longest ago: a visitor with a hundred runs waits for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import zip_longest
 from math import inf
 from threading import Condition, Event, Thread
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tracer.utils.cache import Cache
 
@@ -34,29 +34,32 @@ class Progress(NamedTuple):
 
 
 Hearing = Callable[[Progress], None]
+Value = TypeVar("Value")
 _hearing: ContextVar[Hearing | None] = ContextVar("hearing", default=None)
 _doing: ContextVar[str] = ContextVar("doing", default="")
 
 
 @contextmanager
-def listen(hear: Hearing) -> Iterator[None]:
-    """Call `hear` with the progress of the work inside the block."""
-    token = _hearing.set(hear)
+def assign(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Give a variable of this context a value inside the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _hearing.reset(token)
+        variable.reset(token)
+
+
+def listen(hear: Hearing) -> AbstractContextManager[None]:
+    """Call `hear` with the progress of the work inside the block."""
+    return assign(_hearing, hear)
 
 
 @contextmanager
 def doing(what: str) -> Iterator[None]:
     """Name the work of the block."""
-    token = _doing.set(what)
-    try:
+    with assign(_doing, what):
         tell()
         yield
-    finally:
-        _doing.reset(token)
 
 
 def tell(done: int = 0, whole: int = 0, unit: str = "") -> None:
