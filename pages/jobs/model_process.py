@@ -65,7 +65,6 @@ _PYTHONS_TURN = sys.getswitchinterval()
 ENDED = (BrokenProcessPool, CancelledError, RuntimeError)
 """Errors of asking a process that has ended."""
 
-Options = tuple[tuple[str, Any], ...]
 Result = TypeVar("Result")
 
 
@@ -203,7 +202,7 @@ def _of_model(name: str) -> Process | None:
     return min(serving, key=lambda process: process.pending, default=None)
 
 
-def run_model(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], model: Model) -> Trace:
+def run_model(key: model_worker.Key, user_input: dict[str, Any], model: Model) -> Trace:
     """Return a run of a model with every step verified, from a process of runs; where that fails, computed here with
     `model`, the same model of this process, to which the run refers."""
     if (folder := _folder) is not None:
@@ -214,7 +213,7 @@ def run_model(name: str, options: Options, changes: tuple[str, ...], user_input:
                 file.unlink()
 
         with doing(MESSAGE):
-            run = _ask(_of_model(name), model_worker.run, name, options, changes, user_input, file, discard=discard)
+            run = _ask(_of_model(key[0]), model_worker.run, key, user_input, file, discard=discard)
         if run is not None:
             preparation.remember_captions(model, run.captions)
             photo = user_input.get("image")
@@ -227,18 +226,13 @@ def run_model(name: str, options: Options, changes: tuple[str, ...], user_input:
 
 
 def measure(
-    function: Callable[..., Result],
-    name: str,
-    options: Options,
-    changes: tuple[str, ...],
-    user_input: dict[str, Any],
-    *arguments: Any,
+    function: Callable[..., Result], key: model_worker.Key, user_input: dict[str, Any], *arguments: Any
 ) -> Result | None:
     """Return `function(model, inputs, *arguments)` of a model and a visitor's input, from a process of models; None
     where that fails. ValueError where it refuses."""
     # bytes: a queue between processes would move the memory of tensors, which other threads read
     sent = pickle.dumps(arguments)
-    measurement = _ask(_of_model(name), model_worker.measure, function, (name, options, changes), user_input, sent)
+    measurement = _ask(_of_model(key[0]), model_worker.measure, function, key, user_input, sent)
     if measurement is None:
         return None
     if measurement.problem:

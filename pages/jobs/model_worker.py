@@ -76,6 +76,7 @@ LOWEST_PRIORITY = 19
 """Niceness of the process of checks."""
 
 Options = tuple[tuple[str, Any], ...]
+"""Options and sizes of a model by name, sorted, as a key of caches."""
 Key = tuple[str, Options, tuple[str, ...]]
 """A model, its options, and the changes of its runs."""
 
@@ -136,12 +137,12 @@ def load(names: tuple[str, ...]) -> None:
     freeze()
 
 
-def run(name: str, options: Options, changes: tuple[str, ...], user_input: dict[str, Any], file: Path) -> Run | None:
+def run(key: Key, user_input: dict[str, Any], file: Path) -> Run | None:
     """Return a run of a model with these changes, every step verified, and write its tensors to a file; None where it
     fails. The server then runs it, to learn the error: the error itself may hold the model."""
     _idle.clear()
     try:
-        model = _changed_model(name, options, changes)
+        model = _changed_model(*key)
         model.captions.clear()  # those of earlier runs are of other visitors' pictures
         trace = model.trace(**user_input)
         packed = transfer.pack(trace, model.net, file, PHOTO if _shows(trace, user_input.get("image")) else ())

@@ -86,7 +86,7 @@ def log_errors(name: str) -> Iterator[None]:
 def ahead() -> Iterator[tuple[str, str]]:
     """Yield (model, sample) of all prewarmed runs, in the order of a lesson: first each model's first sample, then the
     others of those whose runs are not large."""
-    samples_of = {name: list(samples(models.samples(name))) or [run_cache.OWN_SAMPLE] for name in models.names()}
+    samples_of = {name: run_cache.sample_names(name) for name in models.names()}
     yield from ((name, names[0]) for name, names in samples_of.items())
     for place in range(1, max(map(len, samples_of.values()))):
         for name, names in samples_of.items():

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary, finalize, ref
 
 import tracer
 from pages.jobs import model_process, model_worker, render_gate, single_flight
+from pages.jobs.model_worker import Options
 from tracer import models, zoo
 from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
@@ -55,8 +56,6 @@ loading = JobQueue(1)
 """Where models of libraries are downloaded and loaded, one at a time: visitors together can't fill the memory."""
 
 Result = TypeVar("Result")
-Options = tuple[tuple[str, Any], ...]
-"""Options and sizes of a model by name, sorted, as a key of caches."""
 
 
 def _tensors(trace: Trace) -> int:
@@ -180,9 +179,14 @@ def fetch(name: str, download) -> None:
     single_flight.once(None, ("fetch", name), fetching, f"Downloading {name}", where=loading, instead=True)
 
 
+def sample_names(model: str) -> list[str]:
+    """Return the samples that suit a model; a text model has one of its own."""
+    return list(samples(models.samples(model))) or [OWN_SAMPLE]
+
+
 def first_sample(model: str) -> str:
     """Return the first sample that suits a model."""
-    return next(iter(samples(models.samples(model))), OWN_SAMPLE)
+    return sample_names(model)[0]
 
 
 def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> Trace:
@@ -204,11 +208,10 @@ def of_sample(name: str, options: Options, sample: str, rank: int = VISITOR) -> 
 def in_line(name: str, options: Options) -> tuple:
     """Return a model and its run on its first sample, for work that holds its slot in the queue: the cached run, or one
     that is computed now and cached."""
-    key = name, options, first_sample(name)
-    model, image = _with_sample(*key)
+    key, model = (name, options, first_sample(name)), load(name, options)
     store = _user_runs if options else _samples
     if (run := store.get(key)) is None:
-        store.put(key, run := _run_model(model, image))
+        store.put(key, run := _run_model(model, **_sample_input(*key)))
     return model, run
 
 
@@ -224,30 +227,20 @@ def check_in_process(
     it. `plain` are the checks of the model without changes, where they are known."""
     if not has_own_sizes(name, options) or not model_process.is_ready():
         return None
-    key = name, tuple(split_options(name, options)[0].items()), changes(options)
-    return model_process.check(key, _sample_input(name, options, first_sample(name)) | {"keep": keep}, plain)
+    return model_process.check(
+        _process_key(name, options), _sample_input(name, options, first_sample(name)) | {"keep": keep}, plain
+    )
 
 
 def _sample_input(name: str, options: Options, sample: str) -> dict[str, Any]:
     """Return the arguments of `Model.trace` for a run on a sample."""
-    photo = _photo(name, sample)
-    return {**split_options(name, options)[1], **({} if photo is None else {"image": photo})}
+    loader = samples(models.samples(name)).get(sample)
+    return {**split_options(name, options)[1], **({} if loader is None else {"image": loader()})}
 
 
 def large(name: str, sample: str) -> bool:
     """Return whether the run of a model on a sample is cached and large."""
     return (run := _samples.get((name, (), sample))) is not None and _tensors(run) > LARGE_BYTES
-
-
-def _with_sample(name: str, options: Options, sample: str) -> tuple:
-    """Return the model and the photo of the sample, None for a sample that is the model's own."""
-    return load(name, options), _photo(name, sample)
-
-
-def _photo(name: str, sample: str):
-    """Return the photo of a model's sample, None for a sample that is the model's own."""
-    loader = samples(models.samples(name)).get(sample)
-    return loader and loader()
 
 
 class Content:
@@ -308,11 +301,6 @@ def _run_content(where: JobQueue | None, name: str, options: Options, content: C
     return content.share_photo(_run_model_in(where, name, options, user_input))
 
 
-def run_model(model, image=None, **user_input) -> Trace:
-    """Return a run of a loaded model with every step verified, queued."""
-    return single_flight.in_turn(lambda: _run_model(model, image, **user_input), RUN_MESSAGE)
-
-
 def has_own_sizes(name: str, options: Options) -> bool:
     """Return whether these are runs of one of our models at the sizes that it is shipped with: others may need more
     memory than a server has twice, and take long enough that a visitor wants to see their progress."""
@@ -339,8 +327,7 @@ def measure(
     """Return `function(model, inputs, *arguments)` of a model and a visitor's input: in a process of models where one
     serves, to which the arguments are sent, else here."""
     if has_own_sizes(name, options) and model_process.is_ready():
-        settings = tuple(split_options(name, options)[0].items())
-        result = model_process.measure(function, name, settings, changes(options), user_input, *arguments)
+        result = model_process.measure(function, _process_key(name, options), user_input, *arguments)
         if result is not None:
             return result
     model = load(name, options)
@@ -351,14 +338,17 @@ def _run_model_in(where: JobQueue | None, name: str, options: Options, user_inpu
     """Return a run with every step verified, in the process whose queue this is, else here."""
     if where is None:
         return _run_model(load(name, options), **user_input)
-    settings = tuple(split_options(name, options)[0].items())
-    return model_process.run_model(name, settings, changes(options), user_input, load(name, options))
+    return model_process.run_model(_process_key(name, options), user_input, load(name, options))
 
 
-def _run_model(model, image=None, **user_input) -> Trace:
+def _process_key(name: str, options: Options) -> model_worker.Key:
+    """Return a model by what the processes load it with, and the changes of its runs."""
+    return name, tuple(split_options(name, options)[0].items()), changes(options)
+
+
+def _run_model(model, **user_input) -> Trace:
     """Return a run of a loaded model with every step verified. Models of libraries are too large to keep the tensors of
     all steps: they are held while the steps are verified, one model at a time, and then only the first are kept."""
-    user_input |= {} if image is None else {"image": image}
     if not zoo.is_foreign(model.name):
         return model.trace(**user_input)
     with _one_at_a_time:
@@ -378,8 +368,7 @@ def decompose_sample(name: str, options: Options, sample: str, op: int) -> tuple
     """Return the primitives of one op of a sample's run, computed once for all visitors."""
 
     def make() -> tuple[Decomposition, ...]:
-        model, image = _with_sample(name, options, sample)
-        return _open(model, op, **({} if image is None else {"image": image}))
+        return _open(load(name, options), op, **_sample_input(name, options, sample))
 
     return single_flight.once(_op_primitives, (name, options, sample, op), make, OPENING_MESSAGE)
 

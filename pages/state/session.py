@@ -71,7 +71,7 @@ def _suits(chosen: UserInput) -> bool:
 
 def sample_names() -> list[str]:
     """Return the samples that suit the model; a text model has one of its own."""
-    return list(samples(models.samples(model_name()))) or [run_cache.OWN_SAMPLE]
+    return run_cache.sample_names(model_name())
 
 
 def take_sample(name: str) -> UserInput:

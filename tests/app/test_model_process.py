@@ -73,7 +73,7 @@ def test_a_run_of_the_process_is_the_run_of_the_server(process, model):
     for changes in ((), ("block1.attention.weights=drop_heads(0)",)):
         here = model.with_changes(tracer.changes.parse_all(changes)) if changes else model
         arrived, expected = (
-            model_process.run_model(NAME, (), changes, {"text": "hello"}, here),
+            model_process.run_model((NAME, (), changes), {"text": "hello"}, here),
             here.trace(text="hello"),
         )
         assert arrived.steps == expected.steps
@@ -85,7 +85,7 @@ def test_a_run_of_the_process_is_the_run_of_the_server(process, model):
 def test_a_caption_that_the_process_generated_is_not_generated_here_again(process, monkeypatch):
     model = tracer.load("vit-text")
     photo = Image.fromarray(np.random.default_rng(5).integers(0, 255, (64, 64, 3), dtype=np.uint8))
-    run = model_process.run_model("vit-text", (), (), {"image": photo}, model)
+    run = model_process.run_model(("vit-text", (), ()), {"image": photo}, model)
     monkeypatch.setattr(preparation, "greedy", None)
     assert model.inputs(image=photo).words[1:] == tuple(run.result["words"])
 
@@ -94,7 +94,7 @@ def test_a_caption_that_the_process_generated_is_not_generated_here_again(proces
 def test_a_run_arrives_with_the_photo_that_the_model_saw(process, changes):
     model = tracer.load("vit").with_changes(tracer.changes.parse_all(changes)) if changes else tracer.load("vit")
     photo = Image.fromarray(np.random.default_rng(5).integers(0, 255, (64, 64, 3), dtype=np.uint8))
-    arrived, expected = model_process.run_model("vit", (), changes, {"image": photo}, model), model.trace(image=photo)
+    arrived, expected = model_process.run_model(("vit", (), changes), {"image": photo}, model), model.trace(image=photo)
     assert torch.equal(arrived.values["photo"], expected.values["photo"])
     assert np.array_equal(arrived.values["photo"], np.array(photo)) is not bool(changes)
 
@@ -102,7 +102,7 @@ def test_a_run_arrives_with_the_photo_that_the_model_saw(process, changes):
 def test_the_process_keeps_no_caption_of_an_earlier_run(tmp_path):
     photos = [Image.effect_noise((64, 64), 20 + 40 * number).convert("RGB") for number in range(2)]
     runs = [
-        model_worker.run("vit-text", (), (), {"image": photo}, tmp_path / str(number))
+        model_worker.run(("vit-text", (), ()), {"image": photo}, tmp_path / str(number))
         for number, photo in enumerate((*photos, photos[0]))
     ]
     assert [len(run.captions) for run in runs] == [1, 1, 1]
@@ -111,7 +111,7 @@ def test_the_process_keeps_no_caption_of_an_earlier_run(tmp_path):
 
 def test_a_run_that_fails_there_raises_here(process, model):
     with pytest.raises(ValueError, match="'transformer' takes text, but was given"):
-        model_process.run_model(NAME, (), (), {"image": "no photo"}, model)
+        model_process.run_model((NAME, (), ()), {"image": "no photo"}, model)
     assert model_process.is_ready()
 
 
@@ -185,7 +185,7 @@ def test_a_check_that_fails_there_is_left_to_the_server(process):
 def test_without_room_on_the_disk_the_server_runs_the_model(process, model, monkeypatch, tmp_path):
     expected = model.trace(text="full")
     monkeypatch.setattr(model_process, "_folder", tmp_path / "missing")  # nothing can be written there
-    assert model_process.run_model(NAME, (), (), {"text": "full"}, model).steps == expected.steps
+    assert model_process.run_model((NAME, (), ()), {"text": "full"}, model).steps == expected.steps
     assert model_process.is_ready()
 
 
@@ -198,7 +198,7 @@ def test_where_the_file_of_a_run_is_gone_the_server_runs_the_model(process, mode
         return run
 
     monkeypatch.setattr(model_process, "_ask", lose)
-    assert model_process.run_model(NAME, (), (), {"text": "gone"}, model).steps == model.trace(text="gone").steps
+    assert model_process.run_model((NAME, (), ()), {"text": "gone"}, model).steps == model.trace(text="gone").steps
     assert "could not be read" in caplog.text
 
 
@@ -207,7 +207,7 @@ def test_a_run_that_nobody_waits_for_leaves_no_file(process, model):
         raise JobEnd
 
     with listen(end), pytest.raises(JobEnd):
-        model_process.run_model(NAME, (), (), {"text": "left"}, model)
+        model_process.run_model((NAME, (), ()), {"text": "left"}, model)
     folder, until = model_process._folder, time.monotonic() + 30
     pid_of(model_process._of_model(NAME))  # the run before it is done
     while list(folder.iterdir()) and time.monotonic() < until:
@@ -219,7 +219,7 @@ def test_where_the_process_is_killed_the_server_runs_the_model(model, caplog):
     end_all()
     with serving() as pid:
         os.kill(pid, signal.SIGKILL)
-        assert model_process.run_model(NAME, (), (), {"text": "on"}, model).steps == model.trace(text="on").steps
+        assert model_process.run_model((NAME, (), ()), {"text": "on"}, model).steps == model.trace(text="on").steps
         assert not model_process.is_ready() and not any(model_process._processes)
         assert "has ended" in caplog.text
 

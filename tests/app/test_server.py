@@ -57,7 +57,9 @@ class Counted:
 def test_a_class_that_runs_the_model_at_once_runs_it_in_turns():
     model = Counted()
     with ThreadPoolExecutor(30) as visitors:
-        found = list(visitors.map(lambda number: run_cache.run_model(model, image=number), range(30)))
+        found = list(
+            visitors.map(lambda number: single_flight.in_turn(partial(model.trace, number), "Running"), range(30))
+        )
     assert found == list(range(30))
     assert model.most == 1
 

@@ -7,7 +7,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import tracer
-from pages.jobs import render_gate, run_cache, single_flight
+from pages.jobs import render_gate, single_flight
 from pages.state.visitor import FIRST_MODEL
 from tests.app.test_app import open_page, picture, text, upload
 from tests.app.test_libraries_in_app import type_name
@@ -154,7 +154,7 @@ def test_runs_that_fail_are_counted_no_more():
 def test_a_run_is_counted_while_it_goes_on(monkeypatch):
     counted = []
     made = type("Made", (), {"name": "vit", "trace": lambda self, **given: counted.append(render_gate.count_act())})()
-    run_cache.run_model(made)
+    single_flight.in_turn(made.trace, "Running")
     assert counted == [1]
 
 
