@@ -73,12 +73,12 @@ line = JobQueue(PREFETCH * PROCESSES)
 
 
 class Process:
-    """A process of models that loads some of them ahead; `pending` counts its work that is not done."""
+    """A process of models that loads some of them ahead; `pending` is its work that is not done."""
 
     def __init__(self, prepare: Callable[[], None], names: tuple[str, ...] = ()):
         self._executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), prepare)
         self.loaded = self._executor.submit(model_worker.load, names)
-        self.pending, self._counting = 0, Lock()
+        self.pending: set[Future] = set()
 
     @property
     def serves(self) -> bool:
@@ -93,8 +93,8 @@ class Process:
         Raises an error of `ENDED` where the process ends.
         """
         answer = self._executor.submit(work, *arguments)
-        self._count(1)
-        answer.add_done_callback(lambda _: self._count(-1))
+        self.pending.add(answer)
+        answer.add_done_callback(self.pending.discard)
         try:
             while not wait([answer], POLL_SECONDS).done:
                 tell()
@@ -103,10 +103,6 @@ class Process:
             answer.add_done_callback(lambda _: discard())
             raise
         return answer.result()
-
-    def _count(self, more: int) -> None:
-        with self._counting:
-            self.pending += more
 
     def end(self) -> None:
         """End the process once it is done with its current work."""
@@ -199,7 +195,7 @@ def _of_model(name: str) -> Process | None:
     serves."""
     own = models.names().index(name) % PROCESSES
     serving = [process for process in (*_processes[own:], *_processes[:own]) if process.serves]
-    return min(serving, key=lambda process: process.pending, default=None)
+    return min(serving, key=lambda process: len(process.pending), default=None)
 
 
 def run_model(key: model_worker.Key, user_input: dict[str, Any], model: Model) -> Trace:

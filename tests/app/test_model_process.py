@@ -236,7 +236,7 @@ def test_the_next_process_starts_once_the_first_serves_and_takes_what_that_has_n
         own = {name: model_process._of_model(name) for name in models.names()}
         assert set(own.values()) == set(both), "each has models of its own"
         busy = own[NAME]
-        monkeypatch.setattr(busy, "pending", 1)
+        monkeypatch.setattr(busy, "pending", {1})
         other = model_process._of_model(NAME)
         assert other is not busy and pid_of(other) not in (os.getpid(), pid_of(busy)) and pid_of(busy) == first
         model_process.end(busy)
