@@ -44,10 +44,10 @@ _wrong: list[float] = []
 
 def is_on() -> bool:
     """Return whether this server runs its owner's code."""
-    return bool(shared_options.key()) and not limits().hosted and is_loopback(_address())
+    return bool(shared_options.key()) and not limits().hosted and is_loopback(address())
 
 
-def _address() -> str:
+def address() -> str:
     """Return the address that the server listens on."""
     return config.get_option("server.address") or "0.0.0.0"
 
@@ -71,24 +71,22 @@ def is_own(scope: Scope) -> bool:
     client = scope["client"][0] if scope.get("client") else ""
     if any(name in headers for name in PROXY_HEADERS) or (client and not is_loopback(client)):
         return False
-    if not _is_loopback(host):
+    if not is_loopback(host_name(host) or ""):
         return False
     if origin is None:
         return scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
     scheme, _, place = origin.partition("://")
-    return scheme in ("http", "https") and _is_loopback(place) and place == host
+    return scheme in ("http", "https") and place == host
 
 
-def _is_loopback(host: str | None) -> bool:
-    """Return whether a Host header, or the host of an Origin, names this machine's loopback."""
+def host_name(host: str | None) -> str | None:
+    """Return the name or address in a Host header, without its port; None where there is none."""
     try:
         parts = urlsplit(f"//{host or ''}")
         _ = parts.port  # ValueError where that is not a number
     except ValueError:
-        return False
-    return (
-        parts.netloc == host and parts.username is None and bool(parts.hostname) and is_loopback(parts.hostname or "")
-    )
+        return None
+    return parts.hostname if parts.netloc == host and parts.username is None else None
 
 
 # A run of the owner's own file, in a process of its own that can be ended.

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from streamlit import config
 
 from pages.jobs import own_code
 from pages.server import uploads
@@ -33,12 +32,13 @@ from tracer.utils.errors import limits, quote
 def is_allowed(host: str | None) -> bool:
     """Return whether a Host header names this server: this machine itself, a name of `TRACER_HOST`, and where it
     listens to others, its numeric address and, at home, its own name."""
-    if (name := _name(host)) is None:
+    if (named := own_code.host_name(host)) is None:
         return False
+    name, listens_to_others = named.rstrip("."), not is_loopback(own_code.address())
     return (
         is_loopback(name)
         or any(_matches(name, known) for known in limits().hosts)
-        or (_listens_to_others() and _own(name))
+        or (listens_to_others and _own(name))
     )
 
 
@@ -52,24 +52,9 @@ def is_same_origin(origin: str | None, host: str | None) -> bool:
     return origin is None or urlsplit(origin).netloc == host
 
 
-def _name(host: str | None) -> str | None:
-    """Return the name or address in a Host header, without its port; None where there is none."""
-    try:
-        parts = urlsplit(f"//{host or ''}")
-        _ = parts.port  # ValueError where that is not a number
-    except ValueError:
-        return None
-    plain = parts.netloc == host and parts.username is None
-    return parts.hostname.rstrip(".") if parts.hostname and plain else None
-
-
 def _matches(name: str, known: str) -> bool:
     """Return whether a name matches a pattern: `*.example.org` is any name below it, `*` any at all."""
     return known == "*" or name == known or (known.startswith("*.") and name.endswith(known[1:]))
-
-
-def _listens_to_others() -> bool:
-    return not is_loopback(config.get_option("server.address") or "0.0.0.0")
 
 
 def _own(name: str) -> bool:
