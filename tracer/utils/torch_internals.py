@@ -30,35 +30,8 @@ from torch.utils._pytree import keystr, tree_leaves, tree_leaves_with_path, tree
 MODULE_CALL = "_call_impl"
 """The name of the function that calls a module's forward, `self` its module."""
 
-__all__ = [
-    "MODULE_CALL",
-    "DispatchMode",
-    "HigherOrderOperator",
-    "OpOverloadPacket",
-    "composite_ops_are_visible",
-    "count_storage_owners",
-    "default_arguments",
-    "disable_dispatch_modes",
-    "eager_kernel",
-    "exclude_autograd_keys",
-    "fake_tensor",
-    "fake_tensor_mode",
-    "function_schema",
-    "has_composite_kernel",
-    "is_compiled",
-    "is_decomposable",
-    "keystr",
-    "op_decomposition",
-    "pop_dispatch_mode",
-    "push_dispatch_mode",
-    "restore_autograd_keys",
-    "share_members",
-    "storage_id",
-    "tree_leaves",
-    "tree_leaves_with_path",
-    "tree_map_only",
-    "write_count",
-]
+__all__ = ["HigherOrderOperator", "OpOverloadPacket", "keystr", "tree_leaves", "tree_leaves_with_path", "tree_map_only"]
+"""Names of PyTorch that are passed on unchanged."""
 
 _AUTOGRAD_KEYS = (
     torch._C.DispatchKeySet(torch._C.DispatchKey.AutogradFunctionality)
