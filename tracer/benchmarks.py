@@ -31,10 +31,11 @@ from tracer.export import to_table
 from tracer.inputs.model_inputs import samples
 from tracer.models.vit import ViT
 from tracer.record import Trace
-from tracer.shapes import solve
+from tracer.shapes import Solution, solve
 from tracer.spec.spec import Model, build_seeded
 from tracer.survey.rows import PhotoRows
 from tracer.tracing import PROVE_LATER, assemble
+from tracer.utils.child_processes import ROOT
 from tracer.utils.job_queue import PATIENCE, JobQueue
 from tracer.utils.torch_internals import storage_id
 from tracer.verify import Transparent
@@ -123,6 +124,11 @@ def _vit_b_16(**sizes: int) -> tuple[nn.Module, torch.Tensor]:
     return ViT(**VIT_B_16 | sizes).eval(), torch.randn(1, 3, 224, 224)
 
 
+def _library_vit_b_16() -> tuple[nn.Module, torch.Tensor]:
+    spec = zoo.spec_of("torchvision:vit_b_16")
+    return build_seeded(spec.net, spec.sizes), torch.randn(1, 3, 224, 224)  # what the weights are takes no time
+
+
 def _overhead() -> Iterator[dict]:
     net, image = _vit_b_16()
     ratios = _ratios(lambda: tracer.trace(net, image, prove=False), lambda: net(image))
@@ -134,8 +140,7 @@ def _library() -> Iterator[dict]:
     unfused."""
     if not zoo.available("torchvision"):
         return
-    spec, image = zoo.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
-    net = build_seeded(spec.net, spec.sizes)  # what the weights are takes no time
+    net, image = _library_vit_b_16()
 
     def run_without_fast_paths():
         with Transparent():
@@ -157,8 +162,7 @@ def _measure_in_a_new_process(function: Callable[..., object], *arguments: int) 
     """Return the numbers that a function of this file returns in a process of its own."""
     call = f"{function.__name__}({', '.join(map(str, arguments))})"
     program = f"from {__name__} import {function.__name__}; print({call})"
-    root = Path(__file__).resolve().parents[1]
-    text = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     numbers = ast.literal_eval(text)
     return numbers if isinstance(numbers, tuple) else (numbers,)
 
@@ -210,7 +214,7 @@ def measure_long_derivation() -> int:
     """Return the bytes by which deriving masked attention of the longest sequence raises this process' peak memory
     above that of a quarter of it, on the device `meta`, where only the derivation allocates any."""
     with torch.device("meta"):
-        net = nn.Sequential(*(FusedBlock(D=64, h=4, longest=MAX_LENGTH + 1) for _ in range(2))).eval()
+        net = _fused_blocks(2, MAX_LENGTH + 1)
     with torch.no_grad():
         peaks = []
         for length in (MAX_LENGTH // 4, MAX_LENGTH):
@@ -260,7 +264,7 @@ def measure_deep_trace(blocks: int) -> tuple[int, float, int]:
 
 def measure_long_trace(length: int) -> tuple[float, int]:
     """Return the seconds of CPU of tracing real tokens of that number, and this process' peak memory."""
-    net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
+    net = _fused_blocks(4)
     started = time.process_time()
     with torch.no_grad():
         tracer.trace(net, torch.randn(1, length, 64), symbols={"T": 1}, prove=PROVE_LATER)
@@ -277,9 +281,12 @@ def measure_solution() -> float:
     model = tracer.load("vit")
     with torch.no_grad():
         recording = record(model.net, tuple(model.inputs()))
-    sizes = {"B": 1, **model.sizes}
+    return _seconds(lambda: _solve(model, recording))
+
+
+def _solve(model: Model, recording: Recording) -> Solution | None:
     probes = [{**model.sizes, **probe} for probe in model.spec.probes]
-    return _seconds(lambda: solve(recording, sizes, model.vocabulary, probes))
+    return solve(Recording(ops=recording.ops), {"B": 1, **model.sizes}, model.vocabulary, probes)
 
 
 def _deriving() -> Iterator[dict]:
@@ -312,9 +319,7 @@ def measure_derivation() -> float:
     model = tracer.load("vit")
     with torch.no_grad():
         recording = record(model.net, tuple(model.inputs()), cap=2**30, calls=True)
-        probes = [{**model.sizes, **probe} for probe in model.spec.probes]
-        sizes = model.vocabulary.complete({"B": 1, **model.sizes})
-        solution = solve(Recording(ops=recording.ops), {"B": 1, **model.sizes}, model.vocabulary, probes)
+        sizes, solution = model.vocabulary.complete({"B": 1, **model.sizes}), _solve(model, recording)
         facts = {"model": "vit", "sizes": sizes, "derived": model.spec.derived, "solution": solution}
         return _seconds_of_derivation(model.net, recording, **facts)
 
@@ -328,8 +333,7 @@ def _seconds_of_derivation(net: nn.Module, recording: Recording, **facts: Any) -
 
 def measure_library_derivation() -> float:
     """Return the time of deriving the book of vit_b_16 in plain forwards, with every proof left pending."""
-    spec, image = zoo.spec_of("torchvision:vit_b_16"), torch.randn(1, 3, 224, 224)
-    net = build_seeded(spec.net, spec.sizes)
+    net, image = _library_vit_b_16()
     with torch.no_grad():
         net(image)
         forward = min(_seconds(lambda: net(image)) for _ in range(3))
@@ -423,8 +427,12 @@ class FusedBlock(nn.Module):
         return x + self.output(scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).reshape(B, S, D))
 
 
+def _fused_blocks(count: int, longest: int = 0) -> nn.Module:
+    return nn.Sequential(*(FusedBlock(D=64, h=4, longest=longest) for _ in range(count))).eval()
+
+
 def _growth() -> Iterator[dict]:
-    net = nn.Sequential(*(FusedBlock(D=64, h=4) for _ in range(4))).eval()
+    net = _fused_blocks(4)
     bytes_per_token = [_bytes(tracer.trace(net, torch.randn(1, length, 64))) / length for length in LENGTHS]
     for length, value in zip(LENGTHS, bytes_per_token, strict=True):
         yield _row(f"a trace of fused attention holds, at {length:,} tokens", [value], "bytes/token")

@@ -30,7 +30,7 @@ def server_key(monkeypatch):
     """Key of a server that runs its owner's code, in this process."""
     monkeypatch.setattr(switch, "_key", "")
     monkeypatch.setattr(own_code, "_wrong", [])
-    monkeypatch.setattr(own_code, "_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(own_code, "address", lambda: "127.0.0.1")
     return switch.enable("127.0.0.1")
 
 
@@ -80,7 +80,7 @@ def test_a_hosted_server_never_has_it(server_key, monkeypatch):
 
 
 def test_another_address_turns_it_off(server_key, monkeypatch):
-    monkeypatch.setattr(own_code, "_address", lambda: "0.0.0.0")
+    monkeypatch.setattr(own_code, "address", lambda: "0.0.0.0")
     assert not own_code.is_on()
 
 
