@@ -1,7 +1,6 @@
 """Sidebar of every page: the model, the photo, and the legend of symbols."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,7 +64,7 @@ def choices(pages: list, page: str) -> SidebarSlots:
         else:
             _model()
         slots = SidebarSlots(st.container(), st.container())
-        if not _lesson(page):
+        if page not in url_state.LESSONS:
             with slots.samples:
                 _samples(chosen_input)
         takes = models.takes(model_name())
@@ -84,11 +83,6 @@ def choices(pages: list, page: str) -> SidebarSlots:
     url_state.write(page)
     search.show()
     return slots
-
-
-def _lesson(page: str) -> bool:
-    """Return whether a page may show something other than the run, which is known once it is drawn."""
-    return any(entry.heading and entry.path.stem == page for entry in page_registry.find_pages())
 
 
 def _links(pages: list) -> None:
@@ -219,7 +213,7 @@ def run(slots: SidebarSlots, page: str) -> None:
     """Draw the model card, the buttons to save the run, and the legend of its symbols. Nothing where there is no run,
     or another one is displayed. Messages have been displayed by now."""
     visitor().refused_on = page if visitor().refusal else None
-    if _lesson(page):
+    if page in url_state.LESSONS:  # it may show something else, which is known once it is drawn
         with slots.samples:
             _samples(session.user_input())
     if (trace := session.current_run()) is None or visitor().instead:
@@ -231,14 +225,14 @@ def run(slots: SidebarSlots, page: str) -> None:
         "without the model."
     )
     key = None if session.user_input().kind == "trace" else (model_name(), session.options())
-    _file_button("Save this run", "download", trace, partial(_file, key), "safetensors", help_text)
+    _file_button("Save this run", "download", trace, lambda: _file(key, trace), "safetensors", help_text)
     help_text = (
         "One HTML file to print, with the photo, the answer, the attention maps, the equations, the shapes and the "
         "verdicts."
     )
-    _file_button("Download a handout", "print", trace, _handout, "html", help_text)
+    _file_button("Download a handout", "print", trace, lambda: handout.render(trace).encode(), "html", help_text)
     help_text = "One HTML file that plays the run step by step in any browser, without this app."
-    _file_button("Download the film", "movie", trace, _film, "film.html", help_text)
+    _file_button("Download the film", "movie", trace, lambda: trace.film().html.encode(), "film.html", help_text)
     _legend(trace)
     _glossary(trace)
     with st.sidebar:
@@ -248,13 +242,11 @@ def run(slots: SidebarSlots, page: str) -> None:
         components.announce(f"{trace.model} has run on {source}. {predictions.answer_sentence(trace)}".strip())
 
 
-def _file_button(
-    label: str, icon: str, trace: Trace, make: Callable[[Trace], bytes], ending: str, help_text: str
-) -> None:
+def _file_button(label: str, icon: str, trace: Trace, make: Callable[[], bytes], ending: str, help_text: str) -> None:
     """Draw a button that builds a file of the run when it is pressed."""
     name = f"{trace.model}-{_file_stem(session.user_input())}.{ending}"
     more = {"icon": f":material/{icon}:", "on_click": "ignore", "width": "stretch", "help": help_text}
-    st.sidebar.download_button(label, data=partial(make, trace), file_name=name, **more)
+    st.sidebar.download_button(label, data=make, file_name=name, **more)
 
 
 def _file_stem(user_input: UserInput) -> str:
@@ -266,14 +258,6 @@ def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:
     """Return the run as a file, with the parameters of the model of that key, where it is in memory."""
     model = key and run_cache.loaded_model(*key)
     return serialization.to_bytes(trace, model and model.net)
-
-
-def _handout(trace: Trace) -> bytes:
-    return handout.render(trace).encode()
-
-
-def _film(trace: Trace) -> bytes:
-    return trace.film().html.encode()
 
 
 def _glossary(trace: Trace) -> None:
