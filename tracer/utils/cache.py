@@ -54,32 +54,29 @@ class Cache:
         """Cache a value, and evict others where the total weight exceeds the bound."""
         weight = self._weigh(value)
         with self._lock:
-            self._drop(key)
+            self.drop(key)
             self._values[key] = value, weight
             self.weight += weight
             while self.weight > self.most and len(self._values) > 1:
-                self._drop(next(iter(self._values)))
+                self.drop(next(iter(self._values)))
 
     def drop(self, key: Hashable) -> None:
         """Drop a value, if it exists."""
         with self._lock:
-            self._drop(key)
+            if key in self._values:
+                self.weight -= self._values.pop(key)[1]
 
     def forget(self, of: Callable[[Any], bool]) -> None:
         """Drop every value whose key is one `of` those."""
         with self._lock:
             for key in [key for key in self._values if of(key)]:
-                self._drop(key)
+                self.drop(key)
 
     def clear(self) -> None:
         """Drop all values."""
         with self._lock:
             self._values.clear()
             self.weight = 0.0
-
-    def _drop(self, key: Hashable) -> None:
-        if key in self._values:
-            self.weight -= self._values.pop(key)[1]
 
     def __len__(self) -> int:
         return len(self._values)
