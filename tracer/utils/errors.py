@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib import import_module
 from math import inf
@@ -28,10 +28,8 @@ def quote(text: object, most: int = MAX_LETTERS) -> str:
     any.
     """
     text = str(text) if isinstance(text, PathLike) else text
-    if isinstance(text, str) and len(text) > 2 * most:
-        text = text[:most] + text[-most:]
-    elif isinstance(text, bytes | bytearray) and len(text) > 2 * most:
-        text = text[:most] + text[-most:]  # both ends of one kind
+    if isinstance(text, str | bytes | bytearray) and len(text) > 2 * most:
+        text = text[:most] + text[-most:]  # type: ignore[operator] # both ends of one kind
     return shorten(repr(text), most)
 
 
@@ -69,6 +67,11 @@ def describe_error(error: Exception) -> str:
 # the same, only the numbers differ. `TRACER_` and the name of a bound in capitals sets that bound alone.
 
 
+def _bound(own: float, hosted: float) -> Any:
+    """Return the field of a bound: on one's own machine, and hosted."""
+    return field(metadata={"bounds": (own, hosted)})
+
+
 @dataclass(frozen=True)
 class Limits:
     """Limits of this server; `more` names the models that are offered besides ours, None means any."""
@@ -77,20 +80,20 @@ class Limits:
     more: tuple[str, ...] | None
     hosts: tuple[str, ...]  # names under which this server is reached besides localhost
     framed_by: tuple[str, ...]  # sites that may show its pages in a frame of theirs
-    text: int  # characters of a visitor's text
-    tokens: float  # tokens of a visitor's text, as its model counts them
-    photo_mb: float  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
-    upload_mb: int  # megabytes of the file of a saved run or a survey, and of all files of one visitor that wait
-    uploads_mb: int  # megabytes of all files of all visitors that arrive or wait to be read; half of it for one address
-    visitors: int  # open pages at once, of all visitors together
-    address_visitors: int  # open pages at once from one address, which a class may share
-    visitor_runs: int  # runs of one visitor that go on or wait at once
-    address_runs: int  # runs from one address that go on or wait at once
-    runs: int  # runs of all visitors that go on or wait at once
-    model_gb: float  # gigabytes of float32 weights of one model
-    memory_gb: float  # gigabytes of the server's process from which on no run and no file is taken
     run_process: bool  # whether models may run in a process beside the server's, once visitors wait for each other
     prewarm: str  # what the server computes before anybody asks: "all" samples and checks, or the "first" run alone
+    text: int = _bound(20_000, 2_000)  # characters of a visitor's text
+    tokens: float = _bound(inf, 512)  # tokens of a visitor's text, as its model counts them
+    photo_mb: float = _bound(10, 10)  # megabytes of a photo's file; `tracer.inputs.images` bounds its pixels
+    upload_mb: int = _bound(200, 25)  # megabytes of a saved run or a survey, and of all files of a visitor that wait
+    uploads_mb: int = _bound(2_000, 500)  # megabytes of all files that arrive or wait to be read; half for one address
+    visitors: int = _bound(500, 100)  # open pages at once, of all visitors together
+    address_visitors: int = _bound(400, 60)  # open pages at once from one address, which a class may share
+    visitor_runs: int = _bound(8, 3)  # runs of one visitor that go on or wait at once
+    address_runs: int = _bound(200, 30)  # runs from one address that go on or wait at once
+    runs: int = _bound(200, 40)  # runs of all visitors that go on or wait at once
+    model_gb: float = _bound(8, 1)  # gigabytes of float32 weights of one model
+    memory_gb: float = _bound(inf, 3)  # gigabytes of the server's process from which on no run and no file is taken
 
     def models(self, ours: Sequence[str]) -> tuple[str, ...] | None:
         """Return the models that are offered, `ours` first; None where any is."""
@@ -125,20 +128,7 @@ class Limits:
         return f"The server’s memory is full, {used:.1f} of {self.memory_gb:g} GB: try again in a few minutes."
 
 
-BOUNDS = {  # on one's own machine, hosted
-    "text": (20_000, 2_000),
-    "tokens": (inf, 512),
-    "photo_mb": (10, 10),
-    "upload_mb": (200, 25),
-    "uploads_mb": (2_000, 500),
-    "visitors": (500, 100),
-    "address_visitors": (400, 60),
-    "visitor_runs": (8, 3),
-    "address_runs": (200, 30),
-    "runs": (200, 40),
-    "model_gb": (8, 1),
-    "memory_gb": (inf, 3),
-}
+BOUNDS = {bound.name: bound.metadata["bounds"] for bound in fields(Limits) if bound.metadata}
 VARIABLES = (
     "TRACER_HOSTED",
     "TRACER_MODELS",
@@ -164,7 +154,7 @@ def _read(stated: tuple[str, ...]) -> Limits:
             raise ValueError(f"{switch}={quote(settings[switch])} was given, expected 1 or 0")
     hosted, more = settings["TRACER_HOSTED"] == "1", settings["TRACER_MODELS"].replace(",", " ").split()
     bounds: dict[str, Any]
-    bounds = {name: _bound(f"TRACER_{name.upper()}", settings, pair[hosted]) for name, pair in BOUNDS.items()}
+    bounds = {name: _read_bound(f"TRACER_{name.upper()}", settings, pair[hosted]) for name, pair in BOUNDS.items()}
     hosts, sites = (
         tuple(settings[name].lower().replace(",", " ").split()) for name in ("TRACER_HOST", "TRACER_FRAMED_BY")
     )
@@ -187,7 +177,7 @@ def _read(stated: tuple[str, ...]) -> Limits:
     )
 
 
-def _bound(variable: str, settings: dict[str, str], default: float) -> float:
+def _read_bound(variable: str, settings: dict[str, str], default: float) -> float:
     text = settings[variable]
     if not text:
         return default
