@@ -192,17 +192,26 @@ def check(key: Key, user_input: dict[str, Any], plain: Mapping[str, Check] | Non
 
 
 def _changed_model(name: str, options: Options, changes: tuple[str, ...]) -> Model:
-    model = _model(name, options)
+    return with_changes(_model(name, options), changes)
+
+
+def with_changes(model: Model, changes: tuple[str, ...]) -> Model:
+    """Return a model with these changes, which shares the weights of the plain one."""
     if not changes:
         return model
-    from tracer.changes import parse_all
+    from tracer.changes import parse_all  # torch, which pages start without
 
     return model.with_changes(parse_all(changes))
 
 
 @lru_cache(maxsize=MODELS)
 def _model(name: str, options: Options) -> Model:
+    return load_model(name, options)
+
+
+def load_model(name: str, options: Options, device: str = "cpu") -> Model:
+    """Load one of our models, whose weights stay as they are, to run on one core."""
     use_one_thread()
-    model = tracer.load(name, **dict(options))
+    model = tracer.load(name, device=device, **dict(options))
     model.fixed = True
     return model

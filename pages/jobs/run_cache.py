@@ -20,7 +20,7 @@ from tracer import models, zoo
 from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
 from tracer.utils.cache import Cache
-from tracer.utils.devices import default_device, use_one_thread
+from tracer.utils.devices import default_device
 from tracer.utils.job_queue import VISITOR, JobQueue
 from tracer.utils.job_queue import doing as telling
 from tracer.utils.lazy_import import lazy_import
@@ -137,11 +137,7 @@ def load(name: str, options: Options = ()) -> Any:
         model = _library_model(name, plain)
     else:
         model = _our_model(name, tuple(split_options(name, plain)[0].items()))
-    if not (texts := changes(options)):
-        return model
-    from tracer.changes import parse_all  # torch, which pages start without
-
-    return model.with_changes(parse_all(texts))
+    return model_worker.with_changes(model, changes(options))
 
 
 def _our_model(name: str, options: Options):
@@ -151,10 +147,7 @@ def _our_model(name: str, options: Options):
         return model
     with _loading:
         if (model := store.get(key)) is None:
-            use_one_thread()
-            model = tracer.load(name, device=default_device(), **dict(options))
-            model.fixed = True
-            store.put(key, model)
+            store.put(key, model := model_worker.load_model(name, options, default_device()))
         return model
 
 

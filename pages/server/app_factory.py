@@ -75,10 +75,6 @@ def first_page(shell: str) -> str:
     return shell.replace("<head>", f"<head>{early}", 1).replace("<body>", f"<body>{template}", 1)
 
 
-def _photo():
-    return next(iter(samples(models.samples(FIRST_MODEL)).values()))()
-
-
 def routes(pages: list[str], shell: str, first: str) -> list[Route]:
     """Return routes for the pages with these addresses, which then open directly, without a failed request: each serves
     the document `shell`, or `first` where nothing has been chosen yet."""
@@ -91,7 +87,8 @@ def routes(pages: list[str], shell: str, first: str) -> list[Route]:
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
 
     file = BytesIO()
-    _photo().save(file, "JPEG", quality=88)
+    first_photo = next(iter(samples(models.samples(FIRST_MODEL)).values()))()
+    first_photo.save(file, "JPEG", quality=88)
     data = file.getvalue()
     return [Route(PHOTO, photo), *(Route(f"/{name}", page) for name in ("", *pages))]
 
