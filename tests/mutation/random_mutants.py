@@ -71,7 +71,7 @@ FILES = (
     "_out_of_range,apply_proof,weights,stacks,weight,KeyedTensors,Values,size_at,execute_exactly,same_size,"
     "size_matcher,run_size_matcher,verified_shape",
     "tracing/records.py:OpSequence,RunCost,account,_ops,tensor_records,part_of,limit_note",
-    "utils/torch_state.py:Difference,identical,_bits,relative_difference,margins,first_beyond,_largest,_scale",
+    "utils/torch_state.py:Difference,identical,_bits,relative_difference,first_beyond,_largest,_scale",
 )
 """Patterns below the package; after a colon the only functions and classes that count."""
 

@@ -17,7 +17,7 @@ from tracer.export import render
 from tracer.expr import ArgTopK, Tensor
 from tracer.textbook.derivation import DerivedStep, Line, StepOrigin, derive
 from tracer.tracing.proofs import Values, prove
-from tracer.utils.torch_state import first_beyond, identical, margins, relative_difference
+from tracer.utils.torch_state import Difference, first_beyond, identical, relative_difference
 
 SCORES = "block1.attention.scores"
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -183,9 +183,12 @@ def test_places_that_are_named_twice_or_of_other_numbers_are_wrong(given):
 def test_the_first_wrong_cell_in_reading_order():
     reference = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     allowed, infinite = torch.full((2, 2), 4e-5), torch.full((2,), float("inf"))
-    assert first_beyond(margins(reference, reference, None)) is None
-    assert first_beyond(margins(reference + torch.tensor([[0, 1e-9], [0.5, 1.0]]), reference, allowed)) == (1, 0)
-    assert first_beyond(margins(infinite, torch.tensor([float("inf"), 1.0]), infinite)) == (1,)
+    assert first_beyond(Difference(reference, reference).shares(None)) is None
+    assert first_beyond(Difference(reference + torch.tensor([[0, 1e-9], [0.5, 1.0]]), reference).shares(allowed)) == (
+        1,
+        0,
+    )
+    assert first_beyond(Difference(infinite, torch.tensor([float("inf"), 1.0])).shares(infinite)) == (1,)
 
 
 def test_the_lowest_number_of_a_mask_hides_no_other():

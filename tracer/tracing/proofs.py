@@ -38,7 +38,7 @@ from tracer.utils.devices import to_cpu
 from tracer.utils.errors import describe_error
 from tracer.utils.job_queue import doing, tell
 from tracer.utils.torch_internals import write_count
-from tracer.utils.torch_state import Difference, first_beyond, margins
+from tracer.utils.torch_state import Difference, first_beyond
 
 # Proof of a step: its equation executed on the traced operands, compared with the traced tensor.
 
@@ -709,7 +709,7 @@ def _hidden_changes(
         try:
             output = execute_exactly(equation, ChangedValues(value, key, change), sizes)
             output = output.double() if output.dtype == torch.bool else output
-            if output.shape == traced.shape and margins(output, traced, allowed).max() <= 1:
+            if output.shape == traced.shape and Difference(output, traced).shares(allowed).max() <= 1:
                 hidden.append(change)
         except (RuntimeError, IndexError, TypeError, ValueError):  # the operand is not one that can be exchanged
             continue

@@ -38,7 +38,8 @@ class _SeededDraws(DispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if not _draws(func) or kwargs.get("generator") is not None or _elsewhere(args, kwargs):
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        if not draws or kwargs.get("generator") is not None or _elsewhere(args, kwargs):
             return func(*args, **kwargs)
         if (own := _with_generator(func)) is not None:
             return own(*args, **{**kwargs, "generator": self.generator})  # some say that they want none
@@ -47,10 +48,6 @@ class _SeededDraws(DispatchMode):
             result = func(*args, **kwargs)
             self.generator.set_state(torch.default_generator.get_state())
         return result
-
-
-def _draws(func) -> bool:
-    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _elsewhere(args, kwargs) -> bool:
@@ -146,11 +143,6 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 def relative_difference(computed: torch.Tensor, reference: torch.Tensor) -> float:
     """Return `Difference.relative` of two tensors."""
     return Difference(computed, reference).relative()
-
-
-def margins(computed: torch.Tensor, reference: torch.Tensor, allowed: torch.Tensor | None) -> torch.Tensor:
-    """Return `Difference.shares` of two tensors and the tolerance; all have one shape."""
-    return Difference(computed, reference).shares(allowed)
 
 
 def first_beyond(shares: torch.Tensor) -> tuple[int, ...] | None:

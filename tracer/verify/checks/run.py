@@ -32,7 +32,7 @@ from tracer.record import verdict
 from tracer.symbols import cost, notation
 from tracer.symbols.notation import parse, symbol
 from tracer.tracing.proofs import same_size
-from tracer.utils.torch_state import first_beyond, margins, relative_difference
+from tracer.utils.torch_state import Difference, first_beyond, relative_difference
 from tracer.verify.checks import check
 from tracer.verify.checks.reference_run import OpObserver, PlainRun, Transparent, array, attached, tensors
 
@@ -438,8 +438,8 @@ def _wrong(step, value: torch.Tensor) -> Iterator[str]:
     if not abs(error - expected) <= 1e-6:
         yield f"step {step.id!r}, wrong by {expected:.1e} in one cell, differs by {error:.1e}"
     allowed = torch.tensor(1e-4 * largest, dtype=torch.float64)
-    first = first_beyond(margins(wrong, value, allowed))
-    if first != cell or first_beyond(margins(value, value, None)) is not None:
+    first = first_beyond(Difference(wrong, value).shares(allowed))
+    if first != cell or first_beyond(Difference(value, value).shares(None)) is not None:
         yield f"step {step.id!r}, wrong in cell {cell}, is first wrong in {first}"
     wrong[cell] = float("nan")
     if not isnan(error := relative_difference(wrong, value)):
