@@ -5,7 +5,7 @@ and shared only with visitors who uploaded the very same input. Nothing here imp
 """
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -119,12 +119,18 @@ def without_changes(options: Options) -> Options:
     return tuple((key, value) for key, value in options if key != CHANGE)
 
 
+def with_changes(options: Options, texts: Sequence[str]) -> Options:
+    """Return the options with these changes in place of their own."""
+    change = ((CHANGE, BETWEEN.join(texts)),) if texts else ()
+    return tuple(sorted((*without_changes(options), *change)))
+
+
 def of_lines(options: Options) -> Options:
     """Return the options that determine the lines of a run: not the content of its photo, or the words of its text."""
     remaining = [
         text for text in changes(options) if not text.startswith(("image=", "text=")) or text.endswith(",removed)")
     ]
-    return without_changes(options) + (((CHANGE, BETWEEN.join(remaining)),) if remaining else ())
+    return with_changes(options, remaining)
 
 
 def load(name: str, options: Options = ()) -> Any:

@@ -538,7 +538,7 @@ def _hide_again(order: Sequence[int] | None) -> None:
 
 def _compare(base: Trace, changes: tuple[str, ...], count: int, fill: str) -> None:
     """Draw the probability of the answer of a run under these changes, with the patches of each choice hidden."""
-    request = MaskRequest(model_name(), session.options_with(changes), session.user_input())
+    request = MaskRequest(model_name(), run_cache.with_changes(session.options(), changes), session.user_input())
 
     def run():
         model = run_cache.load(request.model, request.options)

@@ -297,13 +297,7 @@ def reference_trace() -> Trace:
 
 def changed_trace(texts: Sequence[str]) -> Trace:
     """Return the run on screen with these changes in place of its own."""
-    return _find_run(model_name(), options_with(texts), user_input())
-
-
-def options_with(texts: Sequence[str]) -> run_cache.Options:
-    """Return the options of the run on screen with these changes in place of its own."""
-    plain = run_cache.without_changes(options())
-    return tuple(sorted((*plain, (run_cache.CHANGE, run_cache.BETWEEN.join(texts))))) if texts else plain
+    return _find_run(model_name(), run_cache.with_changes(options(), texts), user_input())
 
 
 def go_back() -> None:

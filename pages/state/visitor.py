@@ -197,14 +197,12 @@ class Visitor:
 
     def resize(self, model: str, chosen: dict[str, object]) -> None:
         """Replace all options and sizes that were chosen of a model; the changes of its runs stay."""
-        changes = {name: value for name, value in self.options.get(model, ()) if name == run_cache.CHANGE}
-        self.options[model] = tuple(sorted({**chosen, **changes}.items()))
+        changes = run_cache.changes(self.options.get(model, ()))
+        self.options[model] = run_cache.with_changes(tuple(chosen.items()), changes)
 
     def change(self, model: str, texts: Sequence[str]) -> None:
         """Set the changes of a model's runs, as texts; none for the plain run."""
-        self.options[model] = run_cache.without_changes(self.options.get(model, ()))
-        if texts:
-            self.option(model, run_cache.CHANGE, run_cache.BETWEEN.join(texts))
+        self.options[model] = run_cache.with_changes(self.options.get(model, ()), texts)
 
     def run(self) -> Trace | None:
         """Return the run that was held last, if it still exists."""
