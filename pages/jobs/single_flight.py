@@ -88,10 +88,8 @@ def beside(
         yield
     except BaseException:
         with _asking:
-            if task is not None and not task.waiting:
-                where.leave(task)
-                if task.over and _tasks.get(full) is task:
-                    del _tasks[full]
+            if task is not None:
+                _leave(where, task, full)
         raise
 
 
@@ -145,13 +143,18 @@ def _await_result(where: JobQueue, task: Task, key: Hashable, doing: str, instea
     finally:
         with _asking:
             task.waiting -= 1
-            if not task.waiting:
-                where.leave(task)
-            if task.over and _tasks.get(key) is task:
-                del _tasks[key]
+            _leave(where, task, key)
     if task.error is not None:
         raise task.error
     return task.result
+
+
+def _leave(where: JobQueue, task: Task, key: Hashable) -> None:
+    """Take a task out of its queue where nobody waits for it, and forget one that is over."""
+    if not task.waiting:
+        where.leave(task)
+    if task.over and _tasks.get(key) is task:
+        del _tasks[key]
 
 
 def stop_if_unwanted() -> None:
