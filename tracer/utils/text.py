@@ -6,7 +6,8 @@ import html
 import re
 from collections.abc import Callable, Mapping
 from ctypes import c_float
-from math import isfinite, isinf, isnan
+from functools import partial
+from math import isfinite, isinf
 
 # Numbers as text: shares, amounts, powers of ten and shapes as every table, caption and figure writes them.
 #
@@ -50,8 +51,6 @@ def three_digits(value: float) -> str:
 
 def round_numeral(value: float) -> str:
     """Return a number that stands in code, such as the fill of a mask: `0`, `−∞`, `−10⁹`, `−3.4 × 10³⁸`, `−100`."""
-    if isinf(value):
-        return "∞" if value > 0 else "−∞"
     size = f"{abs(value):g}" if abs(value) < 1e5 else scientific(abs(value)).removeprefix("1.0 × ")
     return f"−{size}" if value < 0 else size
 
@@ -112,10 +111,8 @@ def latex_number(value: float | complex, digits: int = 4) -> str:
         imaginary = latex_number(value.imag, digits)
         sign = "" if imaginary.startswith("-") else "+"
         return rf"{latex_number(value.real, digits)}{sign}{imaginary}\,\mathrm{{i}}"
-    if isnan(value):
-        return r"\mathrm{NaN}"
-    if isinf(value):
-        return r"-\infty" if value < 0 else r"\infty"
+    if not isfinite(value):
+        return {"inf": r"\infty", "-inf": r"-\infty"}.get(str(float(value)), r"\mathrm{NaN}")
     if _is_whole(value):
         return str(int(value))
     text, _, power = f"{value:.{digits}g}".partition("e")
@@ -205,15 +202,11 @@ def _superscript(piece: str) -> str:
     return piece.translate(SUPERSCRIPTS) if raised else _script("^", piece)
 
 
-def _subscript(piece: str) -> str:
-    return _script("_", piece)
-
-
 def _script(mark: str, piece: str) -> str:
     return f"{mark}{piece}" if re.fullmatch(r"\w*(\([^()]*\))?", piece) else f"{mark}({piece})"
 
 
-_UNICODE = {"_": _subscript, "^": _superscript}
+_UNICODE: Mapping[str, Callable[[str], str]] = {"_": partial(_script, "_"), "^": _superscript}
 
 
 def _root(piece: str) -> str:
