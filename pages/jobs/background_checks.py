@@ -77,13 +77,13 @@ def _of_lines(key: Key) -> Key:
 
 def is_pending(key: Key, trace: Trace) -> bool:
     """Return whether the check of a model with its options is pending for this run."""
-    return bool(trace.steps) and not _too_large(trace) and find(key) is None
+    return bool(trace.steps) and not counterfactual.too_large(trace) and find(key) is None
 
 
 def apply(key: Key, trace: Trace) -> Trace:
     """Return a run with the checks of its lines on other runs, the same object each time; the run itself while its
     check is pending."""
-    checks = (_too_large(trace) or find(key)) if trace.steps else None
+    checks = (counterfactual.too_large(trace) or find(key)) if trace.steps else None
     if checks is None:
         return trace
     with _asking:
@@ -103,14 +103,10 @@ def apply(key: Key, trace: Trace) -> Trace:
 def check_now(key: Key, trace: Trace) -> Trace:
     """Return a run of one of our models with its lines checked now, for work that already holds its slot in the
     queue."""
-    if _results.get(_of_lines(key)) is None and not _too_large(trace):
+    if _results.get(_of_lines(key)) is None and not counterfactual.too_large(trace):
         checked = counterfactual.check(trace, _of_plain_run(*key))
         _results.put(_of_lines(key), counterfactual.results(checked))
     return apply(key, trace)
-
-
-def _too_large(trace: Trace) -> str:
-    return counterfactual.too_large(trace)
 
 
 def wait(key: Key) -> None:

@@ -570,11 +570,8 @@ def settle() -> None:
             now.ask(_cost(wanted))
     except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
         problem = " ".join(str(error).split()) or type(error).__name__
-        problem = (
-            problem
-            if isinstance(error, ValueError)
-            else f"{quote(wanted)} could not be loaded: {shorten(problem, 300)}"
-        )
+        if not isinstance(error, ValueError):
+            problem = f"{quote(wanted)} could not be loaded: {shorten(problem, 300)}"
     if problem or now.pending_cost:
         now.stay(problem)
     else:

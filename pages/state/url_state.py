@@ -134,8 +134,7 @@ def follow() -> None:
             st.session_state[session.text_key()] = text
     now.refusal = refusal or now.refusal
     if "sample" in wanted and wanted["sample"] not in known:
-        first, *more = (quote(name) for name in known)
-        expected = f"one of {', '.join((first, *more))}" if more else "none: it has a text of its own"
+        expected = f"one of {', '.join(map(quote, known))}" if len(known) > 1 else "none: it has a text of its own"
         now.refusal = f"{quote(wanted['sample'])} is not a sample of {model_name()}, expected {expected}."
     if "file" in wanted and session.user_input().name != wanted["file"]:
         what = "saved run" if wanted["file"].endswith(".safetensors") else "photo"
