@@ -141,14 +141,14 @@ def start() -> None:
     server is not full."""
     with _starting:
         fewer = len(_processes) < min(PROCESSES, os.cpu_count() or 1)
-        if (
-            _folder is not None
-            and fewer
-            and all(process.serves for process in _processes)
-            and not limits().memory_full()
-        ):
+        if fewer and all(process.serves for process in _processes) and _has_room():
             _processes.append(process := Process(model_worker.start, tuple(models.names())))
             process.loaded.add_done_callback(_hand_over_runs)
+
+
+def _has_room() -> bool:
+    """Return whether processes are allowed and the memory of the server is not full."""
+    return _folder is not None and not limits().memory_full()
 
 
 def _hand_over_runs(loaded: Future) -> None:
@@ -165,7 +165,7 @@ def _start_checker() -> Process | None:
     """Return the process of checks, started where a process of runs serves; None where there is no memory for it."""
     global _checker
     with _starting:
-        if _checker is None and _folder is not None and is_ready() and not limits().memory_full():
+        if _checker is None and is_ready() and _has_room():
             _checker = Process(model_worker.start_checks)
         return _checker
 
