@@ -16,8 +16,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 
@@ -61,11 +61,9 @@ class DispatchMode(TorchDispatchMode):
         return False
 
 
-@contextmanager
-def exclude_autograd_keys() -> Iterator[None]:
-    """Show composite ops to the dispatch mode of this thread."""
-    with torch._C._ExcludeDispatchKeyGuard(_AUTOGRAD_KEYS):
-        yield
+def exclude_autograd_keys() -> AbstractContextManager:
+    """Return a guard under which composite ops are shown to the dispatch mode of this thread."""
+    return torch._C._ExcludeDispatchKeyGuard(_AUTOGRAD_KEYS)
 
 
 def composite_ops_are_visible() -> bool:
