@@ -119,8 +119,7 @@ def _run(name: str, options: run_cache.Options, chosen: UserInput) -> Trace:
     """Return the run of a model on an input, which is held as long as this visitor looks at it."""
     runs = visitor().results_of("second", session.user_input())
     runs["input"] = chosen, chosen.content
-    arguments = session.inputs(run_cache.load(name, run_cache.without_changes(options)), chosen, options)
-    return run_cache.of_given(name, options, chosen.content, arguments)
+    return session.run_input(name, options, chosen)
 
 
 def _of_change(trace: Trace) -> SecondRun:

@@ -253,7 +253,7 @@ def _run_plain_beside(name: str, known: run_cache.Options, chosen: UserInput) ->
 
 def _find_run(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:
     """Return the run of a model on an input, from a cache or computed now."""
-    return run_cache.of_sample(name, known, chosen.name) if chosen.kind == "sample" else _run(name, known, chosen)
+    return run_cache.of_sample(name, known, chosen.name) if chosen.kind == "sample" else run_input(name, known, chosen)
 
 
 def _drop_changes(error: Exception) -> None:
@@ -394,9 +394,10 @@ def inputs(model, chosen: UserInput, known: run_cache.Options) -> dict:
     return options | {name: value for name, value in sizes.items() if name == "B" or not chosen.text}
 
 
-def _run(name: str, chosen: run_cache.Options, what: UserInput) -> Trace:
-    plain = run_cache.load(name, run_cache.without_changes(chosen))  # changes are resolved in the queue
-    return run_cache.of_given(name, chosen, what.content, inputs(plain, what, chosen))
+def run_input(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:
+    """Return the run of a model on an input of a visitor's."""
+    plain = run_cache.load(name, run_cache.without_changes(known))  # changes are resolved in the queue
+    return run_cache.of_given(name, known, chosen.content, inputs(plain, chosen, known))
 
 
 def primitives(op: int) -> tuple[Decomposition, ...]:
