@@ -265,10 +265,9 @@ def measure_deep_trace(blocks: int) -> tuple[int, float, int]:
 def measure_long_trace(length: int) -> tuple[float, int]:
     """Return the seconds of CPU of tracing real tokens of that number, and this process' peak memory."""
     net = _fused_blocks(4)
-    started = time.process_time()
     with torch.no_grad():
-        tracer.trace(net, torch.randn(1, length, 64), symbols={"T": 1}, prove=PROVE_LATER)
-    return time.process_time() - started, _peak()
+        trace = partial(tracer.trace, net, torch.randn(1, length, 64), symbols={"T": 1}, prove=PROVE_LATER)
+        return _seconds(trace, time.process_time), _peak()
 
 
 def _solving() -> Iterator[dict]:

@@ -118,11 +118,8 @@ class Edit:
 
     def diff(self) -> str:
         """Return the change of the line as a diff."""
-        marked = (
-            [f"- {line}" for line in self.before.splitlines()],
-            [f"+ {line}" for line in self.after.splitlines()],
-        )
-        return "\n".join([*marked[0], *marked[1]])
+        before, after = self.before.splitlines(), self.after.splitlines()
+        return "\n".join([*(f"- {line}" for line in before), *(f"+ {line}" for line in after)])
 
 
 def edit_node(file: str, lines: list[str], node: ast.AST, text: str) -> Edit:
