@@ -190,32 +190,23 @@ OBJECTS = 5
 class RenderedFigure(BaseFigure):
     """A figure that was validated once, as plain data: `st.plotly_chart` needs nothing else of a figure.
 
-    Its traces are JSON text, written once, which takes little memory; its `plan`, the layout, can be read.
+    Its traces are JSON text, written once, which takes little memory.
     """
 
-    def __init__(self, traces: list[dict], plan: dict, size: int):
-        self._traces, self._plan, self._size = traces, plan, size
-
-    @classmethod
-    def of(cls, figure: go.Figure) -> RenderedFigure:
-        """Return a plotly figure as data."""
-        plain, traces, size = figure.to_dict(), [], 0
+    def __init__(self, figure: go.Figure):
+        plain, traces, self._size = figure.to_dict(), [], LAYOUT
         for trace in plain["data"]:
             written = {name: orjson.dumps(_as_json(value)) for name, value in trace.items()}
             traces.append({name: orjson.Fragment(value) for name, value in written.items()})
-            size += sum(map(len, written.values()))
-        return cls(traces, plain["layout"], size)
-
-    def under(self, change: Callable[[dict], dict]) -> RenderedFigure:
-        """Return the same figure with `change(layout)` applied; its traces are shared."""
-        return RenderedFigure(self._traces, self._plan | change(self._plan), 0)
+            self._size += sum(map(len, written.values()))
+        self._data = {"data": traces, "layout": plain["layout"]}
 
     def to_dict(self) -> dict:
-        return {"data": self._traces, "layout": self._plan}
+        return dict(self._data)
 
     def weight(self) -> int:
         """Return the approximate size of the figure in bytes."""
-        return self._size + LAYOUT
+        return self._size
 
 
 def _as_json(value):
@@ -263,7 +254,7 @@ def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any]
 
 def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> RenderedFigure:
     """Return a figure of an `owner`, computed once."""
-    return of(owner, key, lambda: RenderedFigure.of(make()))
+    return of(owner, key, lambda: RenderedFigure(make()))
 
 
 def chart(owner: object, key: Hashable, make: Callable[[], go.Figure], **more) -> None:
