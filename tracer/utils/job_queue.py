@@ -151,13 +151,13 @@ class JobQueue:
         with self._changed:
             return self._changed.wait_for(lambda: not self._visitors(), seconds)
 
-    def _visitors(self) -> bool:
-        return any(task.rank == VISITOR for task in (*self._begun, *self._tasks))
+    def _visitors(self) -> list[Task]:
+        return [task for task in (*self._begun, *self._tasks) if task.rank == VISITOR]
 
     def serves_another(self, owner: Owner) -> bool:
         """Return whether work of another visitor waits or runs."""
         with self._changed:
-            return any(task.rank == VISITOR and task.owner != owner for task in (*self._begun, *self._tasks))
+            return any(task.owner != owner for task in self._visitors())
 
     def hurry(self, task: Task) -> None:
         """Promote background work that a visitor waits for: to the end of the visitors' queue, or to go on at once."""

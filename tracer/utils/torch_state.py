@@ -62,11 +62,10 @@ def _with_generator(func):
     """Return the op itself or its overload that takes a generator; None where there is none."""
     packet, name = func.overloadpacket, func.name().partition(".")[2] or "default"
     for overload_name in (name, "generator" if name == "default" else f"{name}_generator"):
-        overload = getattr(packet, overload_name) if overload_name in packet.overloads() else None
-        if overload is not None and any(
-            argument.name == "generator" for argument in function_schema(overload).arguments
-        ):
-            return overload
+        if overload_name in packet.overloads():
+            overload = getattr(packet, overload_name)
+            if any(argument.name == "generator" for argument in function_schema(overload).arguments):
+                return overload
     return None
 
 
