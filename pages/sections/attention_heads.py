@@ -281,12 +281,9 @@ def _show_one(trace: Trace, part: str) -> None:
         st.caption(texts.plain(f"The heads of this model can’t be switched off one at a time: {effects}."))
         return
     known = [name for name in NAMES if name != "loss" and np.isfinite(_table(effects, name)).any()]
-    name = st.segmented_control(
-        "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
-    )
-    measure = head_survey.measure_heads(
-        name, _table(effects, name), MeasureUnit(bool(places(trace, part)), effects.points)
-    )
+    name = head_survey.choose_measure(known)
+    unit = MeasureUnit(bool(places(trace, part)), effects.points)
+    measure = head_survey.measure_heads(name, _table(effects, name), unit)
     components.head_grid(attention_maps.grid(measure, effects.layers, effects.flips & (name == "effect")))
     st.markdown(texts.plain(_describe(trace, effects, measure, name)))
     head_survey.compare_recorded(trace, effects)
@@ -319,19 +316,12 @@ def _table(effects: HeadEffects, name: str) -> np.ndarray:
 
 def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -> str:
     """Describe the table in sentences that are computed from it."""
-    values = np.abs(measure.values) if measure.signed else measure.values
-    row, head = np.unravel_index(int(np.nanargmax(values)), values.shape)
-    which = f"head {head + 1} of block {effects.layers[row] + 1}"
-    most = measure.full(measure.values[row, head])
     if name != "effect":
-        least_row, least = np.unravel_index(int(np.nanargmin(values)), values.shape)
-        return (
-            f"The largest value is {most}, of {which}. The smallest is {measure.full(values[least_row, least])}, of "
-            f"head {least + 1} of block {effects.layers[least_row] + 1}."
-        )
+        return head_survey.describe_ends(measure, effects.layers)
+    most, which = head_survey.describe_cell(measure, effects.layers, head_survey.find_largest(measure))
     if not effects.points:
         return f"Switching off {which} changes the output most, by {most} of its size."
-    count, flips = int(np.isfinite(values).sum()), int(effects.flips.sum())
+    count, flips = int(np.isfinite(measure.values).sum()), int(effects.flips.sum())
     verb = "changes" if flips == 1 else "change"
     start = "With these changes" if trace.changes else "With all heads"
     others = (

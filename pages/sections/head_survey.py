@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,7 +59,9 @@ def measure_heads(name: str, values: np.ndarray, unit: MeasureUnit) -> Measure:
         return Measure(title, values, with_sign, lambda value: f"{with_sign(value, 2)} points", signed=True)
     if name == "loss":
         title = "Change of the loss without the head, in nats"
-        return Measure(title, values, _two, lambda value: f"{with_sign(value, 3)} nats", signed=True)
+        return Measure(
+            title, values, partial(with_sign, digits=2), lambda value: f"{with_sign(value, 3)} nats", signed=True
+        )
     if name in ("effect", "special"):
         title = "Change of the output without the head" if name == "effect" else "Weight on CLS, registers and the like"
         return Measure(title, values, lambda value: f"{100 * value:.0f}%", lambda value: f"{100 * value:.1f} %")
@@ -72,15 +75,32 @@ def measure_heads(name: str, values: np.ndarray, unit: MeasureUnit) -> Measure:
 def spread_of(of: Measure, values: np.ndarray, count: int) -> Measure:
     """Return the spread of a measure over photos, which has no sign."""
 
-    def drop_plus(text: str) -> str:
-        return text.removeprefix("+")
+    short, full = (lambda value, form=form: form(value).removeprefix("+") for form in (of.short, of.full))
+    return Measure(f"{of.name}: standard deviation over {count:,} photos", values, short, full)
 
-    return Measure(
-        f"{of.name}: standard deviation over {count:,} photos",
-        values,
-        lambda value: drop_plus(of.short(value)),
-        lambda value: drop_plus(of.full(value)),
-    )
+
+def choose_measure(known: Sequence[str]) -> str:
+    """Draw the choice of the measure that colours the table, and return its name."""
+    at = url_state.widget("measure", known, known[0])
+    return st.segmented_control("Colour by", known, required=True, format_func=NAMES.__getitem__, **at)
+
+
+def find_largest(measure: Measure, sign: int = 1) -> tuple[int, int]:
+    """Return the row and the head of the largest value, of the least for `sign` -1; signed ones by their size."""
+    values = np.abs(measure.values) if measure.signed else measure.values
+    row, head = np.unravel_index(int(np.nanargmax(sign * values)), values.shape)
+    return int(row), int(head)
+
+
+def describe_cell(measure: Measure, layers: Sequence[int], cell: tuple[int, int]) -> tuple[str, str]:
+    """Return the value of a head and which head it is, in words."""
+    return measure.full(float(measure.values[cell])), f"head {cell[1] + 1} of block {layers[cell[0]] + 1}"
+
+
+def describe_ends(measure: Measure, layers: Sequence[int]) -> str:
+    """Return a sentence on the largest and the smallest value of a table."""
+    most, least = (describe_cell(measure, layers, find_largest(measure, sign)) for sign in (1, -1))
+    return f"The largest value is {most[0]}, of {most[1]}. The smallest is {least[0]}, of {least[1]}."
 
 
 def measure_axis(name: str, unit: MeasureUnit) -> str:
@@ -92,10 +112,6 @@ def measure_axis(name: str, unit: MeasureUnit) -> str:
         "distance": f"distance, {'patch widths' if unit.patches else 'tokens'}",
         "special": "weight on CLS, share",
     }[name]
-
-
-def _two(value: float) -> str:
-    return with_sign(value, 2)
 
 
 DOING = "Measuring all heads on the sample photos"
@@ -183,7 +199,7 @@ def compare_recorded(trace: Trace, effects: HeadEffects) -> None:
     difference = f"they differ by at most {apart:.2g} points" if apart else "they are equal"
     if apart <= TOLERANCE:
         st.caption(f"The survey recorded the same effects of all heads on this photo: {difference}.")
-    elif _whole(result, at):
+    elif result.pictures[at].startswith(b"\x89PNG"):  # as the model saw it
         st.warning(
             f"The survey recorded different effects on this photo: {difference}. The run on screen is what this model "
             "does."
@@ -219,9 +235,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     if not known:
         st.info("This survey contains no measurements of heads.")
         return
-    name = st.segmented_control(
-        "Colour by", known, required=True, format_func=NAMES.__getitem__, **url_state.widget("measure", known, known[0])
-    )
+    name = choose_measure(known)
     statistic = st.segmented_control(
         "Over photos",
         list(STATISTICS),
@@ -233,20 +247,23 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     unit = MeasureUnit(True, table == "change")
     mean = of(result, (table, "mean"), partial(result.mean, table))
     spread = of(result, (table, "spread"), partial(result.spread, table))
-    of_mean = measure_heads(name, mean, unit)._replace(name=_survey_title(name, unit, mean, len(result)))
-    measure = spread_of(measure_heads(name, spread, unit), spread, len(result)) if statistic == "spread" else of_mean
+    of_one = measure_heads(name, mean, unit)
+    of_mean = of_one._replace(name=f"{of_one.name}: mean over {len(result):,} photos")
+    of_spread = spread_of(of_one, spread, len(result))
+    measure = of_spread if statistic == "spread" else of_mean
     cells = {
         f"{result.layers[row] + 1}.{head}": (int(row), int(head))
         for row, head in zip(*np.nonzero(np.isfinite(mean)), strict=True)
     }
-    most = max(cells, key=lambda cell: abs(measure.values[cells[cell]]))
+    row, head = find_largest(measure)
+    most = f"{result.layers[row] + 1}.{head}"
     linked = st.query_params.get("cell")  # as links named the head before a cell was a number of the run
     most = linked if linked in cells else most
     chosen = str(url_state.choice("photos_head", list(cells), most))
     row, head = cells[chosen]
 
     def more(row: int, head: int) -> str:
-        beside = f", standard deviation {spread_of(of_mean, spread, 0).full(float(spread[row, head]))}"
+        beside = f", standard deviation {of_spread.full(float(spread[row, head]))}"
         beside = beside if statistic == "mean" else f", mean {of_mean.full(float(mean[row, head]))}"
         flips = float(result.flips[:, row, head].mean())
         return (
@@ -258,7 +275,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     components.head_grid(
         markup, lambda layer, head: url_state.keep(photos_head=f"{layer + 1}.{head}"), "heads over photos"
     )
-    st.markdown(texts.plain(_describe(result, name, measure, statistic, cells)))
+    st.markdown(texts.plain(_describe(result, name, measure, statistic)))
     st.selectbox(
         "Head in the charts below",
         list(cells),
@@ -285,40 +302,21 @@ def _draw(result: SurveyResult, file: str | None) -> None:
         "The line at the marked head is its standard deviation over the photos (distance over the depth: Dosovitskiy "
         "et al. 2021, figure 7)."
     )
-    _extremes(result, file, values, measure_heads(name, mean, unit), (result.layers[row], head))
+    _extremes(result, file, values, of_one, (result.layers[row], head))
     _hiding(result)
 
 
-def _survey_title(name: str, unit: MeasureUnit, mean: np.ndarray, count: int) -> str:
-    return f"{measure_heads(name, mean, unit).name}: mean over {count:,} photos"
-
-
-def _describe(
-    result: SurveyResult, name: str, measure: Measure, statistic: str, cells: dict[str, tuple[int, int]]
-) -> str:
+def _describe(result: SurveyResult, name: str, measure: Measure, statistic: str) -> str:
     """Describe the table in sentences that are computed from it."""
-
-    def place(cell: str) -> str:
-        block, _, head = cell.partition(".")
-        return f"head {int(head) + 1} of block {block}"
-
-    def number(cell: str) -> float:
-        return abs(float(measure.values[cells[cell]])) if measure.signed else float(measure.values[cells[cell]])
-
-    most, least = max(cells, key=number), min(cells, key=number)
-    value = measure.full(float(measure.values[cells[most]]))
-    if statistic == "mean" and name == "effect":
-        lowers = (
-            np.mean(result.tables["change"][(slice(None), *cells[most])] < 0) if result.has_numbers("change") else None
-        )
-        lower = (
-            "" if lowers is None else f" The probability falls without it on {percent(float(lowers), 0)} of the photos."
-        )
-        return f"On average, switching off {place(most)} changes the answer most, by {value}.{lower}"
-    return (
-        f"The largest value is {value}, of {place(most)}. The smallest is "
-        f"{measure.full(float(measure.values[cells[least]]))}, of {place(least)}."
-    )
+    if statistic != "mean" or name != "effect":
+        return describe_ends(measure, result.layers)
+    row, head = find_largest(measure)
+    value, which = describe_cell(measure, result.layers, (row, head))
+    lower = ""
+    if result.has_numbers("change"):
+        share = float(np.mean(result.tables["change"][:, row, head] < 0))
+        lower = f" The probability falls without it on {percent(share, 0)} of the photos."
+    return f"On average, switching off {which} changes the answer most, by {value}.{lower}"
 
 
 def _extremes(
@@ -380,11 +378,6 @@ def _open(file: str | None, at: int, place: tuple[int, int]) -> None:
         session.take_surveyed(at)
         visitor().places["attention", model_name()] = places
     url_state.keep(over=None, photos_head=None, cell=None, **places)
-
-
-def _whole(result: SurveyResult, at: int) -> bool:
-    """Return whether a survey stores a photo as the model saw it."""
-    return result.pictures[at].startswith(b"\x89PNG")
 
 
 def _hiding(result: SurveyResult) -> None:
