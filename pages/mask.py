@@ -41,8 +41,7 @@ def _layer(records) -> int:
     named = [f"block {layer + 1}: {'windows' if kind == 'windows' else 'no mask' if kind == 'none' else kind}"
              for layer, kind in enumerate(kinds)]  # fmt: skip
     known = range(1, len(kinds) + 1)
-    at = url_state.widget("block", known, 1)
-    return st.selectbox("Attention of", known, format_func=lambda block: named[block - 1], **at) - 1
+    return widgets.choose(st.selectbox, "Attention of", "block", known, format_func=lambda at: named[at - 1]) - 1
 
 
 def _window(trace, layer: int, part: str) -> int:
@@ -54,8 +53,8 @@ def _window(trace, layer: int, part: str) -> int:
     if count < 2:
         return 0
     shut = (item for item in range(count) if not masks.visible(trace, layer, part=part, batch=item).all())
-    at = url_state.widget("window", range(count), next(shut, 0))
-    return st.selectbox("Window", range(count), format_func=lambda window: str(window + 1), **at)
+    first, number = next(shut, 0), lambda window: str(window + 1)
+    return widgets.choose(st.selectbox, "Window", "window", range(count), first, format_func=number)
 
 
 def _unmasked_part() -> str:

@@ -6,8 +6,7 @@ import streamlit as st
 
 from pages import components
 from pages.sections import model_sizes, note_statements
-from pages.state import url_state
-from pages.ui import page_frame, texts
+from pages.ui import page_frame, texts, widgets
 
 TITLE = "The notes"
 ICON = ":material/menu_book:"
@@ -25,8 +24,8 @@ components.style(Path(__file__).with_suffix(".css"))
 st.title("Fact-checking five lecture notes")
 components.links()
 titles = note_statements.titles() | FURTHER_SECTIONS
-widget = url_state.widget("note", list(titles), next(iter(titles)), claim=None, statement=None)
-note = st.selectbox("Note", titles, format_func=titles.get, **widget)
+drop = ("claim", "statement")
+note = widgets.choose(st.selectbox, "Note", "note", titles, drop=drop, format_func=titles.get)
 with st.container(key="paper-note"):
     st.markdown(f"**{texts.literal(titles[note])}**")
 if note == "claims":

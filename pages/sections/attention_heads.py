@@ -15,9 +15,9 @@ from pages.jobs import run_cache
 from pages.jobs.single_flight import of
 from pages.sections import head_survey, mask_controls
 from pages.sections.head_survey import NAMES, MeasureUnit
-from pages.state import session, url_state
+from pages.state import session
 from pages.state.visitor import model_name, visitor
-from pages.ui import texts
+from pages.ui import texts, widgets
 from tracer.attention import layers, places, segments
 from tracer.export import verdicts
 from tracer.export.rows import symbols
@@ -251,8 +251,7 @@ def show_all_heads(trace: Trace, part: str) -> None:
     over = "photo"
     if places(trace, part):
         offered = [name for name in OVER if name != "samples" or len(session.sample_names()) > 1]
-        widget = url_state.widget("over", offered, offered[0], cell=None)
-        over = st.segmented_control("Measured on", offered, required=True, format_func=OVER.__getitem__, **widget)
+        over = widgets.segments("Measured on", "over", offered, drop=["cell"], format_func=OVER.__getitem__)
     if over == "survey":
         head_survey.over_survey()
     elif over == "samples":
@@ -357,21 +356,15 @@ def show_query(trace: Trace, part: str | None) -> None:
     st.info(texts.one_query(known[0]))
     numbers = [record.layer + 1 for record in known]
     left, middle, right = st.columns(3)
-    block = left.selectbox("Block", numbers, **url_state.widget("block", numbers, numbers[-1]))
+    block = widgets.choose(left.selectbox, "Block", "block", numbers, numbers[-1])
     record = next(record for record in known if record.layer == block - 1)
     heads = ["mean", *map(str, range(record.heads))]
-    head = middle.selectbox(
-        "Head",
-        heads,
-        format_func=lambda head: head if head == "mean" else str(int(head) + 1),
-        **url_state.widget("head", heads, "mean"),
-    )
+    number = lambda head: head if head == "mean" else str(int(head) + 1)  # noqa: E731
+    head = widgets.choose(middle.selectbox, "Head", "head", heads, format_func=number)
     names = attention_maps.names(trace, part, record.keys)
-    queries = list(range(record.queries))
     first = next((segment.start for segment in segments(trace, part) if segment.name == "CLS"), 0)
-    query = right.selectbox(
-        "Query", queries, format_func=names.__getitem__, **url_state.widget("query", queries, first)
-    )
+    queries = range(record.queries)
+    query = widgets.choose(right.selectbox, "Query", "query", queries, first, format_func=names.__getitem__)
     weights = of(trace, ("row", part, block, head, query), lambda: attention_maps.row(trace, record, head, query))
     order = np.argsort(-weights, kind="stable")[:TOP_TOKENS]
     left, right = st.columns([3, 2])

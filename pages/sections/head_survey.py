@@ -15,7 +15,7 @@ from pages.jobs.single_flight import chart, of
 from pages.server import websockets
 from pages.state import session, url_state
 from pages.state.visitor import model_name, visitor
-from pages.ui import texts
+from pages.ui import texts, widgets
 from tracer import models
 from tracer.figures import attention_charts, attention_maps, tensors
 from tracer.figures.attention_maps import Measure, with_sign
@@ -81,8 +81,7 @@ def spread_of(of: Measure, values: np.ndarray, count: int) -> Measure:
 
 def choose_measure(known: Sequence[str]) -> str:
     """Draw the choice of the measure that colours the table, and return its name."""
-    at = url_state.widget("measure", known, known[0])
-    return st.segmented_control("Colour by", known, required=True, format_func=NAMES.__getitem__, **at)
+    return widgets.segments("Colour by", "measure", known, format_func=NAMES.__getitem__)
 
 
 def find_largest(measure: Measure, sign: int = 1) -> tuple[int, int]:
@@ -236,13 +235,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
         st.info("This survey contains no measurements of heads.")
         return
     name = choose_measure(known)
-    statistic = st.segmented_control(
-        "Over photos",
-        list(STATISTICS),
-        required=True,
-        format_func=STATISTICS.__getitem__,
-        **url_state.widget("statistic", list(STATISTICS), "mean"),
-    )
+    statistic = widgets.segments("Over photos", "statistic", STATISTICS, format_func=STATISTICS.__getitem__)
     table = str(tables[name])
     unit = MeasureUnit(True, table == "change")
     mean = of(result, (table, "mean"), partial(result.mean, table))
@@ -276,14 +269,10 @@ def _draw(result: SurveyResult, file: str | None) -> None:
         markup, lambda layer, head: url_state.keep(photos_head=f"{layer + 1}.{head}"), "heads over photos"
     )
     st.markdown(texts.plain(_describe(result, name, measure, statistic)))
-    st.selectbox(
-        "Head in the charts below",
-        list(cells),
-        format_func=lambda cell: f"Block {cell.partition('.')[0]}, head {int(cell.partition('.')[2]) + 1}",
-        **url_state.widget("photos_head", list(cells), most),
-    )
+    named = {cell: f"Block {result.layers[row] + 1}, head {head + 1}" for cell, (row, head) in cells.items()}
+    widgets.choose(st.selectbox, "Head in the charts below", "photos_head", cells, most, format_func=named.__getitem__)
     values = result.tables[table][:, row, head]
-    axis, which = measure_axis(name, unit), f"Block {result.layers[row] + 1}, head {head + 1}"
+    axis, which = measure_axis(name, unit), named[chosen]
     left, right = st.columns(2)
     with left:
         title = f"{which} over {len(result):,} photos: {axis}"

@@ -9,9 +9,9 @@ import numpy as np
 import streamlit as st
 
 from pages.jobs import run_cache, single_flight
-from pages.state import session, url_state
+from pages.state import session
 from pages.state.visitor import Key, UserInput, model_name, visitor
-from pages.ui import texts
+from pages.ui import texts, widgets
 from tracer.attention import layers
 from tracer.figures import predictions
 from tracer.record import Segment, Trace
@@ -230,8 +230,10 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
     if not tokens:
         st.info("The tokens of this run have no names, so none can be changed.")
         return
-    at = url_state.widget("token", tokens, middle(tokens, cells))
-    token = st.select_slider("Change this token", tokens, format_func=lambda token: labels[token], **at)
+    first = middle(tokens, cells)
+    token = widgets.choose(
+        st.select_slider, "Change this token", "token", tokens, first, format_func=labels.__getitem__
+    )
     changed = _find_moved(MaskRequest.now().with_text_of(trace), trace, token, part)
     if isinstance(changed, str):  # a model of a library, whose blocks or patches are not laid out like this
         st.info(texts.plain(f"This check can’t run here: {changed}."))

@@ -17,7 +17,7 @@ from pages.jobs.single_flight import of
 from pages.sections import note_statements
 from pages.state import session, url_state
 from pages.state.visitor import model_name, visitor
-from pages.ui import texts
+from pages.ui import texts, widgets
 from tracer import models, zoo
 from tracer.attention import parts
 from tracer.symbols import notation
@@ -54,7 +54,7 @@ def show_op_counts(kinds: Mapping[str, Counter[str]]) -> None:
     known = torchvision_block_counts.layers(trace)
     with right:
         named = {layer + 1: layer for layer in known}
-        chosen = st.selectbox("Block", named, **url_state.widget("block", list(named), 1)) if named else None
+        chosen = widgets.choose(st.selectbox, "Block", "block", named, 1) if named else None
     table = {
         "kind": list(kinds),
         "the note": list(torchvision_block_counts.STATED_COUNTS.values()),
@@ -105,8 +105,7 @@ class Memory(NamedTuple):
 def memory_controls() -> Memory:
     """Draw a control for the dtype of numbers, and one for the available memory; return their values."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="memory-controls"):
-        at = url_state.widget("dtype", list(DTYPES), FIRST_DTYPE)
-        dtype = st.segmented_control("Each number is", list(DTYPES), required=True, **at)
+        dtype = widgets.segments("Each number is", "dtype", DTYPES, FIRST_DTYPE)
         gigabytes = st.number_input("Memory in GB", 1, 100_000, 80, key="memory", width=160)
     return Memory(dtype, int(gigabytes))
 

@@ -17,7 +17,7 @@ from pages.jobs import background_checks, run_cache, single_flight
 from pages.jobs.single_flight import PLAIN_CONFIG, chart, of
 from pages.state import page_registry, session, url_state
 from pages.state.visitor import model_name, visitor
-from pages.ui import texts
+from pages.ui import texts, widgets
 from tracer import models
 from tracer.export.rows import NOTE_TITLES, with_titles
 from tracer.figures import attention_charts
@@ -106,9 +106,7 @@ def show_statements(note: str) -> Mapping[str, Counter[str]]:
     def label(choice: str | int) -> str:
         return labels[choice] if choice in labels else names[int(choice) - 1]
 
-    chosen = st.selectbox(
-        "Section", known, format_func=label, **url_state.widget("section", known, ALL_STATEMENTS, statement=None)
-    )
+    chosen = widgets.choose(st.selectbox, "Section", "section", known, drop=["statement"], format_func=label)
     above = st.empty()
     with st.container(key="statements"):
         on_screen = [at for at in range(len(names)) if not isinstance(chosen, int) or at == chosen - 1]
@@ -397,9 +395,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
     known = list(models.names())
     own = session.user_input().kind != "trace" and model_name() not in known
     known += [model_name()] if own else []
-    chosen = st.selectbox(
-        "Model", known, **url_state.widget("of", known, model_name() if model_name() in known else known[0])
-    )
+    chosen = widgets.choose(st.selectbox, "Model", "of", known, model_name() if model_name() in known else None)
     if chosen == model_name() and session.user_input().kind != "trace":
         model = session.model()
         return session.trace(), model, session.inputs(model, session.user_input(), session.options())
@@ -420,7 +416,7 @@ def show_claim(name: str) -> None:
     show it."""
     visitor().instead = INSTEAD
     known = list(dict.fromkeys(row.run for row in note_claims.statements(name)))
-    chosen = st.selectbox("Run", known, **url_state.widget("of", known, known[0], statement=None))
+    chosen = widgets.choose(st.selectbox, "Run", "of", known, drop=["statement"])
     run_of_claim = run_cache.shared_result(
         "noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURE_MESSAGE
     )
@@ -523,8 +519,8 @@ def show_conv() -> None:
     """Draw a convolution's field beside a row of attention, and batch norm beside layer norm."""
     visitor().instead = INSTEAD
     known = [name for name in models.names() if models.samples(name)]
-    name = st.selectbox("Model", known, **url_state.widget("of", known, known[0]))
-    trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
+    name = widgets.choose(st.selectbox, "Model", "of", known)
+    trace = run_cache.of_sample(name, (), run_cache.first_sample(name))
     try:
         contrasts = of(
             trace,

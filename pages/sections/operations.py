@@ -313,7 +313,7 @@ def zoom(trace: Trace) -> str:
     known = op_tables.levels(trace)
     first = "ops" if "op" in st.query_params and "ops" in known else known[0]
     with st.container(key="zooms"):  # where the table hears which is chosen, and shows it before the server does
-        level = st.segmented_control("Zoom", known, required=True, **url_state.widget("zoom", known, first))
+        level = widgets.segments("Zoom", "zoom", known, first)
     st.caption(MEANING[level])
     return level
 

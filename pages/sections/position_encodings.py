@@ -17,7 +17,6 @@ from pages.ui.texts import escape, prose
 from tracer import models
 from tracer.figures import attention_charts
 from tracer.figures.tensors import Panel, edge
-from tracer.inputs.model_inputs import samples
 from tracer.lessons.positions import NO_POSITIONS, PositionKind, position_kind
 from tracer.record import tolerance
 from tracer.utils.lazy_import import lazy_import
@@ -71,17 +70,14 @@ def _lines(placement: PositionedModel) -> None:
 def sizes() -> tuple[PositionSizes, int]:
     """Return the sizes of the model and the head on screen, as the visitor chooses them."""
     with st.popover("Sizes and mask", icon=":material/tune:"):
-        length = st.select_slider("Tokens T", LENGTHS, **url_state.widget("length", LENGTHS, 16))
-        width = st.select_slider("Width D", WIDTHS, **url_state.widget("width", WIDTHS, 32))
+        length = widgets.choose(st.select_slider, "Tokens T", "length", LENGTHS, 16)
+        width = widgets.choose(st.select_slider, "Width D", "width", WIDTHS, 32)
         key = url_state.widget("heads", HEADS, 4)["key"]
         keep = lambda: url_state.keep(heads=st.session_state[key], head=0)  # noqa: E731
         heads = st.select_slider("Heads h", HEADS, key=key, on_change=keep)
-        causal = st.segmented_control(
-            "Causal mask", ("off", "on"), required=True, **url_state.widget("causal", ("off", "on"), "off")
-        )
+        causal = widgets.segments("Causal mask", "causal", ("off", "on"))
         st.caption("The weights are random, all from one seed, and have learned nothing. Only the positions differ.")
-    at = url_state.widget("head", range(heads), 0)
-    head = st.segmented_control("Head", range(heads), required=True, format_func=lambda at: str(at + 1), **at)
+    head = widgets.segments("Head", "head", range(heads), format_func=lambda at: str(at + 1))
     return PositionSizes(length, width, heads, causal == "on"), head
 
 
@@ -264,5 +260,5 @@ def _grid(name: str) -> Grid | None:
     def make() -> tuple[Grid | None]:
         return (experiments.grid(trace, run_cache.load(name).net),)
 
-    trace = run_cache.of_sample(name, (), next(iter(samples(models.samples(name)))))
+    trace = run_cache.of_sample(name, (), run_cache.first_sample(name))
     return run_cache.shared_result("placed", ("grid", name), make, DOING)[0]

@@ -13,7 +13,7 @@ from pages.jobs import run_cache
 from pages.server import websockets
 from pages.state import session, url_state
 from pages.state.visitor import UserInput, model_name, visitor
-from pages.ui import page_frame, texts
+from pages.ui import page_frame, texts, widgets
 from tracer import models
 from tracer.inputs.model_inputs import samples
 from tracer.record import ATTENTION_WEIGHTS, Step, Trace
@@ -33,9 +33,8 @@ class SecondRun(NamedTuple):
 def choose(trace: Trace) -> SecondRun | None:
     """Draw the choice of the second run, and return it; None while there is none, such as before a file is opened."""
     kinds = _kinds()
-    names = list(kinds)
-    widget = url_state.widget("beside", names, names[0], other=None, line=None, step=None)
-    kind = st.segmented_control("Compare with", names, format_func=lambda name: kinds[name][0], required=True, **widget)
+    places = ("other", "line", "step")
+    kind = widgets.segments("Compare with", "beside", kinds, drop=places, format_func=lambda name: kinds[name][0])
     try:
         return kinds[kind][1](trace)
     except ValueError as error:
@@ -65,9 +64,7 @@ def _of_sample(trace: Trace) -> SecondRun:
     now = session.user_input().name
     others = [name for name in names if name != now]
     following = names[(names.index(now) + 1) % len(names)] if now in names else others[0]
-    name = st.pills(
-        "Sample on the right", others, required=True, **url_state.widget("other", others, following, step=None)
-    )
+    name = widgets.choose(st.pills, "Sample on the right", "other", others, following, drop=["step"], required=True)
     run = run_cache.of_sample(model_name(), session.options(), name)
     return SecondRun(run, ("sample", name), name)
 
@@ -91,7 +88,7 @@ def _of_text(trace: Trace) -> SecondRun | None:
 
 def _of_model(trace: Trace) -> SecondRun:
     others = [name for name in models.names() if name != trace.model]
-    name = st.selectbox("Model on the right", others, **url_state.widget("other", others, _nearest(others), step=None))
+    name = widgets.choose(st.selectbox, "Model on the right", "other", others, _nearest(others), drop=["step"])
     own, known = session.user_input(), samples(models.samples(name))
     if own.kind == "sample" or own.trace is not None or (own.photo is not None and not known):
         sample = own.name if own.name in known else run_cache.first_sample(name)
@@ -135,16 +132,19 @@ def _of_change(trace: Trace) -> SecondRun:
     first = next((id for id, step in lines.items() if step.role == ATTENTION_WEIGHTS), next(iter(lines)))
     left, right = st.columns(2)
     with left:
-        widget = url_state.widget("line", list(lines), first, other=None, step=None)
-        line = st.selectbox("Step that is changed", lines, format_func=lambda id: _line_title(lines[id]), **widget)
+        titles = {id: _line_title(step) for id, step in lines.items()}
+        drop, format_func = ("other", "step"), titles.__getitem__
+        line = widgets.choose(
+            st.selectbox, "Step that is changed", "line", lines, first, drop=drop, format_func=format_func
+        )
     offered = [option for option in options.options(trace) if option.line == line] + [
         *options.of_step(trace, lines[line])
     ]
     changes = {str(option.change): option for option in reversed(offered)}
     names = [str(option.change) for option in offered if changes[str(option.change)] is option]
     with right:
-        widget = url_state.widget("other", names, names[0], step=None)
-        change = st.selectbox("Change", names, format_func=lambda name: changes[name].title, **widget)
+        titles = {name: changes[name].title for name in names}
+        change = widgets.choose(st.selectbox, "Change", "other", names, drop=["step"], format_func=titles.get)
     text = changes[change].text
     title = options.describe(trace, line, changes[change].change)
     return SecondRun(session.changed_trace((text,)), ("change", text), f"with {title}")

@@ -11,7 +11,7 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import run_cache, single_flight
-from pages.state import session, url_state
+from pages.state import session
 from pages.state.session import NextTokenRun, next_token_run
 from pages.state.visitor import UserInput
 from pages.ui import page_frame, texts, widgets
@@ -66,9 +66,7 @@ def show(run: NextTokenRun) -> None:
     if run_cache.changes(run.options):
         st.caption("The step is taken by the model without the change of the run on screen.")
     rates = [descent.rate for descent in step.descents]
-    rate = st.select_slider(
-        "Learning rate η", rates, format_func=lambda rate: f"{rate:g}", **url_state.widget("rate", rates, FIRST_RATE)
-    )
+    rate = widgets.choose(st.select_slider, "Learning rate η", "rate", rates, FIRST_RATE, format_func="{:g}".format)
     descent = step.at(rate)
     _four_parts(run, step, descent)
     _agreement(step, descent)

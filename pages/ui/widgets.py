@@ -1,6 +1,7 @@
 """Widgets that several pages have."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -11,6 +12,33 @@ from tracer.export import verdicts
 from tracer.record import Step, Trace
 from tracer.symbols import notation
 from tracer.utils.text import scientific, shape_numbers
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+# Choice of one of a few values, which the address of the page keeps.
+
+
+def choose(
+    control: Callable[..., Any],
+    label: str,
+    name: str,
+    known: Iterable[Value],
+    first: Value | None = None,
+    drop: Iterable[str] = (),
+    **more,
+) -> Value:
+    """Return one of `known`, chosen by a control such as `st.selectbox` and named by the URL; by default the first, or
+    `first`. Another choice drops the positions `drop` from the URL."""
+    known = list(known)
+    at = url_state.widget(name, known, known[0] if first is None else first, **dict.fromkeys(drop))
+    return control(label, known, **at, **more)
+
+
+def segments(label: str, name: str, known: Iterable[Value], first: Value | None = None, **more) -> Value:
+    """Return one of `known`, as `choose` does, chosen side by side."""
+    return choose(st.segmented_control, label, name, known, first, required=True, **more)
+
 
 # Box of a verdict: green for verified, red for refuted, else neutral.
 
@@ -66,4 +94,4 @@ def tower(trace: Trace) -> str:
     towers = parts(trace)
     if len(towers) < 2:
         return towers[0]
-    return st.segmented_control("Tower", towers, required=True, **url_state.widget("tower", towers, towers[0]))
+    return segments("Tower", "tower", towers)

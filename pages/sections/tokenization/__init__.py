@@ -36,7 +36,6 @@ else:  # imported when first used
 
 
 Result = TypeVar("Result")
-Value = TypeVar("Value", bound=Hashable)
 RUN_MESSAGE = "Running it and verifying every step"
 
 
@@ -88,21 +87,13 @@ def show(kind: str) -> None:
 def way(kind: str, label: str = "Way") -> str:
     """Return the tokenization that the URL names, chosen on the page."""
     known = kinds()[kind]
-    return choice(label, "way", known.ways, known.first, format_func=known.ways.get)
-
-
-def choice(label: str, name: str, known: Iterable[Value], first: Value | None = None, **more) -> Value:
-    """Return one of a few values, chosen on the page and named by the URL; by default the first, or `first`."""
-    known = list(known)
-    at = url_state.widget(name, known, known[0] if first is None else first)
-    return st.segmented_control(label, known, required=True, **at, **more)
+    return widgets.segments(label, "way", known.ways, known.first, format_func=known.ways.get)
 
 
 def place(label: str, count: int, first: int) -> int:
     """Return one of `count` tokens or values, from 0 as in the URL, chosen on the page, where they count from 1."""
-    places = range(count)
-    at = url_state.widget("token", places, first)
-    return st.select_slider(label, places, format_func=lambda chosen: str(chosen + 1), **at)
+    number = lambda chosen: str(chosen + 1)  # noqa: E731
+    return widgets.choose(st.select_slider, label, "token", range(count), first, format_func=number)
 
 
 class OwnedTrace:

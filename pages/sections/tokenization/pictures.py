@@ -11,6 +11,7 @@ from pages.jobs.single_flight import of
 from pages.sections import tokenization
 from pages.state import session
 from pages.state.visitor import visitor
+from pages.ui import widgets
 from tracer.figures import tensors
 from tracer.inputs.images import centre_crop
 from tracer.inputs.model_inputs import samples
@@ -38,9 +39,9 @@ def show() -> None:
     with st.container(horizontal=True):
         coded = tokenization.way("pictures") == "codes"
         if coded:
-            size = tokenization.choice("Codes in the codebook, V", "codes", pictures.CODES, 64)
+            size = widgets.segments("Codes in the codebook, V", "codes", pictures.CODES, 64)
         else:
-            size = tokenization.choice("Side of a patch in pixels", "patch", pictures.PATCHES, 16)
+            size = widgets.segments("Side of a patch in pixels", "patch", pictures.PATCHES, 16)
     (_codes if coded else _patches)(photo, owner, size)
 
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
+from pages.ui import widgets
 from tracer.figures import media
 from tracer.inputs import synthetic
 from tracer.utils.lazy_import import lazy_import
@@ -26,9 +27,9 @@ def show() -> None:
     """Draw the cloud with one group marked, beside the codes of all groups, and the steps of the chosen
     tokenization."""
     with st.container(horizontal=True):
-        name = tokenization.choice("Cloud", "cloud", synthetic.CLOUDS, format_func=str.capitalize)
+        name = widgets.segments("Cloud", "cloud", synthetic.CLOUDS, format_func=str.capitalize)
         way = tokenization.way("points")
-        count = tokenization.choice("Centres, n", "n", points.GROUPS, 32)
+        count = widgets.segments("Centres, n", "n", points.GROUPS, 32)
     chosen = tokenization.place("Token", count, 3)
     cloud = synthetic.CLOUDS[name]()
     centres = synthetic.farthest(cloud, count)

@@ -6,6 +6,7 @@ import streamlit as st
 
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
+from pages.ui import widgets
 from tracer.figures import media
 from tracer.inputs import synthetic
 from tracer.utils.lazy_import import lazy_import
@@ -26,10 +27,10 @@ def show() -> None:
     """Draw the series cut into patches, beside its reconstruction from bins, and the steps of the chosen
     tokenization."""
     with st.container(horizontal=True):
-        name = tokenization.choice("Series", "series", synthetic.SERIES, format_func=str.capitalize)
+        name = widgets.segments("Series", "series", synthetic.SERIES, format_func=str.capitalize)
         way = tokenization.way("series")
-        side = tokenization.choice("Values of a patch", "patch", series.LENGTHS, 8)
-        count = tokenization.choice("Bins, V", "V", series.BINS, 32, format_func="{:,}".format)
+        side = widgets.segments("Values of a patch", "patch", series.LENGTHS, 8)
+        count = widgets.segments("Bins, V", "V", series.BINS, 32, format_func="{:,}".format)
     values = synthetic.SERIES[name]()
     chosen = tokenization.place("Value that is marked", len(values), 27)
     cut, cuts = series.cut(len(values), side, chosen)

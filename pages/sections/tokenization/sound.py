@@ -6,7 +6,7 @@ import streamlit as st
 
 from pages.jobs.single_flight import chart
 from pages.sections import tokenization
-from pages.ui import texts
+from pages.ui import texts, widgets
 from tracer.figures import media
 from tracer.inputs import audio
 from tracer.utils.lazy_import import lazy_import
@@ -40,10 +40,10 @@ def show() -> None:
     """Draw the sound, its spectrogram beside its reconstruction from codes, and the steps of the chosen
     tokenization."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = tokenization.choice("Sound", "sound", SYNTHETIC_INPUTS, format_func=str.capitalize)
+        name = widgets.segments("Sound", "sound", SYNTHETIC_INPUTS, format_func=str.capitalize)
         own = _own()
         way = tokenization.way("sound")
-        rows = tokenization.choice("Rows of the codebook, V", "V", sound.ROWS, 32)
+        rows = widgets.segments("Rows of the codebook, V", "V", sound.ROWS, 32)
     sound_input = own or SYNTHETIC_INPUTS[name]
     if own:
         st.caption("The sound is your file, which a link cannot contain. Remove it to return to the built-in sounds.")

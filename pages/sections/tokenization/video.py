@@ -7,6 +7,7 @@ import streamlit as st
 from pages import components
 from pages.jobs.single_flight import of
 from pages.sections import tokenization
+from pages.ui import widgets
 from tracer.figures import media
 from tracer.inputs import synthetic
 from tracer.utils.lazy_import import lazy_import
@@ -32,7 +33,7 @@ def show() -> None:
     with right:
         with st.container(horizontal=True):
             way = tokenization.way("video")
-            tau = tokenization.choice("Frames of a tubelet, τ", "tau", video.DEPTHS, 2)
+            tau = widgets.segments("Frames of a tubelet, τ", "tau", video.DEPTHS, 2)
         chosen = tokenization.place("Patch that is framed", count, 5 * grid + 6)
     with left:
         playing = st.toggle("Play the video", True, key="play")
