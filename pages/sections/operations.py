@@ -35,33 +35,22 @@ else:  # imported when first used
 OPENED_OPS_KEY = "opened operations"
 
 
-def opened_primitives(trace: Trace, number: int) -> tuple[Decomposition, ...]:
-    """Return the primitives of the operation on screen and of those opened before, in the order of the run."""
+def opened_primitives(trace: Trace, number: int | None) -> tuple[Decomposition, ...]:
+    """Return the primitives of an operation, which this opens, and of those opened before, in the order of the run."""
     if trace.decompositions or session.user_input().kind == "trace":
         return trace.decompositions
-    _open(trace, number)
-    decompositions = visitor().recall(OPENED_OPS_KEY, trace) or {}
-    return tuple(decompositions[op] for op in sorted(decompositions))
-
-
-def _open(trace: Trace, number: int) -> None:
-    decompositions = visitor().recall(OPENED_OPS_KEY, trace) or {}
-    if trace.ops and number not in decompositions:
-        visitor().remember(
-            OPENED_OPS_KEY,
-            trace,
-            decompositions | {decomposition.op: decomposition for decomposition in session.primitives(number)},
-        )
+    opened = visitor().recall(OPENED_OPS_KEY, trace) or {}
+    if trace.ops and number is not None and number not in opened:
+        opened = opened | {decomposition.op: decomposition for decomposition in session.primitives(number)}
+        visitor().remember(OPENED_OPS_KEY, trace, opened)
+    return tuple(opened[op] for op in sorted(opened))
 
 
 def show(trace: Trace, op: Op, level: str) -> None:
     """Show the primitives of one operation, in order, and the distance of their output from the run's."""
-    known_decompositions = trace.decompositions or (visitor().recall(OPENED_OPS_KEY, trace) or {}).values()
-    decompositions = {
-        decomposition.op: decomposition
-        for decomposition in (opened_primitives(trace, op.index) if level == "primitives" else known_decompositions)
-    }
-    if op.index not in decompositions:
+    opened = opened_primitives(trace, op.index if level == "primitives" else None)
+    decomposition = next((decomposition for decomposition in opened if decomposition.op == op.index), None)
+    if decomposition is None:
         with st.container(key="unopened"):
             st.header("Its primitives")
             if session.user_input().kind == "trace":
@@ -71,11 +60,10 @@ def show(trace: Trace, op: Op, level: str) -> None:
                 icon=":material/zoom_in:",
                 help="The app has to run the model once more to open it.",
             ):
-                _open(trace, op.index)
+                opened_primitives(trace, op.index)
                 st.rerun()
         return
     st.header("Its primitives")
-    decomposition = decompositions[op.index]
     if decomposition.error is not None:
         apart = f"values that differ from its own by at most **{scientific(decomposition.error)}** of the largest"
         widgets.box(
