@@ -182,15 +182,19 @@ def _symbol(step: Step) -> str:
     return f"${step.symbol}$"
 
 
+def _equal(value: int, formula: str) -> str:
+    """Return that a cost equals its formula; empty where there is none, or it is the number itself."""
+    return f" $= {notation.inline_latex(formula)}$" if value and formula not in ("?", str(value)) else ""
+
+
 def _call_cost(trace: Trace, record: ModuleRecord) -> None:
     cost = costs.of_module(trace, record)
     for what, value, formula, total in (
         ("parameters", cost.params, cost.params_symbolic, trace.params),
         ("FLOP", cost.flops, cost.flops_symbolic, trace.flops),
     ):
-        symbols = f" $= {notation.inline_latex(formula)}$" if value and formula not in ("?", str(value)) else ""
         share = f", {percent(value / total, 0)} of the model’s" if total and 0 < value < total else ""
-        st.markdown(f"**{value:,}** {what}{symbols}{share}")
+        st.markdown(f"**{value:,}** {what}{_equal(value, formula)}{share}")
     if not cost.counted:
         st.caption(
             "Some of its operations may multiply matrices, but there is no formula for how many FLOPs that takes."
@@ -483,9 +487,8 @@ def _cost(op: Op) -> None:
         if value is None:
             st.markdown(f"{name}: **not counted**")
             continue
-        symbols = f" $= {notation.inline_latex(formula)}$" if value and formula not in ("?", str(value)) else ""
-        symbols += ", not known in symbols" if value and formula == "?" and solved else ""
-        st.markdown(f"**{value:,}** {name}{symbols}")
+        unknown = ", not known in symbols" if value and formula == "?" and solved else ""
+        st.markdown(f"**{value:,}** {name}{_equal(value, formula)}{unknown}")
     if op.parameters:
         st.caption(texts.plain("Parameters: " + shorten(", ".join(op.parameters), 1000)))
     if op.flops is None:
@@ -514,8 +517,7 @@ def _parts(trace: Trace, op: Op) -> None:
     parts_of_op, steps = costs.parts_of_step(trace, op.index), {step.id: step for step in trace.steps}
     if len(parts_of_op) > 1:
         for id, (flops, formula) in parts_of_op.items():
-            symbols = "" if formula in ("?", str(flops)) else f" $= {notation.inline_latex(formula)}$"
-            st.markdown(f"**{flops:,}** FLOP of it for ${steps[id].symbol}${symbols}")
+            st.markdown(f"**{flops:,}** FLOP of it for ${steps[id].symbol}${_equal(flops, formula)}")
 
 
 def pictures(trace: Trace, level: str) -> None:
