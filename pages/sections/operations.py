@@ -158,7 +158,7 @@ def _steps(trace: Trace, record: ModuleRecord) -> None:
     steps = computed_steps(trace, trace.ops[record.first : record.last])
     if not steps:
         return
-    named = [_symbol(step) for step in steps[:MAX_STEPS]]
+    named = [f"${step.symbol}$" for step in steps[:MAX_STEPS]]
     more = f" and {len(steps) - MAX_STEPS} more" if len(steps) > MAX_STEPS else ""
     st.markdown(f"It computes {', '.join(named)}{more}.")
 
@@ -176,10 +176,6 @@ def strip(trace: Trace, ops: Sequence[Op]) -> None:
     shown = steps if len(steps) <= LINES else steps[-1:]
     if shown and (step := components.equations(trace, shown)):
         url_state.open_step(step)
-
-
-def _symbol(step: Step) -> str:
-    return f"${step.symbol}$"
 
 
 def _equal(value: int, formula: str) -> str:
@@ -210,7 +206,6 @@ def call(trace: Trace, op: int) -> None:
     beneath = trace.ops[record.first : record.last]
     if (source := next((child.source for child in beneath if child.source), None)) is not None:
         st.text(f"{source.file}, line {source.line}: {source.text.strip()}")
-    rows = [(a.name, a.value or "nothing", "the default" if a.default else "given") for a in record.arguments]
     listed = [(a, child) for a in record.arguments for child in a.tensors[:ROWS]]
     texts.show(
         {
@@ -219,10 +214,12 @@ def call(trace: Trace, op: int) -> None:
         },
         alt=f"Tensors of {record.name}",
     )
-    plain = [row for row, a in zip(rows, record.arguments, strict=True) if not a.tensors]
-    if plain:
-        columns = ("argument", "value", "")
-        table = {name: [row[i] for row in plain] for i, name in enumerate(columns)}
+    if plain := [a for a in record.arguments if not a.tensors]:
+        table = {
+            "argument": [a.name for a in plain],
+            "value": [a.value or "nothing" for a in plain],
+            "": ["the default" if a.default else "given" for a in plain],
+        }
         texts.show(table, alt=f"Other arguments of {record.name}")
     ran = ", ".join(f"{child.index} {child.op}" for child in beneath)
     flops = sum(child.flops or 0 for child in beneath)
@@ -370,10 +367,7 @@ def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> di
 def _every(trace: Trace) -> dict[str, dict]:
     """Return the tables of all levels but that of primitives, which needs another run, so that the browser zooms by
     itself; none where the run is too large for that."""
-    rows_of = {}
-    for level in op_tables.levels(trace):
-        if level != "primitives":
-            rows_of[level] = _table(trace, level)
+    rows_of = {level: _table(trace, level) for level in op_tables.levels(trace) if level != "primitives"}
     return rows_of if len(json.dumps(rows_of)) <= PAGE // 4 else {}
 
 
