@@ -8,7 +8,7 @@ import streamlit as st
 
 from pages import components
 from pages.jobs.single_flight import of
-from pages.sections import second_run
+from pages.sections import answer, second_run
 from pages.state import session, url_state
 from pages.ui import page_frame, texts
 from tracer.figures import comparison_payload, drawing, predictions
@@ -44,12 +44,12 @@ def pack(trace_b: Trace) -> comparison_payload.ComparisonPayload:
     return comparison_payload.pack(comparison.compare(left_run, trace_b))
 
 
-def answer(side: str, run: Trace, about: str) -> None:
+def draw_answer(side: str, run: Trace, about: str) -> None:
     """Draw the name of a run, its input, and its answer."""
     st.markdown(texts.plain(f"**{side}: {shorten(run.model)}**, {about}"))
     names = next((run.result[name] for name in ("classes", "sentences", "tokens") if name in run.result), None)
     shares = run.result.get("probabilities")
-    try:
+    with answer.as_recorded():
         if names and shares and len(names) == len(shares) and run.result["kind"] != "tokens":
             visible = [shorten(predictions.visible_token(str(name))) for name in names]
             ranked = drawing.ranking(visible, shares)[: drawing.TOP]
@@ -59,8 +59,6 @@ def answer(side: str, run: Trace, about: str) -> None:
             st.markdown(texts.plain(sentence))
         else:
             st.caption("This run has no answer in words.")
-    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # from a file, which nobody checked
-        st.caption("The answer recorded in this run can’t be read.")
 
 
 payload = of(left_run, ("comparison", second.key), partial(pack, second.trace))
@@ -76,6 +74,6 @@ st.header("The answers")
 left, right = st.columns(2, gap="large")
 own = "your text" if chosen.text else second_run.sample_text(chosen.name)
 with left:
-    answer("Left", left_run, own)
+    draw_answer("Left", left_run, own)
 with right:
-    answer("Right", second.trace, second.about)
+    draw_answer("Right", second.trace, second.about)

@@ -256,7 +256,7 @@ def show_predictions(trace: Trace, filmed: bool) -> None:
     """Show the result of a run; where it is `filmed`, without the parts that the film shows. A result of an unknown
     kind is skipped; one that a file stores wrongly is reported."""
     if form := FORMS.get(kind(trace)):
-        with _as_recorded():
+        with as_recorded():
             form(trace.result, trace, filmed)
 
 
@@ -266,11 +266,11 @@ def kind(trace: Trace) -> str:
 
 
 @contextmanager
-def _as_recorded():
+def as_recorded():
     """Report a malformed result: it comes from an uploaded file, whose results nobody checked."""
     try:
         yield
-    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, MemoryError):
+    except (*DAMAGE_ERRORS, MemoryError):
         st.caption("The answer recorded in this run can’t be read.")
 
 
@@ -287,8 +287,11 @@ def further_views(trace: Trace, filmed: bool) -> dict[str, Callable[[], None]]:
         return {"The class of every pixel": partial(_draw_labels, trace)}
     if kind(trace) != "caption":
         return {}
-    writes = {} if session.user_input().kind == "trace" else {"Watch it write": partial(_write_caption, trace)}
-    return {"Behind each word": partial(_behind, trace), **writes}
+    behind = {"Behind each word": as_recorded()(partial(lens.words, trace))}
+    if session.user_input().kind == "trace":
+        return behind
+    again = partial(show_generation, trace, "word", again="the caption", end=VOCABULARY[1])
+    return behind | {"Watch it write": again}
 
 
 FREE_TEXT = 100_000
@@ -385,15 +388,6 @@ def _caption(result, trace, filmed) -> None:
         st.caption("Each word is predicted from the picture and the words before it.")
 
 
-def _behind(trace: Trace) -> None:
-    with _as_recorded():
-        lens.words(trace)
-
-
-def _write_caption(trace: Trace) -> None:
-    show_generation(trace, "word", again="the caption", end=VOCABULARY[1])
-
-
 def _sentences(result, trace, filmed) -> None:
     best = drawing.ranking(result["sentences"], result["probabilities"])[0][0]
     title, count = f"The answer: {best}", len(result["sentences"])
@@ -407,13 +401,10 @@ def _labels(result, trace, filmed) -> None:
         _draw_labels(trace)
 
 
+@as_recorded()
 def _draw_labels(trace: Trace) -> None:
     """Draw the label map over the photo."""
-    with _as_recorded():
-        _label_map(trace.result, trace)
-
-
-def _label_map(result, trace) -> None:
+    result = trace.result
     shares = {name: share for name, share in zip(result["classes"], result["shares"], strict=True) if share}
     shares_text = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
     view = session.traced_view(trace)
@@ -437,13 +428,10 @@ def _reconstruction(result, trace, filmed) -> None:
     )
 
 
+@as_recorded()
 def _draw_reconstruction(trace: Trace) -> None:
     """Draw the input and the output of a model that reconstructs."""
-    with _as_recorded():
-        _panels(trace.result, trace)
-
-
-def _panels(result, trace) -> None:
+    result = trace.result
     pixels = np.asarray(result["pixels"], dtype=float).mean(axis=-1)
     count, dark, light = np.asarray(result["anomaly"]).shape, float(pixels.min()), float(pixels.max())
     panels, view = {}, session.traced_view(trace)
