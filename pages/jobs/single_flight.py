@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -250,6 +251,18 @@ def _entry(full: tuple[int, Hashable], owner: object) -> tuple[weakref.ref, Any]
     """Return the cache entry of this very owner: its id may have belonged to one that is gone."""
     entry = _store.get(full)
     return entry if entry is not None and entry[0]() is owner else None
+
+
+def of_queued(
+    owner: object, key: Hashable, make: Callable[[], Result], doing: str, where: JobQueue | None = None
+) -> Result:
+    """Return `make()`, computed `in_turn` and once for each `key` of an `owner`."""
+    return of(owner, key, lambda: in_turn(make, doing, where))
+
+
+def name(owner: object) -> str:
+    """Return a random name of an `owner`, which tells the browser one run from another."""
+    return of(owner, "name", lambda: secrets.token_hex(8))
 
 
 def figure(owner: object, key: Hashable, make: Callable[[], go.Figure]) -> RenderedFigure:

@@ -13,7 +13,6 @@ import streamlit as st
 import tracer
 from pages import components
 from pages.jobs import run_cache, single_flight
-from pages.jobs.single_flight import of
 from pages.sections import note_statements
 from pages.state import session, url_state
 from pages.state.visitor import model_name, visitor
@@ -63,7 +62,7 @@ def show_op_counts(kinds: Mapping[str, Counter[str]]) -> None:
     table["which"] = [_which(counts) for counts in kinds.values()]
     if chosen:
         count = partial(torchvision_block_counts.kinds_of, model, trace, named[chosen], inputs)
-        own = of(trace, ("kinds", chosen), lambda: single_flight.in_turn(count, COUNT_MESSAGE))
+        own = single_flight.of_queued(trace, ("kinds", chosen), count, COUNT_MESSAGE)
         table[f"block {chosen} of {trace.model}"] = _totals(own)
         table["which of these"] = [_which(counts) for counts in own.values()]
     st.table(table, hide_index=True)

@@ -14,7 +14,7 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import background_checks, run_cache, single_flight
-from pages.jobs.single_flight import PLAIN_CONFIG, chart, of
+from pages.jobs.single_flight import PLAIN_CONFIG, chart
 from pages.state import page_registry, session, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts, widgets
@@ -375,12 +375,12 @@ def show_card(claims: Sequence[str]) -> None:
         show_claim(name)
         return
     trace, model, _ = run()
-    cards = of(trace, "cards", lambda: _measure(model, trace))
+    cards = single_flight.of_queued(trace, "cards", partial(evaluate.measure_cards, model, trace), MEASURE_MESSAGE)
     with st.container(key="cards"):
         for card in evaluate.CARDS:
             st.header(card.title)
-            st.markdown(_card_text(card, cards["claims"], trace.model))
-            for name, lines in cards["drawn"].items():
+            st.markdown(_card_text(card, cards.claims, trace.model))
+            for name, lines in cards.curves.items():
                 if name in card.claims:
                     chart(trace, ("claim", name), partial(_picture, name, lines), alt=_alt(name, lines))
             if "soft_lookup" in card.claims:
@@ -404,11 +404,6 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
     name = next(iter(pictures), run_cache.OWN_SAMPLE)
     options = {"image": pictures[name]()} if pictures else {}
     return run_cache.of_sample(chosen, (), name), run_cache.load(chosen), options
-
-
-def _measure(model, trace: Trace) -> dict:
-    cards = single_flight.in_turn(partial(evaluate.measure_cards, model, trace), MEASURE_MESSAGE)
-    return {"claims": dict(cards.claims), "drawn": dict(cards.curves)}
 
 
 def show_claim(name: str) -> None:
@@ -522,11 +517,7 @@ def show_conv() -> None:
     name = widgets.choose(st.selectbox, "Model", "of", known)
     trace = run_cache.of_sample(name, (), run_cache.first_sample(name))
     try:
-        contrasts = of(
-            trace,
-            "contrasts",
-            lambda: single_flight.in_turn(partial(_measure_conv, run_cache.load(name), trace), CONV_MESSAGE),
-        )
+        contrasts = single_flight.of_queued(trace, "contrasts", partial(_measure_conv, name, trace), CONV_MESSAGE)
     except ValueError as error:
         st.info(texts.escape(f"{error}."))
         return
@@ -543,7 +534,8 @@ def show_conv() -> None:
         st.markdown(_conv_text(contrasts["batch_norm"]))
 
 
-def _measure_conv(model, trace) -> dict:
+def _measure_conv(name: str, trace: Trace) -> dict:
+    model = run_cache.load(name)
     fields, beside = note_claims.vision.fields(trace), note_claims.vision.beside(model, trace)
     layer, batch = ((b - a).abs() for a, b in zip(beside.alone, beside.together, strict=True))
     shown = {"layer norm": layer, "batch norm": batch}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import exp, expm1
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -53,9 +54,7 @@ def show(run: NextTokenRun) -> None:
     """Show the four parts of a step at a chosen learning rate, and the gradients of all parameters."""
     st.header("One step of training")
     where = run_cache.queue_of(run.name, run.options)
-    result = single_flight.of(
-        run.trace, "training", lambda: single_flight.in_turn(lambda: _compute_step(*run), DOING_STEP, where)
-    )
+    result = single_flight.of_queued(run.trace, "training", partial(_compute_step, *run), DOING_STEP, where)
     if (step := result.step) is None:
         st.info(plain(f"No step of training is shown: {result.problem}."))
         return
@@ -210,9 +209,7 @@ def lesson() -> None:
     run = next_token_run("Your model does not predict the next token", _suits)
     trace = run.trace
     where = run_cache.queue_of(run.name, run.options)
-    losses = single_flight.of(
-        trace, "loss", lambda: single_flight.in_turn(lambda: _compute_loss(*run), DOING_LOSS, where)
-    )
+    losses = single_flight.of_queued(trace, "loss", partial(_compute_loss, *run), DOING_LOSS, where)
     if isinstance(losses.loss, str):
         st.info(plain(f"There is no loss: {losses.loss}."))
         page_frame.leave()

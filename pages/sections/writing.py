@@ -66,7 +66,7 @@ class DecoderRun(NamedTuple):
 def current() -> DecoderRun:
     """Return the run on screen if its model writes, else that of a model that does, on its sample."""
     run = next_token_run("Your model does not write text")
-    return single_flight.of(run.trace, "decoder", lambda: single_flight.in_turn(lambda: _compute(*run), DOING))
+    return single_flight.of_queued(run.trace, "decoder", partial(_compute, *run), DOING)
 
 
 def is_own() -> bool:
