@@ -1,12 +1,12 @@
 """Two runs side by side, step by step, the first difference open: equations, shapes, numbers, attention, answers."""
 
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from pages import components
+from pages.jobs import single_flight
 from pages.jobs.single_flight import of
 from pages.sections import answer, second_run
 from pages.state import session, url_state
@@ -67,9 +67,7 @@ st.markdown(first)
 st.caption(" ".join(more))
 chosen = session.user_input()
 url_state.check(step=list(dict.fromkeys(step.id for run in (left_run, second.trace) for step in run.steps)))
-components.comparison(
-    payload.packed, of(left_run, "name", lambda: secrets.token_hex(8)) + repr(second.key), " ".join(payload.summary)
-)
+components.comparison(payload.packed, single_flight.name(left_run) + repr(second.key), " ".join(payload.summary))
 st.header("The answers")
 left, right = st.columns(2, gap="large")
 own = "your text" if chosen.text else second_run.sample_text(chosen.name)

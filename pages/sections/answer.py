@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,9 +79,8 @@ def _board(trace: Trace) -> Storyboard:
 @st.fragment
 def open_block(trace: Trace, reel: Reel) -> None:
     """Send the steps of the block that the browser opens, or that the address names, in a message of their own."""
-    wanted = (st.session_state.get(Key.BLOCK_FILM) or {}).get("wanted")
-    asked = str(wanted.get("beat")) if isinstance(wanted, Mapping) and wanted.get("run") == reel.run else ""
-    beat = asked or reel.blocks.get(st.query_params.get("inside", ""), "")
+    asked = session.wanted(Key.BLOCK_FILM, reel.run).get("beat")
+    beat = str(asked or "") or reel.blocks.get(st.query_params.get("inside", ""), "")
     known = beat in reel.blocks.values()
     packed = of(trace, ("block film", beat), lambda: _pack_block(trace, beat, reel)) if known else b""
     components.block_film({"run": reel.run, "beat": beat if known else None}, packed)

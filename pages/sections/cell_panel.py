@@ -1,7 +1,5 @@
 """Panel of one number: the browser's request, and the answer."""
 
-import secrets
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,25 +20,14 @@ MAX_LETTERS = 300
 def follow(trace: Trace) -> None:
     """Draw the panel that follows one number of this run: the browser requests cells by their index, and the exact
     value of the cell under the pointer."""
-    ran = None if session.user_input().kind == "trace" else visitor().run()
-    run = of(ran or trace, "name of cells", lambda: secrets.token_hex(8))
-    wanted = _request(run)
+    run = session.run_name(trace)
+    wanted = session.wanted(Key.NUMBER, run)
+    places = {name: text for name in ("cell", "point") if isinstance(text := wanted.get(name), str)}
     facts: dict[str, Any] = {"run": run} | browser_position.facts(visitor())
-    if place := wanted.get("cell"):
+    places = {name: text for name, text in places.items() if 0 < len(text) <= MAX_LETTERS}
+    if place := places.get("cell"):
         facts["cell"] = place
         facts["answer"] = of(trace, ("cell", place), partial(cell_payload.pack, trace, place))
-    if place := wanted.get("point"):
+    if place := places.get("point"):
         facts |= {"point": place, "exact": cell_payload.value(trace, place)}
     components.number(facts)
-
-
-def _request(run: str) -> dict[str, str]:
-    """Return the browser's request for this run."""
-    request = (st.session_state.get(Key.NUMBER) or {}).get("wanted")
-    if not isinstance(request, Mapping) or request.get("run") != run:
-        return {}
-    return {
-        name: text
-        for name in ("cell", "point")
-        if isinstance(text := request.get(name), str) and 0 < len(text) <= MAX_LETTERS
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from pages import components
-from pages.jobs import run_cache
-from pages.jobs.single_flight import of
+from pages.jobs import run_cache, single_flight
 from pages.sections import note_statements
 from pages.state import page_registry, session, url_state
 from pages.state.visitor import HIDING, Key, model_name
@@ -302,7 +300,7 @@ def show() -> None:
     """Draw the toolbar. The index of the current screen is sent on request, and then the browser searches."""
     run = session.current_run()
     unknown = f"no run of {model_name()}"  # as the toolbar of a page is drawn before its run is there
-    name = of(run, "name of search", lambda: secrets.token_hex(8)) if run else unknown
+    name = single_flight.name(run) if run else unknown
     wanted = (st.session_state.get(Key.TOOLS) or {}).get("wanted")
     entries = search_entries(run, session.user_input().kind != "trace") if wanted in (name, unknown) else None
     components.tools(url_state.lacks(), {"name": name, "entries": entries})

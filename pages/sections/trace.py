@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -415,8 +414,7 @@ def browse(trace: Trace, step: Step) -> None:
     """Draw all steps; the browser moves between them by itself. It requests here what did not fit into one message, and
     pending proofs."""
     now, known = visitor(), {candidate.id for candidate in trace.steps}
-    ran = None if session.user_input().kind == "trace" else now.run()
-    run = of(ran or trace, "name", lambda: secrets.token_hex(8))  # one name, also once its lines are checked
+    run = session.run_name(trace)
     wanted = _request(run, known)
     shown = now.recall("proofs", trace) or trace
     waiting = any(candidate.pending for candidate in shown.steps) and shown.prover is not None
@@ -437,8 +435,8 @@ def browse(trace: Trace, step: Step) -> None:
 def _request(run: str, known: set[str]) -> dict[str, Any]:
     """Return the browser's request for this run: a step, the index on the leading axes of its tensor, and whether
     proofs."""
-    request = (st.session_state.get(Key.STEPPER) or {}).get("wanted")
-    if not isinstance(request, Mapping) or request.get("run") != run or request.get("step") not in known:
+    request = session.wanted(Key.STEPPER, run)
+    if request.get("step") not in known:
         return {}
     index = request.get("index")
     index = index if isinstance(index, list) and all(type(at) is int for at in index) else []

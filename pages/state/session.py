@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -329,6 +329,18 @@ def current_run() -> Trace | None:
         return None
     run = current.run()
     return run and background_checks.apply(current.key, run)
+
+
+def run_name(trace: Trace) -> str:
+    """Return the random name of the run on screen, which stays the same once its lines are checked."""
+    ran = None if user_input().kind == "trace" else visitor().run()
+    return single_flight.name(ran or trace)
+
+
+def wanted(key: str, run: str) -> Mapping[str, Any]:
+    """Return what the component of a key requests for the run of this name; empty where it requests nothing."""
+    request = (st.session_state.get(key) or {}).get("wanted")
+    return request if isinstance(request, Mapping) and request.get("run") == run else {}
 
 
 def was_run() -> bool:
