@@ -21,10 +21,9 @@ def follow(trace: Trace) -> None:
     """Draw the panel that follows one number of this run: the browser requests cells by their index, and the exact
     value of the cell under the pointer."""
     run = session.run_name(trace)
-    wanted = session.wanted(Key.NUMBER, run)
-    places = {name: text for name in ("cell", "point") if isinstance(text := wanted.get(name), str)}
     facts: dict[str, Any] = {"run": run} | browser_position.facts(visitor())
-    places = {name: text for name, text in places.items() if 0 < len(text) <= MAX_LETTERS}
+    texts = {name: text for name, text in session.wanted(Key.NUMBER, run).items() if isinstance(text, str)}
+    places = {name: text for name, text in texts.items() if 0 < len(text) <= MAX_LETTERS}
     if place := places.get("cell"):
         facts["cell"] = place
         facts["answer"] = of(trace, ("cell", place), partial(cell_payload.pack, trace, place))
