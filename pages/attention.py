@@ -62,9 +62,4 @@ st.caption(
     "the same output. Attention by itself is not an explanation (Jain and Wallace 2019). Rollout is not one either: "
     "it carries nothing but the weights through the blocks (Abnar and Zuidema 2020)."
 )
-st.page_link(
-    "pages/notes.py",
-    label="What the notes claim about attention",
-    icon=":material/menu_book:",
-    query_params=url_state.of("notes") | {"note": "claims"},
-)
+widgets.link("notes", "What the notes claim about attention", ":material/menu_book:", note="claims")

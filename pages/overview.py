@@ -11,7 +11,7 @@ from pages.jobs.single_flight import of
 from pages.sections import answer, lens, what_if
 from pages.state import session, url_state
 from pages.state.visitor import View, model_name
-from pages.ui import page_frame, sidebar, texts
+from pages.ui import page_frame, sidebar, texts, widgets
 from tracer import models
 from tracer.export import verdicts
 from tracer.figures import tensors
@@ -82,9 +82,7 @@ def show_numbers(trace: Trace) -> None:
         facts = {"parameters": amount(trace.params), "matrix products": amount(trace.flops, "FLOP")}
         facts |= {"operations": str(len(trace.ops))} | ({"equations verified": count} if trace.steps else {})
         helps = {"matrix products": texts.FLOPS_NOTE, "equations verified": verdicts.MEANING}
-        with st.container(key="facts"):
-            for name, fact in facts.items():
-                st.metric(name, fact, help=helps.get(name))
+        widgets.facts(facts, helps)
         if trace.uncounted_ops:
             st.caption(texts.plain(texts.uncounted_text(trace)))
         if inside:

@@ -14,9 +14,9 @@ import streamlit as st
 from pages import components, ui
 from pages.jobs.single_flight import chart, of
 from pages.sections import lens, what_if
-from pages.state import page_registry, session, url_state
+from pages.state import page_registry, session
 from pages.state.visitor import GeneratedText, Key, model_name, visitor
-from pages.ui import texts
+from pages.ui import texts, widgets
 from pages.ui.texts import has_random_weights, plain
 from tracer.attention import layers
 from tracer.figures import drawing, predictions
@@ -286,7 +286,7 @@ def further_views(trace: Trace, filmed: bool) -> dict[str, Callable[[], None]]:
         return {"The class of every pixel": partial(_draw_labels, trace)}
     if kind(trace) != "caption":
         return {}
-    behind = {"Behind each word": as_recorded()(partial(lens.words, trace))}
+    behind: dict[str, Callable[[], None]] = {"Behind each word": as_recorded()(partial(lens.words, trace))}
     if session.user_input().kind == "trace":
         return behind
     again = partial(show_generation, trace, "word", again="the caption", end=VOCABULARY[1])
@@ -513,7 +513,7 @@ def show_next_pages(trace: Trace) -> None:
         st.header("What to look at next")
         with st.container(key="onward"):
             for page, label, icon in _ways(trace):
-                st.page_link(f"pages/{page}.py", label=label, icon=icon, query_params=url_state.of(page))
+                widgets.link(page, label, icon)
 
 
 def _ways(trace: Trace) -> list[tuple[str, str, str]]:

@@ -121,9 +121,7 @@ def show_costs(scaling: Scaling, now: Mapping[str, int], memory: Memory) -> None
         *([("Memory of the cache", held["cache"], "B")] if caches else []),
         ("Memory of the activations", held["tensors"], "B"),
     )
-    with st.container(key="facts"):
-        for label, value, unit in facts:
-            st.metric(label, "?" if value is None else amount(value, unit))
+    widgets.facts({label: "?" if value is None else amount(value, unit) for label, value, unit in facts})
     _show_fit(held["params"], held["cache"], memory)
     if caches and (crossing := _cache_text(scaling, now)):
         st.markdown(crossing)
@@ -407,12 +405,8 @@ def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], ref
     st.markdown("\n".join([head, *lines]))
     st.caption(texts.plain(f"Weights: {trace.weights}."))
     with st.container(horizontal=True):
-        for page, label, icon in (
-            ("trace", "Walk through it", "function"),
-            ("operations", "See its ops", "account_tree"),
-        ):
-            here = {"label": label, "icon": f":material/{icon}:", "query_params": url_state.of(page)}
-            st.page_link(f"pages/{page}.py", **here)
+        widgets.link("trace", "Walk through it", ":material/function:")
+        widgets.link("operations", "See its ops", ":material/account_tree:")
 
 
 def _counts(trace: Trace) -> list[tuple[str, str, int]]:

@@ -288,11 +288,9 @@ MEANING = {
 def totals(trace: Trace) -> None:
     """Show the number of operations, and their cost."""
     computing = sum(category(op.op) in COMPUTING for op in trace.ops)
-    with st.container(key="facts"):
-        st.metric("operations", f"{len(trace.ops):,}")
-        st.metric("that compute", f"{computing:,}")
-        st.metric("parameters", amount(trace.params))
-        st.metric("matrix products", amount(trace.flops, "FLOP"), help=texts.FLOPS_NOTE)
+    facts = {"operations": f"{len(trace.ops):,}", "that compute": f"{computing:,}"}
+    facts |= {"parameters": amount(trace.params), "matrix products": amount(trace.flops, "FLOP")}
+    widgets.facts(facts, {"matrix products": texts.FLOPS_NOTE})
     if trace.uncounted_ops:
         st.caption(texts.plain(texts.uncounted_text(trace)))
 

@@ -9,8 +9,8 @@ from typing import Any
 import streamlit as st
 
 from pages.jobs import own_code, single_flight
-from pages.state import session, url_state
-from pages.ui import texts
+from pages.state import session
+from pages.ui import texts, widgets
 from tracer.symbols import notation
 
 TEXT, FACTORY, RUN_REQUEST, RESULT, UNLOCK, EXAMPLE_CHOICE = (
@@ -124,7 +124,7 @@ def _result(result: own_code.OwnRun, text: str) -> None:
         st.success("It runs to the end. This run is on screen on the other pages now.", icon=":material/check:")
         with st.container(horizontal=True):
             for page, label in (("overview", "Overview"), ("trace", "Trace"), ("operations", "Operations")):
-                st.page_link(f"pages/{page}.py", label=label, query_params=url_state.of(page))
+                widgets.link(page, label)
     elif result.why is not None:
         _why(result.why, result.text, text)
     else:

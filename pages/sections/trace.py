@@ -16,7 +16,7 @@ from pages.jobs import single_flight
 from pages.jobs.single_flight import of
 from pages.state import browser_position, session, url_state
 from pages.state.visitor import Key, visitor
-from pages.ui import texts
+from pages.ui import texts, widgets
 from pages.ui.texts import pieces
 from tracer.export import verdicts
 from tracer.export.rows import flops, repeat_of, with_titles
@@ -379,7 +379,7 @@ def _finding(finding: Finding, trace: Trace) -> None:
     if rule is not None:
         st.caption(f"The rule: `{rule.document}`")
         if rule.lesson in LESSONS and finding.step in {step.id for step in trace.steps}:
-            st.page_link(f"pages/{rule.lesson}.py", label=LESSONS[rule.lesson], query_params=url_state.of(rule.lesson))
+            widgets.link(rule.lesson, LESSONS[rule.lesson])
 
 
 def _with_code(text: str) -> str:

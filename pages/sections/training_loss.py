@@ -268,13 +268,9 @@ def _text(trace: Trace, loss: Loss) -> None:
             st.html(text)
     else:
         st.html(text)
-    with st.container(key="facts"):
-        st.metric("loss, mean of −log p, in nats", three_digits(loss.mean))
-        st.metric(
-            "perplexity, exp(loss)",
-            f"{exp(loss.mean):.3g}" if loss.mean >= MIN_DECIMAL else f"1 + {scientific(expm1(loss.mean))}",
-        )
-        st.metric("random guessing: ln V (nats)", f"{loss.guess:.3g}")
+    perplexity = f"{exp(loss.mean):.3g}" if loss.mean >= MIN_DECIMAL else f"1 + {scientific(expm1(loss.mean))}"
+    facts = {"loss, mean of −log p, in nats": three_digits(loss.mean), "perplexity, exp(loss)": perplexity}
+    widgets.facts(facts | {"random guessing: ln V (nats)": f"{loss.guess:.3g}"})
     worst = max(range(len(loss.losses)), key=loss.losses.__getitem__)
     st.markdown(
         f"The model expected {escape(repr(trace.words[worst + 1]))} least (token {worst + 2}) and "
@@ -299,11 +295,10 @@ def _gradient(trace: Trace, highway: GradientNorms | str) -> None:
         st.info(plain(f"The gradient is not followed back: {highway}."))
         return
     whole, branches = highway.whole, highway.branches
-    figure = single_flight.figure(trace, "gradients", lambda: predictions.gradients(whole, branches))
     lines = {"With the residual path": whole, "through attention and MLPs only": branches}
     ends = [f"{path} {sizes[-1]:.2g} at the end, {sizes[0]:.2g} at the start" for path, sizes in lines.items()]
     alt = f"The size of the gradient on its way back. {'; '.join(ends)}."
-    st.plotly_chart(figure, config=single_flight.PLAIN_CONFIG, alt=alt)
+    single_flight.chart(trace, "gradients", partial(predictions.gradients, whole, branches), alt=alt)
     ratio = whole[0] / branches[0] if branches[0] else float("inf")
     more = "larger" if ratio > 1 else "smaller"
     st.markdown(

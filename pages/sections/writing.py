@@ -239,13 +239,9 @@ def _costs(run: DecoderRun, costs: CacheCosts) -> None:
     )
     most = max(2 * length, 32)
     lengths = list(range(2, most + 1))
-    pairs = [costs.flops(each) for each in lengths]
-    figure = single_flight.figure(
-        run.trace,
-        "decoding",
-        lambda: predictions.per_token(lengths, [pair[0] for pair in pairs], [pair[1] for pair in pairs], length),
-    )
-    st.plotly_chart(figure, config=single_flight.PLAIN_CONFIG, alt="FLOPs of each token, with a cache and without")
+    alone, after = zip(*map(costs.flops, lengths), strict=True)
+    draw = partial(predictions.per_token, lengths, alone, after, length)
+    single_flight.chart(run.trace, "decoding", draw, alt="FLOPs of each token, with a cache and without")
 
 
 def _textbook(cached: Trace, layer: int) -> None:

@@ -1,6 +1,6 @@
 """Widgets that several pages have."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -38,6 +38,21 @@ def choose(
 def segments(label: str, name: str, known: Iterable[Value], first: Value | None = None, **more) -> Value:
     """Return one of `known`, as `choose` does, chosen side by side."""
     return choose(st.segmented_control, label, name, known, first, required=True, **more)
+
+
+# Numbers of a run, and links to other pages.
+
+
+def facts(values: Mapping[str, str], helps: Mapping[str, str] | None = None) -> None:
+    """Draw numbers with their names side by side; `helps` explain some of them by name."""
+    with st.container(key="facts"):
+        for name, value in values.items():
+            st.metric(name, value, help=(helps or {}).get(name))
+
+
+def link(page: str, label: str, icon: str | None = None, **places: str) -> None:
+    """Draw a link to a page with the run on screen, at these `places` of it."""
+    st.page_link(f"pages/{page}.py", label=label, icon=icon, query_params=url_state.of(page) | places)
 
 
 # Box of a verdict: green for verified, red for refuted, else neutral.

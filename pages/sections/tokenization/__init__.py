@@ -161,9 +161,7 @@ def steps(trace: Trace) -> None:
         f"**{shape_numbers(tokens.shape)}**: n = {sizes['n']} tokens of D = {sizes['D']} numbers. The same block, with "
         "the same weights, reads every kind of input on this page. Its weights are random and have learned nothing."
     )
-    with st.container(key="facts"):
-        st.metric("tokens n", f"{sizes['n']:,}")
-        st.metric("scores h · n²", f"{sizes['h'] * sizes['n'] ** 2:,}")
-        st.metric("matrix products", amount(trace.flops, "FLOP"))
+    facts = {"tokens n": f"{sizes['n']:,}", "scores h · n²": f"{sizes['h'] * sizes['n'] ** 2:,}"}
+    widgets.facts(facts | {"matrix products": amount(trace.flops, "FLOP")})
     with st.expander("The steps of the block", icon=":material/function:"):
         widgets.show(tokenization.after(trace), explain=False)
