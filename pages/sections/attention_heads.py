@@ -25,7 +25,7 @@ from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures.attention_maps import Measure
 from tracer.ops import category
 from tracer.record import Op, Trace
-from tracer.utils.errors import shorten
+from tracer.utils.errors import result_or_reason, shorten
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific
 
@@ -300,13 +300,11 @@ def _show_one(trace: Trace, part: str) -> None:
 def _effects(trace: Trace, part: str) -> HeadEffects | str:
     request = mask_controls.MaskRequest.now().with_text_of(trace)
 
-    def run() -> HeadEffects | str:
-        try:
-            return request.measure(head_effects.measure_heads, head_effects.head_sites(trace, part))
-        except ValueError as error:
-            return str(error)
+    def run() -> HeadEffects:
+        return request.measure(head_effects.measure_heads, head_effects.head_sites(trace, part))
 
-    return mask_controls.once("heads", request, (part,), run, DOING, where=request.queue())
+    make = partial(result_or_reason, run)
+    return mask_controls.once("heads", request, (part,), make, DOING, where=request.queue())
 
 
 def _table(effects: HeadEffects, name: str) -> np.ndarray:

@@ -23,7 +23,7 @@ from tracer.inputs import images
 from tracer.inputs.model_inputs import samples
 from tracer.record import Trace
 from tracer.survey.result import SurveyResult, collect
-from tracer.utils.errors import limits, shorten
+from tracer.utils.errors import limits, result_or_reason, shorten
 from tracer.utils.job_queue import doing, tell
 from tracer.utils.text import percent
 
@@ -210,21 +210,18 @@ def compare_recorded(trace: Trace, effects: HeadEffects) -> None:
 def _measure_samples(part: str) -> SurveyResult | str:
     name, options = model_name(), session.options()
 
-    def run() -> SurveyResult | str:
+    def run() -> SurveyResult:
         from tracer.survey.rows import PhotoRows  # torch, which pages start without
 
         model, photos, measured = run_cache.load(name, options), samples(models.samples(name)), []
         rows = PhotoRows(model, part)
-        try:
-            with doing(DOING):
-                for at, (sample, photo) in enumerate(photos.items()):
-                    tell(at, len(photos), "photos")
-                    measured += rows.measure(photo(), sample, sample)
-            return collect(name, model.weights, measured)
-        except ValueError as error:
-            return str(error)
+        with doing(DOING):
+            for at, (sample, photo) in enumerate(photos.items()):
+                tell(at, len(photos), "photos")
+                measured += rows.measure(photo(), sample, sample)
+        return collect(name, model.weights, measured)
 
-    return run_cache.shared_result("survey", (name, options, part), run, DOING)
+    return run_cache.shared_result("survey", (name, options, part), partial(result_or_reason, run), DOING)
 
 
 def _draw(result: SurveyResult, file: str | None) -> None:

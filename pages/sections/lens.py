@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,7 @@ from tracer.figures import predictions, tensors
 from tracer.figures.drawing import OTHER_COLOR, Bar, BarPart, bars, stage_colour
 from tracer.figures.predictions import label_token, visible_token
 from tracer.record import Trace
-from tracer.utils.errors import shorten
+from tracer.utils.errors import result_or_reason, shorten
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
 
@@ -220,27 +221,23 @@ def _answers(trace: Trace) -> LensAnswers | str:
     request = mask_controls.MaskRequest.now().with_text_of(trace)
     make_arguments, known = session.inputs, session.options()
 
-    def run() -> LensAnswers | str:
+    def run() -> LensAnswers:
         from tracer.attention.lens_answers import lens_answers
+
+        def again(model, inputs) -> LensAnswers:
+            arguments = make_arguments(model, request.chosen, known)
+            run = model.trace(**arguments, keep=tracing.AT_HAND, prove="later")
+            return lens_answers(model, inputs, run, part)
 
         part = (parts(trace) or ("",))[0]
         try:
-            try:
-                return request.of(lens_answers, trace, part)
-            except ValueError as error:
-                if "was not kept" not in str(error):
-                    raise
-
-            def again(model, inputs) -> LensAnswers:
-                arguments = make_arguments(model, request.chosen, known)
-                run = model.trace(**arguments, keep=tracing.AT_HAND, prove="later")
-                return lens_answers(model, inputs, run, part)
-
-            return request.of(again)
+            return request.of(lens_answers, trace, part)
         except ValueError as error:
-            return str(error)
+            if "was not kept" not in str(error):
+                raise
+        return request.of(again)
 
-    return mask_controls.once("lens", request, (), run, DOING)
+    return mask_controls.once("lens", request, (), partial(result_or_reason, run), DOING)
 
 
 def _depth(depth: LensAnswer) -> str:

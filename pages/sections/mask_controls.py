@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from pages.ui import texts, widgets
 from tracer.attention import layers
 from tracer.figures import predictions
 from tracer.record import Segment, Trace
+from tracer.utils.errors import result_or_reason
 from tracer.utils.job_queue import BACKGROUND, VISITOR, JobQueue
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific
@@ -176,11 +178,9 @@ def _under(request: MaskRequest, mask: str, known: object = None):
         return alternative.measure(masks.predict_under_mask)
 
     alternative = request._replace(options=tuple(sorted({**dict(request.options), "mask": mask}.items())))
-    try:
-        doing = "Running the model under the other masks"
-        return once("masked", alternative, (), run, doing, known, alternative.queue())
-    except ValueError as error:  # a change of scores need not fit every mask
-        return str(error)
+    doing, where = "Running the model under the other masks", alternative.queue()
+    # a change of scores need not fit every mask
+    return result_or_reason(lambda: once("masked", alternative, (), run, doing, known, where))
 
 
 def once(
@@ -272,15 +272,7 @@ def _find_moved(request: MaskRequest, trace: Trace, token: int, part: str):
         return request.measure(masks.change_and_compare, token, part, ends, copies)
 
     doing = "Running the model on the changed input"
-    return once("moved", request, (part, token), lambda: _or_why(run), doing, where=request.queue())
-
-
-def _or_why(make: Callable[[], object]):
-    """Return `make()`, or its error message."""
-    try:
-        return make()
-    except ValueError as error:
-        return str(error)
+    return once("moved", request, (part, token), partial(result_or_reason, run), doing, where=request.queue())
 
 
 def _verdict(trace: Trace, cells, changed: ChangedPositions, part: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from math import exp, expm1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import streamlit as st
 
@@ -23,6 +23,7 @@ from tracer.figures import predictions
 from tracer.figures.predictions import visible_token
 from tracer.record import Trace
 from tracer.symbols import notation
+from tracer.utils.errors import result_or_reason
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific, shape_numbers, signed, three_digits
 
@@ -43,20 +44,13 @@ MIN_DECIMAL = 1e-3
 """Values below which numbers are told by their exponent."""
 
 
-class StepResult(NamedTuple):
-    """A step of training, or the reason why there is none."""
-
-    step: TrainingStep | None
-    problem: str = ""
-
-
 def show(run: NextTokenRun) -> None:
     """Show the four parts of a step at a chosen learning rate, and the gradients of all parameters."""
     st.header("One step of training")
     where = run_cache.queue_of(run.name, run.options)
-    result = single_flight.of_queued(run.trace, "training", partial(_compute_step, *run), DOING_STEP, where)
-    if (step := result.step) is None:
-        st.info(plain(f"No step of training is shown: {result.problem}."))
+    step = single_flight.of_queued(run.trace, "training", partial(_compute_step, *run), DOING_STEP, where)
+    if isinstance(step, str):
+        st.info(plain(f"No step of training is shown: {step}."))
         return
     st.markdown(
         "Training repeats four parts for text after text. Here they run once, on a copy of the model, with this text. "
@@ -79,15 +73,13 @@ def show(run: NextTokenRun) -> None:
     _gradients(step)
 
 
-def _compute_step(name: str, options: run_cache.Options, chosen, trace) -> StepResult:
-    """Return the step; does not use the session."""
+def _compute_step(name: str, options: run_cache.Options, chosen, trace) -> TrainingStep | str:
+    """Return the step, or the reason why there is none; does not use the session."""
     plain_options = run_cache.without_changes(options)
     user_input = session.inputs(run_cache.load(name, plain_options), chosen, plain_options)
     lines = None if run_cache.changes(options) else replace(trace, values={}, later=None, replay=None, reread=None)
-    try:
-        return StepResult(run_cache.measure(next_token_loss.measure_step, name, plain_options, user_input, lines))
-    except ValueError as error:
-        return StepResult(None, str(error))
+    arguments = next_token_loss.measure_step, name, plain_options, user_input, lines
+    return result_or_reason(partial(run_cache.measure, *arguments))
 
 
 def _four_parts(run: NextTokenRun, step: TrainingStep, descent: Descent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib import import_module
@@ -12,8 +12,11 @@ from math import inf
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
+
+Result = TypeVar("Result")
+
 
 # Quotes of user input for messages: never more than a line of it.
 
@@ -53,6 +56,14 @@ def reason(error: BaseException) -> str:
         return f"no connection to the network: {error.reason}"
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return shorten(" ".join(str(error).split()) if first.endswith((":", "(")) else first, 200)
+
+
+def result_or_reason(make: Callable[[], Result]) -> Result | str:
+    """Return `make()`, or the message of its `ValueError`."""
+    try:
+        return make()
+    except ValueError as error:
+        return str(error)
 
 
 def describe_error(error: Exception) -> str:
