@@ -277,7 +277,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
                 st.session_state[key] = now[name]
             with st.container(gap=None):
                 st.number_input(
-                    f"${notation.latex(name)}$ {_short(meanings.get(name, ''))}",
+                    size_label(name, meanings).partition(" that ")[0],
                     1,
                     session.MAX_SIZE,
                     step=1,
@@ -306,12 +306,6 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
     follows = ", ".join(f"${notation.latex(name)} = {now[name]:,}$" for name in scaling.derived)
     if follows:
         st.caption(f"From these follow {follows}.")
-
-
-def _short(meaning: str) -> str:
-    """Return the meaning of a size in a word or two."""
-    meaning_text = meaning.partition(":")[0].partition(",")[0]
-    return meaning_text.partition(" that ")[0].removeprefix("number of ")
 
 
 def _take(model: str, changed: str) -> None:
@@ -484,9 +478,9 @@ def _any_model_controls(model: str, scaling: Scaling) -> dict[str, int]:
     return sizes
 
 
-def size_label(name: str) -> str:
+def size_label(name: str, meanings: Mapping[str, str] = notation.MEANINGS) -> str:
     """Return the symbol of a size and its meaning in a word or two."""
-    meaning = notation.MEANINGS.get(name, "").partition(":")[0].partition(",")[0]
+    meaning = meanings.get(name, "").partition(":")[0].partition(",")[0]
     return f"${notation.latex(name)}$ {meaning.removeprefix('number of ')}"
 
 
