@@ -125,6 +125,11 @@ def with_changes(options: Options, texts: Sequence[str]) -> Options:
     return tuple(sorted((*without_changes(options), *change)))
 
 
+def with_options(options: Options, **more: object) -> Options:
+    """Return options and sizes with some of them set."""
+    return tuple(sorted({**dict(options), **more}.items()))
+
+
 def of_lines(options: Options) -> Options:
     """Return the options that determine the lines of a run: not the content of its photo, or the words of its text."""
     remaining = [

@@ -107,12 +107,9 @@ def _settings(trace: Trace, model, module: str) -> BackendPaths:
     names = {"standard": "eager", "fused": "sdpa"}
     settings = []
     for value in names.values():
-        counterpart = run_cache.load(
-            model_name(), tuple(sorted({**dict(session.options()), "attention": value}.items()))
-        )
-        settings.append(
-            counterpart.trace(**session.inputs(counterpart, session.user_input(), session.options()), prove=False)
-        )
+        counterpart = run_cache.load(model_name(), run_cache.with_options(session.options(), attention=value))
+        inputs = session.inputs(counterpart, session.user_input(), session.options())
+        settings.append(counterpart.trace(**inputs, prove=False))
 
     ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, settings, strict=True)}
     outputs, weights = [_output(run.output) for run in settings], [_weights(run, module) for run in settings]

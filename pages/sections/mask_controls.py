@@ -177,7 +177,7 @@ def _under(request: MaskRequest, mask: str, known: object = None):
     def run():
         return alternative.measure(masks.predict_under_mask)
 
-    alternative = request._replace(options=tuple(sorted({**dict(request.options), "mask": mask}.items())))
+    alternative = request._replace(options=run_cache.with_options(request.options, mask=mask))
     doing, where = "Running the model under the other masks", alternative.queue()
     # a change of scores need not fit every mask
     return result_or_reason(lambda: once("masked", alternative, (), run, doing, known, where))

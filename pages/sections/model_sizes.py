@@ -321,18 +321,14 @@ def _take(model: str, changed: str) -> None:
     if why := session.impossible(model, tuple(sorted(chosen.items())), scaling):
         now = {**first, **dict(session.options())}
         before = {name: now[name] for name, value in values.items() if value is not None and value != now.get(name)}
-        each = {name: session.impossible(model, _with(name, values[name]), scaling) for name in before}
+        alone = {name: run_cache.with_options(session.options(), **{name: values[name]}) for name in before}
+        each = {name: session.impossible(model, options, scaling) for name, options in alone.items()}
         state[WHY.format(model)] = Refusal(
             before, {name: control for name, control in each.items() if control} or {changed: why}
         )
         return
     _forget(model)
     visitor().resize(model, chosen)
-
-
-def _with(name: str, value: object) -> run_cache.Options:
-    """Return the current sizes and options with one of them changed."""
-    return tuple(sorted({**dict(session.options()), name: value}.items()))
 
 
 def _forget(model: str) -> None:

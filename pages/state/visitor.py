@@ -192,8 +192,7 @@ class Visitor:
 
     def option(self, model: str, name: str, value: object) -> None:
         """Set an option of a model, such as its mask."""
-        chosen = {**dict(self.options.get(model, ())), name: value}
-        self.options[model] = tuple(sorted(chosen.items()))
+        self.options[model] = run_cache.with_options(self.options.get(model, ()), **{name: value})
 
     def resize(self, model: str, chosen: dict[str, object]) -> None:
         """Replace all options and sizes that were chosen of a model; the changes of its runs stay."""
