@@ -28,7 +28,7 @@ from tracer.zoo.recommendations import PublishedModel, published_models
 if TYPE_CHECKING:
     from tracer.figures import cost_curves
     from tracer.lessons.notes import torchvision_block_counts
-    from tracer.record import Trace, costs
+    from tracer.record import costs
     from tracer.record.costs import Scaling
     from tracer.zoo.hf import hub
     from tracer.zoo.hf.hub import PublishedRun, ShapeLine
@@ -54,17 +54,12 @@ def show_op_counts(kinds: Mapping[str, Counter[str]]) -> None:
     with right:
         named = {layer + 1: layer for layer in known}
         chosen = widgets.choose(st.selectbox, "Block", "block", named, 1) if named else None
-    table = {
-        "kind": list(kinds),
-        "the note": list(torchvision_block_counts.STATED_COUNTS.values()),
-        "its block": _totals(kinds),
-    }
-    table["which"] = [_which(counts) for counts in kinds.values()]
+    table = {"kind": list(kinds), "the note": list(torchvision_block_counts.STATED_COUNTS.values())}
+    table["its block"], table["which"] = _count_columns(kinds)
     if chosen:
         count = partial(torchvision_block_counts.kinds_of, model, trace, named[chosen], inputs)
         own = single_flight.of_queued(trace, ("kinds", chosen), count, COUNT_MESSAGE)
-        table[f"block {chosen} of {trace.model}"] = _totals(own)
-        table["which of these"] = [_which(counts) for counts in own.values()]
+        table[f"block {chosen} of {trace.model}"], table["which of these"] = _count_columns(own)
     st.table(table, hide_index=True)
     both = " In a model of several towers, that block of each tower is counted." if len(parts(trace)) > 1 else ""
     none = "" if chosen else texts.plain(f" {trace.model} has no blocks.")
@@ -74,12 +69,10 @@ def show_op_counts(kinds: Mapping[str, Counter[str]]) -> None:
     )
 
 
-def _totals(kinds: Mapping[str, Counter[str]]) -> list[str]:
-    return [str(counts.total()) for counts in kinds.values()]
-
-
-def _which(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} × {count}" for name, count in counts.most_common())
+def _count_columns(kinds: Mapping[str, Counter[str]]) -> tuple[list[str], list[str]]:
+    """Return how many operations each kind has, and which."""
+    each = [", ".join(f"{name} × {count}" for name, count in counts.most_common()) for counts in kinds.values()]
+    return [str(counts.total()) for counts in kinds.values()], each
 
 
 # Costs of a model at its sizes: parameters, arithmetic, memory at a dtype, and the formulas of all of them.
@@ -387,33 +380,20 @@ def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], ref
     trace = session.trace()
     sizes = {size.name: size.value for size in trace.symbols}
     numbers = scaling.numbers({**now, **sizes})
-    lines = [
-        f"| {label} | {_count(numbers[name])} | {counted:,} | {_agrees(numbers[name], counted)} |"
-        for name, label, counted in _counts(trace)
-    ]
-    head = "| | by the formula | counted on this run | |\n|---|--:|--:|:-:|"
-    st.markdown("\n".join([head, *lines]))
+    lines = ["| | by the formula | counted on this run | |\n|---|--:|--:|:-:|"]
+    for name, label, counted in (
+        ("params", "Parameters", trace.params),
+        ("flops", "FLOPs", trace.flops),
+        ("tensors", "Numbers in all activations", costs.count_elements(trace)),
+    ):
+        value = numbers[name]
+        verdict = ":green[:material/check_circle:] equal" if value == counted else ":red[:material/cancel:] not equal"
+        lines.append(f"| {label} | {'?' if value is None else f'{value:,}'} | {counted:,} | {verdict} |")
+    st.markdown("\n".join(lines))
     st.caption(texts.plain(f"Weights: {trace.weights}."))
     with st.container(horizontal=True):
         widgets.link("trace", "Walk through it", ":material/function:")
         widgets.link("operations", "See its ops", ":material/account_tree:")
-
-
-def _counts(trace: Trace) -> list[tuple[str, str, int]]:
-    """Return (name, meaning, count) of all that a run counts without any formula."""
-    return [
-        ("params", "Parameters", trace.params),
-        ("flops", "FLOPs", trace.flops),
-        ("tensors", "Numbers in all activations", costs.count_elements(trace)),
-    ]
-
-
-def _count(value: int | None) -> str:
-    return "?" if value is None else f"{value:,}"
-
-
-def _agrees(value: int | None, counted: int) -> str:
-    return ":green[:material/check_circle:] equal" if value == counted else ":red[:material/cancel:] not equal"
 
 
 # Lesson on sizes for models of libraries: their costs at any size, from the formulas of a run without values.
