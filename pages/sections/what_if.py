@@ -26,7 +26,7 @@ from tracer.attention import layers, places
 from tracer.figures import drawing, predictions
 from tracer.figures.drawing import points
 from tracer.figures.tensors import Panel, as_array, edge, rescale
-from tracer.record import CHANGED_SUFFIX, AttentionRecord, Picture, Step, Trace
+from tracer.record import CHANGED_SUFFIX, Picture, Step, Trace
 from tracer.utils.errors import shorten
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent
@@ -219,27 +219,32 @@ def attention(plain: Trace, trace: Trace, layer: int, part: str, head: str, quer
     if len(layers(trace, part)) <= layer or any(layers(run, part)[layer].problem for run in (plain, trace)):
         return
     record = layers(trace, part)[layer]
-    number = int(head) if head.isdecimal() and int(head) < record.heads else None
+    number = _index(head, record.heads)
     counts = {layers(run, part)[layer].queries for run in (plain, trace)}
-    at = int(query) if query.isdecimal() and int(query) < min(counts) else 0
+    at = _index(query, min(counts)) or 0
     key = "attention before and after", layer, part, number, at
-    components.panels(
-        trace, key, partial(_attention_panels, plain, trace, layer, part, number, at), "attention changed"
-    )
+    maps = partial(_maps, plain, trace, layer, part, number)
+    components.panels(trace, key, lambda: _attention_panels(trace, part, maps(), at), "attention changed")
     which = "mean over the heads" if number is None else f"head {number + 1}"
     common = f" Only the first {min(counts)} tokens are drawn, which both runs have." if len(counts) > 1 else ""
     st.caption(f"Block {layer + 1}, {which}. Before and after share one scale.{common}")
     key = "concentration", layer, part, number
-    st.markdown(texts.plain(of(trace, key, partial(_concentration_of, plain, trace, layer, part, number))))
+    st.markdown(texts.plain(of(trace, key, lambda: concentration(*maps()))))
 
 
-def _concentration_of(plain: Trace, trace: Trace, layer: int, part: str, head: int | None) -> str:
+def _index(text: str | None, count: int) -> int | None:
+    """Return one of `count` numbers from 0 as an address names it; None where it names no such number."""
+    return int(text) if text is not None and text.isdecimal() and int(text) < count else None
+
+
+def _maps(plain: Trace, trace: Trace, layer: int, part: str, head: int | None) -> list[np.ndarray]:
+    """Return the weights `[S_q, S_k]` of a head, by default the mean of all, before and after."""
     weights = [as_array(run.attention(layer, part=part))[0] for run in (plain, trace)]
-    return concentration(*(each.mean(0, keepdims=True) if head is None else each[[head]] for each in weights))
+    return [each.mean(0) if head is None else each[head] for each in weights]
 
 
 def concentration(before: np.ndarray, after: np.ndarray) -> str:
-    """Return how concentrated attention is before and after, from weights `[h, S_q, S_k]`: the largest weight of a row
+    """Return how concentrated attention is before and after, from weights `[S_q, S_k]`: the largest weight of a row
     and its entropy, means over queries."""
     if any(np.nanmax(np.abs(weights.sum(-1) - 1)) > ROW_SUM_TOLERANCE for weights in (before, after)):
         return "Not every row of these weights sums to 1, so how concentrated they are can’t be compared."
@@ -256,9 +261,7 @@ def concentration(before: np.ndarray, after: np.ndarray) -> str:
     )
 
 
-def _attention_panels(plain: Trace, trace: Trace, layer: int, part: str, head: int | None, query: int) -> list[Panel]:
-    maps = [as_array(run.attention(layer, part=part))[0] for run in (plain, trace)]
-    maps = [each.mean(0) if head is None else each[head] for each in maps]
+def _attention_panels(trace: Trace, part: str, maps: list[np.ndarray], query: int) -> list[Panel]:
     axes, where = ("query", "key"), ""
     patches, picture = places(trace, part), trace.picture
     if picture is not None and patches and maps[0].shape[1] > max(patches):
@@ -640,10 +643,9 @@ def blocks(plain: Trace) -> None:
 def show_attention_controls(plain: Trace, layer: int, part: str | None, head: str | None = None) -> None:
     """Offer the changes of the attention on screen: of one head, by its number in the address, and of all."""
     record = layers(plain, part)[layer]
-    title = _title(record)
-    number = int(head) if head is not None and head.isdecimal() and int(head) < record.heads else None
+    number = _index(head, record.heads)
     offered = list(options.of_attention(plain, record, number))
-    toggles(title, offered)
+    toggles(f"{record.part} attention of block {record.layer + 1}".strip().capitalize(), offered)
     if weights := options.attention_lines(plain, record).get("weights"):
         heads = [each for index in range(record.heads) for each in options.of_attention(plain, record, index)]
         off = [option for option in heads if option.line == weights.id and option.change.name == "drop_heads"]
@@ -652,10 +654,6 @@ def show_attention_controls(plain: Trace, layer: int, part: str | None, head: st
     if scores := options.attention_lines(plain, record).get("scores"):
         factors = FACTORS if record.mask == "none" else FACTORS[1:]  # 0 times a closed cell, −∞, is not a number
         slider("Multiply the scores by 1 / temperature", scores, factors, offered)
-
-
-def _title(record: AttentionRecord) -> str:
-    return f"{record.part} attention of block {record.layer + 1}".strip().capitalize()
 
 
 def line(plain: Trace, step: Step) -> None:

@@ -359,7 +359,7 @@ def test_the_change_of_pixels_is_told_by_their_number():
 
 def test_the_concentration_of_the_mean_is_that_of_the_map_on_screen(vit):
     plain, trace = vit.trace(), vit.trace(change={"block6.attention.scores": "unscale"})
-    told = what_if._concentration_of(plain, trace, 5, "", None)
+    told = what_if.concentration(*what_if._maps(plain, trace, 5, "", None))
     for run in (plain, trace):
         rows = run.attention(5)[0].mean(0).double()
         assert f"{float(-(rows * rows.log()).sum(-1).mean()):.2f}" in told
@@ -384,7 +384,7 @@ def test_hiding_the_centre_is_told_beside_hiding_the_most_attended():
 def test_runs_of_other_lengths_are_compared_on_the_tokens_that_both_have():
     model = load("nanogpt")
     short, long = model.trace(text="to be"), model.trace(text="to be or not")
-    panels = what_if._attention_panels(short, long, 0, "", None, 0)
+    panels = what_if._attention_panels(long, "", what_if._maps(short, long, 0, "", None), 0)
     assert [panel.cells.shape for panel in panels] == [(5, 5)] * 3
     np.testing.assert_allclose(panels[2].cells, panels[1].cells - panels[0].cells)
 
