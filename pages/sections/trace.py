@@ -111,10 +111,14 @@ def fits(trace: Trace) -> bool:
     return sum(sizes) + STEP_BYTES * len(trace.steps) <= MAX_BYTES
 
 
+def _part_of(where: dict[str, list[Step]], id: str) -> str:
+    """Return the name of the part that has a step."""
+    return next(name for name, steps in where.items() if any(step.id == id for step in steps))
+
+
 def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
     """Yield all steps, those first that are viewed next."""
-    names = list(where)
-    part = next(name for name in names if any(step.id == start for step in where[name]))
+    names, part = list(where), _part_of(where, start)
     at = [step.id for step in where[part]].index(start)
     yield from where[part][at:]
     yield from reversed(where[part][:at])
@@ -126,7 +130,7 @@ def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
 def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dict[str, Any]]:
     """Return the list entry of each step. Where they are too many, those of other parts have their titles only, and
     very long ones are cut."""
-    part = next(name for name, steps in where.items() if any(step.id == start for step in steps))
+    part = _part_of(where, start)
     place = {step.id: number for number, steps in enumerate(where.values()) for step in steps}
     heads, changing = [], reshaping_steps(trace)
     for step in trace.steps:
@@ -419,7 +423,8 @@ def browse(trace: Trace, step: Step) -> None:
     shown = now.recall("proofs", trace) or trace
     waiting = any(candidate.pending for candidate in shown.steps) and shown.prover is not None
     if waiting and wanted.get("prove"):
-        part = next(steps for steps in parts(shown).values() if wanted["step"] in {candidate.id for candidate in steps})
+        where = parts(shown)
+        part = where[_part_of(where, wanted["step"])]
         shown = single_flight.in_turn(
             partial(shown.prove, [candidate.id for candidate in part]), "Verifying the steps of this part"
         )
@@ -456,6 +461,6 @@ def operations(ops: Sequence[Op]) -> None:
         column_config=columns,
     )
     texts.on_paper({name: list(table[name]) for name in table})
-    if len(ops) > ROWS:
-        st.caption(f"These are the first {ROWS:,} of {len(ops):,} operations; `python -m tracer open` lists them all.")
+    if more := _more(ops):
+        st.caption(more)
     st.caption(FLOPS_NOTE)

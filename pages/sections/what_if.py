@@ -187,17 +187,16 @@ def answer(plain: Trace, trace: Trace, key: str, top: int = drawing.TOP) -> None
 
 def effect_sentence(plain: Trace, trace: Trace) -> str:
     """Return a sentence on the likeliest name before and after, in Markdown; "" for results without probabilities."""
-    both = [shares(run.result) for run in (plain, trace)]
-    if None in both:
+    both = [each for run in (plain, trace) if (each := shares(run.result))]
+    if len(both) < 2:
         return ""
     if trace.result.get("kind") == PIXELS:
         return _of_pixels(*(np.asarray(run.result["labels"]) for run in (plain, trace)))
-    first, now = (drawing.ranking(*each)[0][0] for each in both if each)
-    before, after = (dict(zip(*each, strict=True)) for each in both if each)
+    (first, before), (now, after) = (drawing.ranking(*each)[0] for each in both)
     if first == now:
-        points = drawing.points(before[now], after[now])
+        points = drawing.points(before, after)
         if abs(points) < MIN_DIGITS_CHANGE:
-            share = percent(after[now])
+            share = percent(after)
             return f"The answer stays **{texts.escape(now)}**, and its probability hardly changes: it is {share}."
         way = "more" if points > 0 else "less"
         return f"The answer stays **{texts.escape(now)}**, {abs(points):.1f} percentage points {way} probable."
@@ -414,11 +413,11 @@ def _answer(plain: Trace, trace: Trace) -> list[tuple[str, str, tuple[str, float
     if not trace.changes or before is None or after is None:
         return []
     old = dict(zip(*before, strict=True))
-    names = list(dict.fromkeys([drawing.ranking(*before)[0][0], *(name for name, _ in drawing.ranking(*after))]))
-    new = dict(zip(*after, strict=True))
+    ranked, new = drawing.ranking(*after), dict(zip(*after, strict=True))
+    names = dict.fromkeys([drawing.ranking(*before)[0][0], *(name for name, _ in ranked)])
     return [
         (name, percent(old[name]), (percent(new[name]), new[name]), drawing.arrow(old[name], new[name]))
-        for name in names[:TOP_CLASSES]
+        for name in list(names)[:TOP_CLASSES]
         if name in old and name in new
     ]
 
