@@ -45,15 +45,11 @@ def notice() -> None:
         f"The mask is **{now}**, but the weights were trained with the **{trained}** mask: the answer may differ.",
         icon=":material/grid_on:",
     )
-    st.button(f"Back to {trained}", icon=":material/undo:", on_click=_back, args=(trained,))
+    st.button(f"Back to {trained}", icon=":material/undo:", on_click=session.choose, args=("mask", trained))
 
 
 def _trained_mask() -> str:
     return str(session.default_option(model_name(), "mask"))
-
-
-def _back(trained: str) -> None:
-    session.choose("mask", trained)
 
 
 def choice() -> None:
@@ -84,17 +80,22 @@ def changes(trace: Trace, cells) -> None:
     now, masks = session.model().options["mask"], mask_choices()
     known = {now: (cells, trace.result)}
     request = MaskRequest.now().with_text_of(trace)
-    predictions = {mask: _under(request, mask, known.get(mask)) for mask in masks}
+    answers = {mask: _under(request, mask, known.get(mask)) for mask in masks}
     st.table(
         {
             "mask": masks,
-            "open pairs of tokens": [_open_share(prediction) for prediction in predictions.values()],
-            "what the model answers": [_answer(prediction) for prediction in predictions.values()],
+            "open pairs of tokens": [
+                "–" if isinstance(under, str) else percent(float(under[0].float().mean())) for under in answers.values()
+            ],
+            "what the model answers": [
+                texts.plain(under if isinstance(under, str) else predictions.short(under[1]))
+                for under in answers.values()
+            ],
         },
         hide_index=True,
     )
     trained = _trained_mask()
-    opened = {mask: prediction[0] for mask, prediction in predictions.items() if not isinstance(prediction, str)}
+    opened = {mask: under[0] for mask, under in answers.items() if not isinstance(under, str)}
     others = [mask for mask in opened if mask != trained]
     if trained not in opened or not others:
         return
@@ -103,16 +104,6 @@ def changes(trace: Trace, cells) -> None:
         f"The weights are the same under each mask; they were trained with the {trained} one. Compared with it, "
         f"{differences}."
     )
-
-
-def _open_share(prediction) -> str:
-    """Return the share of open pairs under a mask, as text; a dash where the model does not run under it."""
-    return "–" if isinstance(prediction, str) else percent(float(prediction[0].float().mean()))
-
-
-def _answer(prediction) -> str:
-    """Return the model's answer under a mask, or the reason why there is none."""
-    return texts.plain(prediction if isinstance(prediction, str) else predictions.short(prediction[1]))
 
 
 def _against(cells, trained) -> str:
