@@ -52,9 +52,7 @@ def draw_answer(side: str, run: Trace, about: str) -> None:
     with answer.as_recorded():
         if names and shares and len(names) == len(shares) and run.result["kind"] != "tokens":
             visible = [shorten(predictions.visible_token(str(name))) for name in names]
-            ranked = drawing.ranking(visible, shares)[: drawing.TOP]
-            markup = drawing.class_bars([name for name, _ in ranked], [share for _, share in ranked], axis="answer")
-            components.drawing(markup, f"answer {side}")
+            components.drawing(drawing.class_bars(visible, shares, axis="answer"), f"answer {side}")
         elif sentence := predictions.answer_sentence(run):
             st.markdown(texts.plain(sentence))
         else:

@@ -299,25 +299,31 @@ MAX_FEW_CLASSES = 20
 """Classes that are so few that most of what there is to see is none of them."""
 
 
-def _bars(trace: Trace, title: str, names, shares, axis: str, what: str, count: int | None, filmed: bool) -> None:
+def _bars(
+    trace: Trace, title: str, names: Sequence[str], axis: str, what: str, count: int | None, filmed: bool
+) -> None:
     """Draw the likeliest classes as bars where the film does not, or those of both runs of a change; `what` names them
     in the plural, `count` is the number of classes of the model."""
-    ranked = drawing.ranking([shorten(predictions.visible_token(name)) for name in names], shares)
-    first, most = [name for name, _ in ranked], [share for _, share in ranked]
-    if trace.changes and session.user_input().kind != "trace":
+    visible, shares = [shorten(visible_token(name)) for name in names], trace.result["probabilities"]
+    changed = trace.changes and session.user_input().kind != "trace"
+    if changed or not filmed:
         st.header(plain(shorten(title, 200)))
+    if changed:
         what_if.answer(session.plain_trace(), trace, "bars")
     elif not filmed:
-        st.header(plain(shorten(title, 200)))
-        components.drawing(of(trace, ("bars", axis), lambda: drawing.class_bars(first, most, axis=axis)), "bars")
+        components.drawing(of(trace, ("bars", axis), lambda: drawing.class_bars(visible, shares, axis=axis)), "bars")
     st.caption(plain(drawing.caption(shares, what, count, None if filmed else drawing.TOP)))
 
 
+def _best(result, of: str) -> str:
+    """Return the most probable of the names that a result has under `of`."""
+    return drawing.ranking(result[of], result["probabilities"])[0][0]
+
+
 def _classes(result, trace, filmed) -> None:
-    names, shares = result["classes"], result["probabilities"]
-    best = drawing.ranking(names, shares)[0][0]
+    names, best = result["classes"], _best(result, "classes")
     title = "What random weights say" if has_random_weights(trace) else "The answer"
-    _bars(trace, f"{title}: {best}", names, shares, "class", "classes", len(names), filmed)
+    _bars(trace, f"{title}: {best}", names, "class", "classes", len(names), filmed)
     if 1 < len(names) <= MAX_FEW_CLASSES and not has_random_weights(trace):
         st.caption(f"It knows only {len(names)} classes and must pick one of them, whatever you show it.")
     chosen = session.user_input()
@@ -331,16 +337,13 @@ def _vocabulary(trace: Trace) -> int | None:
 
 
 def _next(result, trace, filmed) -> None:
-    first, unit = drawing.ranking(result["tokens"], result["probabilities"])[0][0], result.get("unit", "character")
+    first, unit = _best(result, "tokens"), result.get("unit", "character")
     bare = result.get("stand_in") == "bytes"
     if bare:
         why = ", because the name of a family has none" if has_random_weights(trace) else ""
         st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
-    shown_token = first if bare else repr(predictions.visible_token(first))
-    title = f"Most probable next: {shown_token}"
-    _bars(
-        trace, title, result["tokens"], result["probabilities"], f"next {unit}", f"{unit}s", _vocabulary(trace), filmed
-    )
+    title = f"Most probable next: {first if bare else repr(visible_token(first))}"
+    _bars(trace, title, result["tokens"], f"next {unit}", f"{unit}s", _vocabulary(trace), filmed)
     if unit == "character":
         show_generation(trace, unit)
 
@@ -357,16 +360,16 @@ def _tokens(result, trace, filmed) -> None:
     if (pad := result.get("pad")) and pad in result["text"]:
         answer += f" A text that is too short is padded with “{pad}”."
     place = int(np.argmin(result["probabilities"]))
-    least = f"“{predictions.visible_token(result['tokens'][place])}” at position {place + 1}"
+    least = f"“{visible_token(result['tokens'][place])}” at position {place + 1}"
     answer += f" The least certain, {least}, has a probability of {percent(result['probabilities'][place])}."
     st.caption(plain(answer))
     with st.expander("Each position and its probability"):
         texts.show(
             {
                 "position": list(range(1, len(result["tokens"][:ROWS]) + 1)),
-                "in": [predictions.visible_token(token) for token in result["text"][:ROWS]],
-                "out": [predictions.visible_token(token) for token in result["tokens"][:ROWS]],
-                "probability": [percent(share) for share in result["probabilities"][:ROWS]],
+                "in": list(map(visible_token, result["text"][:ROWS])),
+                "out": list(map(visible_token, result["tokens"][:ROWS])),
+                "probability": list(map(percent, result["probabilities"][:ROWS])),
             },
             alt="The most probable token at each position",
         )
@@ -377,9 +380,7 @@ def _caption(result, trace, filmed) -> None:
         st.header(plain(f"The caption: {result['caption'] or '(none)'}"))
     if result["tokens"][0] != VOCABULARY[1]:
         title = f"Then comes: {result['tokens'][0]}"
-        _bars(
-            trace, title, result["tokens"], result["probabilities"], "next word", "tokens", _vocabulary(trace), filmed
-        )
+        _bars(trace, title, result["tokens"], "next word", "tokens", _vocabulary(trace), filmed)
         return
     if all(record.mask == "none" for record in trace.attentions):
         st.caption("Without a mask, each word is predicted from the picture and all words, also those that come later.")
@@ -388,9 +389,8 @@ def _caption(result, trace, filmed) -> None:
 
 
 def _sentences(result, trace, filmed) -> None:
-    best = drawing.ranking(result["sentences"], result["probabilities"])[0][0]
-    title, count = f"The answer: {best}", len(result["sentences"])
-    _bars(trace, title, result["sentences"], result["probabilities"], "sentence", "sentences", count, filmed)
+    title, count = f"The answer: {_best(result, 'sentences')}", len(result["sentences"])
+    _bars(trace, title, result["sentences"], "sentence", "sentences", count, filmed)
     if count == 1:
         st.caption("There is only one sentence to choose from: a softmax over one choice is always 100 %.")
 
