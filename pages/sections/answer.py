@@ -159,9 +159,9 @@ def show_generation(trace: Trace, unit: str, again: str = "", end: str = "") -> 
 
 
 def _offer(trace: Trace, unit: str, again: str, end: str) -> None:
-    chosen_input = session.user_input()
-    own = chosen_input.text is None
-    now = chosen_input.text if chosen_input.text is not None else "" if again else "".join(trace.words)
+    text = session.user_input().text
+    own = text is None
+    now = text if text is not None else "" if again else "".join(trace.words)
     finished = not (own and again) and trace.result["tokens"][0] == end
     st.header(f"Watch it write {again}" if own and again else "Continue the text")
     if finished:
@@ -212,11 +212,9 @@ def _write(start: str, count: int, settings: dict, place) -> None:
     for token in decoding.write(model, start, count, **settings, **more):
         tokens.append(token)
         place.code(decoding.join_tokens(decoding.words_of(model), "", tokens), language=None, wrap_lines=True)
-    before = [
-        decoding.read_of(model, decoding.join_tokens(decoding.words_of(model), start, tokens[:place]))
-        for place in range(len(tokens))
-    ]
-    text = decoding.join_tokens(decoding.words_of(model), "", tokens)
+    join = partial(decoding.join_tokens, decoding.words_of(model))
+    before = [decoding.read_of(model, join(start, tokens[:place])) for place in range(len(tokens))]
+    text = join("", tokens)
     visitor().writing = GeneratedText(_of(), tokens, before, text)
 
 
@@ -470,9 +468,8 @@ def _embedding(result, trace, filmed) -> None:
 def _none(result, trace, filmed) -> None:
     st.header("No answer")
     lacks = list(result["lacks"])
-    missing = ", ".join(shorten(str(name)) for name in lacks[:4]) + (
-        f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
-    )
+    missing = ", ".join(shorten(str(name)) for name in lacks[:4])
+    missing += f" and {len(lacks) - 4} others" if len(lacks) > 4 else ""
     st.markdown(
         plain(
             f"The files of this checkpoint lack {missing}. Seeded random numbers take their place, so the output of "
