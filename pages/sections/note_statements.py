@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tracer.lessons.notes import claims as note_claims
     from tracer.lessons.notes import evaluate, lookup, measurement, torchvision_block_counts
     from tracer.lessons.notes.claims import Measurement, attention
-    from tracer.lessons.notes.evaluate import ClaimCard, Lines, Measurements, StatementResult
+    from tracer.lessons.notes.evaluate import ClaimCard, Lines, StatementResult
     from tracer.lessons.notes.measurement import Provider
     from tracer.record import Symbol
 else:  # imported when first used
@@ -228,9 +228,8 @@ def _read(note: str, part: str | None) -> NoteResults:
 def place(row: StatementRow) -> dict[str, str]:
     """Return the position on the page that shows a statement: its claim on the run of the statement, else its
     section."""
-    claim = next((where.removeprefix("claim ") for where in row.where if where.startswith("claim ")), "")
-    if claim:
-        shown = {"note": "claims", "claim": claim, "of": row.run}
+    if claims_made := _claims_of(row):
+        shown = {"note": "claims", "claim": claims_made[0], "of": row.run}
     else:
         shown = {"note": row.note, "section": str(sections(row.note).index(row.section) + 1)}
     return shown | {"statement": f"{row.note}.{row.number}"}
@@ -346,10 +345,14 @@ def _summary(cards: Iterable[StatementCard]) -> None:
     )
 
 
+def _claims_of(row: StatementRow) -> list[str]:
+    """Return the names of the claims that a statement makes."""
+    return [where.removeprefix("claim ") for where in row.where if where.startswith("claim ")]
+
+
 def claims() -> tuple[str, ...]:
     """Return the names of the claims that statements of the notes make."""
-    places = (place for note in NOTE_TITLES for row in rows(note) for place in row.where)
-    return tuple(dict.fromkeys(place.removeprefix("claim ") for place in places if place.startswith("claim ")))
+    return tuple(dict.fromkeys(claim for note in NOTE_TITLES for row in rows(note) for claim in _claims_of(row)))
 
 
 def titles() -> dict[str, str]:
@@ -413,7 +416,10 @@ def show_claim(name: str) -> None:
     known = list(dict.fromkeys(row.run for row in note_claims.statements(name)))
     chosen = widgets.choose(st.selectbox, "Run", "of", known, drop=["statement"])
     run_of_claim = run_cache.shared_result(
-        "noted", ("claim", name, chosen), lambda: _of_run(name, chosen), MEASURE_MESSAGE
+        "noted",
+        ("claim", name, chosen),
+        lambda: evaluate.measure_cards(*provider()(chosen), [name]),
+        MEASURE_MESSAGE,
     )
     with st.container(key="cards"):
         st.header("One claim, measured")
@@ -436,10 +442,6 @@ def quote_statements(name: str, run: str, target: tuple[str, int] | None) -> lis
     ]
 
 
-def _of_run(name: str, chosen: str) -> Measurements:
-    return evaluate.measure_cards(*provider()(chosen), [name])
-
-
 def _line(measured: Measurement | str, model: str, options: run_cache.Options = ()) -> str:
     """Return the measurement of a claim with a link to where it happens, or why it does not apply to the model."""
     if isinstance(measured, str):
@@ -449,8 +451,8 @@ def _line(measured: Measurement | str, model: str, options: run_cache.Options = 
 
 
 def _card_text(card: ClaimCard, cards: Mapping[str, Measurement | str], model: str) -> str:
-    lines = [f"> *Claim.* {texts.plain(with_titles(card.says))}"]
-    return "\n>\n".join([*lines, *(_line(cards[name], model) for name in card.claims)])
+    lines = (_line(cards[name], model) for name in card.claims)
+    return "\n>\n".join([f"> *Claim.* {texts.plain(with_titles(card.says))}", *lines])
 
 
 AXES = {"far": "mean distance", "correction": "added over stream", "highway": "gradient that arrives"}
@@ -528,10 +530,10 @@ def show_conv() -> None:
         chart(
             trace, "fields", lambda: attention_charts.grids(maps, min(COLUMNS, len(maps)), ("row of patches", "column"))
         )
-        st.markdown(_conv_text(contrasts["receptive"]))
+        st.markdown(contrasts["receptive"])
         st.header("What a second picture in the batch changes")
         chart(trace, "norms", lambda: attention_charts.grids(contrasts["norms"], 2, ("token", "feature")))
-        st.markdown(_conv_text(contrasts["batch_norm"]))
+        st.markdown(contrasts["batch_norm"])
 
 
 def _measure_conv(name: str, trace: Trace) -> dict:
@@ -544,10 +546,5 @@ def _measure_conv(name: str, trace: Trace) -> dict:
         "convolution": fields.convolution.tolist(),
         "attention": fields.attention.tolist(),
         "norms": {name: claim[:64, :64].tolist() for name, claim in shown.items()},
-        **{name: (claim.verdict, claim.text) for name, claim in claims.items()},
+        **{name: f"> {SIGNS[claim.verdict]} {claim.text}" for name, claim in claims.items()},
     }
-
-
-def _conv_text(contrast: tuple[str, str]) -> str:
-    verdict, sentence = contrast
-    return f"> {SIGNS[verdict]} {sentence}"
