@@ -21,7 +21,7 @@ from tracer.export.rows import NOTE_TITLES
 from tracer.figures import equations
 from tracer.lessons.notes import statements
 from tracer.lessons.notes.statements import StatementRow
-from tracer.record import CHANGED_SUFFIX, Step, Trace
+from tracer.record import CHANGED_SUFFIX, AttentionRecord, Trace
 from tracer.symbols import notation
 from tracer.utils import files
 from tracer.utils.lazy_import import lazy_import
@@ -30,6 +30,7 @@ from tracer.utils.text import sentence_math, shape_numbers, symbol_text
 if TYPE_CHECKING:
     from tracer.attention import head_effects
     from tracer.changes import of_inputs, options
+    from tracer.changes.options import Option
 else:  # imported when first used
     head_effects = lazy_import("tracer.attention.head_effects")
     of_inputs = lazy_import("tracer.changes.of_inputs")
@@ -107,14 +108,8 @@ def search_entries(trace: Trace | None, runs_again: bool = True) -> list[dict[st
 
 
 def _entry(kind: str, title: str, text: str, words: str, address: str, latex: str = "") -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "title": title,
-        "text": _plain(text)[:MAX_LETTERS],
-        "words": words,
-        "to": address,
-        "latex": latex,
-    }
+    shown = _plain(text)[:MAX_LETTERS]
+    return {"kind": kind, "title": title, "text": shown, "words": words, "to": address, "latex": latex}
 
 
 def _address(page: str, **place: object) -> str:
@@ -137,27 +132,21 @@ def _title(row: StatementRow) -> str:
 
 
 def _run(trace: Trace) -> Iterator[dict[str, Any]]:
-    known: dict[str, Step] = {}
+    known = set()
     base = url_state.of("trace")
     for step in trace.steps:
         tail = step.id.rsplit(".", 1)[-1]
         block = f" (block {step.layer + 1})" if step.layer is not None else ""
         first = f"{step.stage} {step.title}" not in known
-        known.setdefault(f"{step.stage} {step.title}", step)
+        known.add(f"{step.stage} {step.title}")
         signs = " ".join(
             MACROS.get(name, name) for name in sorted(set(re.findall(r"\\(sqrt|frac|odot|infty)", step.latex)))
         )
         named = " ".join(sorted(set(re.findall(r"\\operatorname\{(\w+)", step.latex))))
         words = f"{step.id} {symbol_text(step.symbol)} {signs} {named} {ALIASES.get(tail, '')}" if first else step.id
         query = urlencode({**base, "step": step.id})
-        yield _entry(
-            "step",
-            f"{step.title}{block}",
-            step.why if first else "",
-            words,
-            f"trace?{query}",
-            step.latex if first else "",
-        )
+        why, latex = (step.why, step.latex) if first else ("", "")
+        yield _entry("step", f"{step.title}{block}", why, words, f"trace?{query}", latex)
     for size in trace.symbols:
         at = next((step for step in trace.steps if size.name in " ".join(step.symbolic)), None)
         place = _address("trace", step=at.id) if at else _address("trace")
@@ -211,26 +200,24 @@ def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
     if causal := options.causal_everywhere(trace):
         words = "close triangle later tokens why experiment"
         yield entry("mask", "Try a causal mask on this run", causal, words)
-    for record in trace.attentions:
-        place = {"tower": record.part} if record.part else {}
-        place |= {"block": str(record.layer + 1)}
+
+    def of_attention(option: Option, record: AttentionRecord, words: str, **place: object) -> dict[str, Any]:
         block = f"{record.part} block {record.layer + 1}".strip()
+        tower = {"tower": record.part} if record.part else {}
+        title = f"{option.title} ({block})"
+        return entry("attention", title, option.text, words, **tower, block=record.layer + 1, **place)
+
+    for record in trace.attentions:
         for option in options.of_attention(trace, record):
-            yield entry(
-                "attention", f"{option.title} ({block})", option.text, OPTION_WORDS.get(option.change.name, ""), **place
-            )
+            yield of_attention(option, record, OPTION_WORDS.get(option.change.name, ""))
     for block, title in options.blocks(trace).items():
         for option in options.of_block(trace, block):
             yield entry("", f"{option.title} ({title[:1].lower()}{title[1:]})", option.text, "switch off ablate remove")
     heads = [(record, head) for record in trace.attentions for head in range(record.heads)]
     for record, head in heads[:MOST_HEADS]:
-        place = {"tower": record.part} if record.part else {}
-        place |= {"block": str(record.layer + 1), "head": str(head)}
-        block = f"{record.part} block {record.layer + 1}".strip()
         for option in options.of_attention(trace, record, head):
             if option.change.name == "drop_heads":
-                words = "switch a head off ablate remove without"
-                yield entry("attention", f"{option.title} ({block})", option.text, words, **place)
+                yield of_attention(option, record, "switch a head off ablate remove without", head=head)
 
 
 def _hidden_patches(trace: Trace, entry: Callable[..., dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -268,9 +255,8 @@ def _docstring(path) -> str:
 def _pages() -> Iterator[dict[str, Any]]:
     for number, page in enumerate(page_registry.find_pages()):
         name = page.path.stem if number else ""
-        yield _entry(
-            "lesson" if page.heading else "page", page.title, _docstring(page.path), PAGES.get(name, ""), _address(name)
-        )
+        kind = "lesson" if page.heading else "page"
+        yield _entry(kind, page.title, _docstring(page.path), PAGES.get(name, ""), _address(name))
 
 
 def _lessons() -> Iterator[dict[str, Any]]:
@@ -283,13 +269,8 @@ def _lessons() -> Iterator[dict[str, Any]]:
             key = note, place.get("claim"), place.get("section"), row.text
             if key not in titles_seen:
                 titles_seen.add(key)
-                yield _entry(
-                    "statement",
-                    _title(row),
-                    f"{title}: {row.section}",
-                    place.get("claim", ""),
-                    f"notes?{urlencode({**without_place, **place})}",
-                )
+                text, claim = f"{title}: {row.section}", place.get("claim", "")
+                yield _entry("statement", _title(row), text, claim, f"notes?{urlencode({**without_place, **place})}")
 
 
 # Toolbar of every page, with the search, whose index comes when it is first opened.
