@@ -90,15 +90,13 @@ def _of_model(trace: Trace) -> SecondRun:
     others = [name for name in models.names() if name != trace.model]
     name = widgets.choose(st.selectbox, "Model on the right", "other", others, _nearest(others), drop=["step"])
     own, known = session.user_input(), samples(models.samples(name))
-    if own.kind == "sample" or own.trace is not None or (own.photo is not None and not known):
-        sample = own.name if own.name in known else run_cache.first_sample(name)
-        return SecondRun(run_cache.of_sample(name, (), sample), ("model", name, sample), sample_text(sample))
     takes = models.takes(name)
     chosen = replace(own, text=own.text if "text" in takes else None, photo=own.photo if "image" in takes else None)
-    if chosen.text is None and not chosen.own:
-        sample = run_cache.first_sample(name)
-        return SecondRun(run_cache.of_sample(name, (), sample), ("model", name, sample), sample_text(sample))
-    return SecondRun(_run(name, (), chosen), ("model", name), "the same input")
+    of_sample = own.kind == "sample" or own.trace is not None or (own.photo is not None and not known)
+    if not of_sample and (chosen.text is not None or chosen.own):
+        return SecondRun(_run(name, (), chosen), ("model", name), "the same input")
+    sample = own.name if of_sample and own.name in known else run_cache.first_sample(name)
+    return SecondRun(run_cache.of_sample(name, (), sample), ("model", name, sample), sample_text(sample))
 
 
 def _nearest(others: list[str]) -> str:

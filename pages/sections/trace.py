@@ -371,15 +371,12 @@ def _finding(finding: Finding, trace: Trace) -> None:
     from tracer.diagnostics.findings import rule_of, sources  # torch, which a page starts without
 
     rule = rule_of(finding.kind)
-    lines = [f"{source.file}:{source.line}" for source in sources(finding, trace)]
-    code = [source.text for source in sources(finding, trace)]
+    code = [f"{source.text}  # {source.file}:{source.line}" for source in sources(finding, trace)]
     where = f" at step {texts.escape(finding.step)}" if finding.step else ""
     title = f"**{texts.escape(finding.kind.capitalize())}**{where}."
     st.warning(f"{title} {_with_code(finding.message)}\n\n{_with_code(finding.fix)}", icon=":material/rule:")
     if code:
-        st.code(
-            "\n".join(f"{text}  # {line}" for text, line in zip(code[:2], lines[:2], strict=True)), language="python"
-        )
+        st.code("\n".join(code[:2]), language="python")
     if rule is not None:
         st.caption(f"The rule: `{rule.document}`")
         if rule.lesson in LESSONS and finding.step in {step.id for step in trace.steps}:
