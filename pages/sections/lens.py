@@ -187,32 +187,27 @@ def show_lens(trace: Trace) -> None:
         st.caption(texts.plain(f"The answer can’t be read before the last block: {lens}."))
         return
     last = lens.answers[-1]
-    answer = visible_token(last.answer)
-    rows = [
-        Bar(_depth(depth), [_part(depth, last)], f"{_short(depth.answer)} {percent(depth.probability)}")
-        for depth in lens.answers
-    ]
-    summary = "; ".join(
-        f"{_depth(depth)}: {_short(depth.answer)} {percent(depth.probability)}" for depth in lens.answers
-    )
+    rows = []
+    for depth in lens.answers:
+        colour = stage_colour("head") if depth.answer == last.answer else OTHER_COLOR
+        tooltip = f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}"
+        number = f"{_short(depth.answer)} {percent(depth.probability)}"
+        rows.append(Bar(_depth(depth), [BarPart(depth.probability, colour, tooltip)], number))
+    summary = "; ".join(f"{row.name}: {row.number}" for row in rows)
     ticks = {at / 4: f"{25 * at}\N{NO-BREAK SPACE}%" for at in range(5)}
     keys = [(stage_colour("head"), "the answer of the run"), (OTHER_COLOR, "another answer")]
     axes = ("read", "probability of the most probable answer")
     components.drawing(bars(rows, ticks, axes, summary, "The answer as it forms", keys), "lens")
-    st.markdown(texts.plain(_describe(lens, answer)))
-    _over_photo(trace, lens, answer)
+    st.markdown(texts.plain(_describe(lens)))
+    _over_photo(trace, lens)
     st.latex(lens.latex)
+    over = " Over the photo, the norm and the head read the patches instead of that token."
     st.caption(
         texts.plain(
             "The model’s own last norm and head are applied to the residual stream X after every block (nostalgebraist "
             f"2020, “the logit lens”). On the last block, this equation is {lens.proof.verdict} like any line of this "
             "run. In the model, the head reads the last block alone: what it reads earlier is not an answer "
-            "that the model gives."
-            + (
-                " Over the photo, the norm and the head read the patches instead of that token."
-                if lens.answers[-1].patches is not None
-                else ""
-            )
+            f"that the model gives.{over if last.patches is not None else ''}"
         )
     )
 
@@ -248,36 +243,32 @@ def _short(name: str) -> str:
     return shorten(str(visible_token(name)), 40)
 
 
-def _part(depth: LensAnswer, last: LensAnswer) -> BarPart:
-    colour = stage_colour("head") if depth.answer == last.answer else OTHER_COLOR
-    return BarPart(depth.probability, colour, f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}")
-
-
-def _describe(lens: LensAnswers, answer: str) -> str:
+def _describe(lens: LensAnswers) -> str:
     """Return since when the answer stands, computed from the depths on screen."""
     *_, last = lens.answers
+    answer = _short(last.answer)
     since = len(lens.answers)
     while since and lens.answers[since - 1].answer == last.answer:
         since -= 1
     if since == 0:
-        return f"The run’s answer, “{_short(answer)}”, is the most probable one everywhere, even before block 1."
+        return f"The run’s answer, “{answer}”, is the most probable one everywhere, even before block 1."
     before, first = lens.answers[since - 1], lens.answers[since]
     later = "" if first is last else " and after every later block"
     earlier = [_depth(depth) for depth in lens.answers[:since] if depth.answer == last.answer]
     lost = f" It was so {' and '.join(earlier)} already, and was lost again." if earlier else ""
     return (
-        f"The run’s answer, “{_short(answer)}”, is the most probable one {_depth(first)}{later}. "
-        f"{_depth(before).capitalize()}, the most probable is “{_short(before.answer)}”, and “{_short(answer)}” has "
+        f"The run’s answer, “{answer}”, is the most probable one {_depth(first)}{later}. "
+        f"{_depth(before).capitalize()}, the most probable is “{_short(before.answer)}”, and “{answer}” has "
         f"a probability of {percent(before.final)}.{lost}"
     )
 
 
-def _over_photo(trace: Trace, lens: LensAnswers, answer: str) -> None:
+def _over_photo(trace: Trace, lens: LensAnswers) -> None:
     """Draw over the photo how probable the head finds the answer at each patch."""
     view = session.traced_view(trace)
     if view is None or lens.answers[-1].patches is None:
         return
-    numbers = range(len(lens.answers))
+    answer, numbers = _short(lens.answers[-1].answer), range(len(lens.answers))
     at = st.select_slider(
         "Read each patch", numbers, numbers[-1], format_func=lambda at: _depth(lens.answers[at]), key="lens depth"
     )
@@ -286,11 +277,11 @@ def _over_photo(trace: Trace, lens: LensAnswers, answer: str) -> None:
     grid = np.array([patches.get(patch, 0.0) for patch in range(view.rows * view.columns)]).reshape(view.rows, -1)
     best = int(grid.argmax())
     summary = (
-        f"{_depth(lens.answers[at]).capitalize()}, the head gives “{_short(answer)}” the largest probability at patch "
+        f"{_depth(lens.answers[at]).capitalize()}, the head gives “{answer}” the largest probability at patch "
         f"{best + 1}: {percent(float(grid.max()))}. The mean over patches is {percent(float(grid.mean()))}."
     )
     left, _ = st.columns([2, 3])
     with left:
-        what = f"for “{_short(answer)}”"
+        what = f"for “{answer}”"
         components.drawing(tensors.spotlight(view.photo, view.crop, grid, summary, what), "lens photo")
     st.caption(texts.plain(f"{summary} Lighter patches have more."))

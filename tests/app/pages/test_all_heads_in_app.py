@@ -74,7 +74,7 @@ def test_an_answer_that_is_lost_again_on_the_way_is_told():
     answers = [LensAnswer(layer, word, 0.5, 0.1, None) for layer, word in enumerate("abcba", -1)]
     answers[0] = answers[0]._replace(layer=None)
     lens = LensAnswers(tuple(answers), "", None)
-    assert _describe(lens, "a").endswith("of 10.0\u00a0%. It was so before block 1 already, and was lost again.")
+    assert _describe(lens).endswith("of 10.0\u00a0%. It was so before block 1 already, and was lost again.")
 
 
 def test_a_model_whose_answer_is_no_choice_has_no_lens():
