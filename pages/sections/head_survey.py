@@ -274,12 +274,8 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     with left:
         title = f"{which} over {len(result):,} photos: {axis}"
         st.markdown(f"**{which}, photo by photo**")
-        chart(
-            result,
-            ("photos", table, chosen),
-            lambda: attention_charts.distribution(values, result.names, axis),
-            alt=title,
-        )
+        draw = partial(attention_charts.distribution, values, result.names, axis)
+        chart(result, ("photos", table, chosen), draw, alt=title)
     with right:
         st.markdown("**Heads over the depth**")
         draw = partial(attention_charts.over_depth, mean, spread, result.layers, (row, head), f"mean {axis}")

@@ -527,9 +527,8 @@ def show_conv() -> None:
         st.header("What a convolution sees, layer by layer, and what attention sees")
         maps = {f"{at} layer{'s' * (at > 1)}": cells for at, cells in enumerate(contrasts["convolution"], 1)}
         maps |= {"attention": contrasts["attention"]}
-        chart(
-            trace, "fields", lambda: attention_charts.grids(maps, min(COLUMNS, len(maps)), ("row of patches", "column"))
-        )
+        draw = partial(attention_charts.grids, maps, min(COLUMNS, len(maps)), ("row of patches", "column"))
+        chart(trace, "fields", draw)
         st.markdown(contrasts["receptive"])
         st.header("What a second picture in the batch changes")
         chart(trace, "norms", lambda: attention_charts.grids(contrasts["norms"], 2, ("token", "feature")))

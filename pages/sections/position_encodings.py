@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -115,20 +116,19 @@ def _table(kind: PositionKind, placement: PositionedModel, head: int, causal: bo
     """Show the kind and its effect on scores; then its pictures: the position table, the table times its transpose, and
     the score over the distance."""
     st.markdown(f"{kind.says} ({kind.paper})")
-    st.markdown("\n".join(f"- {sentence}" for sentence in _captions(placement)))
+    measured = {"The score, with the same token at every position,": placement.curve}
+    if placement.product is not None:
+        measured = {"The product of the table with itself": placement.product, **measured}
+    st.markdown("\n".join(f"- {_alone(what, curve)}" for what, curve in measured.items()))
     left, right = st.columns([3, 2], gap="large")
     with left:
         key = head if placement.table is None else 0
         components.panels(placement, ("table", key), lambda: _vectors(placement, head), "table")
     with right:
         curve = placement.curve
-        single_flight.chart(
-            placement,
-            ("curve", head),
-            lambda: attention_charts.distance_lines(
-                list(curve.distances), curve.mean, curve.low, curve.high, head, causal
-            ),
-        )
+        ranges = list(curve.distances), curve.mean, curve.low, curve.high
+        draw = partial(attention_charts.distance_lines, *ranges, head, causal)
+        single_flight.chart(placement, ("curve", head), draw)
         st.caption(f"Each line is the mean over all pairs at that distance; the band is the range in head {head + 1}.")
 
 
@@ -143,15 +143,6 @@ def _vectors(placement: PositionedModel, head: int) -> list[Panel]:
         Panel(f"The table {letter}", cells, row, column, (first, 1), square=False),
         Panel(f"{letter} times itself: {letter}{letter}ᵀ", placement.similar, row, row, (first, first)),
     ]
-
-
-def _captions(placement: PositionedModel) -> list[str]:
-    """Return sentences on the pictures, from the measurements."""
-    captions = []
-    if placement.product is not None:
-        captions.append(_alone("The product of the table with itself", placement.product))
-    captions.append(_alone("The score, with the same token at every position,", placement.curve))
-    return captions
 
 
 def _alone(what: str, curve: Curve) -> str:
@@ -191,7 +182,7 @@ def _order(kind: PositionKind, placement: PositionedModel) -> None:
     st.header("Does the order of the tokens matter?")
     names = {
         (NO_POSITIONS, "bidirectional"): "no positions",
-        (kind.name, "bidirectional"): f"{kind.title}",
+        (kind.name, "bidirectional"): kind.title,
         (NO_POSITIONS, "causal"): "no positions, causal mask",
         (kind.name, "causal"): f"{kind.title}, causal mask",
     }
@@ -210,7 +201,10 @@ def _order(kind: PositionKind, placement: PositionedModel) -> None:
         {
             "run": [names[shuffle.positions, shuffle.mask] for shuffle in placement.shuffles],
             "largest difference": [scientific(float(shuffle.differences.max())) for shuffle in placement.shuffles],
-            "outputs": [_order_label(shuffle) for shuffle in placement.shuffles],
+            "outputs": [
+                "permuted with the tokens" if shuffle.same else "not the same: the order mattered"
+                for shuffle in placement.shuffles
+            ],
         },
         hide_index=True,
     )
@@ -227,10 +221,6 @@ def _haviv(shuffles: Sequence[ShuffleResult]) -> str:
         " Under a causal mask the first token sees one key and the last all of them, so here the order matters even "
         "without positions (Haviv et al. 2022)."
     )
-
-
-def _order_label(shuffle: ShuffleResult) -> str:
-    return "permuted with the tokens" if shuffle.same else "not the same: the order mattered"
 
 
 def _draw_learned() -> None:

@@ -1,5 +1,6 @@
 """Points in space: a cloud that can be rotated, its groups of neighbours and their codes."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -40,23 +41,15 @@ def show() -> None:
             f"**Groups**: token {chosen + 1} of n = {count} is a centre and the {len(group)} points nearest to it."
         )
         alt = f"{len(cloud)} points of a {name} with {count} centres, and the group of one of them"
-        chart(
-            synthetic,
-            (name, "groups", count, chosen),
-            lambda: media.draw_group(cloud, centres, group, chosen),
-            alt=alt,
-        )
+        draw = partial(media.draw_group, cloud, centres, group, chosen)
+        chart(synthetic, (name, "groups", count, chosen), draw, alt=alt)
     with right:
         st.markdown(
             f"**Codes**: token {chosen + 1} is the id **{ids[chosen]}** of V = {points.ROWS}, one colour for each."
         )
         alt = f"{len(cloud)} points of a {name} in the colours of the codes of {count} groups"
-        chart(
-            synthetic,
-            (name, "codes", count, chosen),
-            lambda: media.draw_point_codes(cloud, centres, ids, points.ROWS, chosen),
-            alt=alt,
-        )
+        draw = partial(media.draw_point_codes, cloud, centres, ids, points.ROWS, chosen)
+        chart(synthetic, (name, "codes", count, chosen), draw, alt=alt)
     short = synthetic.shortfall(cloud, centres)
     verdict = "each was the farthest, to the last digit" if short == 0 else f"none falls short by more than {short:.1g}"
     st.markdown(

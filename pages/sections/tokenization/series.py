@@ -1,5 +1,6 @@
 """Time series: generated here, as patches of consecutive values and as the bins of the values."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -47,9 +48,8 @@ def show() -> None:
         )
         alt = f"The series beside what {count} bins leave of it"
         middles = series.middles(values, count)
-        chart(
-            synthetic, (name, "bins", count, chosen), lambda: media.draw_bins(values, decoded, middles, chosen), alt=alt
-        )
+        draw = partial(media.draw_bins, values, decoded, middles, chosen)
+        chart(synthetic, (name, "bins", count, chosen), draw, alt=alt)
     st.markdown(_loss_text(series.loss(values, count), count))
     makes = {"patches": lambda: series.trace_patches(values, side), "bins": lambda: series.trace_bins(values, count)}
     size = {"patches": side, "bins": count}[way]

@@ -71,12 +71,11 @@ def show() -> None:
     owner = state["sentence"] = run_cache.content(("sentence", sentence, state.get("digest")))
     chosen = st.query_params.get("way")
     chosen = chosen if chosen in WAYS else FIRST
-    for name in ("characters", "words", "bytes"):
-        _row(owner, name, spellers[name], sentence, chosen)
-    cut = _choose_merges(spellers["bpe"])
-    _row(owner, "bpe", cut, sentence, chosen)
-    for name in ("wordpiece", "unigram"):
-        _row(owner, name, spellers[name], sentence, chosen)
+    cut = spellers["bpe"]
+    for name in WAYS:
+        if name == "bpe":
+            cut = _choose_merges(spellers["bpe"])
+        _row(owner, name, cut if name == "bpe" else spellers[name], sentence, chosen)
     text = (
         "your text"
         if "corpus" in state
@@ -166,19 +165,14 @@ def _choose_merges(whole):
 
 
 def _piece_chip(piece, text: str) -> predictions.TokenPiece:
-    stands = f"stands for {text[piece.start : piece.end]!r}"
-    if piece.entry == text_tokenizers.UNKNOWN:
-        return predictions.TokenPiece(
-            predictions.visible_piece(text[piece.start : piece.end]),
-            piece.id,
-            True,
-            f"{text_tokenizers.UNKNOWN}, {stands}",
-        )
-    if piece.raw is not None:
-        return predictions.TokenPiece(
-            predictions.of_bytes(piece.raw), piece.id, about=f"bytes {piece.raw.hex(' ').upper()}"
-        )
-    return predictions.TokenPiece(predictions.visible_piece(piece.entry), piece.id, about=stands)
+    said = text[piece.start : piece.end]
+    shown, about = predictions.visible_piece(piece.entry), f"stands for {said!r}"
+    unknown = piece.entry == text_tokenizers.UNKNOWN
+    if unknown:
+        shown, about = predictions.visible_piece(said), f"{text_tokenizers.UNKNOWN}, {about}"
+    elif piece.raw is not None:
+        shown, about = predictions.of_bytes(piece.raw), f"bytes {piece.raw.hex(' ').upper()}"
+    return predictions.TokenPiece(shown, piece.id, unknown, about)
 
 
 def _row(owner, name: str, speller, sentence: str, chosen: str) -> None:
@@ -255,13 +249,9 @@ def _go_on(owner, name: str, speller, sentence: str) -> None:
     run = tokenization.trace_once(owner, (name, entries), trace_ids)
     if (value := run.value(lessons.before(run)[-1])) is not None:
         vectors, texts = value[0].numpy(), [_piece_chip(piece, sentence).text for piece in pieces]
-        chart(
-            owner,
-            ("rows", name, entries),
-            lambda: predictions.rows(ids, texts, vectors),
-            alt=f"The first {min(len(ids), predictions.MAX_ROWS)} of {len(ids)} tokens, "
-            f"each a row of {len(vectors[0])} numbers",
-        )
+        first = f"The first {min(len(ids), predictions.MAX_ROWS)} of {len(ids)} tokens"
+        alt = f"{first}, each a row of {len(vectors[0])} numbers"
+        chart(owner, ("rows", name, entries), partial(predictions.rows, ids, texts, vectors), alt=alt)
     again = next((id for id in ids if ids.count(id) > 1), None)
     if again is not None:
         places = [place for place, id in enumerate(ids, 1) if id == again]
