@@ -13,7 +13,7 @@ from pages.jobs import run_cache, single_flight
 from pages.state import session
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui import texts, widgets
-from tracer.attention import layers
+from tracer.attention import layers, parts, segments
 from tracer.figures import predictions
 from tracer.record import Segment, Trace
 from tracer.utils.errors import result_or_reason
@@ -196,8 +196,6 @@ def once(
 
 def ahead(model: str, sample: str, photo) -> None:
     """Run the computations of the mask page on a sample, before any visitor asks."""
-    from tracer.attention import masks, parts, segments
-
     trace, loaded = run_cache.of_sample(model, (), sample, BACKGROUND), run_cache.load(model)
     request = MaskRequest(model, (), UserInput("sample", sample, photo), BACKGROUND).with_text_of(trace)
     part = parts(trace)[0]
@@ -257,9 +255,8 @@ def _find_moved(request: MaskRequest, trace: Trace, token: int, part: str):
         if trace.later is None or (before := masks.traced_streams(model, trace, part=part)) is None:
             return request.of(masks.influence, token, part=part, trace=trace)
         ends = masks.tower_ends(model, trace.later.derived_steps, part)
-        copies = masks.Streams(
-            *(stream.clone() for stream in before)
-        )  # a pickle of a tensor holds all memory that it is in
+        # a pickle of a tensor holds all memory that it is in
+        copies = masks.Streams(*(stream.clone() for stream in before))
         return request.measure(masks.change_and_compare, token, part, ends, copies)
 
     doing = "Running the model on the changed input"

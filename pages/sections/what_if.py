@@ -69,10 +69,15 @@ def show_active_changes(place: DeltaGenerator) -> None:
                 on_click=_take_back,
                 args=(at, text),
             )
-        st.button("Undo the changes", icon=":material/undo:", type="tertiary", on_click=session.change, args=((),))
+        _undo(type="tertiary")
     for line in zeroed_together(trace, now):
         with place:
             st.caption(texts.plain(f"Together, these changes set all numbers of {line} to 0."))
+
+
+def _undo(**more) -> None:
+    """Draw the button that takes all changes back."""
+    st.button("Undo the changes", icon=":material/undo:", on_click=session.change, args=((),), **more)
 
 
 def zeroed_together(trace: Trace, changes: tuple[str, ...]) -> list[str]:
@@ -515,16 +520,10 @@ def show_hidden_patches(plain: Trace) -> None:
     st.session_state.setdefault(COUNT, counts[len(counts) // 2])
     st.session_state.setdefault(FILL, next(iter(FILLS)))
     left, right = st.columns(2)
-    count = left.select_slider("Patches to hide", counts, key=COUNT, on_change=_hide_again, args=(order,))
-    fill = right.segmented_control(
-        "Hidden patches show",
-        list(FILLS),
-        format_func=FILLS.__getitem__,
-        required=True,
-        key=FILL,
-        on_change=_hide_again,
-        args=(order,),
-    )
+    again: dict[str, Any] = {"on_change": _hide_again, "args": (order,)}
+    count = left.select_slider("Patches to hide", counts, key=COUNT, **again)
+    fills = {"options": list(FILLS), "format_func": FILLS.__getitem__, "key": FILL}
+    fill = right.segmented_control("Hidden patches show", required=True, **fills, **again)
     offered = [options.Option("image", of_inputs.Hide(order[:count], fill), title) for title, order in orders.items()]
     toggles("Hide", offered, instead=HIDE)
     if st.toggle("Compare hiding what it looked at with hiding other patches", key=COMPARED):
@@ -619,9 +618,7 @@ def show_panel(offer: Callable[[Trace], None]) -> None:
         trace = session.trace()
         if trace.changes:
             answer(plain, trace, "panel answer", PANEL_CLASSES)
-            st.button(
-                "Undo the changes", key="undo in panel", icon=":material/undo:", on_click=session.change, args=((),)
-            )
+            _undo(key="undo in panel")
         else:
             st.caption("Choose a change: the model runs again with it, and the page shows both runs.")
 
