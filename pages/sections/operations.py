@@ -124,9 +124,8 @@ def module(trace: Trace, op: int) -> None:
     with right:
         _call_cost(trace, record)
     with st.container(horizontal=True):
-        if record.around is not None and st.button("The module around it", icon=":material/zoom_out:"):
-            url_state.keep(module=record.around)
-            st.rerun()
+        if record.around is not None:
+            _go_button("The module around it", ":material/zoom_out:", module=record.around)
         _beneath(trace, record, "calls")
 
 
@@ -234,11 +233,16 @@ def _beneath(trace: Trace, record: ModuleRecord | CallRecord, level: str) -> Non
     """Draw links to the calls and to the operations that ran in it."""
     if record.first == record.last:
         return
-    if level == "calls" and st.button("See its calls", icon=":material/zoom_in:"):
-        url_state.keep(zoom="calls", call=op_tables.of_op(trace.calls, record.first) or 0)
-        st.rerun()
-    if st.button("See its operations", icon=":material/zoom_in:"):
-        url_state.keep(zoom="ops", op=record.first)
+    if level == "calls":
+        call = op_tables.of_op(trace.calls, record.first) or 0
+        _go_button("See its calls", ":material/zoom_in:", zoom="calls", call=call)
+    _go_button("See its operations", ":material/zoom_in:", zoom="ops", op=record.first)
+
+
+def _go_button(label: str, icon: str, disabled: bool = False, **places: object) -> None:
+    """Draw a button that shows other positions of this page."""
+    if st.button(label, icon=icon, disabled=disabled):
+        url_state.keep(**places)
         st.rerun()
 
 
@@ -406,9 +410,8 @@ def step(trace: Trace) -> None:
         if st.button("Open it on the page Trace", icon=":material/function:"):
             url_state.open_step(chosen.id)
         ops = chosen.ops or ((chosen.inside,) if chosen.inside is not None else ())
-        if st.button("See its operations", icon=":material/zoom_in:", disabled=not ops):
-            url_state.keep(op=ops[0], zoom="ops")
-            st.rerun()
+        op = ops[0] if ops else None
+        _go_button("See its operations", ":material/zoom_in:", disabled=not ops, op=op, zoom="ops")
 
 
 def operation(trace: Trace, level: str) -> None:
@@ -462,9 +465,8 @@ def _makers(trace: Trace, op: Op) -> None:
     after = [user for user in trace.ops if any(tensor.maker == op.index for tensor in user.inputs)][:MAX_LINKS]
     with st.container(horizontal=True):
         for producer in list(before.values())[:MAX_LINKS]:
-            st.button(
-                f"{producer.index}: {producer.op}", icon=":material/arrow_back:", on_click=go, args=(producer.index,)
-            )
+            label = f"{producer.index}: {producer.op}"
+            st.button(label, icon=":material/arrow_back:", on_click=go, args=(producer.index,))
         for user in after:
             label = f"{user.index}: {user.op}"
             st.button(label, icon=":material/arrow_forward:", on_click=go, args=(user.index,), key=f"on {user.index}")
