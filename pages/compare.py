@@ -39,11 +39,6 @@ if second is None:
 left_run = second.left or trace
 
 
-def pack(trace_b: Trace) -> comparison_payload.ComparisonPayload:
-    """Compare the run on the left with another, and pack the comparison."""
-    return comparison_payload.pack(comparison.compare(left_run, trace_b))
-
-
 def draw_answer(side: str, run: Trace, about: str) -> None:
     """Draw the name of a run, its input, and its answer."""
     st.markdown(texts.plain(f"**{side}: {shorten(run.model)}**, {about}"))
@@ -59,7 +54,8 @@ def draw_answer(side: str, run: Trace, about: str) -> None:
             st.caption("This run has no answer in words.")
 
 
-payload = of(left_run, ("comparison", second.key), partial(pack, second.trace))
+compared = partial(comparison.compare, left_run, second.trace)
+payload = of(left_run, ("comparison", second.key), lambda: comparison_payload.pack(compared()))
 first, *more = payload.summary
 st.markdown(first)
 st.caption(" ".join(more))

@@ -16,7 +16,7 @@ from pages.state.visitor import UserInput, model_name, visitor
 from pages.ui import page_frame, texts, widgets
 from tracer import models
 from tracer.inputs.model_inputs import samples
-from tracer.record import ATTENTION_WEIGHTS, Step, Trace
+from tracer.record import ATTENTION_WEIGHTS, Trace
 from tracer.utils.errors import limits, shorten
 
 
@@ -130,7 +130,10 @@ def _of_change(trace: Trace) -> SecondRun:
     first = next((id for id, step in lines.items() if step.role == ATTENTION_WEIGHTS), next(iter(lines)))
     left, right = st.columns(2)
     with left:
-        titles = {id: _line_title(step) for id, step in lines.items()}
+        titles = {
+            id: step.title if step.layer is None else f"Block {step.layer + 1}: {step.title}"
+            for id, step in lines.items()
+        }
         drop, format_func = ("other", "step"), titles.__getitem__
         line = widgets.choose(
             st.selectbox, "Step that is changed", "line", lines, first, drop=drop, format_func=format_func
@@ -146,10 +149,6 @@ def _of_change(trace: Trace) -> SecondRun:
     text = changes[change].text
     title = options.describe(trace, line, changes[change].change)
     return SecondRun(session.changed_trace((text,)), ("change", text), f"with {title}")
-
-
-def _line_title(step: Step) -> str:
-    return step.title if step.layer is None else f"Block {step.layer + 1}: {step.title}"
 
 
 def _of_file(trace: Trace) -> SecondRun | None:
