@@ -47,8 +47,7 @@ if blocks := attention_maps.blocks(trace, part):
     number = st.query_params.get("block", "")
     layer = next((block for block in blocks if str(block + 1) == number), blocks[-1])
     what_if.show_panel(lambda plain: what_if.show_attention_controls(plain, layer, part, st.query_params.get("head")))
-    if step := components.attention_map(trace, part, what_if.facts(trace), what_if.hide):
-        url_state.open_step(step)
+    url_state.open_step(components.attention_map(trace, part, what_if.facts(trace), what_if.hide))
     cell_panel.follow(trace)
     what_if.show_before_after(trace, (layer, part))
 elif attention_maps.too_large(trace, part):

@@ -105,8 +105,8 @@ def picture(cells, kind: str) -> None:
     if named and named[0].name == "CLS" and cells.numel() > 1 and int(cells[0].sum()) == 1 and cells[0, 0]:
         st.info(describe_lonely_cls(trace, part))
     options = {"alt": mask_payload.describe(cells, kind), "always": bool(mask_controls.mask_choices())}
-    if step := components.mask_map(trace, cells, layer, part, window, start=mask_controls.start(cells), **options):
-        url_state.open_step(step)
+    options["start"] = mask_controls.start(cells)
+    url_state.open_step(components.mask_map(trace, cells, layer, part, window, **options))
 
 
 def compared_layer(trace, part: str, shown: int) -> int:

@@ -63,8 +63,7 @@ def look(trace: Trace, view: View | None) -> None:
             url_state.check(inside=list(reel.blocks))
         if queries := reel.queries(st.query_params.get("query", "")):
             url_state.check(query=queries)
-        if step := components.film(trace, reel.packed, reel.run, what_if.facts(trace), what_if.hide):
-            url_state.open_step(step)
+        url_state.open_step(components.film(trace, reel.packed, reel.run, what_if.facts(trace), what_if.hide))
         answer.open_block(trace, reel)
     elif view is not None:
         photo(view, "bare")
@@ -134,8 +133,7 @@ def way(trace: Trace) -> None:
         "Each box is a step with the shape of its tensor. Each line is a tensor on its way to the next step. Choose "
         f"a step to open it{inside}."
     )
-    if clicked := components.pipeline_map(trace):
-        url_state.open_step(clicked)
+    url_state.open_step(components.pipeline_map(trace))
 
 
 early = session.view() if session.current_run() is None and not session.was_run() else None

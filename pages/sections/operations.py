@@ -173,8 +173,8 @@ def strip(trace: Trace, ops: Sequence[Op]) -> None:
     their output."""
     steps = computed_steps(trace, ops)
     shown = steps if len(steps) <= LINES else steps[-1:]
-    if shown and (step := components.equations(trace, shown)):
-        url_state.open_step(step)
+    if shown:
+        url_state.open_step(components.equations(trace, shown))
 
 
 def _equal(value: int, formula: str) -> str:

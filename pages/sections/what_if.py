@@ -153,8 +153,7 @@ def show_before_after(
         place = st.query_params.get("head", head), st.query_params.get("query", str(query))
         attention(plain, trace, *shown, *place)
     if lines := changed_lines(trace):  # none where only an input was changed
-        if step := components.equations(trace, lines[:LINES], "equations changed"):
-            url_state.open_step(step)
+        url_state.open_step(components.equations(trace, lines[:LINES], "equations changed"))
         first = f" These are the first {LINES} of {len(lines)} such lines; the page Trace has all of them."
         left_out = first if len(lines) > LINES else ""
         st.caption(

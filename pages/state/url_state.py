@@ -386,10 +386,11 @@ def last_step(trace: Trace) -> str | None:
     return last if last in known else next(iter(known), None)
 
 
-def open_step(step: str) -> None:
-    """Open the page of steps on one of them; the URL of this page keeps its position."""
-    visitor().step = step
-    st.switch_page("pages/trace.py", query_params=of("trace") | {"step": step})
+def open_step(step: str | None) -> None:
+    """Open the page of steps on one of them, if any was chosen; the URL of this page keeps its position."""
+    if step:
+        visitor().step = step
+        st.switch_page("pages/trace.py", query_params=of("trace") | {"step": step})
 
 
 def names_another(name: str, known) -> bool:
