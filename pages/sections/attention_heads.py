@@ -95,14 +95,14 @@ def _run(trace: Trace, module: str) -> BackendPaths:
     model = session.model()
     inputs = model.inputs(**session.inputs(model, session.user_input(), session.options()))
     if "attention" in model.spec.options:
-        return _settings(trace, model, module)
+        return _settings(module)
     comparison = attention_backends.compare(model.net, *inputs, module=module, **inputs.named)
     return BackendPaths(
         comparison.module, {way.name: way.ops for way in comparison.ways}, comparison.outputs, comparison.weights
     )
 
 
-def _settings(trace: Trace, model, module: str) -> BackendPaths:
+def _settings(module: str) -> BackendPaths:
     """Return both backends of a library that lets one choose: the same weights, loaded with the other setting."""
     names = {"standard": "eager", "fused": "sdpa"}
     settings = []
@@ -254,7 +254,7 @@ def show_all_heads(trace: Trace, part: str) -> None:
     elif over == "samples":
         photos = len(session.sample_names())
         if _agree(trace, "samples", (count + RUNS) * photos, f"Measure all heads on {photos} photos", CHEAP_ONCE):
-            head_survey.over_samples(trace, part)
+            head_survey.over_samples(part)
     elif _agree(trace, "photo", count, f"Switch off each of the {count} heads"):
         _show_one(trace, part)
 

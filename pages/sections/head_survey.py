@@ -137,7 +137,7 @@ TOLERANCE = 0.05
 """Percentage points by which a run may differ from a survey: other machines round otherwise."""
 
 
-def over_samples(trace: Trace, part: str) -> None:
+def over_samples(part: str) -> None:
     """Draw the heads of the model on screen over all its sample photos."""
     effects = _measure_samples(part)
     if isinstance(effects, str):

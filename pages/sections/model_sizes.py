@@ -199,14 +199,14 @@ class Refusal(NamedTuple):
 def show_model(model: str) -> None:
     """Show the whole page."""
     scaling = session.scaling(model, session.options())
-    now = current_sizes(scaling, model)
+    now = scaling.complete(session.chosen_sizes(model, session.options()))
     refused = st.session_state.get(WHY.format(model)) or Refusal({}, {})
     if refused.before:
         sizes_text = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
         st.warning(f"The numbers here still belong to {sizes_text}, because no model has the sizes that you chose.")
     show_costs(scaling, now, memory_controls())
     show_formulas(scaling)
-    _presets(model, scaling)
+    _presets(model)
     _controls(model, scaling, now, refused)
     _curves(scaling, now)
     _show_confirmation(model, scaling, now, refused)
@@ -233,18 +233,11 @@ def _random(model: str, options: run_cache.Options) -> bool:
     return not session.problem(model, options) and "random weights" in session.plain_model().weights
 
 
-def current_sizes(scaling: Scaling, model: str) -> dict[str, int]:
-    """Return all sizes as currently chosen."""
-    return scaling.complete(session.chosen_sizes(model, session.options()))
-
-
-def _presets(model: str, scaling: Scaling) -> None:
+def _presets(model: str) -> None:
     presets = models.spec_of(model).presets
-    key = PRESET.format(model)
-    chosen = dict(session.options())
+    key, chosen = PRESET.format(model), dict(session.options())
     named = {SHIPPED_SIZES: {}, **presets}
-    at = next((name for name, sizes in named.items() if sizes == chosen), None)
-    st.session_state[key] = at
+    st.session_state[key] = next((name for name, sizes in named.items() if sizes == chosen), None)
 
     def take() -> None:
         if model == model_name() and (name := st.session_state[key]) is not None:

@@ -95,12 +95,6 @@ MAX_STEPS, LINES = 12, 3
 """Steps of a module that are named; those whose equations stand there."""
 
 
-def marked_row(trace: Trace, level: str, op: int) -> str:
-    """Return the marked row of the table: the last chosen one, else the one around operation `op`."""
-    kind = level.removesuffix("s")
-    return f"{kind} {_number(trace, kind, op)}"
-
-
 def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
     records = trace.modules if kind == "module" else trace.calls
     first = 0 if kind == "module" else op_tables.of_op(records, op) or 0
@@ -115,7 +109,7 @@ def module(trace: Trace, op: int) -> None:
     name = f"{record.path}: {record.kind}" if record.path else f"{record.kind}, the model itself"
     st.header(texts.plain(name + (f", call {record.call + 1} of {times}" if times > 1 else "")))
     strip(trace, trace.ops[record.first : record.last])
-    widgets.box(record.verdict, _proof_text(trace, record))
+    widgets.box(record.verdict, _proof_text(record))
     left, right = st.columns([3, 2], gap="large")
     with left:
         rows = show_tensors(trace, record.inputs, record.outputs, "")
@@ -129,7 +123,7 @@ def module(trace: Trace, op: int) -> None:
         _beneath(trace, record, "calls")
 
 
-def _proof_text(trace: Trace, record: ModuleRecord) -> str:
+def _proof_text(record: ModuleRecord) -> str:
     """Return the verdict as a sentence."""
     if record.problem:
         return f"**Refuted.** The forward hooks and the operations do not agree: {texts.escape(record.problem)}."
@@ -353,10 +347,11 @@ def _check_open(level: str, data: dict) -> None:
 
 
 def _marked_row(trace: Trace, level: str) -> str:
-    """Return the marked row."""
+    """Return the marked row: the last chosen one, else the one around the operation on screen."""
     if level == "steps":
         return f"step {url_state.last_step(trace)}"
-    return marked_row(trace, level, number(trace)) if level in ("modules", "calls") else f"op {number(trace)}"
+    kind = level.removesuffix("s")
+    return f"{kind} {_number(trace, kind, number(trace))}" if kind in ("module", "call") else f"op {number(trace)}"
 
 
 def _table(trace: Trace, level: str, opened: Sequence[Decomposition] = ()) -> dict:

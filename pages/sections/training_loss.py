@@ -198,7 +198,8 @@ DOING_LOSS = "Computing the loss and its gradients"
 
 def lesson() -> None:
     """Show the whole page."""
-    run = next_token_run("Your model does not predict the next token", _suits)
+    reads_text = lambda name: "text" in models.takes(name)  # noqa: E731  (it may predict the next token)
+    run = next_token_run("Your model does not predict the next token", reads_text)
     trace = run.trace
     where = run_cache.queue_of(run.name, run.options)
     losses = single_flight.of_queued(trace, "loss", partial(_compute_loss, *run), DOING_LOSS, where)
@@ -223,11 +224,6 @@ def lesson() -> None:
     )
     _gradient(trace, losses.highway)
     show(run)
-
-
-def _suits(name: str) -> bool:
-    """Return whether a model reads text, so that it may predict the next token."""
-    return "text" in models.takes(name)
 
 
 def _compute_loss(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> TextLoss:

@@ -69,11 +69,6 @@ def current() -> DecoderRun:
     return single_flight.of_queued(run.trace, "decoder", partial(_compute, *run), DOING)
 
 
-def is_own() -> bool:
-    """Return whether the run on screen is one that can be continued."""
-    return visitor().instead == ""
-
-
 def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Trace) -> DecoderRun:
     """Return both runs; does not use the session."""
     model = run_cache.load(name, options)
@@ -125,9 +120,8 @@ def _next_token(run: DecoderRun) -> None:
     )
     if not any(any(character.isalnum() for character in name) for name in run.names.values()):
         st.caption("This model has no tokenizer here, so its tokens have numbers in place of texts.")
-    components.next_token(
-        run.logits, run.names, partial(_write, run), writes=_writes(run), undoes=_writes(run) and len(words) > 1
-    )
+    writes = _writes(run)
+    components.next_token(run.logits, run.names, partial(_write, run), writes=writes, undoes=writes and len(words) > 1)
 
 
 def _text(words: tuple[str, ...]) -> None:
@@ -144,7 +138,7 @@ def _text(words: tuple[str, ...]) -> None:
 
 def _writes(run: DecoderRun) -> bool:
     """Return whether a token can be added to the text of the run on screen."""
-    return is_own() and all("token " not in name for name in list(run.names.values())[:3])
+    return visitor().instead == "" and all("token " not in name for name in list(run.names.values())[:3])
 
 
 def _write(run: DecoderRun, token: int) -> None:
