@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import streamlit as st
@@ -24,7 +24,7 @@ from tracer.export.rows import symbols
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures.attention_maps import Measure
 from tracer.ops import category
-from tracer.record import Op, Trace
+from tracer.record import Trace
 from tracer.utils.errors import result_or_reason, shorten
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import percent, scientific
@@ -33,24 +33,13 @@ if TYPE_CHECKING:
     from tracer.attention import head_effects
     from tracer.attention.head_effects import HeadEffects
     from tracer.tracing import attention_backends
-    from tracer.utils import torch_state
+    from tracer.tracing.attention_backends import BackendComparison
 else:  # imported when first used
     head_effects = lazy_import("tracer.attention.head_effects")
     attention_backends = lazy_import("tracer.tracing.attention_backends")
-    torch_state = lazy_import("tracer.utils.torch_state")
 
 
 # Fused and standard attention, run on the same input and compared.
-
-
-class BackendPaths(NamedTuple):
-    """Ops of each attention backend, in order; and the distance of the outputs of any two, as a share of the
-    largest value; of the weights too, where a backend returns them."""
-
-    module: str
-    ops: Mapping[str, Sequence[Op]]
-    outputs: Sequence[Sequence[float]]
-    weights: Sequence[Sequence[float | None]]
 
 
 def show(trace: Trace) -> None:
@@ -77,7 +66,7 @@ def show(trace: Trace) -> None:
             return
         with st.spinner("Running the attention on both paths"):
             try:
-                comparison = _run(trace, module)
+                comparison = _run(module)
             except ValueError as error:
                 st.info(texts.plain(f"The other path can’t be run here: {error}."))
                 return
@@ -91,41 +80,31 @@ def _comparable(module: str) -> bool:
     return "attention" in model.spec.options or attention_backends.comparable(model.net, module)
 
 
-def _run(trace: Trace, module: str) -> BackendPaths:
+def _run(module: str) -> BackendComparison:
     model = session.model()
-    inputs = model.inputs(**session.inputs(model, session.user_input(), session.options()))
     if "attention" in model.spec.options:
         return _settings(module)
-    comparison = attention_backends.compare(model.net, *inputs, module=module, **inputs.named)
-    return BackendPaths(
-        comparison.module, {way.name: way.ops for way in comparison.ways}, comparison.outputs, comparison.weights
-    )
+    inputs = model.inputs(**session.inputs(model, session.user_input(), session.options()))
+    return attention_backends.compare(model.net, *inputs, module=module, **inputs.named)
 
 
-def _settings(module: str) -> BackendPaths:
+def _settings(module: str) -> BackendComparison:
     """Return both backends of a library that lets one choose: the same weights, loaded with the other setting."""
-    names = {"standard": "eager", "fused": "sdpa"}
-    settings = []
-    for value in names.values():
+    runs = []
+    for name, value in {"standard": "eager", "fused": "sdpa"}.items():
         counterpart = run_cache.load(model_name(), run_cache.with_options(session.options(), attention=value))
         inputs = session.inputs(counterpart, session.user_input(), session.options())
-        settings.append(counterpart.trace(**inputs, prove=False))
-
-    ops = {name: [op for op in run.ops if op.module == module] for name, run in zip(names, settings, strict=True)}
-    outputs, weights = [_output(run.output) for run in settings], [_weights(run, module) for run in settings]
-    return BackendPaths(
-        module,
-        ops,
-        [[torch_state.relative_difference(a, b) for b in outputs] for a in outputs],
-        [[None if a is None or b is None else torch_state.relative_difference(a, b) for b in weights] for a in weights],
-    )
+        run = counterpart.trace(**inputs, prove=False)
+        ops = tuple(op for op in run.ops if op.module == module)
+        way = attention_backends.BackendRun(name, need_weights=name == "standard", fast=False, ops=ops)
+        runs.append((way, _output(run.output), _weights(run, module)))
+    return attention_backends.measure_differences(module, runs)
 
 
 def _weights(run: Trace, module: str):
     """Return the attention weights of a module, `[B, h, S_q, S_k]`, or None where they are not recorded."""
-    record = next(
-        (candidate for candidate in run.attentions if candidate.module == module and not candidate.problem), None
-    )
+    known = (record for record in run.attentions if record.module == module and not record.problem)
+    record = next(known, None)
     return record and run.attention(record.layer, part=record.part)
 
 
@@ -135,8 +114,9 @@ def _output(output):
     return values[0] if isinstance(values, (list, tuple)) else values
 
 
-def _beside(paths: BackendPaths) -> None:
-    names = list(paths.ops)
+def _beside(paths: BackendComparison) -> None:
+    ops_of = {way.name: way.ops for way in paths.ways}
+    names = list(ops_of)
     a, b = names.index("standard"), names.index("fused")
     weights = paths.weights[b][a]
     sentence = f"The outputs differ by at most **{scientific(paths.outputs[b][a])}** of the largest value"
@@ -145,7 +125,7 @@ def _beside(paths: BackendPaths) -> None:
     st.caption(texts.plain(f"The operations of {paths.module}, in order."))
     for column, name in zip(st.columns(2, gap="large"), ("standard", "fused"), strict=True):
         with column:
-            ops = paths.ops[name]
+            ops = ops_of[name]
             st.markdown(f"**{name}**: {len(ops)} operations")
             table = {
                 "operation": [op.op for op in ops],
@@ -156,7 +136,7 @@ def _beside(paths: BackendPaths) -> None:
             texts.show(table, alt=f"Operations of the {name} path")
     if len(names) > 2:
         with st.expander("All ways to run it, and how much their outputs differ"):
-            rows: dict[str, list] = {"": list(names), "operations": [len(paths.ops[name]) for name in names]}
+            rows: dict[str, list] = {"": list(names), "operations": list(map(len, ops_of.values()))}
             rows |= {name: [scientific(row[i]) for row in paths.outputs] for i, name in enumerate(names)}
             texts.show(rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -100,8 +101,15 @@ def compare(net: nn.Module, *args, module: str | None = None, **kwargs) -> Backe
             _run(name, attention, entered.tensors, entered.masks, need_weights, fast)
             for name, (need_weights, fast) in WAYS.items()
         ]
+    return measure_differences(entered.path, runs)
+
+
+def measure_differences(
+    module: str, runs: Sequence[tuple[BackendRun, torch.Tensor, torch.Tensor | None]]
+) -> BackendComparison:
+    """Return how far the outputs and the weights of runs of an attention are from each other."""
     return BackendComparison(
-        entered.path,
+        module,
         tuple(way for way, _, _ in runs),
         tuple(tuple(relative_difference(a, b) for _, b, _ in runs) for _, a, _ in runs),
         tuple(
