@@ -13,10 +13,9 @@ from pages.state import session, url_state
 from pages.state.visitor import View, model_name
 from pages.ui import page_frame, sidebar, texts, widgets
 from tracer import models
-from tracer.export import verdicts
 from tracer.figures import tensors
 from tracer.record import Trace
-from tracer.utils.text import amount, scientific
+from tracer.utils.text import scientific
 
 TITLE = "Overview"
 ICON = ":material/image:"
@@ -78,12 +77,8 @@ def show_numbers(trace: Trace) -> None:
     count = f"{len(verified)} of {len(trace.steps) - inside}"
     label = f"The run in numbers{f': {count} equations verified' if trace.steps else ''}"
     with st.expander(label, icon=":material/verified:", expanded=bool(wrong)):
-        facts = {"parameters": amount(trace.params), "matrix products": amount(trace.flops, "FLOP")}
-        facts |= {"operations": str(len(trace.ops))} | ({"equations verified": count} if trace.steps else {})
-        helps = {"matrix products": texts.FLOPS_NOTE, "equations verified": verdicts.MEANING}
-        widgets.facts(facts, helps)
-        if trace.uncounted_ops:
-            st.caption(texts.plain(texts.uncounted_text(trace)))
+        verdict = {"equations verified": count} if trace.steps else {}
+        widgets.cost_facts(trace, {}, {"operations": str(len(trace.ops)), **verdict})
         if inside:
             st.caption(
                 f"The run has {len(trace.steps)} steps. The other {inside} lie inside fused operations, which never "

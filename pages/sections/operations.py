@@ -22,7 +22,7 @@ from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, Ten
 from tracer.symbols import notation
 from tracer.utils.errors import quote, shorten
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import amount, percent, scientific, shape_numbers
+from tracer.utils.text import percent, scientific, shape_numbers
 
 if TYPE_CHECKING:
     from tracer.record import costs
@@ -286,11 +286,8 @@ MEANING = {
 def totals(trace: Trace) -> None:
     """Show the number of operations, and their cost."""
     computing = sum(category(op.op) in COMPUTING for op in trace.ops)
-    facts = {"operations": f"{len(trace.ops):,}", "that compute": f"{computing:,}"}
-    facts |= {"parameters": amount(trace.params), "matrix products": amount(trace.flops, "FLOP")}
-    widgets.facts(facts, {"matrix products": texts.FLOPS_NOTE})
-    if trace.uncounted_ops:
-        st.caption(texts.plain(texts.uncounted_text(trace)))
+    counts = {"operations": f"{len(trace.ops):,}", "that compute": f"{computing:,}"}
+    widgets.cost_facts(trace, counts, {})
 
 
 def zoom(trace: Trace) -> str:

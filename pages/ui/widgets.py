@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from pages.state import url_state
+from pages.ui import texts
 from pages.ui.texts import plain, prose
 from tracer.attention import parts
 from tracer.export import verdicts
 from tracer.record import Step, Trace
 from tracer.symbols import notation
-from tracer.utils.text import scientific, shape_numbers
+from tracer.utils.text import amount, scientific, shape_numbers
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -48,6 +49,15 @@ def facts(values: Mapping[str, str], helps: Mapping[str, str] | None = None) -> 
     with st.container(key="facts"):
         for name, value in values.items():
             st.metric(name, value, help=(helps or {}).get(name))
+
+
+def cost_facts(trace: Trace, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Draw the parameters and the arithmetic of a run between other numbers of it, and what is not counted."""
+    costs = {"parameters": amount(trace.params), "matrix products": amount(trace.flops, "FLOP")}
+    helps = {"matrix products": texts.FLOPS_NOTE, "equations verified": verdicts.MEANING}
+    facts({**before, **costs, **after}, helps)
+    if trace.uncounted_ops:
+        st.caption(plain(texts.uncounted_text(trace)))
 
 
 def link(page: str, label: str, icon: str | None = None, **places: str) -> None:
