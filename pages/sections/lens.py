@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import streamlit as st
 
 from pages import components
@@ -15,7 +14,7 @@ from pages.state import session
 from pages.ui import texts
 from pages.ui.texts import literal, plain
 from tracer.attention import parts, places
-from tracer.figures import predictions, tensors
+from tracer.figures import attention_maps, predictions, tensors
 from tracer.figures.drawing import OTHER_COLOR, Bar, BarPart, bars, stage_colour
 from tracer.figures.predictions import label_token, visible_token
 from tracer.record import Trace
@@ -273,8 +272,8 @@ def _over_photo(trace: Trace, lens: LensAnswers) -> None:
         "Read each patch", numbers, numbers[-1], format_func=lambda at: _depth(lens.answers[at]), key="lens depth"
     )
     shares = lens.answers[at].patches
-    patches = {patch: float(shares[token]) for token, patch in places(trace, (parts(trace) or ("",))[0]).items()}
-    grid = np.array([patches.get(patch, 0.0) for patch in range(view.rows * view.columns)]).reshape(view.rows, -1)
+    patches = places(trace, (parts(trace) or ("",))[0])
+    grid = attention_maps.on_grid(patches, shares, view.rows, view.columns)
     best = int(grid.argmax())
     summary = (
         f"{_depth(lens.answers[at]).capitalize()}, the head gives “{answer}” the largest probability at patch "

@@ -24,6 +24,7 @@ from pages.ui import texts
 from tracer import models
 from tracer.attention import layers, places
 from tracer.figures import drawing, predictions
+from tracer.figures.attention_maps import on_grid
 from tracer.figures.drawing import points
 from tracer.figures.tensors import Panel, as_array, edge, rescale
 from tracer.record import CHANGED_SUFFIX, Picture, Step, Trace
@@ -268,7 +269,7 @@ def _attention_panels(trace: Trace, part: str, maps: list[np.ndarray], query: in
     axes, where = ("query", "key"), ""
     patches, picture = places(trace, part), trace.picture
     if picture is not None and patches and maps[0].shape[1] > max(patches):
-        maps = [_on_patches(each[query], patches, picture.rows, picture.columns) for each in maps]
+        maps = [on_grid(patches, each[query], picture.rows, picture.columns, np.nan) for each in maps]
         axes, where = ("row", "column"), f" of token {query + 1}"
     if maps[0].shape != maps[1].shape:  # a model that reads its own text may write a longer one
         rows, columns = map(min, *(each.shape for each in maps))
@@ -279,14 +280,6 @@ def _attention_panels(trace: Trace, part: str, maps: list[np.ndarray], query: in
         Panel(f"Attention{where} after", maps[1], *axes, first=(1, 1), top=top, weights=True),
         Panel("After − before", difference, *axes, first=(1, 1), edge=edge(difference)),
     ]
-
-
-def _on_patches(row: np.ndarray, patches: Mapping[int, int], rows: int, columns: int) -> np.ndarray:
-    """Return the weights of one query on the grid of patches; a patch that is not a token has none."""
-    grid = np.full(rows * columns, np.nan)
-    for token, patch in patches.items():
-        grid[patch] = row[token]
-    return grid.reshape(rows, columns)
 
 
 def changed_lines(trace: Trace) -> list[Step]:

@@ -607,11 +607,19 @@ def row(trace: Trace, record: AttentionRecord, head: str, query: int) -> np.ndar
     return heads.mean(0) if head == "mean" else heads[int(head)]
 
 
+def on_grid(
+    patches: Mapping[int, int], values: Sequence[float] | np.ndarray, rows: int, columns: int, empty: float = 0.0
+) -> np.ndarray:
+    """Return values of tokens on the grid of their `patches`, `[rows, columns]`; `empty` where no token is a patch."""
+    grid = np.full((rows, columns), empty)
+    for token, patch in patches.items():
+        grid[divmod(patch, columns)] = values[token]
+    return grid
+
+
 def patch_shares(picture: Picture, patches: Mapping[int, int], weights: np.ndarray) -> np.ndarray:
     """Return the weights of patches as shares of the largest, `[rows, columns]`, from those of the tokens."""
-    shares = np.zeros((picture.rows, picture.columns))
-    for token, patch in patches.items():
-        shares[divmod(patch, picture.columns)] = weights[token]
+    shares = on_grid(patches, weights, picture.rows, picture.columns)
     return shares / (shares.max() or 1)
 
 
