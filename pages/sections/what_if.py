@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from tracer.attention import layers, places
 from tracer.figures import drawing, predictions
 from tracer.figures.attention_maps import on_grid
 from tracer.figures.drawing import points
-from tracer.figures.tensors import Panel, as_array, edge, rescale
+from tracer.figures.tensors import Panel, as_array, data_uri, edge, rescale
 from tracer.record import CHANGED_SUFFIX, Picture, Step, Trace
 from tracer.utils.errors import shorten
 from tracer.utils.lazy_import import lazy_import
@@ -399,9 +397,7 @@ def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
 
 
 def _jpeg(picture: Image.Image) -> str:
-    file = BytesIO()
-    picture.save(file, "JPEG", quality=88)
-    return b64encode(file.getvalue()).decode()
+    return data_uri(picture).partition(",")[2]
 
 
 def _answer(plain: Trace, trace: Trace) -> list[tuple[str, str, tuple[str, float], str]]:
