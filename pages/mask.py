@@ -35,12 +35,12 @@ CAUSAL = "nanogpt"
 def _layer(records) -> int:
     """Return the displayed layer's mask; let the visitor choose a layer where they have different kinds of mask."""
     kinds = [record.mask for record in records]
+    known = range(1, len(kinds) + 1)
     if len(set(kinds)) < 2:
-        url_state.check(block=range(1, len(kinds) + 1))
+        url_state.check(block=known)
         return 0
     named = [f"block {layer + 1}: {'windows' if kind == 'windows' else 'no mask' if kind == 'none' else kind}"
              for layer, kind in enumerate(kinds)]  # fmt: skip
-    known = range(1, len(kinds) + 1)
     return widgets.choose(st.selectbox, "Attention of", "block", known, format_func=lambda at: named[at - 1]) - 1
 
 

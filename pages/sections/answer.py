@@ -22,7 +22,7 @@ from tracer.attention import layers
 from tracer.figures import drawing, predictions
 from tracer.figures.drawing import ROWS
 from tracer.figures.film import block_film, message
-from tracer.figures.film.storyboard import Storyboard, storyboard
+from tracer.figures.film.storyboard import storyboard
 from tracer.figures.predictions import label_token, visible_token
 from tracer.inputs import images
 from tracer.inputs.synthetic import VOCABULARY
@@ -71,11 +71,6 @@ def of_run(trace: Trace) -> Reel | None:
     return of(trace, "film", lambda: _pack(trace))
 
 
-def _board(trace: Trace) -> Storyboard:
-    """Return the beats of a run. They hold its tensors, so they are not cached: a run goes with its visitor."""
-    return storyboard(trace, prove=False)
-
-
 @st.fragment
 def open_block(trace: Trace, reel: Reel) -> None:
     """Send the steps of the block that the browser opens, or that the address names, in a message of their own."""
@@ -89,7 +84,7 @@ def open_block(trace: Trace, reel: Reel) -> None:
 def _pack_block(trace: Trace, beat: str, reel: Reel) -> bytes:
     """Return the message of a block, nothing where its file is damaged so that it has none."""
     try:
-        return block_film.pack(_board(trace), beat, reel.beats)
+        return block_film.pack(storyboard(trace, prove=False), beat, reel.beats)
     except DAMAGE_ERRORS:
         return b""
 
@@ -98,7 +93,7 @@ def _pack(trace: Trace) -> Reel | None:
     if not trace.ops:
         return None
     try:
-        board = _board(trace)
+        board = storyboard(trace, prove=False)  # not cached: it holds the tensors of the run, which go with the visitor
         names = message.ids(board)
         tokens = [len(stream.lanes) for stream in board.streams]
         blocks = {

@@ -157,7 +157,7 @@ def show_head_columns(trace: Trace, part: str) -> None:
         with place:
             key = ("heads", part, matrix.symbol)
             components.drawing(of(trace, key, partial(attention_maps.draw_columns, matrix)), f"heads {matrix.symbol}")
-    caption = _describe_packed(matrices[0]) if matrices[0].is_packed else _describe_separate(matrices[0])
+    caption = _describe_matrix(matrices[0])
     if any(matrix.transposed for matrix in matrices):
         caption += (
             " The equation multiplies by an [in, out] matrix. PyTorch stores the same numbers as [out, in], row by row."
@@ -175,16 +175,16 @@ def _describe_blocks(heads: Sequence[int]) -> str:
     return f"The picture shows block 1{all_alike * (len(set(heads)) == 1)}. "
 
 
-def _describe_separate(matrix: attention_maps.ProjectionMatrix) -> str:
+def _describe_matrix(matrix: attention_maps.ProjectionMatrix) -> str:
+    """Describe which columns belong to a head: of one of several matrices, or of one that computes all."""
     each = matrix.bands[0].width
-    return f"Each head reads {each} columns of one matrix." if matrix.heads > 1 else "The one head reads all columns."
-
-
-def _describe_packed(matrix: attention_maps.ProjectionMatrix) -> str:
+    if not matrix.is_packed:
+        several = matrix.heads > 1
+        return f"Each head reads {each} columns of one matrix." if several else "The one head reads all columns."
     counts = {part: sum(band.part == part for band in matrix.bands) for part in "QKV"}
     many = ", ".join(f"{count} for {part}" for part, count in counts.items())
     return (
-        f"One matrix computes queries, keys and values at once. Its product has bands of {matrix.bands[0].width} "
+        f"One matrix computes queries, keys and values at once. Its product has bands of {each} "
         f"columns, one per head: {many}. The app found each band by its values, which are equal to those that its "
         "head received."
     )
