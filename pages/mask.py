@@ -53,8 +53,8 @@ def _window(trace, layer: int, part: str) -> int:
     if count < 2:
         return 0
     shut = (item for item in range(count) if not masks.visible(trace, layer, part=part, batch=item).all())
-    first, number = next(shut, 0), lambda window: str(window + 1)
-    return widgets.choose(st.selectbox, "Window", "window", range(count), first, format_func=number)
+    first = next(shut, 0)
+    return widgets.choose(st.selectbox, "Window", "window", range(count), first, format_func=widgets.from_one)
 
 
 def _unmasked_part() -> str:

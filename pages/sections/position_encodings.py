@@ -78,7 +78,7 @@ def sizes() -> tuple[PositionSizes, int]:
         heads = st.select_slider("Heads h", HEADS, key=key, on_change=keep)
         causal = widgets.segments("Causal mask", "causal", ("off", "on"))
         st.caption("The weights are random, all from one seed, and have learned nothing. Only the positions differ.")
-    head = widgets.segments("Head", "head", range(heads), format_func=lambda at: str(at + 1))
+    head = widgets.segments("Head", "head", range(heads), format_func=widgets.from_one)
     return PositionSizes(length, width, heads, causal == "on"), head
 
 

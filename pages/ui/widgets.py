@@ -41,6 +41,11 @@ def segments(label: str, name: str, known: Iterable[Value], first: Value | None 
     return choose(st.segmented_control, label, name, known, first, required=True, **more)
 
 
+def from_one(at: int) -> str:
+    """Return a number that counts from 0 as the page shows it, from 1."""
+    return str(at + 1)
+
+
 # Numbers of a run, and links to other pages.
 
 

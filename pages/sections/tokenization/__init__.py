@@ -92,8 +92,7 @@ def way(kind: str, label: str = "Way") -> str:
 
 def place(label: str, count: int, first: int) -> int:
     """Return one of `count` tokens or values, from 0 as in the URL, chosen on the page, where they count from 1."""
-    number = lambda chosen: str(chosen + 1)  # noqa: E731
-    return widgets.choose(st.select_slider, label, "token", range(count), first, format_func=number)
+    return widgets.choose(st.select_slider, label, "token", range(count), first, format_func=widgets.from_one)
 
 
 class OwnedTrace:
