@@ -210,18 +210,22 @@ def compare_recorded(trace: Trace, effects: HeadEffects) -> None:
 def _measure_samples(part: str) -> SurveyResult | str:
     name, options = model_name(), session.options()
 
-    def run() -> SurveyResult:
+    def run() -> SurveyResult | str:
         from tracer.survey.rows import PhotoRows  # torch, which pages start without
 
         model, photos, measured = run_cache.load(name, options), samples(models.samples(name)), []
         rows = PhotoRows(model, part)
-        with doing(DOING):
-            for at, (sample, photo) in enumerate(photos.items()):
-                tell(at, len(photos), "photos")
-                measured += rows.measure(photo(), sample, sample)
-        return collect(name, model.weights, measured)
 
-    return run_cache.shared_result("survey", (name, options, part), partial(result_or_reason, run), DOING)
+        def measure() -> SurveyResult:
+            with doing(DOING):
+                for at, (sample, photo) in enumerate(photos.items()):
+                    tell(at, len(photos), "photos")
+                    measured.extend(rows.measure(photo(), sample, sample))
+            return collect(name, model.weights, measured)
+
+        return result_or_reason(measure)
+
+    return run_cache.shared_result("survey", (name, options, part), run, DOING)
 
 
 def _draw(result: SurveyResult, file: str | None) -> None:

@@ -169,9 +169,9 @@ def _under(request: MaskRequest, mask: str, known: object = None):
         return alternative.measure(masks.predict_under_mask)
 
     alternative = request._replace(options=run_cache.with_options(request.options, mask=mask))
-    doing, where = "Running the model under the other masks", alternative.queue()
+    doing = "Running the model under the other masks"
     # a change of scores need not fit every mask
-    return result_or_reason(lambda: once("masked", alternative, (), run, doing, known, where))
+    return result_or_reason(lambda: once("masked", alternative, (), run, doing, known, alternative.queue()))
 
 
 def once(
