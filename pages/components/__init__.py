@@ -51,8 +51,8 @@ SCALE = (
 )
 
 
-SHARED = ("numbers",)
-"""Modules of the film's player that other components have, too."""
+SHARED = ("numbers", "dom")
+"""Modules of the film's player that other components have, too; `dom` is in every one."""
 
 
 MAX_TOP_K = 100
@@ -81,14 +81,14 @@ def _component(
 
     def join(files: tuple[str, ...], kind: str) -> str:
         return "\n".join(
-            saved_film.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files or (name,)
+            saved_film.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files
         )
 
     return st.components.v2.component(
         name,
         html=html or _markup(name),
-        css=join(styles, "css"),
-        js=join(scripts, "js"),
+        css=join(styles or (name,), "css"),
+        js=join(("dom", *(scripts or (name,))), "js"),
         isolate_styles=isolated,
     )
 
@@ -240,7 +240,7 @@ def _film_component():
         "film",
         html=markup,
         css="\n".join((saved_film.style(), _text("brush.css"), _text("film.css"))),
-        js="\n".join((player, *(_text(f"{name}.js") for name in FILM))),
+        js="\n".join((player, saved_film.module("dom"), *(_text(f"{name}.js") for name in FILM))),
     )
 
 

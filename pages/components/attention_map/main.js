@@ -231,13 +231,12 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     choose(detail);
     find(".map").scrollIntoView({ behavior: "smooth", block: "start" });
   };
-  addEventListener("head", opens);
   const end = listen(
     parentElement,
     me,
     PLACE,
     back,
-    () => removeEventListener("head", opens),
+    hear(window, { head: opens }),
     presented(picture, (event) => picture.onkeydown(event)),
     escapes(find(".map"), map, state, choose),
   );

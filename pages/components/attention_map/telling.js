@@ -28,8 +28,7 @@ function escapes(root, { start }, state, choose) {
     event.preventDefault(); // a page that is presented stays so
     choose({ query: start, pinned: false });
   };
-  addEventListener("keydown", pressed, true);
-  return () => removeEventListener("keydown", pressed, true);
+  return hear(window, { keydown: pressed }, true);
 }
 
 const howToFree = (map, how) => `Pinned: ${how} it again, or press Escape, to go back to ${map.names[map.start]}.`;

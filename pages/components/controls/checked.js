@@ -19,13 +19,12 @@ function watchNavigation() {
     begun = runs;
   });
   if (app) watch.observe(app, { attributeFilter: ["data-test-script-state"] });
-  const events = ["click", "popstate"];
-  for (const name of events) addEventListener(name, leave, true);
+  const deaf = hear(window, { click: leave, popstate: leave }, true);
   return {
     underWay: () => performance.now() - since < LONGEST,
     stop() {
       watch.disconnect();
-      for (const name of events) removeEventListener(name, leave, true);
+      deaf();
     },
   };
 }

@@ -7,10 +7,8 @@ const mark = (slot, number) => {
 export default function ({ data, parentElement }) {
   const slot = parentElement.querySelector(".slot");
   if (slot.markup !== data) slot.innerHTML = slot.markup = data;
-  const listen = (event) => mark(slot, event.detail);
-  addEventListener("patch", listen);
   slot.onpointerover = slot.onpointerleave = (event) => {
     dispatchEvent(new CustomEvent("patch", { detail: event.target.dataset?.patch }));
   };
-  return () => removeEventListener("patch", listen);
+  return hear(window, { patch: ({ detail }) => mark(slot, detail) });
 }

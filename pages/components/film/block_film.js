@@ -9,9 +9,7 @@ export default function ({ data, setStateValue }) {
     if (facts.run === detail.run && facts.beat === detail.beat) send();
     else setStateValue("wanted", detail);
   };
-  addEventListener("block wanted", wanted);
+  const deaf = hear(window, { "block wanted": wanted });
   if (facts.beat) send();
-  return () => {
-    removeEventListener("block wanted", wanted);
-  };
+  return deaf;
 }

@@ -29,8 +29,7 @@ function escaping(root, close) {
     else if (opened) close();
     else root.film.keep(null);
   };
-  addEventListener("keydown", pressed, true);
-  return () => removeEventListener("keydown", pressed, true);
+  return hear(window, { keydown: pressed }, true);
 }
 
 /** The lane that an address names: its number in the first stream, or that of the stream before it. */
@@ -191,13 +190,12 @@ export default function ({ data, parentElement, setTriggerValue }) {
     me.mountBlock(player.unpack(detail.bytes), step);
     if (placeInAddress(PLACE).inside !== step) me.place.moved({ beat: detail.beat, inside: step });
   };
-  addEventListener("block came", came);
+  const deaf = hear(window, { "block came": came });
   if (me.opens) me.openBlock(me.opens); // what came already is handed over at once
   me.opens = null;
-  const deaf = listen(parentElement, me, PLACE, back, escaping(root, me.closeBlock));
+  const end = listen(parentElement, me, PLACE, back, deaf, escaping(root, me.closeBlock));
   return () => {
-    deaf();
-    removeEventListener("block came", came);
+    end();
     setTimeout(() => {
       if (!root.isConnected) root.film.end(); // the page was left, and not only drawn anew
     });

@@ -57,7 +57,5 @@ export default function ({ data, parentElement }) {
     list.role = "navigation";
     list.ariaLabel = number ? "Lessons" : "Pages";
   });
-  const heard = [["paste", pasted], ["dragover", dragged], ["drop", dropped]];
-  for (const [name, hear] of heard) document.addEventListener(name, hear);
-  return () => heard.forEach(([name, hear]) => document.removeEventListener(name, hear));
+  return hear(document, { paste: pasted, dragover: dragged, drop: dropped });
 }

@@ -43,13 +43,9 @@ function widened() {
 export default function ({ data }) {
   fold(data);
   const again = setInterval(fold, WAIT, data);
-  document.addEventListener("click", remember);
-  document.addEventListener("click", led);
-  narrow.addEventListener("change", widened);
+  const stops = [hear(document, { click: remember }), hear(document, { click: led }), hear(narrow, { change: widened })];
   return () => {
     clearInterval(again);
-    document.removeEventListener("click", remember);
-    document.removeEventListener("click", led);
-    narrow.removeEventListener("change", widened);
+    stops.forEach((stop) => stop());
   };
 }

@@ -37,10 +37,6 @@ function returned() {
 
 export default function () {
   returned();
-  document.addEventListener("click", followed, true);
-  addEventListener("popstate", returned);
-  return () => {
-    document.removeEventListener("click", followed, true);
-    removeEventListener("popstate", returned);
-  };
+  const stops = [hear(document, { click: followed }, true), hear(window, { popstate: returned })];
+  return () => stops.forEach((stop) => stop());
 }

@@ -40,14 +40,10 @@ export default function () {
   if (document.querySelector(MESSAGES)) close(); // one was there before this script ran
   const watch = new MutationObserver(appeared);
   watch.observe(document.body, { childList: true, subtree: true });
-  document.addEventListener("click", left);
-  document.addEventListener("pointerdown", touched, true);
-  document.addEventListener("click", followed, true);
+  const stops = [hear(document, { click: left }), hear(document, { pointerdown: touched, click: followed }, true)];
   document.body.dataset.phone = "ready"; // for tests: a click before that is nobody's
   return () => {
     watch.disconnect();
-    document.removeEventListener("click", left);
-    document.removeEventListener("pointerdown", touched, true);
-    document.removeEventListener("click", followed, true);
+    stops.forEach((stop) => stop());
   };
 }

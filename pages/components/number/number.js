@@ -239,16 +239,11 @@ export default function ({ data, parentElement, setStateValue }) {
     if (isPlace(place.cell)) me.open(place.cell, false);
     else if (me.cell) me.close(false);
   };
-  addEventListener("cell", asked);
-  addEventListener("point", pointed);
-  addEventListener("picture of cells", again);
-  return listen(me, me, PLACE, back, () => {
+  const left = () => {
     document.body.removeAttribute("data-follow");
     clearTimeout(timer);
-    removeEventListener("cell", asked);
-    removeEventListener("point", pointed);
-    removeEventListener("picture of cells", again);
-  });
+  };
+  return listen(me, me, PLACE, back, left, hear(window, { cell: asked, point: pointed, "picture of cells": again }));
 }
 
 /** The facts, and the scales of colours behind them. */

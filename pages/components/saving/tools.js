@@ -121,13 +121,5 @@ export default function ({ data, parentElement, setStateValue }) {
     if (!document.fullscreenElement && document.body.hasAttribute("data-present")) present(tools, false);
   };
   parentElement.deaf?.();
-  addEventListener("keydown", keys);
-  addEventListener("beforeprint", paper);
-  document.addEventListener("fullscreenchange", left);
-  parentElement.deaf = () => {
-    removeEventListener("keydown", keys);
-    removeEventListener("beforeprint", paper);
-    document.removeEventListener("fullscreenchange", left);
-  };
-  return parentElement.deaf;
+  return (parentElement.deaf = hear(window, { keydown: keys, beforeprint: paper, fullscreenchange: left }));
 }

@@ -20,6 +20,5 @@ function presented(picture, heard) {
     const seen = top + height > 0 && top < innerHeight;
     if (document.body.hasAttribute("data-present") && seen && !event.shiftKey && !taken(event)) heard(event);
   };
-  addEventListener("keydown", keys);
-  return () => removeEventListener("keydown", keys);
+  return hear(window, { keydown: keys });
 }

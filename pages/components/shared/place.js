@@ -67,14 +67,8 @@ function hearing(me, names, back) {
     forget();
     back(placeInAddress(names));
   };
-  addEventListener("popstate", popped);
-  addEventListener("pointerdown", report, true);
-  addEventListener("pagehide", report);
-  return () => {
-    removeEventListener("popstate", popped);
-    removeEventListener("pointerdown", report, true);
-    removeEventListener("pagehide", report);
-  };
+  const stops = [hear(window, { popstate: popped, pagehide: report }), hear(window, { pointerdown: report }, true)];
+  return () => stops.forEach((stop) => stop());
 }
 
 /** Listens on behalf of the picture that is drawn in `box`, in place of the picture before it. `back` is called as above;

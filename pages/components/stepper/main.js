@@ -122,7 +122,6 @@ export default function ({ data, parentElement, setStateValue }) {
     me.index = indexOf(index);
     me.show();
   };
-  const fit = () => me.fit();
   // The panel of a number follows it to another step, and frames its cell there.
   const shown = ({ detail }) => {
     me.followed = detail.step ? detail : null;
@@ -138,14 +137,7 @@ export default function ({ data, parentElement, setStateValue }) {
     const { pointed: cell, read } = me.heat;
     if (cell?.place === detail.place && detail.exact) read.textContent = cell.words(detail.exact);
   };
-  addEventListener("cell shown", shown);
-  addEventListener("pointed", pointed);
-  addEventListener("keydown", keys);
-  document.fonts.addEventListener("loadingdone", fit); // letters of KaTeX come when they are first needed
-  return listen(me, me, PLACE, back, () => {
-    document.fonts.removeEventListener("loadingdone", fit);
-    removeEventListener("cell shown", shown);
-    removeEventListener("pointed", pointed);
-    removeEventListener("keydown", keys);
-  });
+  const heard = hear(window, { "cell shown": shown, pointed, keydown: keys });
+  const fitted = hear(document.fonts, { loadingdone: me.fit }); // letters of KaTeX come when they are first needed
+  return listen(me, me, PLACE, back, heard, fitted);
 }

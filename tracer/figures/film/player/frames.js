@@ -2,6 +2,7 @@
 // the address.
 
 import { fit } from "./captions.js";
+import { hear } from "./dom.js";
 
 const FRAMES = 12;
 const SHEET = 6; // frames on a sheet of paper
@@ -87,10 +88,5 @@ export function printing(root, film, photo, { show, back, at }) {
     for (const line of sheets.querySelectorAll(".equation, .shape")) fit(line);
     for (const sheet of sheets.children) sheet.style.zoom = Math.min(1, HIGH / sheet.offsetHeight);
   };
-  addEventListener("beforeprint", before);
-  addEventListener("afterprint", remove);
-  return () => {
-    removeEventListener("beforeprint", before);
-    removeEventListener("afterprint", remove);
-  };
+  return hear(window, { beforeprint: before, afterprint: remove });
 }

@@ -2,6 +2,7 @@
 
 import { answerView } from "./answer.js";
 import { captionView } from "./captions.js";
+import { hear } from "./dom.js";
 import { printing } from "./frames.js";
 import { choices, eyeOf, nameAt, wordsOf } from "./looks.js";
 import { measure, themeOf } from "./stage/colours.js";
@@ -223,19 +224,18 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
     root.dataset.theme = themeOf(root).name === "dark" ? "light" : "dark";
     relook();
   };
-  const deaf = listen(canvas, {
+  const pointing = listen(canvas, {
     at: (x, y) => (state.hiding ? null : pointed(film, view.place, view.words, eye.lookAt(film.beats[state.at].stream ?? 0), x, y)),
     look,
     keep,
     step: (by) => go(state.at + by, true),
   });
-  addEventListener("keydown", onKey);
+  const stops = [pointing, hear(window, { keydown: onKey })];
   const sized = new ResizeObserver(() => {
     if (root.isConnected) draw();
   });
   sized.observe(canvas.parentElement);
-  dark.addEventListener("change", relook);
-  root.addEventListener("transitionend", themed);
+  stops.push(hear(dark, { change: relook }), hear(root, { transitionend: themed }));
   play(false);
   resize();
   describe();
@@ -274,16 +274,12 @@ export function mount(root, film, { at = 0, pinned = null, head = -1, thumbs = n
     };
     return { show, back, at: () => (paper === "beat" ? state.at : null) };
   }
-  const unprinted = paper ? printing(root, film, view.photo, paperView()) : () => {};
+  if (paper) stops.push(printing(root, film, view.photo, paperView()));
   const end = () => {
     ended = true;
     cancelAnimationFrame(frame);
     sized.disconnect();
-    dark.removeEventListener("change", relook);
-    root.removeEventListener("transitionend", themed);
-    removeEventListener("keydown", onKey);
-    deaf();
-    unprinted();
+    stops.forEach((stop) => stop());
   };
   return (root.film = { go, play, stand, keep, hide, end, state, film, eye, photo: view.photo, kept, place: () => view.place });
 }

@@ -1,5 +1,6 @@
 // What a pointer on the stage means: a patch, a word, a lane, a row of the matrix; and swipes.
 
+import { hear } from "../dom.js";
 import { laneAt } from "./layout.js";
 
 const SWIPE = 50;
@@ -62,8 +63,5 @@ export function listen(canvas, { at, look, keep, step }) {
       else if (Math.hypot(dx, dy) < 12) keep(point(event));
     },
   };
-  for (const [name, handler] of Object.entries(handlers)) canvas.addEventListener(name, handler);
-  return () => {
-    for (const [name, handler] of Object.entries(handlers)) canvas.removeEventListener(name, handler);
-  };
+  return hear(canvas, handlers);
 }
