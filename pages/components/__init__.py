@@ -80,9 +80,7 @@ def _component(
     """
 
     def join(files: tuple[str, ...], kind: str) -> str:
-        return "\n".join(
-            saved_film.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files
-        )
+        return "\n".join(saved_film.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files)
 
     return st.components.v2.component(
         name,

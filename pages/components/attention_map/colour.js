@@ -87,9 +87,8 @@ function drawBar(bar, stops, most, scale, even, beyond = false) {
   const shares = scale === "log" ? [0.001, 0.01, 0.1, 1] : [0, 0.25, 0.5, 0.75, 1];
   bar.querySelector(".ticks").replaceChildren(
     ...shares.map((share, index) => {
-      const tick = document.createElement("span");
       const least = scale === "log" && index === 0 ? "≤ " : "";
-      tick.textContent = least + (beyond && share === 1 ? "≥ " : "") + (share ? percent(share * most) : "0");
+      const tick = element("span", "", least, beyond && share === 1 ? "≥ " : "", share ? percent(share * most) : "0");
       tick.style.left = `${100 * position(share, 1, scale)}%`;
       return tick;
     }),

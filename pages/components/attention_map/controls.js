@@ -9,9 +9,7 @@ function choices(fieldset, options, chosen, pick) {
       input.name = fieldset.dataset.group;
       input.value = value;
       input.checked = String(value) === String(chosen);
-      input.onchange = () => {
-        pick(value);
-      };
+      handle(input, "change", () => pick(value));
       const name = document.createElement("span");
       name.textContent = text;
       label.append(input, name);
@@ -80,20 +78,14 @@ function tokenButtons(map, find, cells, state, choose) {
   find(".others-title").textContent = `Use as the query, and ${state.view === "rollout" ? "its share" : "what it gets"}:`;
   find(".others").replaceChildren(
     ...map.others.map(([name, token]) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.setAttribute("aria-pressed", String(state.query === token));
       const gets = closed(token) ? "closed" : percent(weights[token]);
       const of = state.view === "rollout" ? `share ${gets}` : `gets ${gets}`;
-      const unseen = (text) => Object.assign(document.createElement("span"), { className: "unseen", textContent: text });
+      const unseen = (text) => element("span", "unseen", text);
       const alone = state.query === token ? `${name} is the query` : `Use ${name} as the query`;
-      button.append(...(many ? [unseen("Use "), name, unseen(" as the query")] : [alone]));
-      const weight = document.createElement("small");
-      weight.textContent = many ? gets : `${name} ${closed(token) ? gets : of}`;
-      button.append(weight);
-      button.onclick = () => {
-        press(map, state, choose, token);
-      };
+      const says = many ? [unseen("Use "), name, unseen(" as the query")] : [alone];
+      const weight = element("small", "", many ? gets : `${name} ${closed(token) ? gets : of}`);
+      const button = makeButton(() => press(map, state, choose, token), "", ...says, weight);
+      button.setAttribute("aria-pressed", String(state.query === token));
       return button;
     }),
   );

@@ -71,9 +71,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     if (spoken) find(".live").textContent = `${find(".lead").textContent} ${ranked.join("; ")}${pin}`;
   }
 
-  find(".pin button").onclick = () => {
-    press(map, state, choose, state.query);
-  };
+  handle(find(".pin button"), "click", () => press(map, state, choose, state.query));
 
   const checks = () => {
     for (const input of all(".controls .segmented input")) input.checked = String(state[input.name]) === input.value;
@@ -98,30 +96,19 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const multiples = find(".heads");
   multiples.replaceChildren(
     ...Array.from({ length: map.heads }, (_, head) => {
-      const button = document.createElement("button");
-      button.type = "button";
       const [width, height] = map.photo ? [map.columns, map.rows] : [map.keys, map.queries];
-      const canvas = Object.assign(document.createElement("canvas"), { width, height });
+      const canvas = makeCanvas(width, height);
       const [left, top, right, bottom] = map.photo ? map.crop : [0, 0, width, height];
-      const picture = Object.assign(document.createElement("div"), { className: "small" });
+      const picture = element("div", "small", ...(map.photo ? [pictures[0].cropped()] : []), canvas, element("canvas"));
       picture.style.aspectRatio = `${right - left} / ${bottom - top}`;
-      picture.append(...(map.photo ? [pictures[0].cropped()] : []), canvas, document.createElement("canvas"));
-      const name = document.createElement("span");
-      name.textContent = `head ${head + 1}`;
-      button.append(picture, name);
-      button.onclick = () => {
-        choose({ view: String(head) });
-      };
-      return button;
+      return makeButton(() => choose({ view: String(head) }), "", picture, element("span", "", `head ${head + 1}`));
     }),
   );
 
   // All heads of a block, on one scale or each on its own: the query's row over the photo, or the whole matrix.
   let painted;
   const own = find(".each input");
-  own.onchange = () => {
-    choose({ each: own.checked });
-  };
+  handle(own, "change", () => choose({ each: own.checked }));
   function drawHeads() {
     const { layer, scale, each } = state;
     const whole = state.view === "rollout" || map.views.length < map.heads; // no one block's heads belong to it
@@ -161,12 +148,8 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".numbers th:last-child").textContent = state.view === "rollout" ? "Share" : "Weight";
     find(".top").replaceChildren(
       ...open.slice(0, none || even ? 0 : SHOWN).map((token) => {
-        const item = document.createElement("li");
-        const name = document.createElement("span");
-        name.append(...unbroken(map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "")));
-        const weight = document.createElement("b");
-        weight.textContent = ` ${percent(weights[token])}`;
-        item.append(name, weight);
+        const name = map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
+        const item = element("li", "", element("span", "", ...unbroken(name)), element("b", "", ` ${percent(weights[token])}`));
         item.style.setProperty("--share", weights[token] / weights[open[0]]);
         return item;
       }),
@@ -189,11 +172,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const lines = open.map((token, rank) => [rank + 1, token + 1, map.names[token], percent(weights[token])]);
     if (closed) lines.push(["", "", `${closed} more, closed by ${maskName(map)}`, percent(0)]);
     find("tbody").replaceChildren(
-      ...lines.map((values) => {
-        const line = document.createElement("tr");
-        for (const value of values) line.insertCell().textContent = value;
-        return line;
-      }),
+      ...lines.map((values) => element("tr", "", ...values.map((value) => element("td", "", value)))),
     );
   }
   find(".numbers").ontoggle = () => {

@@ -12,8 +12,7 @@ function layMatrix(map, find, state, choose) {
   find(".edges").replaceChildren(
     ...map.edges.flatMap((edge) =>
       [["top", map.queries, "row"], ["left", map.keys, "column"]].map(([side, size, name]) => {
-        const line = document.createElement("div");
-        line.className = name;
+        const line = element("div", name);
         line.style[side] = `${(100 * edge) / size}%`;
         return line;
       }),
@@ -29,8 +28,7 @@ function layMatrix(map, find, state, choose) {
     for (const token of wanted) if (chosen.every((other) => Math.abs(other - token) >= gap)) chosen.push(token);
     axis.replaceChildren(
       ...chosen.map((token) => {
-        const name = document.createElement("span");
-        name.textContent = map.marks[token];
+        const name = element("span", "", map.marks[token]);
         name.style[side] = `${(100 * (token + 0.5)) / size}%`;
         return name;
       }),
@@ -68,9 +66,7 @@ function layMatrix(map, find, state, choose) {
     preview(map, state, choose, query);
     announce(query, key);
   };
-  grid.onpointerleave = () => {
-    preview(map, state, choose, null);
-  };
+  handle(grid, "pointerleave", () => preview(map, state, choose, null));
   // The weight of a query on a key as an address names it, a mean of heads as the box of them; null for a rollout.
   const placeOf = (query, key) => {
     const step = map.facts.steps?.[state.layer];

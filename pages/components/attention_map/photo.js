@@ -11,15 +11,15 @@ function layPhoto(map, find, state, choose) {
   const address = URL.createObjectURL(new Blob([map.jpegBytes], { type: "image/jpeg" }));
   find("img").src = address;
   photo.style.aspectRatio = `${width} / ${height}`;
-  const place = (element, x, y, wide, high) =>
-    Object.assign(element.style, {
+  const place = (part, x, y, wide, high) =>
+    Object.assign(part.style, {
       left: `${(100 * x) / width}%`,
       top: `${(100 * y) / height}%`,
       width: `${(100 * wide) / width}%`,
       height: `${(100 * high) / height}%`,
     });
   const cover = find(".cover");
-  for (const element of [cover, heat, find(".lines"), find(".cuts")]) place(element, left, top, right - left, bottom - top);
+  for (const part of [cover, heat, find(".lines"), find(".cuts")]) place(part, left, top, right - left, bottom - top);
   for (const canvas of [cover, heat]) Object.assign(canvas, { width: map.columns, height: map.rows });
   const [wide, high] = [(right - left) / map.columns, (bottom - top) / map.rows];
   const without = map.tokens.length - map.patches.size;
@@ -28,7 +28,7 @@ function layPhoto(map, find, state, choose) {
   for (const [r, c] of holes) cover.getContext("2d").fillRect(c, r, 1, 1);
   find(".strokes").replaceChildren(
     ...holes.filter(([r, c]) => tokenAt(map, r, c) !== null).map(([r, c]) => {
-      const stroke = Object.assign(document.createElement("div"), { className: "stroke" });
+      const stroke = element("div", "stroke");
       place(stroke, left + c * wide, top + r * high, wide, high);
       return stroke;
     }),
@@ -54,9 +54,7 @@ function layPhoto(map, find, state, choose) {
     else covered();
     return query;
   };
-  photo.onpointermove = photo.onpointerdown = (event) => {
-    preview(map, state, choose, at(event));
-  };
+  handle(photo, "pointermove pointerdown", (event) => preview(map, state, choose, at(event)));
   photo.onpointerleave = () => {
     covered();
     preview(map, state, choose, null);
@@ -122,9 +120,8 @@ function layPhoto(map, find, state, choose) {
   }
   // The sketch of what the model sees, to lie under a canvas of its size.
   function cropped() {
-    const canvas = document.createElement("canvas");
-    small.push(Object.assign(canvas, { width: SMALL, height: Math.round((SMALL * (bottom - top)) / (right - left)) }));
-    return canvas;
+    small.push(makeCanvas(SMALL, Math.round((SMALL * (bottom - top)) / (right - left))));
+    return small.at(-1);
   }
   const free = () => {
     freed = true;

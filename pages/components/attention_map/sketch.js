@@ -9,7 +9,7 @@ const SHUT = [20, 24, 31]; // what a query may not attend to, darker than any we
 function sketchOf(image, { photo, crop, rows, columns }) {
   const scale = Math.min(1, SKETCH.side / Math.max(...photo));
   const [width, height] = photo.map((side) => Math.max(1, Math.round(side * scale)));
-  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const canvas = makeCanvas(width, height);
   const context = canvas.getContext("2d");
   context.drawImage(image, 0, 0, width, height);
   const drawn = context.getImageData(0, 0, width, height);

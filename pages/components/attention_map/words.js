@@ -20,12 +20,7 @@ function ruleOf(map, token) {
 
 // The parts of a name, so that no line breaks within the place of a patch.
 function unbroken(name) {
-  return name.split(/(\(row [^)]*\))/).map((part, number) => {
-    if (number % 2 === 0) return part;
-    const place = document.createElement("span");
-    place.textContent = part;
-    return place;
-  });
+  return name.split(/(\(row [^)]*\))/).map((part, number) => (number % 2 ? element("span", "", part) : part));
 }
 
 // The first token from a place on, by steps of so many rows and columns; null where there is none up to the edge.

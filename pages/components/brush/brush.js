@@ -48,8 +48,7 @@ function newBrush(map, find) {
 
   const nameOf = (patch) => `patch ${patch + 1}, row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
   const patches = Array.from({ length: rows * columns }, (_, patch) => {
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", tabIndex: patch ? -1 : 0 });
+    const button = Object.assign(element("button"), { type: "button", tabIndex: patch ? -1 : 0 });
     button.setAttribute("aria-label", nameOf(patch));
     return button;
   });
@@ -106,8 +105,7 @@ function newBrush(map, find) {
     status.textContent = brushing.on || hidden.size ? what + (hidden.size || brushing.sent ? outcome : hint) : "";
     find(".change").replaceChildren(
       ...(brush.answer ?? []).map(([name, before, after, arrow]) => {
-        const item = document.createElement("li");
-        item.append(name, Object.assign(document.createElement("b"), { textContent: `${before} → ${after[0]} ${arrow}` }));
+        const item = element("li", "", name, element("b", "", `${before} → ${after[0]} ${arrow}`));
         item.style.setProperty("--share", after[1]);
         return item;
       }),
@@ -241,9 +239,7 @@ function newBrush(map, find) {
     hidden = before;
     post();
   };
-  find(".clear").onclick = () => {
-    change(new Set());
-  };
+  handle(find(".clear"), "click", () => change(new Set()));
   function controls() {
     choices(find("[data-group=tool]"), TOOLS, brushing.tool, (tool) => {
       brushing.tool = tool;
@@ -261,8 +257,8 @@ function newBrush(map, find) {
     const area = [left / map.photo[0], top / map.photo[1], (right - left) / map.photo[0], (bottom - top) / map.photo[1]];
     brush = { ...map.facts.brush, area };
     const [x, y, wide, high] = map.bare ? [0, 0, 1, 1] : area;
-    for (const element of [layer, canvas]) {
-      Object.assign(element.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * wide}%`, height: `${100 * high}%` });
+    for (const part of [layer, canvas]) {
+      Object.assign(part.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * wide}%`, height: `${100 * high}%` });
     }
     photo.style.setProperty("--least", `${Math.ceil((LEAST * columns) / wide)}px`);
     Object.assign(canvas, { width: Math.max(right - left, 16 * columns), height: Math.max(bottom - top, 16 * rows) });

@@ -39,18 +39,10 @@ function begin(root) {
     me.place.moved({ step: me.rows[at].id }, held);
     find(".live").textContent = `Step ${at + 1} of ${me.rows.length}: ${me.rows[at].title}. ${me.rows[at].differences[0]}`;
   };
-  find("input").oninput = ({ target }) => {
-    me.go(Number(target.value), true);
-  };
-  find(".first").onclick = () => {
-    me.go(me.first);
-  };
-  find(".previous").onclick = () => {
-    me.go(me.at - 1);
-  };
-  find(".next").onclick = () => {
-    me.go(me.at + 1);
-  };
+  handle(find("input"), "input", ({ target }) => me.go(Number(target.value), true));
+  handle(find(".first"), "click", () => me.go(me.first));
+  handle(find(".previous"), "click", () => me.go(me.at - 1));
+  handle(find(".next"), "click", () => me.go(me.at + 1));
   const fit = (changes) => {
     for (const { target } of changes) fitLine(target);
   };

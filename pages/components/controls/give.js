@@ -18,9 +18,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   find("button.pick-photo").title = "You can also drop a photo on the page, or paste it.";
   find(".way").textContent = !photo || small ? "" : "or drop it, or paste it";
   find(".refused").textContent = photo && small && !phone && !navigator.mediaDevices ? NONE : "";
-  find("button.pick-photo").onclick = () => {
-    pickPhoto();
-  };
+  handle(find("button.pick-photo"), "click", pickPhoto);
 
   const writing = find(".writing");
   const area = find("textarea");
@@ -29,12 +27,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
     find("button.pick-text").setAttribute("aria-expanded", String(open));
     if (open) area.focus();
   };
-  find("button.pick-text").onclick = () => {
-    write(writing.hidden);
-  };
-  find(".leave").onclick = () => {
-    write(false);
-  };
+  handle(find("button.pick-text"), "click", () => write(writing.hidden));
+  handle(find(".leave"), "click", () => write(false));
   if (area.known !== data.typed) area.value = area.known = data.typed ?? "";
   writing.onsubmit = (event) => {
     event.preventDefault();
@@ -66,11 +60,9 @@ export default function ({ data, parentElement, setTriggerValue }) {
     video.srcObject = stream;
     await video.play();
   };
-  find(".close").onclick = () => {
-    close();
-  };
+  handle(find(".close"), "click", close);
   find(".take").onclick = () => {
-    const picture = Object.assign(document.createElement("canvas"), { width: video.videoWidth, height: video.videoHeight });
+    const picture = makeCanvas(video.videoWidth, video.videoHeight);
     picture.getContext("2d").drawImage(video, 0, 0);
     picture.toBlob((blob) => hand(new File([blob], "camera photo.jpg", { type: "image/jpeg" })), "image/jpeg", 0.92);
     close();

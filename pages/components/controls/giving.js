@@ -20,9 +20,7 @@ function hand(file) {
 let asked;
 function pickPhoto() {
   asked = Object.assign(document.createElement("input"), { type: "file", accept: "image/*" });
-  asked.onchange = () => {
-    hand(asked.files[0]);
-  };
+  handle(asked, "change", () => hand(asked.files[0]));
   asked.click();
 }
 

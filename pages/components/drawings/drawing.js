@@ -7,8 +7,6 @@ const mark = (slot, number) => {
 export default function ({ data, parentElement }) {
   const slot = parentElement.querySelector(".slot");
   if (slot.markup !== data) slot.innerHTML = slot.markup = data;
-  slot.onpointerover = slot.onpointerleave = (event) => {
-    dispatchEvent(new CustomEvent("patch", { detail: event.target.dataset?.patch }));
-  };
+  handle(slot, "pointerover pointerleave", (event) => dispatchEvent(new CustomEvent("patch", { detail: event.target.dataset?.patch })));
   return hear(window, { patch: ({ detail }) => mark(slot, detail) });
 }

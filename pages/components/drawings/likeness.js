@@ -61,9 +61,7 @@ export default function ({ data, parentElement }) {
     return at(event.clientY - box.top, box.height, rows) * columns + at(event.clientX - box.left, box.width, columns);
   };
   for (const grid of [one, every]) {
-    grid.onclick = (event) => {
-      choose(under(event));
-    };
+    handle(grid, "click", (event) => choose(under(event)));
     grid.onkeydown = (event) => {
       const [row, column] = [Math.floor(chosen / columns), chosen % columns];
       const next = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1] }[event.key];

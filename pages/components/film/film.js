@@ -141,9 +141,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     me.opens = inside;
     document.getElementById("first")?.remove(); // what stood here until now
   }
-  find(".open").onclick = () => {
-    setTriggerValue("step", root.film.film.beats[root.film.state.at].shown);
-  };
+  handle(find(".open"), "click", () => setTriggerValue("step", root.film.film.beats[root.film.state.at].shown));
   find(".into").onclick = () => {
     if (root.film.film.pictures) return me.closeBlock();
     me.openBlock(me.film.beats[root.film.state.at].steps[0]);
@@ -158,9 +156,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   if (me.film.photo) {
     layBrush(brushed(me, facts), find, (hidden) => setTriggerValue("hidden", hidden), hide);
     find(".mode").textContent = "Done";
-    find(".hide").onclick = () => {
-      find(".mode").click();
-    };
+    handle(find(".hide"), "click", () => find(".mode").click());
   } else {
     find(".brush").hidden = true;
     hide(false);

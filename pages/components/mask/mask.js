@@ -27,8 +27,7 @@ function opened(all) {
 }
 
 const made = (tag, text = "", style = {}) => {
-  const node = document.createElement(tag);
-  node.textContent = text;
+  const node = element(tag, "", text);
   Object.assign(node.style, style);
   return node;
 };
@@ -84,12 +83,8 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const [query, head] = [find("#query"), find("#head")];
   query.max = queries - 1;
   head.max = heads - 1;
-  query.oninput = () => {
-    choose({ query: Number(query.value) }, true);
-  };
-  head.oninput = () => {
-    choose({ head: Number(head.value) }, true);
-  };
+  handle(query, "input", () => choose({ query: Number(query.value) }, true));
+  handle(head, "input", () => choose({ head: Number(head.value) }, true));
 
   const cells = find(".cells");
   if (!bare) {
@@ -124,12 +119,8 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
       const [row, key] = at(event);
       find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may attend to" : "may not attend to"} ${names[key]}`;
     };
-    cells.onclick = (event) => {
-      choose({ query: at(event)[0] });
-    };
-    cells.onkeydown = (event) => {
-      move(event);
-    };
+    handle(cells, "click", (event) => choose({ query: at(event)[0] }));
+    handle(cells, "keydown", move);
   }
 
   function move(event) {

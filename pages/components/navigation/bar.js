@@ -4,12 +4,8 @@
 const LINKS = `${SIDEBAR} [data-testid=stPageLink-NavLink]`;
 
 const item = (kind, icon, label, press) => {
-  const made = document.createElement(kind);
-  const sign = Object.assign(document.createElement("i"), { textContent: icon, ariaHidden: "true" });
-  made.append(sign, label);
-  made.onclick = (event) => {
-    press(event);
-  };
+  const made = element(kind, "", Object.assign(element("i", "", icon), { ariaHidden: "true" }), label);
+  handle(made, "click", press);
   return made;
 };
 

@@ -46,13 +46,6 @@ function drawToken(order, shares, u) {
 
 const visible = (text) => ({ " ": "␣", "\n": "↵", "\t": "⇥" })[text] ?? text;
 
-function part(tag, name, text = "") {
-  const node = document.createElement(tag);
-  node.className = name;
-  node.textContent = text;
-  return node;
-}
-
 export default function ({ data, parentElement, setTriggerValue }) {
   const find = (selector) => parentElement.querySelector(selector);
   const [facts, from] = headed(data);
@@ -68,20 +61,13 @@ export default function ({ data, parentElement, setTriggerValue }) {
   };
 
   const rows = order.slice(0, ROWS).map((token) => {
-    const [button, name, bar, share] = [part("button", ""), part("span", "token", nameOf(token)), part("span", "bar"), part("span", "share")];
-    button.type = "button";
+    const [bar, share] = [element("span", "bar", element("span", "now"), element("span", "plain")), element("span", "share")];
+    const button = makeButton(() => send(token), "", element("span", "token", nameOf(token)), bar, share);
     button.disabled = !facts.writes;
-    bar.append(part("span", "now"), part("span", "plain"));
     bar.lastChild.style.width = `${100 * plain[token] / plain[order[0]]}%`;
-    button.append(name, bar, share);
-    button.onclick = () => {
-      send(token);
-    };
-    const item = document.createElement("li");
-    item.append(button);
-    return { token, button, bar, share, item };
+    return { token, button, bar, share };
   });
-  find(".bars").replaceChildren(...rows.map(({ item }) => item));
+  find(".bars").replaceChildren(...rows.map(({ button }) => element("li", "", button)));
 
   function show() {
     const shares = reshape(logits, order, sampling);
@@ -97,12 +83,12 @@ export default function ({ data, parentElement, setTriggerValue }) {
       button.setAttribute("aria-label", `Write ${nameOf(token)}: ${percent(shares[token])}, without settings ${percent(plain[token])}`);
     }
     const strip = order.filter((token) => shares[token]).map((token) => {
-      const cell = part("span", "", shares[token] < NARROW ? "" : nameOf(token));
+      const cell = element("span", "", shares[token] < NARROW ? "" : nameOf(token));
       cell.style.width = `${100 * shares[token]}%`;
       cell.toggleAttribute("data-drawn", token === drawn);
       return cell;
     });
-    const needle = document.createElement("i");
+    const needle = element("i");
     needle.style.left = `${100 * sampling.u}%`;
     find(".strip").replaceChildren(...strip, needle);
     const place = `u = ${sampling.u.toFixed(3)}`;
@@ -140,8 +126,6 @@ export default function ({ data, parentElement, setTriggerValue }) {
     sampling.u = Math.random();
     show();
   };
-  find(".undo").onclick = () => {
-    send(-1);
-  };
+  handle(find(".undo"), "click", () => send(-1));
   show();
 }

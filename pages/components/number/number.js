@@ -74,9 +74,7 @@ function start(root) {
     if (panel.contains(document.activeElement)) me.from?.focus?.();
   };
 
-  find(".close").onclick = () => {
-    me.close();
-  };
+  handle(find(".close"), "click", () => me.close());
   panel.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
       event.preventDefault();
@@ -102,15 +100,10 @@ function drawTrail(me) {
   me.find(".trail ol").replaceChildren(
     ...me.trail.map(({ place, name, symbol }, at) => {
       const last = at === me.trail.length - 1;
-      const button = element(last ? "span" : "button", "", symbol ? maths(symbol) : "", name ?? "…");
-      if (last) button.setAttribute("aria-current", "step");
-      else {
-        button.type = "button";
-        button.onclick = () => {
-          me.open(place);
-        };
-      }
-      return element("li", "", button);
+      const parts = ["", symbol ? maths(symbol) : "", name ?? "…"];
+      const step = last ? element("span", ...parts) : makeButton(() => me.open(place), ...parts);
+      if (last) step.setAttribute("aria-current", "step");
+      return element("li", "", step);
     }),
   );
 }
@@ -119,7 +112,6 @@ function termRow(me, term) {
   const name = element("span", "name", term.symbol ? maths(term.symbol) : "", element("span", "index", term.place));
   const number = element("span", "number", term.value);
   const parts = [name, number];
-  const button = element(term.ends ? "div" : "button", "term");
   if (term.by) {
     const by = element("span", "by", "× ", maths(term.by.symbol), element("span", "index", term.by.place), ` ${term.by.value}`);
     parts.push(by);
@@ -129,34 +121,21 @@ function termRow(me, term) {
     bar.style.setProperty("--part", term.part);
     parts.push(element("span", "adds", term.share === "" ? "" : `${term.negative ? "" : "+"}${term.share}`), bar);
   }
-  button.append(...parts);
+  const open = () => me.open(placeOf(term.id, term.index));
+  const button = term.ends ? element("div", "term", ...parts) : makeButton(open, "term", ...parts);
   if (term.where) button.title = term.where;
-  if (!term.ends) {
-    button.type = "button";
-    button.onclick = () => {
-      me.open(placeOf(term.id, term.index));
-    };
-  }
   const row = element("li", "", button);
   if (!term.by) return row;
-  const other = element("button", "other", "→ ", maths(term.by.symbol));
-  other.type = "button";
+  const other = makeButton(() => me.open(placeOf(term.by.id, term.by.index)), "other", "→ ", maths(term.by.symbol));
   other.title = `Go on to the other factor${term.by.where ? `: ${term.by.where}` : ""}`;
   other.setAttribute("aria-label", `The other factor, ${term.by.place}, ${term.by.value}`);
-  other.onclick = () => {
-    me.open(placeOf(term.by.id, term.by.index));
-  };
   row.append(other);
   return row;
 }
 
 function userRow(me, user) {
-  const button = element("button", "term", element("span", "name", maths(user.symbol)), element("span", "text", `${user.title}. ${user.text}`));
-  button.type = "button";
-  button.onclick = () => {
-    me.open(placeOf(user.id, user.index));
-  };
-  return element("li", "", button);
+  const says = [element("span", "name", maths(user.symbol)), element("span", "text", `${user.title}. ${user.text}`)];
+  return element("li", "", makeButton(() => me.open(placeOf(user.id, user.index)), "term", ...says));
 }
 
 function draw(me, answer) {

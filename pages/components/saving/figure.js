@@ -20,7 +20,7 @@ function figureOf(box) {
   frame.x -= MARGIN;
   frame.y -= MARGIN;
   const within = (area) => ({ x: area.left - frame.left, y: area.top - frame.top, width: area.width, height: area.height });
-  const [measure, definitions] = [document.createElement("canvas").getContext("2d"), shape("defs", {})];
+  const [measure, definitions] = [element("canvas").getContext("2d"), shape("defs", {})];
   const size = { width: Math.ceil(frame.width) + 2 * MARGIN, height: Math.ceil(frame.height) + 2 * MARGIN };
   const ground = getComputedStyle(document.querySelector(".stApp") ?? document.body).backgroundColor;
   const whole = shape("svg", { xmlns: SVG, ...size, viewBox: `0 0 ${size.width} ${size.height}` }, definitions);
@@ -57,7 +57,7 @@ function figureOf(box) {
   }
 
   function copied(image) {
-    const canvas = Object.assign(document.createElement("canvas"), { width: image.naturalWidth, height: image.naturalHeight });
+    const canvas = makeCanvas(image.naturalWidth, image.naturalHeight);
     canvas.getContext("2d").drawImage(image, 0, 0);
     return canvas.toDataURL("image/jpeg", 0.92);
   }
@@ -148,8 +148,7 @@ async function figureFile(box, kind) {
   try {
     const image = Object.assign(new Image(), { src: address });
     await image.decode();
-    const canvas = document.createElement("canvas");
-    Object.assign(canvas, { width: TIMES * whole.getAttribute("width"), height: TIMES * whole.getAttribute("height") });
+    const canvas = makeCanvas(TIMES * whole.getAttribute("width"), TIMES * whole.getAttribute("height"));
     canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
     return await new Promise((done) => canvas.toBlob(done, "image/png"));
   } finally {

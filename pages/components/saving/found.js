@@ -55,17 +55,12 @@ function listFound(list, none) {
   none.hidden = items.length > 0;
   list.replaceChildren(
     ...items.map(([name, ways]) => {
-      const item = document.createElement("li");
       const buttons = Object.entries(ways).map(([ending, make]) => {
-        const button = Object.assign(document.createElement("button"), { type: "button", textContent: ENDINGS[ending] });
+        const button = makeButton(async () => keep(name, ending, await make()), "", ENDINGS[ending]);
         button.setAttribute("aria-label", `${ENDINGS[ending]}: ${name}`);
-        button.onclick = async () => {
-          keep(name, ending, await make());
-        };
         return button;
       });
-      item.append(Object.assign(document.createElement("span"), { textContent: name }), ...buttons);
-      return item;
+      return element("li", "", element("span", "", name), ...buttons);
     }),
   );
 }

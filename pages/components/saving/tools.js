@@ -73,9 +73,7 @@ export default function ({ data, parentElement, setStateValue }) {
     find(".lacks").hidden = !find(".lacks").textContent;
     drawCode(find(".code"), address, data.code);
   };
-  find(".copy").onclick = ({ currentTarget }) => {
-    copied(currentTarget, location.href);
-  };
+  handle(find(".copy"), "click", ({ currentTarget }) => copied(currentTarget, location.href));
   find("#save").ontoggle = ({ newState }) => {
     if (newState === "open") listFound(find(".found"), find(".none"));
   };
@@ -90,15 +88,9 @@ export default function ({ data, parentElement, setStateValue }) {
     if (on) document.documentElement.requestFullscreen?.().catch(() => {}); // refused: it is large all the same
     else if (document.fullscreenElement) document.exitFullscreen();
   };
-  find(".present").onclick = () => {
-    toggle(!document.body.hasAttribute("data-present"));
-  };
-  find(".before").onclick = () => {
-    turn(-1);
-  };
-  find(".after").onclick = () => {
-    turn(1);
-  };
+  handle(find(".present"), "click", () => toggle(!document.body.hasAttribute("data-present")));
+  handle(find(".before"), "click", () => turn(-1));
+  handle(find(".after"), "click", () => turn(1));
   const paper = () => {
     for (const chart of document.querySelectorAll(".js-plotly-plot .main-svg")) { // they shrink to the width of the paper
       chart.setAttribute("viewBox", `0 0 ${chart.getAttribute("width")} ${chart.getAttribute("height")}`);

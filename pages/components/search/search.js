@@ -63,13 +63,11 @@ function startSearch(root) {
     me.found = searched(me.index, input.value);
     results.replaceChildren(
       ...me.found.map(({ kind, title, text, to }, place) => {
-        const row = document.createElement("li");
+        const parts = [["kind", kind], ["title", title], ["text", text]];
+        const link = element("a", "", ...parts.map(([className, words]) => element("span", className, words)));
+        const row = element("li", "", Object.assign(link, { href: to, tabIndex: -1 }));
         row.id = `result-${place}`;
         row.setAttribute("role", "option");
-        const link = Object.assign(document.createElement("a"), { href: to, tabIndex: -1 });
-        const parts = [["kind", kind], ["title", title], ["text", text]];
-        link.append(...parts.map(([className, words]) => Object.assign(document.createElement("span"), { className, textContent: words })));
-        row.append(link);
         link.onclick = (event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey) return;
           event.preventDefault();
@@ -97,12 +95,8 @@ function startSearch(root) {
     history.pushState({}, "", new URL(to, document.baseURI));
     dispatchEvent(new PopStateEvent("popstate", { state: {} })); // to Streamlit, one went there in the history
   };
-  at(".seek").onclick = () => {
-    me.open();
-  };
-  input.oninput = () => {
-    me.draw();
-  };
+  handle(at(".seek"), "click", me.open);
+  handle(input, "input", me.draw);
   input.onkeydown = (event) => {
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[event.key];
     if (by) {

@@ -1,12 +1,5 @@
 // Heatmaps: a canvas of one pixel for each cell, with ticks, the names of its axes, and a bar of colours.
 
-const element = (tag, className = "", ...children) => {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-};
-
 /** Paints cells between `low` and `high` in the colours of a table of 256; what is no number stays empty. */
 function paint(canvas, [rows, columns], cells, low, high, table) {
   if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
@@ -124,9 +117,7 @@ function drawHeat(parts, picture, place, look) {
     const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
     return [at(event.clientY, [box.top, box.height], rows), at(event.clientX, [box.left, box.width], columns)];
   };
-  canvas.onpointermove = canvas.onpointerdown = (event) => {
-    point(cellAt(event));
-  };
+  handle(canvas, "pointermove pointerdown", (event) => point(cellAt(event)));
   parts.markAt = (at) => {
     parts.cursor = at;
     parts.mark.hidden = !at;
@@ -146,9 +137,7 @@ function drawHeat(parts, picture, place, look) {
     parts.markAt(at);
     dispatchEvent(new CustomEvent("cell", { detail: { place: placeAt(...at), fresh: true } }));
   };
-  canvas.onclick = (event) => {
-    follow(cellAt(event));
-  };
+  handle(canvas, "click", (event) => follow(cellAt(event)));
   canvas.onfocus = () => {
     if (canvas.matches(":focus-visible") && !parts.cursor) parts.markAt([0, 0]);
   };

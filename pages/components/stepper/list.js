@@ -17,20 +17,15 @@ const inSight = (list) =>
 
 function rowOf(me, at, go) {
   const head = me.heads[at];
-  const button = element("button");
-  button.type = "button";
   const mark = element("i", "mark");
   mark.style.background = head.colour;
   mark.setAttribute("aria-hidden", "true");
   const symbol = element("span", "symbol", head.plain);
   const sizes = element("span", "", head.sizes ? "" : head.shape);
   const name = element("span", "name", mark, symbol, ` ${head.title}`);
-  button.append(name, element("small", "", sizes, head.sizes ? `  ${head.shape}` : ""));
+  const button = makeButton(() => go(at), "", name, element("small", "", sizes, head.sizes ? `  ${head.shape}` : ""));
   button.dataset.at = at;
   button.dataset.step = head.id;
-  button.onclick = () => {
-    go(at);
-  };
   const row = element("li", "", button);
   row.render = () => {
     if (head.symbol) symbol.replaceChildren(maths(head.symbol));

@@ -51,15 +51,9 @@ function start(root) {
     });
   }
 
-  find(".previous").onclick = () => {
-    me.go(me.at - 1);
-  };
-  find(".next").onclick = () => {
-    me.go(me.at + 1);
-  };
-  find(".part").onchange = ({ target }) => {
-    me.go(me.heads.findIndex((head) => head.part === Number(target.value)));
-  };
+  handle(find(".previous"), "click", () => me.go(me.at - 1));
+  handle(find(".next"), "click", () => me.go(me.at + 1));
+  handle(find(".part"), "change", ({ target }) => me.go(me.heads.findIndex((head) => head.part === Number(target.value))));
   find(".find").oninput = find(".changes").onchange = () => {
     drawList(me, find, me.go);
   };
@@ -72,9 +66,7 @@ function start(root) {
     buttons[place + by]?.focus();
     buttons[place + by]?.click();
   };
-  find(".copy").onclick = ({ target }) => {
-    copied(target, me.details.get(me.heads[me.at].id).latex);
-  };
+  handle(find(".copy"), "click", ({ target }) => copied(target, me.details.get(me.heads[me.at].id).latex));
   return me;
 }
 

@@ -37,16 +37,14 @@ function built(node, space) {
 /** An equation as an element; `display` sets it by itself and not in a line. */
 function maths(latex, display = false) {
   const key = `${display}${latex}`;
-  if (!plugin || !latex) return Object.assign(document.createElement("code"), { textContent: latex });
+  if (!plugin || !latex) return element("code", "", latex ?? "");
   if (!set.has(key)) {
     const text = { type: "text", value: latex };
     const className = ["language-math", display ? "math-display" : "math-inline"];
     const tree = { type: "root", children: [{ type: "element", tagName: "code", properties: { className }, children: [text] }] };
     plugin(tree, { message() {} });
     if (set.size > MOST_KEPT) set.clear();
-    const made = document.createElement("span");
-    made.append(...tree.children.map((child) => built(child)));
-    set.set(key, made);
+    set.set(key, element("span", "", ...tree.children.map((child) => built(child))));
   }
   return set.get(key).cloneNode(true);
 }
@@ -56,7 +54,7 @@ function sentence(pieces) {
   return (pieces || []).map(([kind, text]) => {
     if (kind === "maths") return maths(text);
     if (kind === "text") return document.createTextNode(text);
-    return Object.assign(document.createElement(kind === "bold" ? "strong" : "code"), { textContent: text });
+    return element(kind === "bold" ? "strong" : "code", "", text);
   });
 }
 
@@ -77,7 +75,5 @@ function fitLine(line) {
   const more = () => line.scrollWidth - line.clientWidth - line.scrollLeft > 1;
   line.tabIndex = line.scrollWidth > line.clientWidth ? 0 : -1; // it scrolls by keyboard too
   line.classList.toggle("cut", more());
-  line.onscroll = () => {
-    line.classList.toggle("cut", more());
-  };
+  handle(line, "scroll", () => line.classList.toggle("cut", more()));
 }

@@ -6,3 +6,30 @@ export function hear(target, handlers, capture = false) {
   for (const [name, handler] of each) target.addEventListener(name, handler, capture);
   return () => each.forEach(([name, handler]) => target.removeEventListener(name, handler, capture));
 }
+
+/** Answers events of a node, by their names, in place of what answered them before. What `act` returns cancels nothing. */
+export function handle(node, names, act) {
+  for (const name of names.split(" ")) {
+    node[`on${name}`] = (event) => {
+      act(event);
+    };
+  }
+}
+
+/** An element with a class, if any, and what is in it. */
+export function element(tag, className = "", ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+/** A button that calls `act` when it is pressed. */
+export function makeButton(act, className, ...children) {
+  const made = Object.assign(element("button", className, ...children), { type: "button" });
+  handle(made, "click", act);
+  return made;
+}
+
+/** A canvas of so many pixels. */
+export const makeCanvas = (width, height) => Object.assign(document.createElement("canvas"), { width, height });

@@ -2,7 +2,7 @@
 // the address.
 
 import { fit } from "./captions.js";
-import { hear } from "./dom.js";
+import { element, hear, makeCanvas } from "./dom.js";
 
 const FRAMES = 12;
 const SHEET = 6; // frames on a sheet of paper
@@ -16,11 +16,9 @@ function printedBeats(count) {
   return [...Array(frames).keys()].map((frame) => Math.round((frame * (count - 1)) / Math.max(1, frames - 1)));
 }
 
-const part = (name, className, text = "") => Object.assign(document.createElement(name), { className, textContent: text });
-
 // A copy of what a canvas or an image shows, which is there at once.
 function copyOf(source, width, height) {
-  const copy = Object.assign(document.createElement("canvas"), { width, height });
+  const copy = makeCanvas(width, height);
   copy.getContext("2d").drawImage(source, 0, 0, width, height);
   return copy;
 }
@@ -28,7 +26,7 @@ function copyOf(source, width, height) {
 // The stage as it stands, with the answer on it.
 function stageCopy(stage, wide) {
   const canvas = stage.querySelector("canvas");
-  const copy = part("div", "stage");
+  const copy = element("div", "stage");
   const drawn = copyOf(canvas, canvas.width, canvas.height);
   copy.append(drawn, stage.querySelector(".answer").cloneNode(true));
   Object.assign(copy.style, { width: `${stage.clientWidth}px`, height: `${stage.clientHeight}px`, zoom: wide / stage.clientWidth });
@@ -36,24 +34,24 @@ function stageCopy(stage, wide) {
 }
 
 function frameOf(beat, number, stage, wide) {
-  const frame = part("article", "frame");
-  const [equation, shape, proof] = [part("div", "equation"), part("div", "shape"), part("p", "proof", beat.proof)];
+  const frame = element("article", "frame");
+  const [equation, shape, proof] = [element("div", "equation"), element("div", "shape"), element("p", "proof", beat.proof)];
   equation.innerHTML = beat.equation; // MathML of the library's own printer
   shape.innerHTML = beat.shape;
   proof.dataset.verdict = beat.verdict;
-  frame.append(stageCopy(stage, wide), part("h2", "title", number ? `${number}. ${beat.title}` : beat.title), part("p", "sentence", beat.sentence), equation, shape, proof);
+  frame.append(stageCopy(stage, wide), element("h2", "title", number ? `${number}. ${beat.title}` : beat.title), element("p", "sentence", beat.sentence), equation, shape, proof);
   return frame;
 }
 
 function sheetHead(film, photo, address) {
-  const head = part("div", "head");
+  const head = element("div", "head");
   if (photo?.ready) {
     const scale = 56 / Math.max(photo.image.naturalWidth, photo.image.naturalHeight);
     head.append(copyOf(photo.image, photo.image.naturalWidth, photo.image.naturalHeight));
     Object.assign(head.firstChild.style, { width: `${photo.image.naturalWidth * scale}px`, height: `${photo.image.naturalHeight * scale}px` });
   }
-  const words = part("p", "");
-  words.append(part("b", "", film.model), part("span", "", [film.weights, film.proofs].filter(Boolean).join(". ")), part("span", "address", address));
+  const words = element("p", "");
+  words.append(element("b", "", film.model), element("span", "", [film.weights, film.proofs].filter(Boolean).join(". ")), element("span", "address", address));
   head.append(words);
   return head;
 }
@@ -76,10 +74,10 @@ export function printing(root, film, photo, { show, back, at }) {
     Object.assign(root.style, { width: "", height: "", minHeight: "", maxHeight: "" });
     back();
     root.style.transition = "";
-    const sheets = part("div", "sheets");
+    const sheets = element("div", "sheets");
     for (let start = 0; start < frames.length; start += SHEET) {
-      const sheet = part("section", alone ? "sheet alone" : "sheet");
-      const grid = part("div", "grid");
+      const sheet = element("section", alone ? "sheet alone" : "sheet");
+      const grid = element("div", "grid");
       grid.append(...frames.slice(start, start + SHEET));
       sheet.append(sheetHead(film, photo, location.href), grid);
       sheets.append(sheet);

@@ -1,5 +1,6 @@
 // What is looked at: which token, through which head, on which picture; as buttons, lists, and one line in words.
 
+import { element } from "./dom.js";
 import { measured, rgb, shade } from "./stage/colours.js";
 import { mostAdded } from "./stage/stream.js";
 import { headOf } from "./stage/tensors.js";
@@ -95,9 +96,7 @@ const radio = (name, value, text, checked, pick) => {
   input.onchange = () => {
     pick(value);
   };
-  const label = document.createElement("label");
-  label.append(input, Object.assign(document.createElement("span"), { textContent: text }));
-  return label;
+  return element("label", "", input, element("span", "", text));
 };
 
 // The choices around the stage. `changed` is called when one of them is made.
@@ -228,7 +227,7 @@ export function choices(root, film, state, eye, scales, changed) {
       alone: `attends only to ${target}: every other weight of this row is 0.`,
       even: `attends equally to all ${row.filter((weight) => weight > 0).length} tokens that it may attend to.`,
     }[rolled ? "" : eye.kindAt(source)];
-    const faintly = Object.assign(document.createElement("span"), { className: "faint", textContent: faint ? "; faint: the largest of other tokens" : "" });
+    const faintly = element("span", "faint", faint ? "; faint: the largest of other tokens" : "");
     node.replaceChildren(`Amber: ${what}`, faintly, `. ${who[0].toUpperCase()}${who.slice(1)}${head} ${says ?? `looks most at ${target}: ${percent(row[most])}.`}`);
   }
 

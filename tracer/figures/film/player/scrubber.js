@@ -1,5 +1,7 @@
 // The scrubber: a button for each beat; where there is no room, the blocks of a stack share one.
 
+import { element, makeButton } from "./dom.js";
+
 const ROOM = 30; // pixels that a button takes at least, with its gap
 const NAME = 60; // pixels that the name of the beat that is shown takes besides
 const FEWEST = 3; // blocks that are worth a button of their own together
@@ -37,21 +39,17 @@ export function scrubber(root, film, go) {
     shown = groups(film.beats, film.beats.length * ROOM + NAME > room);
     root.replaceChildren(
       ...shown.map((group) => {
-        const button = document.createElement("button");
-        button.type = "button";
-        const label = document.createElement("span");
-        label.textContent = group.label;
-        button.append(label);
+        const turn = () => {
+          const inside = group.beats.indexOf(current);
+          go(group.beats[inside >= 0 ? (inside + 1) % last : 0]);
+        };
+        const button = makeButton(turn, "", element("span", "", group.label));
         button.toggleAttribute("data-short", group.label.length < 4);
         button.toggleAttribute("data-letter", LETTER.test(group.label));
         const [first, last] = [film.beats[group.beats[0]], group.beats.length];
         const name = last > 1 ? `Blocks ${group.label}` : first.number ? `Block ${first.number}${first.kind === "cross" ? ", across" : ""}` : first.label;
         button.setAttribute("aria-label", name);
         button.title = last > 1 ? name : first.title;
-        button.onclick = () => {
-          const inside = group.beats.indexOf(current);
-          go(group.beats[inside >= 0 ? (inside + 1) % last : 0]);
-        };
         return button;
       }),
     );

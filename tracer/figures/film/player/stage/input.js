@@ -1,6 +1,7 @@
 // What goes in: the photo in its patches, the text in its tokens, the matrix of attention below a text, and any other
 // input as a wave or in colours.
 
+import { makeCanvas } from "../dom.js";
 import { kindOf } from "../message.js";
 import { AMBER, SHUT, rgb } from "./colours.js";
 
@@ -219,7 +220,7 @@ export function drawMatrix(context, look, head, box, { focusToken, shown, theme 
 function painted(input) {
   if (input.canvas) return input.canvas;
   const [rows, columns] = input.shape;
-  const canvas = (input.canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows }));
+  const canvas = (input.canvas = makeCanvas(columns, rows));
   const image = new ImageData(columns, rows);
   input.cells.forEach((share, cell) => {
     const colour = input.stops[Math.round(Math.min(1, Math.max(0, share)) * (input.stops.length - 1))];

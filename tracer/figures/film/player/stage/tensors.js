@@ -1,5 +1,6 @@
 // A step inside a block: its operands and its result, each side in the same proportion, and one row lit in them.
 
+import { makeCanvas } from "../dom.js";
 import { rgb } from "./colours.js";
 import { drawPatch } from "./input.js";
 import { ease, mix } from "./scene.js";
@@ -77,7 +78,7 @@ export function tensors(context, film, view, eye, thumbs) {
     const picture = film.pictures[index];
     const [rows, columns] = picture.shape;
     const stops = film.scales[picture.scales[head][2]];
-    const canvas = Object.assign(document.createElement("canvas"), { width: columns, height: rows });
+    const canvas = makeCanvas(columns, rows);
     const image = new ImageData(columns, rows);
     for (let cell = 0; cell < rows * columns; cell++) {
       const byte = picture.cells[head * rows * columns + cell];
