@@ -29,20 +29,29 @@ MAP = (
     "strip",
     "headed",
     "numbers",
+    "cells",
     "brush",
     *(f"attention_map/{script}" for script in (*_MAP_SCRIPTS, "matrix", "main")),
 )
 """The scripts of the attention map: what a browser gets as one."""
-FILM = ("place", "headed", "keys", "controls", "brush", "film")
+FILM = ("place", "headed", "keys", "controls", "cells", "brush", "film")
 """Those of the film, beside its player."""
 
 
 _STEPPER_SCRIPTS = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
-STEPPER = ("place", "keys", "copying", "headed", "numbers", *(f"stepper/{script}" for script in _STEPPER_SCRIPTS))
+STEPPER = (
+    "place",
+    "keys",
+    "copying",
+    "headed",
+    "numbers",
+    "cells",
+    *(f"stepper/{script}" for script in _STEPPER_SCRIPTS),
+)
 """Those of the stepper."""
 
 
-COMPARISON = ("place", "headed", "numbers", "maths", "unpack", "heat", "comparison")
+COMPARISON = ("place", "headed", "numbers", "maths", "unpack", "cells", "heat", "comparison")
 """Those of two runs side by side."""
 SCALE = (
     "Each column is a step of the runs, in order. Its height is the largest difference as a share of the largest "
@@ -179,7 +188,7 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
     data = _under(browser_position.facts(visitor()) | {"equations": lines}, data)
     component = _component(
         "mask",
-        scripts=("place", "keys", "strip", "headed", "numbers", "stepper/unpack", "mask"),
+        scripts=("place", "keys", "strip", "headed", "numbers", "cells", "stepper/unpack", "mask"),
         styles=("mask", "strip"),
     )
     return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
@@ -206,7 +215,7 @@ def stepper(facts: dict, packed: bytes) -> None:
     component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
-NUMBER = ("place", "headed", "maths", "stepper/heat", "number")
+NUMBER = ("place", "headed", "maths", "cells", "stepper/heat", "number")
 """The scripts of the panel that follows one number."""
 
 
@@ -312,7 +321,7 @@ def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[tensors.Panel]], name: str) -> None:
     """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
     data = of(owner, ("panels", key), lambda: tensors.pack_panels(make()))
-    component = _component("panels", scripts=("headed", "numbers", "stepper/unpack", "stepper/heat", "panels"))
+    component = _component("panels", scripts=("headed", "numbers", "cells", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 
 
@@ -338,7 +347,7 @@ def next_token(
 def likeness(owner: object, make: Callable[[], bytes]) -> None:
     """Draw the similarity of patch positions, as `tracer.figures.attention_charts.likeness` packs it."""
     data = _under(browser_position.facts(visitor()), of(owner, "likeness", make))
-    scripts = ("place", "headed", "numbers", "stepper/unpack", "stepper/heat", "likeness")
+    scripts = ("place", "headed", "numbers", "cells", "stepper/unpack", "stepper/heat", "likeness")
     _component("likeness", scripts=scripts)(key="likeness", data=data)
 
 

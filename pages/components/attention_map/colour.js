@@ -11,27 +11,19 @@ const position = (weight, most, scale) => {
 
 // `weights` onto a canvas of so many columns; where `closed` says so, in the colour of what a mask closes.
 function paint(canvas, map, weights, columns, most, scale, closed = () => false) {
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(columns, weights.length / columns);
   const hidden = map.closed.match(/\w\w/g).map((digits) => parseInt(digits, 16));
-  weights.forEach((weight, at) => {
+  paintCells(canvas, columns, weights, (weight, at) => {
     const index = 3 * Math.round(255 * Math.min(1, position(weight, most, scale)));
-    const colour = closed(at) ? hidden : map.colours.subarray(index, index + 3);
-    image.data.set([...colour, 255], 4 * at);
+    return [...(closed(at) ? hidden : map.colours.subarray(index, index + 3)), 255];
   });
-  context.putImageData(image, 0, 0);
 }
 
 // `weights` onto a canvas that lies over a photo, as amber light: the more of it, the larger the weight.
 function glow(canvas, map, weights, columns, most, scale, closed) {
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(columns, weights.length / columns);
-  weights.forEach((weight, at) => {
-    const alpha = Math.round(255 * Math.min(1, position(weight, most, scale)));
-    const missing = map.tokens[at] === null; // what covers it shows
-    image.data.set(missing ? [0, 0, 0, 0] : closed(at) ? [...SHUT, 255] : [...AMBER, alpha], 4 * at);
+  paintCells(canvas, columns, weights, (weight, at) => {
+    if (map.tokens[at] === null) return [0, 0, 0, 0]; // what covers it shows
+    return closed(at) ? [...SHUT, 255] : [...AMBER, Math.round(255 * Math.min(1, position(weight, most, scale)))];
   });
-  context.putImageData(image, 0, 0);
 }
 
 // Lines around the cells that are `inside`, on a canvas that lies over `columns` × `rows` of them.

@@ -53,7 +53,7 @@ function numberBoxes(map, all, status, state, choose) {
       if (!step) return;
       event.preventDefault();
       const along = axis === "row" ? [step, 0] : [0, step];
-      const next = Math.min(size - 1, Math.max(0, state.query + step));
+      const next = within(state.query + step, size);
       const query = axis === "token" ? next : tokenBeyond(map, here().map(Number), along);
       choose({ query: query ?? state.query, pinned: true }, true, event.repeat);
     };

@@ -46,17 +46,12 @@ function layMatrix(map, find, state, choose) {
 
   let cells, painted, most, beyond;
   const arrow = () => (state.view === "rollout" ? "←" : "→"); // who looks at whom, or what came from where
-  const at = (event) => {
-    const box = grid.getBoundingClientRect();
-    const query = Math.floor(((event.clientY - box.top) / box.height) * map.queries);
-    const key = Math.floor(((event.clientX - box.left) / box.width) * map.keys);
-    return query < 0 || key < 0 || query >= map.queries || key >= map.keys ? null : [query, key];
-  };
+  const at = (event) => cellUnder(event, grid, map.queries, map.keys);
   const announce = (query, key) => {
     const closed = isClosed(map, cells, state.layer, query, key);
     const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
     find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.names[key]}: ${gets}`;
-    Object.assign(find(".at").style, { top: `${(100 * query) / map.queries}%`, left: `${(100 * key) / map.keys}%`, height: `${100 / map.queries}%`, width: `${100 / map.keys}%` });
+    layOver(find(".at"), [key, query, 1, 1], [map.keys, map.queries]);
     find(".at").hidden = false;
   };
   grid.onpointermove = grid.onpointerdown = (event) => {
@@ -87,15 +82,15 @@ function layMatrix(map, find, state, choose) {
   };
   let key = 0; // the one that arrow keys stand on
   grid.onkeydown = (event) => {
-    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0];
+    const [down, right] = ARROWS[event.key] ?? [0, 0];
     if (event.key === "Enter") {
       event.preventDefault();
       follow(state.query, key);
     }
     if (!down && !right) return;
     event.preventDefault();
-    key = Math.min(map.keys - 1, Math.max(0, key + right));
-    if (down) choose({ query: Math.min(map.queries - 1, Math.max(0, state.query + down)), pinned: true }, true, event.repeat);
+    key = within(key + right, map.keys);
+    if (down) choose({ query: within(state.query + down, map.queries), pinned: true }, true, event.repeat);
     announce(state.query, key);
   };
 

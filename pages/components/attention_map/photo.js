@@ -11,13 +11,7 @@ function layPhoto(map, find, state, choose) {
   const address = URL.createObjectURL(new Blob([map.jpegBytes], { type: "image/jpeg" }));
   find("img").src = address;
   photo.style.aspectRatio = `${width} / ${height}`;
-  const place = (part, x, y, wide, high) =>
-    Object.assign(part.style, {
-      left: `${(100 * x) / width}%`,
-      top: `${(100 * y) / height}%`,
-      width: `${(100 * wide) / width}%`,
-      height: `${(100 * high) / height}%`,
-    });
+  const place = (part, ...area) => layOver(part, area, [width, height]);
   const cover = find(".cover");
   for (const part of [cover, heat, find(".lines"), find(".cuts")]) place(part, left, top, right - left, bottom - top);
   for (const canvas of [cover, heat]) Object.assign(canvas, { width: map.columns, height: map.rows });
@@ -44,10 +38,9 @@ function layPhoto(map, find, state, choose) {
   covered();
 
   const at = (event) => {
-    const box = heat.getBoundingClientRect();
-    const c = Math.floor(((event.clientX - box.left) / box.width) * map.columns);
-    const r = Math.floor(((event.clientY - box.top) / box.height) * map.rows);
-    if (r < 0 || c < 0 || r >= map.rows || c >= map.columns) return null;
+    const found = cellUnder(event, heat, map.rows, map.columns);
+    if (!found) return null;
+    const [r, c] = found;
     const query = tokenAt(map, r, c);
     photo.style.cursor = query === null ? "not-allowed" : "";
     if (query === null) find(".covered span").textContent = hasNone(map, r, c);
@@ -64,7 +57,7 @@ function layPhoto(map, find, state, choose) {
     if (query !== null) press(map, state, choose, query);
   };
   photo.onkeydown = (event) => {
-    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const step = ARROWS[event.key];
     if (!step) return;
     event.preventDefault();
     const from = isPatch(map, state.query) ? cell(map, state.query) : [0, 0];

@@ -167,15 +167,10 @@ function newBrush(map, find) {
     while (same(brushing.past.at(-1))) brushing.past.pop();
   }
 
-  const at = ({ clientX, clientY }) => {
-    const { left, top, width, height } = layer.getBoundingClientRect();
-    const c = Math.floor(((clientX - left) / width) * columns);
-    const r = Math.floor(((clientY - top) / height) * rows);
-    return r < 0 || c < 0 || r >= rows || c >= columns ? null : r * columns + c;
-  };
   function paint(event) {
-    const patch = at(event);
-    if (patch === null) return;
+    const found = cellUnder(event, layer, rows, columns);
+    if (!found) return;
+    const patch = found[0] * columns + found[1];
     for (const each of between(stroke.last ?? patch, patch, columns)) {
       if (brushing.tool === "hide") hidden.add(each);
       else hidden.delete(each);
@@ -215,13 +210,10 @@ function newBrush(map, find) {
     event.stopPropagation();
     const from = patches.indexOf(event.target);
     const [r, c] = [Math.floor(from / columns), from % columns];
-    const to = {
-      ArrowUp: [r - 1, c], ArrowDown: [r + 1, c], ArrowLeft: [r, c - 1], ArrowRight: [r, c + 1],
-      Home: [r, 0], End: [r, columns - 1],
-    }[event.key];
-    if (!to || from < 0) return;
+    const step = ARROWS[event.key] ?? { Home: [0, -c], End: [0, columns - 1 - c] }[event.key];
+    if (!step || from < 0) return;
     event.preventDefault();
-    const [row, column] = to;
+    const [row, column] = [r + step[0], c + step[1]];
     if (row < 0 || column < 0 || row >= rows || column >= columns) return;
     patches[from].tabIndex = -1;
     const next = patches[row * columns + column];
@@ -257,9 +249,7 @@ function newBrush(map, find) {
     const area = [left / map.photo[0], top / map.photo[1], (right - left) / map.photo[0], (bottom - top) / map.photo[1]];
     brush = { ...map.facts.brush, area };
     const [x, y, wide, high] = map.bare ? [0, 0, 1, 1] : area;
-    for (const part of [layer, canvas]) {
-      Object.assign(part.style, { left: `${100 * x}%`, top: `${100 * y}%`, width: `${100 * wide}%`, height: `${100 * high}%` });
-    }
+    for (const part of [layer, canvas]) layOver(part, [x, y, wide, high]);
     photo.style.setProperty("--least", `${Math.ceil((LEAST * columns) / wide)}px`);
     Object.assign(canvas, { width: Math.max(right - left, 16 * columns), height: Math.max(bottom - top, 16 * rows) });
     if (held) hold(STILL);

@@ -47,8 +47,8 @@ export default function ({ data, parentElement }) {
     find(".status").textContent = sentence;
     find(".one .title").textContent = `The patch in ${place(chosen)}`;
     const [top, left] = [Math.floor(chosen / columns), chosen % columns];
-    Object.assign(one.querySelector(".mark").style, { top: `${(100 * top) / rows}%`, left: `${(100 * left) / columns}%`, width: `${100 / columns}%`, height: `${100 / rows}%` });
-    Object.assign(every.querySelector(".mark").style, { top: `${(100 * top * (rows + 1)) / tall}%`, left: `${(100 * left * (columns + 1)) / wide}%`, width: `${(100 * columns) / wide}%`, height: `${(100 * rows) / tall}%` });
+    layOver(one.querySelector(".mark"), [left, top, 1, 1], [columns, rows]);
+    layOver(every.querySelector(".mark"), [left * (columns + 1), top * (rows + 1), columns, rows], [wide, tall]);
   };
   const choose = (patch, held = false) => {
     chosen = patch;
@@ -56,20 +56,18 @@ export default function ({ data, parentElement }) {
     draw();
   };
   const under = (event) => {
-    const box = event.currentTarget.getBoundingClientRect();
-    const at = (from, length, size) => Math.min(size - 1, Math.max(0, Math.floor((from / length) * size)));
-    return at(event.clientY - box.top, box.height, rows) * columns + at(event.clientX - box.left, box.width, columns);
+    const [row, column] = nearestCell(event, event.currentTarget, rows, columns);
+    return row * columns + column;
   };
   for (const grid of [one, every]) {
     handle(grid, "click", (event) => choose(under(event)));
     grid.onkeydown = (event) => {
-      const [row, column] = [Math.floor(chosen / columns), chosen % columns];
-      const next = { ArrowUp: [row - 1, column], ArrowDown: [row + 1, column], ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1] }[event.key];
-      if (!next) return;
+      const step = ARROWS[event.key];
+      if (!step) return;
       event.preventDefault();
       event.stopPropagation();
-      const within = (at, size) => Math.min(size - 1, Math.max(0, at));
-      choose(within(next[0], rows) * columns + within(next[1], columns), event.repeat);
+      const [row, column] = [Math.floor(chosen / columns) + step[0], (chosen % columns) + step[1]];
+      choose(within(row, rows) * columns + within(column, columns), event.repeat);
     };
   }
   one.onpointermove = (event) => {

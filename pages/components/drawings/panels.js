@@ -30,9 +30,7 @@ function drawPanel(panel, colours) {
   read.dataset.aside = "";
   for (const part of [down, across, bar, read]) part.setAttribute("aria-hidden", "true");
   canvas.onpointermove = canvas.onpointerdown = (event) => {
-    const place = canvas.getBoundingClientRect();
-    const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
-    const [i, j] = [at(event.clientY, [place.top, place.height], rows), at(event.clientX, [place.left, place.width], columns)];
+    const [i, j] = nearestCell(event, canvas, rows, columns);
     const [down, wide] = [covered(i, box[0], full[0]), covered(j, box[1], full[1])];
     const mean = down[1] > down[0] || wide[1] > wide[0] ? "mean of " : "";
     const counted = (places, from) => signed(range(places.map((at) => at + from - 1)));

@@ -32,14 +32,12 @@ const made = (tag, text = "", style = {}) => {
   return node;
 };
 
-function paint(canvas, rows, columns, open, [on, off]) {
+const [ON, OFF] = [[37, 137, 199, 255], [122, 132, 148, 90]];
+
+function paint(canvas, rows, columns, open) {
   Object.assign(canvas, { width: columns, height: rows });
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(columns, rows);
-  open.forEach((cell, at) => image.data.set(cell ? on : off, 4 * at));
-  context.putImageData(image, 0, 0);
+  paintCells(canvas, columns, open, (cell) => (cell ? ON : OFF));
 }
-const COLOURS = [[37, 137, 199, 255], [122, 132, 148, 90]];
 
 // Bars from zero: those of open keys in one colour, those of closed ones in another.
 function bars(svg, values, classes, low, high) {
@@ -88,7 +86,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
 
   const cells = find(".cells");
   if (!bare) {
-    paint(cells.querySelector("canvas"), queries, keys, map.open, COLOURS);
+    paint(cells.querySelector("canvas"), queries, keys, map.open);
     cells.style.aspectRatio = `${keys} / ${queries}`;
     cells.setAttribute("aria-label", map.alt);
     find(".edges").replaceChildren(
@@ -109,11 +107,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".about").textContent =
       "It is read from the scores of this run, cell by cell: a cell is filled where the token of its row may attend to the token of its column. The query’s row has " +
       `an orange frame${map.segments.length > 1 ? "; grey lines separate the segments" : ""}.`;
-    const at = (event) => {
-      const box = cells.getBoundingClientRect();
-      const place = (from, length, size) => Math.min(size - 1, Math.max(0, Math.floor((from / length) * size)));
-      return [place(event.clientY - box.top, box.height, queries), place(event.clientX - box.left, box.width, keys)];
-    };
+    const at = (event) => nearestCell(event, cells, queries, keys);
     find(".cell").textContent = "Point at a cell to read it; click it to see its row.";
     cells.onpointermove = cells.onpointerdown = (event) => {
       const [row, key] = at(event);
@@ -126,7 +120,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   function move(event) {
     if (!MOVES[event.key]) return;
     event.preventDefault();
-    choose({ query: Math.min(queries - 1, Math.max(0, state.query + MOVES[event.key])) }, event.repeat);
+    choose({ query: within(state.query + MOVES[event.key], queries) }, event.repeat);
   }
 
   function choose(change, held = false) {
@@ -206,7 +200,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const span = high > low ? [low, high] : [0, 1];
     bars(find(".before svg"), row.before, [["open", (key) => row.open[key]], ["shut", () => true]], ...span);
     scale(find(".before .scale"), ...span);
-    paint(find(".strip canvas"), 1, keys, row.open, COLOURS);
+    paint(find(".strip canvas"), 1, keys, row.open);
     const top = row.weights.indexOf(Math.max(...row.weights));
     const name = find(".weights .top");
     name.textContent = names[top];

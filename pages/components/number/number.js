@@ -16,7 +16,7 @@ function operandPicture(picture, colours, go) {
   paint(canvas, picture.shape, Float32Array.from(bytes), 0, 255, colours[picture.scale]);
   const lit = element("span", "lit");
   const [top, bottom, left, right] = picture.lit;
-  Object.assign(lit.style, { top: `${100 * top}%`, height: `${100 * (bottom - top)}%`, left: `${100 * left}%`, width: `${100 * (right - left)}%` });
+  layOver(lit, [left, top, right - left, bottom - top]);
   const frame = element("span", "frame", canvas, lit);
   frame.style.setProperty("--ratio", Math.min(4, Math.max(0.5, columns / rows)));
   const read = picture.count === 1 ? "1 number" : `${picture.count.toLocaleString("en-US")} numbers`;

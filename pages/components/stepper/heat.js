@@ -112,18 +112,12 @@ function drawHeat(parts, picture, place, look) {
     parts.pointed = look.follow && { place: placeAt(row, column), words: (exact) => words(row, column, exact) };
     if (look.follow) dispatchEvent(new CustomEvent("point", { detail: { place: parts.pointed.place } }));
   };
-  const cellAt = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const at = (length, from, size) => Math.min(size - 1, Math.max(0, Math.floor((length - from[0]) / (from[1] / size))));
-    return [at(event.clientY, [box.top, box.height], rows), at(event.clientX, [box.left, box.width], columns)];
-  };
+  const cellAt = (event) => nearestCell(event, canvas, rows, columns);
   handle(canvas, "pointermove pointerdown", (event) => point(cellAt(event)));
   parts.markAt = (at) => {
     parts.cursor = at;
     parts.mark.hidden = !at;
-    if (!at) return;
-    const [row, column] = at;
-    Object.assign(parts.mark.style, { top: `${(100 * row) / rows}%`, height: `${100 / rows}%`, left: `${(100 * column) / columns}%`, width: `${100 / columns}%` });
+    if (at) layOver(parts.mark, [at[1], at[0], 1, 1], [columns, rows]);
   };
   parts.markPlace = (at) => { // of an index on the last two axes
     parts.markAt(at && [Math.floor(at[0] / tall), Math.floor(at[1] / wide)]);
@@ -142,12 +136,12 @@ function drawHeat(parts, picture, place, look) {
     if (canvas.matches(":focus-visible") && !parts.cursor) parts.markAt([0, 0]);
   };
   canvas.onkeydown = (event) => {
-    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const step = ARROWS[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const [row, column] = parts.cursor ?? [0, 0];
     if (step) {
       event.preventDefault();
-      const at = [Math.min(rows - 1, Math.max(0, row + step[0])), Math.min(columns - 1, Math.max(0, column + step[1]))];
+      const at = [within(row + step[0], rows), within(column + step[1], columns)];
       parts.markAt(at);
       point(at);
     } else if (event.key === "Enter" || event.key === " ") {

@@ -1,0 +1,34 @@
+// Grids of cells on screen: which cell is pointed at, how a key moves, where a frame lies, and their colours.
+
+/** Steps of arrow keys: rows down, and columns to the right. */
+const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+const within = (at, size) => Math.min(size - 1, Math.max(0, at));
+
+/** The row and the column in a box of so many that the pointer is at; null where it is beyond. */
+function cellUnder({ clientX, clientY }, box, rows, columns) {
+  const { left, top, width, height } = box.getBoundingClientRect();
+  const [row, column] = [Math.floor(((clientY - top) / height) * rows), Math.floor(((clientX - left) / width) * columns)];
+  return row === within(row, rows) && column === within(column, columns) ? [row, column] : null;
+}
+
+/** The same; beyond the box, the cell that is nearest. */
+function nearestCell({ clientX, clientY }, box, rows, columns) {
+  const { left, top, width, height } = box.getBoundingClientRect();
+  const at = (share, size) => within(Math.floor(share * size), size);
+  return [at((clientY - top) / height, rows), at((clientX - left) / width, columns)];
+}
+
+/** Lays an element over the part of a box that begins at (x, y), in the units in which the box has its `size`. */
+function layOver(part, [x, y, wide, high], [width, height] = [1, 1]) {
+  const [left, top] = [`${(100 * x) / width}%`, `${(100 * y) / height}%`];
+  Object.assign(part.style, { left, top, width: `${(100 * wide) / width}%`, height: `${(100 * high) / height}%` });
+}
+
+/** Gives each cell, row after row, a pixel of a canvas, in a colour of four bytes. */
+function paintCells(canvas, columns, cells, colourOf) {
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(columns, cells.length / columns);
+  cells.forEach((cell, at) => image.data.set(colourOf(cell, at), 4 * at));
+  context.putImageData(image, 0, 0);
+}
