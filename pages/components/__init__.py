@@ -27,31 +27,22 @@ MAP = (
     "place",
     "keys",
     "strip",
-    "headed",
     "numbers",
     "cells",
     "brush",
     *(f"attention_map/{script}" for script in (*_MAP_SCRIPTS, "matrix", "main")),
 )
 """The scripts of the attention map: what a browser gets as one."""
-FILM = ("place", "headed", "keys", "controls", "cells", "brush", "film")
+FILM = ("place", "keys", "controls", "cells", "brush", "film")
 """Those of the film, beside its player."""
 
 
 _STEPPER_SCRIPTS = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
-STEPPER = (
-    "place",
-    "keys",
-    "copying",
-    "headed",
-    "numbers",
-    "cells",
-    *(f"stepper/{script}" for script in _STEPPER_SCRIPTS),
-)
+STEPPER = ("place", "keys", "copying", "scales", "numbers", "cells", *(f"stepper/{name}" for name in _STEPPER_SCRIPTS))
 """Those of the stepper."""
 
 
-COMPARISON = ("place", "headed", "numbers", "maths", "unpack", "cells", "heat", "comparison")
+COMPARISON = ("place", "scales", "numbers", "maths", "unpack", "cells", "heat", "comparison")
 """Those of two runs side by side."""
 SCALE = (
     "Each column is a step of the runs, in order. Its height is the largest difference as a share of the largest "
@@ -60,8 +51,10 @@ SCALE = (
 )
 
 
-SHARED = ("numbers", "dom")
-"""Modules of the film's player that other components have, too; `dom` is in every one."""
+BASE = ("dom", "bytes")
+"""Modules of the film's player that every component has, too."""
+SHARED = (*BASE, "numbers")
+"""Those that some have."""
 
 
 MAX_TOP_K = 100
@@ -95,7 +88,7 @@ def _component(
         name,
         html=html or _markup(name),
         css=join(styles or (name,), "css"),
-        js=join(("dom", *(scripts or (name,))), "js"),
+        js=join((*BASE, *(scripts or (name,))), "js"),
         isolate_styles=isolated,
     )
 
@@ -188,7 +181,7 @@ def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> 
     data = _under(browser_position.facts(visitor()) | {"equations": lines}, data)
     component = _component(
         "mask",
-        scripts=("place", "keys", "strip", "headed", "numbers", "cells", "stepper/unpack", "mask"),
+        scripts=("place", "keys", "strip", "numbers", "cells", "stepper/unpack", "mask"),
         styles=("mask", "strip"),
     )
     return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
@@ -215,7 +208,7 @@ def stepper(facts: dict, packed: bytes) -> None:
     component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
-NUMBER = ("place", "headed", "maths", "cells", "stepper/heat", "number")
+NUMBER = ("place", "scales", "maths", "cells", "stepper/heat", "number")
 """The scripts of the panel that follows one number."""
 
 
@@ -247,7 +240,7 @@ def _film_component():
         "film",
         html=markup,
         css="\n".join((saved_film.style(), _text("brush.css"), _text("film.css"))),
-        js="\n".join((player, saved_film.module("dom"), *(_text(f"{name}.js") for name in FILM))),
+        js="\n".join((player, *map(saved_film.module, BASE), *(_text(f"{name}.js") for name in FILM))),
     )
 
 
@@ -266,9 +259,7 @@ def film(trace: Trace, packed: bytes, run: str, brush: Mapping | None, hide: Cal
 def block_film(facts: Mapping, packed: bytes) -> None:
     """Hand an opened block to the film: `packed` is from `tracer.figures.film.block_film`, and `facts` name the beat
     and the run."""
-    component = _component(
-        "block_film", "<span hidden></span>", scripts=("headed", "block_film"), styles=("block_film",)
-    )
+    component = _component("block_film", "<span hidden></span>", styles=("block_film",))
     component(key=Key.BLOCK_FILM, data=_under(dict(facts), packed), on_wanted_change=lambda: None)
 
 
@@ -321,7 +312,7 @@ def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[tensors.Panel]], name: str) -> None:
     """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
     data = of(owner, ("panels", key), lambda: tensors.pack_panels(make()))
-    component = _component("panels", scripts=("headed", "numbers", "cells", "stepper/unpack", "stepper/heat", "panels"))
+    component = _component("panels", scripts=("scales", "numbers", "cells", "stepper/unpack", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 
 
@@ -340,14 +331,14 @@ def next_token(
         if isinstance(token, int):
             write(token)
 
-    component = _component("next_token", scripts=("headed", "numbers", "next_token"))
+    component = _component("next_token", scripts=("numbers", "next_token"))
     component(key=Key.NEXT_TOKEN, data=_under(facts, logits), on_token_change=take)
 
 
 def likeness(owner: object, make: Callable[[], bytes]) -> None:
     """Draw the similarity of patch positions, as `tracer.figures.attention_charts.likeness` packs it."""
     data = _under(browser_position.facts(visitor()), of(owner, "likeness", make))
-    scripts = ("place", "headed", "numbers", "cells", "stepper/unpack", "stepper/heat", "likeness")
+    scripts = ("place", "numbers", "cells", "stepper/unpack", "stepper/heat", "likeness")
     _component("likeness", scripts=scripts)(key="likeness", data=data)
 
 

@@ -27,8 +27,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const find = (selector) => parentElement.querySelector(selector);
   find(".live").textContent = ""; // of another model
   const all = (selector) => [...parentElement.querySelectorAll(selector)];
-  const me = { facts: map.facts, path: location.pathname };
-  me.place = keeper(me);
+  const me = keepPlace({ facts: map.facts });
   const kept = (memory[[map.part, map.queries, map.keys]] ??= { each: false }); // whether each head has its own scale
   const state = { ...standing(map, placeInAddress(PLACE)), each: kept.each };
 

@@ -6,15 +6,6 @@ const TICKS = { 0: "100 %", "-2": "1 %", "-4": "0.01 %", "-6": "10⁻⁶", "-8":
 const MARKED = /^color:\s*(#d8486b|rgb\(216,\s*72,\s*107\))/;
 const NAMES = ["Left", "Right", "Right − left"];
 
-function unpacked(data) {
-  const [facts, packed] = headed(data);
-  const [header, at] = headed(data, packed);
-  const [colours, cells] = scalesFrom(data, at);
-  const { buffer } = data.slice(cells);
-  for (const map of header.maps) for (const panel of map.panels) panel.buffer = buffer;
-  return { facts, header, colours };
-}
-
 /** How the verdict is coloured: by the values alone; the same ones in another order are no error. */
 function stateOf({ relation, differs, alone }) {
   if (relation === "permuted") return "permuted";
@@ -30,8 +21,7 @@ function height({ relation, share }) {
 
 function begin(root) {
   const find = (selector) => root.querySelector(selector);
-  const me = { find, path: location.pathname };
-  me.place = keeper(me);
+  const me = keepPlace({ find });
   me.go = (at, held = false) => {
     if (at < 0 || at >= me.rows.length || at === me.at) return;
     me.at = at;
@@ -150,7 +140,7 @@ function show(me) {
 
 export default function ({ data, parentElement }) {
   const me = (parentElement.comparing ??= begin(parentElement));
-  const { facts, header, colours } = unpacked(data);
+  const { facts, header, colours } = unpack(data, ({ maps }) => maps.flatMap(({ panels }) => panels));
   const other = me.key !== facts.key;
   Object.assign(me, { facts, colours, rows: header.rows, maps: header.maps, first: header.first, key: facts.key, summary: facts.summary, path: location.pathname });
   const opened = header.rows.findIndex((row) => row.id === placeInAddress(PLACE).step);

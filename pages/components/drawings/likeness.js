@@ -15,8 +15,7 @@ export default function ({ data, parentElement }) {
   const map = openedLikeness(data);
   const { rows, columns, colours, cosines, low } = map;
   const count = rows * columns;
-  const me = { facts: map.facts, path: location.pathname };
-  me.place = keeper(me);
+  const me = keepPlace({ facts: map.facts });
   const standing = ({ patch }) => (/^\d+$/.test(patch ?? "") && Number(patch) < count ? Number(patch) : map.start);
   let chosen = standing(placeInAddress(LIKE));
   const tile = (patch) => cosines.subarray(patch * count, (patch + 1) * count);

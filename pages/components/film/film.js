@@ -51,9 +51,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".film");
   const find = (selector) => root.querySelector(selector);
   const [facts, below] = headed(data);
-  const me = (root.me ??= { path: location.pathname });
+  const me = (root.me ??= keepPlace({}));
   me.facts = facts;
-  me.place ??= keeper(me);
   const idsOf = (film) => film.beats.map((beat) => beat.id);
   const standing = ({ beat, query }) => [idsOf(me.film).indexOf(beat), laneOf(me.film, query)];
   const beatOf = (step) => me.film.beats.find((beat) => beat.number && beat.steps.includes(step));

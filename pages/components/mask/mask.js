@@ -64,8 +64,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   const find = (selector) => parentElement.querySelector(selector);
   const map = opened(data);
   const { queries, keys, heads, names } = map;
-  const me = { facts: map.facts, path: location.pathname };
-  me.place = keeper(me);
+  const me = keepPlace({ facts: map.facts });
   const known = (text, size, first) => (/^\d+$/.test(text ?? "") && Number(text) < size ? Number(text) : first);
   const standing = ({ query, head }) => ({ query: known(query, queries, map.start), head: known(head, heads, 0) });
   const state = standing(placeInAddress(PLACE));

@@ -28,15 +28,10 @@ function operandPicture(picture, colours, go) {
 
 function start(root) {
   const find = (selector) => root.querySelector(selector);
-  const me = { find, path: location.pathname, trail: [], asked: "", facts: {} };
+  const me = keepPlace({ find, trail: [], facts: {} });
   const panel = find(".follow");
-  me.place = keeper(me);
 
-  me.ask = (more) => {
-    const wanted = { run: me.facts.run, ...more };
-    me.asked = JSON.stringify(wanted);
-    me.set("wanted", wanted);
-  };
+  me.ask = (more) => me.set("wanted", { run: me.facts.run, ...more });
 
   /** What the address says of a cell, on Trace with the step that it belongs to. */
   me.addressed = (place) => {
@@ -183,7 +178,8 @@ function draw(me, answer) {
 
 export default function ({ data, parentElement, setStateValue }) {
   const me = (parentElement.number ??= start(parentElement));
-  const { facts, colours } = unpackNumber(data);
+  const [facts, at] = headed(data);
+  const [colours] = scalesFrom(data, at);
   const other = me.facts.run !== facts.run;
   Object.assign(me, { facts, colours, set: setStateValue, path: location.pathname });
   const drawn = () => {
@@ -223,10 +219,4 @@ export default function ({ data, parentElement, setStateValue }) {
     clearTimeout(timer);
   };
   return listen(me, me, PLACE, back, left, hear(window, { cell: asked, point: pointed, "picture of cells": again }));
-}
-
-/** The facts, and the scales of colours behind them. */
-function unpackNumber(data) {
-  const [facts, at] = headed(data);
-  return { facts, colours: scalesFrom(data, at)[0] };
 }

@@ -83,8 +83,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       '<div class="scroll" tabindex="0" role="region" aria-label="Operations"><table></table></div></div>';
     box.state = { level: "", open: new Set(), words: [], fold: true, sort: null };
   }
-  const me = (box.me = { facts: data.facts, path: location.pathname });
-  me.place = keeper(me);
+  const me = (box.me = keepPlace({ facts: data.facts }));
   zooming(box, data);
   draws(box, { ...data.tables[data.level], chosen: data.chosen }, setTriggerValue);
   const end = listen(box, me, PLACE, () => box.returns());

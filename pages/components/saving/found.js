@@ -20,7 +20,7 @@ const short = (text) => {
 const nameOf = (element) =>
   element.dataset.figure || element.getAttribute("aria-label") || element.closest("[aria-label]")?.getAttribute("aria-label") || "Figure";
 
-const headed = (element) =>
+const headingOf = (element) =>
   element.closest("[role=region][aria-label]")?.getAttribute("aria-label") ?? element.getAttribute("aria-label") ?? "Table";
 
 function keep(name, ending, blob) {
@@ -40,7 +40,7 @@ function found() {
     items.push([short(nameOf(box)), { svg: () => figureFile(box, "svg"), png: () => figureFile(box, "png") }]);
   }
   for (const table of everywhere("table:not(canvas table, .katex table)")) {
-    if (shownOnPage(table) && table.rows.length > 1) items.push([short(headed(table)), { csv: () => textFile(tableText(table), "text/csv")() }]);
+    if (shownOnPage(table) && table.rows.length > 1) items.push([short(headingOf(table)), { csv: () => textFile(tableText(table), "text/csv")() }]);
   }
   for (const annotation of everywhere(".katex-display annotation")) {
     if (shownOnPage(annotation.closest(".katex-display"))) items.push([short(annotation.textContent), { tex: textFile(annotation.textContent, "text/x-tex") }]);

@@ -26,9 +26,10 @@ function addressOf(place) {
   return location.pathname + (query && `?${query}`);
 }
 
-/** Writes places into the address and reports them, once the picture stands: each makes an entry in the history, but while
- *  a key is held down only the one at which it is quiet. `me` has the path of its page, and the facts of who listens. */
-function keeper(me) {
+/** Gives `me`, which has the facts of who listens, the path of its page and a `place`. That writes places into the address
+ *  and reports them, once the picture stands: each makes an entry in the history, but while a key is held down only the
+ *  one at which it is quiet. */
+function keepPlace(me) {
   let timer, owed; // the place that is to be written and reported, and whether as an entry of its own
   const same = (place) => Object.entries(placeInAddress(Object.keys(place))).every(([name, value]) => value === place[name]);
   const write = () => {
@@ -55,7 +56,7 @@ function keeper(me) {
     clearTimeout(timer);
     owed = undefined;
   };
-  return { moved, report, forget };
+  return Object.assign(me, { path: location.pathname, place: { moved, report, forget } });
 }
 
 /** Hears what moves the visitor elsewhere: `back(place)` is called when the browser's history brings another place of

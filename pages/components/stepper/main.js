@@ -8,8 +8,7 @@ const indexOf = (text) => (/^\d{1,6}(\.\d{1,6})*$/.test(text ?? "") ? text.split
 
 function start(root) {
   const find = (selector) => root.querySelector(selector);
-  const me = { find, details: new Map(), index: [], heat: layHeat(find(".tensor")), path: location.pathname, wanted: "" };
-  me.place = keeper(me);
+  const me = keepPlace({ find, details: new Map(), index: [], heat: layHeat(find(".tensor")), wanted: "" });
   me.fit = () => [...find(".equation").children].forEach(fitLine);
   new ResizeObserver(me.fit).observe(find(".equation"));
   find(".listing").open = !matchMedia("(max-width: 40rem)").matches; // a phone shows the step first
@@ -97,7 +96,7 @@ export default function ({ data, parentElement, setStateValue }) {
   const me = (parentElement.stepper ??= start(parentElement));
   me.set = setStateValue;
   me.path = location.pathname;
-  take(me, unpack(data));
+  take(me, unpack(data, ({ details }) => Object.values(details).flatMap(({ tensor, terms }) => [tensor, terms])));
   me.show();
   if (!plugin) loadMaths(me.facts.katex).then(() => ((me.find(".list").key = ""), me.show()));
 

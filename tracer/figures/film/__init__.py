@@ -22,7 +22,7 @@ from tracer.utils.errors import quote
 
 PLAYER = Path(__file__).parent / "player"
 STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "tensors", "pointing"))
-MODULES = ("dom", "numbers", "message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
+MODULES = ("dom", "bytes", "numbers", "message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
 """The modules, each behind those that it imports."""
 PAGE = """:root { color-scheme: light dark; }
 html, body { margin: 0; height: 100%; }

@@ -1,30 +1,15 @@
 // The message of a film: a header in JSON, and numbers in half precision behind it.
 
-// The value of half-precision bits.
-function half(bits) {
-  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
-  const sign = bits & 0x8000 ? -1 : 1;
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-}
+import { allHalves, headed } from "./bytes.js";
 
 export const decode = (text) => Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
 
 // The film in a message's bytes: the header, with its places replaced by the numbers there.
 export function unpack(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const length = view.getUint32(0, true);
-  const film = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + length)));
-  const table = new Map();
-  const read = (at, count) => {
-    const out = new Float32Array(count);
-    for (let i = 0; i < count; i++) {
-      const bits = view.getUint16(4 + length + 2 * (at + i), true);
-      if (!table.has(bits)) table.set(bits, half(bits));
-      out[i] = table.get(bits);
-    }
-    return out;
-  };
+  const [film, start] = headed(bytes);
+  const halves = allHalves();
+  const read = (at, count) => Float32Array.from({ length: count }, (_, i) => halves[view.getUint16(start + 2 * (at + i), true)]);
   for (const snapshot of film.snapshots) {
     const lanes = film.streams[snapshot.stream].lanes.length;
     for (const name of ["present", "change", "like", "length", "attention", "mlp"]) {
@@ -39,7 +24,7 @@ export function unpack(bytes) {
     if (rollout) rollout.weights = read(rollout.at, rollout.queries.length * rollout.keys.length);
   }
   for (const picture of film.pictures ?? []) {
-    const at = 4 + length + 2 * picture.at;
+    const at = start + 2 * picture.at;
     picture.cells = bytes.subarray(at, at + picture.heads * picture.shape[0] * picture.shape[1]);
   }
   for (const stream of film.streams) {
