@@ -2,19 +2,9 @@
 
 function choices(fieldset, options, chosen, pick) {
   fieldset.querySelector("div").replaceChildren(
-    ...options.map(([value, text]) => {
-      const label = document.createElement("label");
-      const input = document.createElement("input");
-      input.type = "radio";
-      input.name = fieldset.dataset.group;
-      input.value = value;
-      input.checked = String(value) === String(chosen);
-      handle(input, "change", () => pick(value));
-      const name = document.createElement("span");
-      name.textContent = text;
-      label.append(input, name);
-      return label;
-    }),
+    ...options.map(([value, text]) =>
+      makeRadio(fieldset.dataset.group, value, text, String(value) === String(chosen), () => pick(value)),
+    ),
   );
   fieldset.hidden = options.length < 2;
 }

@@ -1,16 +1,9 @@
 // The pipeline's markup comes from Python, with all text escaped; a click on a step tells Python which. The lines are laid
 // here, where the boxes have their sizes.
 
-const SVG = "http://www.w3.org/2000/svg";
 const NARROW = 640; // pixels of a phone, which shows titles, and the first stretch of a way that has few
 const FEW = 3;
 const HEAD = 7; // pixels of an arrow's head, beside what the line is wide
-
-const part = (name, facts) => {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(facts)) made.setAttribute(key, value);
-  return made;
-};
 
 // Lays the lines of a circuit: corners are (lane, rank), and what lies between two ranks is a share of the gap there.
 function wire(circuit) {
@@ -48,12 +41,12 @@ function wire(circuit) {
     if (sideways) points[last - 1][1] = endY;
     const back = sideways ? Math.sign(points[last - 1][0] - endX) : 0;
     points[last] = [endX + back * head, sideways ? endY : endY - head];
-    const line = part("path", { d: `M${points.map((point) => point.join(" ")).join("L")}`, "stroke-width": wide });
+    const line = shape("path", { d: `M${points.map((point) => point.join(" ")).join("L")}`, "stroke-width": wide });
     const side = head * 0.62;
     const corners = sideways
       ? [[endX, endY], [endX + back * head, endY - side], [endX + back * head, endY + side]]
       : [[endX, endY], [endX - side, endY - head], [endX + side, endY - head]];
-    return [line, part("polygon", { points: corners.map((corner) => corner.join(",")).join(" ") })];
+    return [line, shape("polygon", { points: corners.map((corner) => corner.join(",")).join(" ") })];
   });
   const svg = circuit.querySelector("svg");
   svg.setAttribute("viewBox", `0 0 ${whole.width} ${whole.height}`); // on paper all is smaller, and nothing is laid anew

@@ -7,13 +7,6 @@ const LOOK = `fill fill-opacity stroke stroke-opacity stroke-width stroke-dashar
 const MARGIN = 12; // pixels around it: ticks reach out of their boxes
 const CLEAR = /^rgba\(\d+, \d+, \d+, 0\)$|^transparent$/;
 
-const shape = (name, facts, ...children) => {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(facts)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-};
-
 /** What a figure of that box is, as an SVG element of its size. */
 function figureOf(box) {
   const frame = box.getBoundingClientRect();

@@ -33,3 +33,18 @@ export function makeButton(act, className, ...children) {
 
 /** A canvas of so many pixels. */
 export const makeCanvas = (width, height) => Object.assign(document.createElement("canvas"), { width, height });
+
+/** A radio button with its text, which calls `pick` when it is chosen. */
+export function makeRadio(name, value, text, checked, pick) {
+  const input = Object.assign(document.createElement("input"), { type: "radio", name, value, checked });
+  handle(input, "change", pick);
+  return element("label", "", input, element("span", "", text));
+}
+
+/** An SVG element, with attributes and what is in it. */
+export function shape(name, facts, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(facts)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}

@@ -1,6 +1,6 @@
 // What is looked at: which token, through which head, on which picture; as buttons, lists, and one line in words.
 
-import { element } from "./dom.js";
+import { element, makeRadio } from "./dom.js";
 import { measured, rgb, shade } from "./stage/colours.js";
 import { mostAdded } from "./stage/stream.js";
 import { headOf } from "./stage/tensors.js";
@@ -90,14 +90,6 @@ export function nameAt(scales, chosen, snapshot) {
 }
 
 const multiple = (share) => (share < 10 ? percent(share) : `${share.toPrecision(3)} ×`);
-
-const radio = (name, value, text, checked, pick) => {
-  const input = Object.assign(document.createElement("input"), { type: "radio", name, value, checked });
-  input.onchange = () => {
-    pick(value);
-  };
-  return element("label", "", input, element("span", "", text));
-};
 
 // The choices around the stage. `changed` is called when one of them is made.
 export function choices(root, film, state, eye, scales, changed) {
@@ -237,8 +229,8 @@ export function choices(root, film, state, eye, scales, changed) {
   const names = Object.keys(LOOKS).filter((name) => (name === "attention" ? attends : name !== "rollout" || film.streams[own]?.rollout));
   find(".look > span").replaceChildren(
     ...names.map((name) =>
-      radio("look", name, LOOKS[name], name === state.look, (value) => {
-        state.look = value;
+      makeRadio("look", name, LOOKS[name], name === state.look, () => {
+        state.look = name;
         show();
         changed();
       }),
