@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from tracer.diagnostics.failures.failure_site import is_users, tree_of
+from tracer.diagnostics.failures.failure_site import callee_name, is_users, items_of, tree_of
 from tracer.record import Source
 from tracer.symbols import notation
 from tracer.utils.files import Edit
@@ -104,20 +104,13 @@ def _call_at(value: ast.expr, rest: list[str], kind: type) -> ast.Call | None:
     """Return the call that builds a module inside an expression: the argument of `Sequential` at its number, or the
     only call of that class."""
     if rest and rest[0].isdigit() and isinstance(value, ast.Call):
-        items: list[ast.expr] = list(value.args)
-        if len(items) == 1 and isinstance(items[0], (ast.List, ast.Tuple)):
-            items = list(items[0].elts)
+        items = items_of(value.args)
         if int(rest[0]) < len(items) and not any(
             isinstance(item, (ast.Starred, ast.ListComp, ast.GeneratorExp)) for item in items
         ):
             return _call_at(items[int(rest[0])], rest[1:], kind)
-    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call) and class_name(node) == kind.__name__]
+    calls = [node for node in ast.walk(value) if isinstance(node, ast.Call) and callee_name(node) == kind.__name__]
     return calls[0] if len(calls) == 1 else None
-
-
-def class_name(call: ast.Call) -> str:
-    """Return the name of what a call calls, without its module."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 MARK = "▸{}◂"

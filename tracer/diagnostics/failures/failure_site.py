@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import linecache
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -23,6 +24,8 @@ from tracer.utils.torch_internals import MODULE_CALL
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _TRACER = str(Path(__file__).resolve().parents[2]) + os.sep
 _MODELS = _TRACER + "models" + os.sep
+Node = TypeVar("Node", bound=ast.AST)
+Statement = TypeVar("Statement", bound=ast.stmt)
 UNKNOWN_SITE = object()
 """In place of the value of an expression that could only be had by running code again."""
 PURE = frozenset(
@@ -38,6 +41,26 @@ def is_users(code: CodeType) -> bool:
     if file.startswith(_MODELS):
         return True
     return not file.startswith((_TORCH, _TRACER, "<frozen")) and "importlib" not in file
+
+
+def callee_name(call: ast.Call) -> str:
+    """Return the name of what a call calls, without its module."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def items_of(values: Sequence[ast.expr]) -> list[ast.expr]:
+    """Return the arguments of a call, those in the list or the tuple that is the only one."""
+    alone = values[0] if len(values) == 1 else None
+    return list(alone.elts if isinstance(alone, (ast.List, ast.Tuple)) else values)
+
+
+def _names(nodes: Iterable[ast.expr]) -> list[str]:
+    return [node.id for node in nodes if isinstance(node, ast.Name)]
+
+
+def source_text(lines: list[str], node: ast.AST) -> str:
+    """Return the source of a node, from the lines of its file."""
+    return ast.get_source_segment("".join(lines), node) or ""
 
 
 def tree_of(lines: list[str]) -> ast.Module | None:
@@ -103,17 +126,36 @@ class FailureSite:
     def source(self) -> Source:
         return source(self.file, self.line)
 
+    def nodes(self, *kinds: type[Node]) -> Iterator[Node]:
+        """Yield the nodes of these kinds in the file, none where it can't be read."""
+        for node in ast.walk(self.tree) if self.tree is not None else ():
+            if isinstance(node, kinds):
+                yield node
+
+    def nodes_of_line(self, *kinds: type[Node]) -> Iterator[Node]:
+        """Yield the nodes of these kinds that begin in the failed line."""
+        return (node for node in self.nodes(*kinds) if getattr(node, "lineno", 0) == self.line)
+
+    def nodes_around(self, kind: type[Statement]) -> Iterator[Statement]:
+        """Yield the nodes of a kind that span the failed line."""
+        return (node for node in self.nodes(kind) if self.line in files.lines(node))
+
+    def last_assignment(self, name: str) -> ast.Assign | None:
+        """Return the last line of the function before the failed one that assigns a name, None for none."""
+        before = range(self.code.co_firstlineno, self.line)
+        lines = [line for line in self.nodes(ast.Assign) if line.lineno in before and name in _names(line.targets)]
+        return max(lines, key=lambda line: line.lineno, default=None)
+
     @cached_property
     def node(self) -> ast.AST | None:
         """Innermost expression or statement that failed."""
-        if self.tree is None or self.columns is None:
+        if self.columns is None:
             return None
         end, first, last = self.columns
-        best = None
-        for node in ast.walk(self.tree):
-            if isinstance(node, (ast.expr, ast.stmt)) and (
-                (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset) == (self.line, end, first, last)
-            ):
+        best: ast.expr | ast.stmt | None = None
+        kinds: tuple[type[ast.expr | ast.stmt], ...] = ast.expr, ast.stmt
+        for node in self.nodes_of_line(*kinds):
+            if (node.end_lineno, node.col_offset, node.end_col_offset) == (end, first, last):
                 best = node if best is None or isinstance(best, ast.stmt) else best
         return best
 
@@ -130,14 +172,11 @@ class FailureSite:
 
     def is_outside(self, error: BaseException) -> bool:
         """Return whether the error was raised by a library that the line calls, and not by the line itself."""
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        return trace is not None and trace.tb_frame is not self.frame
+        return any(frame is not self.frame for frame, _ in [*walk_tb(error.__traceback__)][-1:])
 
     def text_of(self, node: ast.AST) -> str:
         """Return the source of a node."""
-        return ast.get_source_segment("".join(self.lines), node) or ""
+        return source_text(self.lines, node)
 
     def expression(self, node: ast.expr) -> Expression:
         """Return a node with its text and value."""
@@ -147,8 +186,7 @@ class FailureSite:
         """Return the value that an expression had, `UNKNOWN` where only running code again would give it."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call):
-                name = inner.func.attr if isinstance(inner.func, ast.Attribute) else getattr(inner.func, "id", "")
-                if name not in PURE:
+                if callee_name(inner) not in PURE:
                     return UNKNOWN_SITE
             elif isinstance(inner, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Lambda, ast.comprehension)):
                 return UNKNOWN_SITE
@@ -163,6 +201,10 @@ class FailureSite:
     def operands(self) -> tuple[Expression, ...]:
         """Expressions that the failed one takes, in order."""
         return tuple(map(self.expression, _operand_nodes(self.node)))
+
+    def operand_of(self, *kinds: type) -> Expression | None:
+        """Return the first operand whose value is of one of these kinds, None for none."""
+        return next((operand for operand in self.operands if isinstance(operand.value, kinds)), None)
 
     def name_of(self, value: Any) -> str:
         """Return the name of a value in the code: the text of an operand, or the name of a variable; "" for neither."""
@@ -199,33 +241,27 @@ def _operand_nodes(node: ast.AST | None) -> Iterator[ast.expr]:
 
 def locate_failure(error: BaseException) -> FailureSite | None:
     """Return where an error left the user's code; None for one that was raised outside of it."""
-    frames: list[tuple[FrameType, TracebackType]] = []
+    traces: list[TracebackType] = []
     trace: TracebackType | None = error.__traceback__
     while trace is not None:
-        frames.append((trace.tb_frame, trace))
+        traces.append(trace)
         trace = trace.tb_next
-    users = [index for index, (frame, _) in enumerate(frames) if is_users(frame.f_code)]
+    users = [index for index, trace in enumerate(traces) if is_users(trace.tb_frame.f_code)]
     if not users:
         return None
-    frame, at = frames[users[-1]]
-    around = [_module_called(inner) for inner, _ in frames[: users[-1]]]
-    inside = [_module_called(inner) for inner, _ in frames[users[-1] + 1 :]]
-    before, after = [m for m in around if m is not None], [m for m in inside if m is not None]
-    chain = tuple(frames[index][0] for index in users)
-    caller = None
-    if len(users) > 1:
-        outer, above = frames[users[-2]]
-        caller = FailureSite(outer, above.tb_lineno, _columns(outer.f_code, above), (), 0, chain[:-1])
-    return FailureSite(frame, at.tb_lineno, _columns(frame.f_code, at), (*before, *after), len(before), chain, caller)
+    frames = [trace.tb_frame for trace in traces]
+    before, after = _modules_called(frames[: users[-1]]), _modules_called(frames[users[-1] + 1 :])
+    chain, site = tuple(frames[index] for index in users), None
+    for number, index in list(enumerate(users, 1))[-2:]:  # the last one, and the one that called it
+        at, innermost = traces[index], index == users[-1]
+        modules, own = ((*before, *after), len(before)) if innermost else ((), 0)
+        site = FailureSite(frames[index], at.tb_lineno, _columns(at), modules, own, chain[:number], site)
+    return site
 
 
 def modules_of(error: BaseException) -> tuple[nn.Module, ...]:
     """Return the modules that were running when an error was raised, the innermost last."""
-    modules, trace = [], error.__traceback__
-    while trace is not None:
-        modules.append(_module_called(trace.tb_frame))
-        trace = trace.tb_next
-    return tuple(module for module in modules if module is not None)
+    return _modules_called(frame for frame, _ in walk_tb(error.__traceback__))
 
 
 def line_of(error: BaseException) -> tuple[str, int] | None:
@@ -236,25 +272,21 @@ def line_of(error: BaseException) -> tuple[str, int] | None:
 
 def root_call(error: BaseException) -> tuple[nn.Module, tuple, dict] | None:
     """Return the outermost call of a module on the path of an error, with its arguments; None if there is none."""
-    trace = error.__traceback__
-    while trace is not None:
-        frame = trace.tb_frame
-        if (module := _module_called(frame)) is not None:
+    for frame, _ in walk_tb(error.__traceback__):
+        for module in _modules_called([frame]):
             return module, tuple(frame.f_locals.get("args", ())), dict(frame.f_locals.get("kwargs", {}))
-        trace = trace.tb_next
     return None
 
 
-def _module_called(frame: FrameType) -> nn.Module | None:
-    """Return the module that a frame of PyTorch calls."""
-    if frame.f_code.co_name == MODULE_CALL and frame.f_code.co_filename.startswith(_TORCH):
-        return frame.f_locals.get("self")
-    return None
+def _modules_called(frames: Iterable[FrameType]) -> tuple[nn.Module, ...]:
+    """Return the modules that these frames call, those of PyTorch that do so."""
+    calls = (f for f in frames if f.f_code.co_name == MODULE_CALL and f.f_code.co_filename.startswith(_TORCH))
+    return tuple(module for call in calls if (module := call.f_locals.get("self")) is not None)
 
 
-def _columns(code: CodeType, trace: TracebackType) -> tuple[int, int, int] | None:
+def _columns(trace: TracebackType) -> tuple[int, int, int] | None:
     """Return the last line, the first and the last column of what failed."""
-    positions = list(code.co_positions())
+    positions = list(trace.tb_frame.f_code.co_positions())
     index = trace.tb_lasti // 2
     if index >= len(positions):
         return None

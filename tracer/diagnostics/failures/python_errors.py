@@ -91,15 +91,7 @@ def _order_text(site: FailureSite) -> str:
 
 def _condition(site: FailureSite) -> ast.AST | None:
     """Return the condition of the `if` around the failed line."""
-    around = (
-        [
-            node
-            for node in ast.walk(site.tree)
-            if isinstance(node, ast.If) and any(s.lineno <= site.line <= (s.end_lineno or 0) for s in node.body)
-        ]
-        if site.tree
-        else []
-    )
+    around = [node for node in site.nodes(ast.If) if any(site.line in files.lines(line) for line in node.body)]
     return around[-1].test if around else None
 
 
@@ -120,18 +112,7 @@ def _values_text(site: FailureSite, node: ast.AST | None) -> str:
 
 @sentence(AssertionError)
 def _assertion(error: AssertionError, site: FailureSite) -> Sentence:
-    node = (
-        next(
-            (
-                n
-                for n in ast.walk(site.tree)
-                if isinstance(n, ast.Assert) and n.lineno <= site.line <= (n.end_lineno or 0)
-            ),
-            None,
-        )
-        if site.tree
-        else None
-    )
+    node = next(site.nodes_around(ast.Assert), None)
     if node is None:
         return _refusal(error, site)
     stated = f" ({reason(error)})" if str(error) else ""
@@ -223,18 +204,9 @@ def _none_by_module(site: FailureSite) -> tuple[int, str | None]:
 def _assigned_by_module(site: FailureSite, node: ast.AST) -> tuple[int, str | None]:
     """Return the last line before that assigns a name, and the class whose forward returned it, if it has no
     `return`."""
-    if not isinstance(node, ast.Name) or site.tree is None:
+    last = site.last_assignment(node.id) if isinstance(node, ast.Name) else None
+    if last is None:
         return 0, None
-    assignments = [
-        line
-        for line in ast.walk(site.tree)
-        if isinstance(line, ast.Assign)
-        and site.code.co_firstlineno <= line.lineno < site.line
-        and any(isinstance(target, ast.Name) and target.id == node.id for target in line.targets)
-    ]
-    if not assignments:
-        return 0, None
-    last = max(assignments, key=lambda line: line.lineno)
     module = _called_module(site, last.value)
     return last.lineno, type(module).__name__ if module is not None and not returns(type(module).forward) else None
 
@@ -272,6 +244,24 @@ def close_names(name: str, names: Any) -> list[str]:
     return list(dict.fromkeys([*get_close_matches(name, public, 3, MIN_SIMILARITY), *sorted(inside, key=len)]))
 
 
+NEEDS_TENSOR = re.compile(
+    r"must be (?:a )?Tensors?, not (tuple|list)|not supported between instances|for [^:]+: '(tuple)'"
+    r"|must be tuple of Tensors, not (Tensor)"
+)
+"""What PyTorch and Python say of a tuple in the place of a tensor."""
+ARGUMENT_ERRORS: dict[str, Callable[[re.Match[str]], str]] = {
+    r"\w+\(\) missing \d+ required (?:positional |keyword-only )?arguments?: (.+)": lambda match: (
+        f"needs {match[1].replace(chr(39), '`')}, and the call does not pass it"
+    ),
+    r"got an unexpected keyword argument '(\w+)'": lambda match: f"takes no argument `{match[1]}`",
+    r"takes (?:from )?[\w ]+ positional arguments? but (\d+) (?:was|were) given": lambda match: (
+        f"takes fewer arguments than the {int(match[1]) - 1} of the call"
+    ),
+    r"got multiple values for argument '(\w+)'": lambda match: f"gets `{match[1]}` twice, by its place and by its name",
+}
+"""What Python says of the arguments of a call, and what the called function then does."""
+
+
 @sentence(TypeError)
 def _type(error: TypeError, site: FailureSite) -> Sentence | None:
     text = str(error)
@@ -279,34 +269,15 @@ def _type(error: TypeError, site: FailureSite) -> Sentence | None:
         if "argument" in text and not any(o.value is None for o in site.operands):
             return Sentence("none", f"{reason(error)}.")
         return Sentence("none", f"{_none_text(site)} and the line needs a value.")
-    if match := re.search(r"must be (?:a )?Tensors?, not (tuple|list)", text) or re.search(
-        r"not supported between instances|for [^:]+: '(tuple)'|must be tuple of Tensors, not (Tensor)", text
-    ):
-        holder = next((o for o in site.operands if isinstance(o.value, (tuple, list))), None)
-        if holder is not None:
-            return Sentence(
-                "tuple",
-                f"`{holder.text}` is a {type(holder.value).__name__} of {len(holder.value)} values, "
-                f"{_items(holder.value)}, and the line needs a tensor.",
-            )
-        del match
-    if match := re.search(r"(\w+)\(\) missing (\d+) required (?:positional |keyword-only )?arguments?: (.+)", text):
+    if NEEDS_TENSOR.search(text) and (holder := site.operand_of(tuple, list)) is not None:
         return Sentence(
-            "argument",
-            f"`{_callee(site)}` needs {match[3].replace(chr(39), '`')}, and the call does not pass "
-            f"it.{_signature(site)}",
+            "tuple",
+            f"`{holder.text}` is a {type(holder.value).__name__} of {len(holder.value)} values, "
+            f"{_items(holder.value)}, and the line needs a tensor.",
         )
-    if match := re.search(r"got an unexpected keyword argument '(\w+)'", text):
-        return Sentence("argument", f"`{_callee(site)}` takes no argument `{match[1]}`.{_signature(site)}")
-    if match := re.search(r"takes (?:from )?([\w ]+) positional arguments? but (\d+) (?:was|were) given", text):
-        return Sentence(
-            "argument",
-            f"`{_callee(site)}` takes fewer arguments than the {int(match[2]) - 1} of the call.{_signature(site)}",
-        )
-    if match := re.search(r"got multiple values for argument '(\w+)'", text):
-        return Sentence(
-            "argument", f"`{_callee(site)}` gets `{match[1]}` twice, by its place and by its name.{_signature(site)}"
-        )
+    for pattern, describe in ARGUMENT_ERRORS.items():
+        if match := re.search(pattern, text):
+            return Sentence("argument", f"`{_callee(site)}` {describe(match)}.{_signature(site)}")
     if "not callable" in text:
         return Sentence("call", f"`{_callee(site)}` can't be called: {text}.")
     return Sentence(
@@ -373,7 +344,7 @@ def names_near(site: FailureSite, name: str) -> list[str]:
 @sentence(KeyError)
 def _key(error: KeyError, site: FailureSite) -> Sentence | None:
     key = error.args[0] if error.args else None
-    holder = next((o for o in site.operands if isinstance(o.value, (dict, nn.ModuleDict, nn.ParameterDict))), None)
+    holder = site.operand_of(dict, nn.ModuleDict, nn.ParameterDict)
     if holder is None:
         return Sentence("key", f"There is no entry {quote(key)}.")
     keys = list(holder.value.keys())
@@ -387,7 +358,7 @@ def _key(error: KeyError, site: FailureSite) -> Sentence | None:
 
 @sentence(ValueError)
 def _value(error: ValueError, site: FailureSite) -> Sentence | None:
-    line = _assignment(site)
+    line = next(site.nodes_around(ast.Assign), None)
     if line is None or not re.search(r"not enough values to unpack|too many values to unpack", str(error)):
         return None
     names, right = line.targets[0], line.value
@@ -399,15 +370,6 @@ def _value(error: ValueError, site: FailureSite) -> Sentence | None:
         "unpack",
         f"The line unpacks {len(names.elts)} values, `{site.text_of(names)}`, and `{site.text_of(right)}` has "
         f"{len(known)}: {shown}.",
-    )
-
-
-def _assignment(site: FailureSite) -> ast.Assign | None:
-    if site.tree is None:
-        return None
-    return next(
-        (n for n in ast.walk(site.tree) if isinstance(n, ast.Assign) and n.lineno <= site.line <= (n.end_lineno or 0)),
-        None,
     )
 
 
@@ -431,7 +393,7 @@ def _missing_forward(error: NotImplementedError, site: FailureSite) -> Sentence 
 
 @sentence(IndexError)
 def _index(error: IndexError, site: FailureSite) -> Sentence | None:
-    holder = next((o for o in site.operands if isinstance(o.value, (list, tuple, nn.ModuleList, nn.Sequential))), None)
+    holder = site.operand_of(list, tuple, nn.ModuleList, nn.Sequential)
     if holder is None:
         return None
     return Sentence(
@@ -452,16 +414,10 @@ def write_a_close_name(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     error, site = scene.error, scene.site
     if not isinstance(error, NameError) or not error.name:
         return
-    where = [n for n in _nodes_of_line(site) if isinstance(n, ast.Name) and n.id == error.name]
+    where = [n for n in site.nodes_of_line(ast.Name) if n.id == error.name]
     for rank, near in enumerate(names_near(site, error.name)[:3] if where else ()):
         message = f"write `{near}` in the place of `{error.name}`"
         yield Candidate(message, rank / 10, (scene.edit(where[0], near),))
-
-
-def _nodes_of_line(site: FailureSite) -> list[ast.AST]:
-    if site.tree is None:
-        return []
-    return [n for n in ast.walk(site.tree) if getattr(n, "lineno", 0) == site.line]
 
 
 @code_move(cost=1.0)
@@ -470,7 +426,7 @@ def write_a_close_attribute(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     error, site = scene.error, scene.site
     if not isinstance(error, AttributeError) or not error.name or error.obj is None:
         return
-    where = next((n for n in _nodes_of_line(site) if isinstance(n, ast.Attribute) and n.attr == error.name), None)
+    where = next((n for n in site.nodes_of_line(ast.Attribute) if n.attr == error.name), None)
     if where is None:
         return
     names = module_names(error.obj) if isinstance(error.obj, nn.Module) else dir(error.obj)
@@ -488,7 +444,7 @@ def write_a_close_key(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     for holder in scene.site.operands:
         if not isinstance(holder.value, (dict, nn.ModuleDict)):
             continue
-        nodes = (n for n in _nodes_of_line(scene.site) if isinstance(n, ast.Constant) and n.value == key)
+        nodes = (n for n in scene.site.nodes_of_line(ast.Constant) if n.value == key)
         if (where := next(nodes, None)) is None:
             continue
         for rank, near in enumerate(close_names(str(key), list(holder.value.keys()))[:2]):
@@ -534,28 +490,23 @@ def pass_by_a_close_name(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             yield Candidate(f"pass it as `{near}=`", rank / 10, (edit,))
 
 
-@code_move(cost=1.5)
-def leave_out_a_keyword(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield the call without an argument whose name is not taken."""
-    for call in _refused(scene, UNEXPECTED):
-        if (keyword := call.keyword()) is not None:
-            yield _without(scene, call.node, keyword)
+def leave_out(pattern: str, *, cost: float) -> None:
+    """Register the call without the argument that such an error names, or without its last one, as a move."""
+
+    @code_move(cost=cost)
+    def candidates(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+        site = scene.site
+        for call in _refused(scene, pattern):
+            argument = call.keyword() if call.match.groups() else next(reversed(call.node.args), None)
+            if argument is not None:
+                kept = [site.text_of(a) for a in (*call.node.args, *call.node.keywords) if a is not argument]
+                text = f"{site.text_of(call.node.func)}({', '.join(kept)})"
+                yield Candidate(f"leave out `{site.text_of(argument)}`", edits=(scene.edit(call.node, text),))
 
 
-@code_move(cost=1.2)
-def leave_out_a_second_value(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield the call without an argument that it passes twice."""
-    for call in _refused(scene, r"multiple values for argument '(\w+)'"):
-        if (keyword := call.keyword()) is not None:
-            yield _without(scene, call.node, keyword)
-
-
-@code_move(cost=1.2)
-def leave_out_the_last_argument(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield the call without its last argument, where it passes too many."""
-    for call in _refused(scene, r"(?s)^(?!.*(?:missing|unexpected keyword)).*positional argument"):
-        if call.node.args:
-            yield _without(scene, call.node, call.node.args[-1])
+leave_out(UNEXPECTED, cost=1.5)
+leave_out(r"multiple values for argument '(\w+)'", cost=1.2)
+leave_out(r"(?s)^(?!.*(?:missing|unexpected keyword)).*positional argument", cost=1.2)
 
 
 @code_move(cost=1.0)
@@ -572,26 +523,15 @@ def pass_a_missing_argument(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                 yield Candidate(f"pass `{name}={value}`", cost, (edit,), family="argument")
 
 
-def _without(scene: Scene, node: ast.Call, argument: ast.AST) -> Candidate:
-    site = scene.site
-    kept = [site.text_of(a) for a in (*node.args, *node.keywords) if a is not argument]
-    text = f"{site.text_of(node.func)}({', '.join(kept)})"
-    return Candidate(f"leave out `{site.text_of(argument)}`", edits=(scene.edit(node, text),))
-
-
 @code_move(cost=1.0)
 def return_the_last_value(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the repair of a forward of the same file that returns nothing: its last value is returned."""
     site = scene.site
     if "None" not in str(scene.error):
         return
-    if site.tree is None:
-        return
     kinds = {type(module).__name__ for module in site.modules} | _modules_called(site)
-    for node in ast.walk(site.tree):
-        if not isinstance(node, ast.ClassDef) or node.name not in kinds:
-            continue
-        for function in node.body:
+    for node in site.nodes(ast.ClassDef):
+        for function in node.body if node.name in kinds else ():
             if not isinstance(function, ast.FunctionDef) or function.name != "forward":
                 continue
             if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(function)):
@@ -632,10 +572,8 @@ def _modules_called(site: FailureSite) -> set[str]:
 def name_the_forward(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the right name of a forward that is misspelled."""
     site, match = scene.site, MISSING_FORWARD.search(str(scene.error))
-    if not match or site.tree is None:
-        return
-    for node in ast.walk(site.tree):
-        if isinstance(node, ast.ClassDef) and node.name == match[1]:
+    for node in site.nodes(ast.ClassDef):
+        if match and node.name == match[1]:
             names = [f for f in node.body if isinstance(f, ast.FunctionDef)]
             near = close_names("forward", [f.name for f in names])
             function = next((f for f in names if near and f.name == near[0]), None)
@@ -651,10 +589,8 @@ def name_the_forward(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 def call_the_constructor_of_modules(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the call that a constructor has to begin with."""
     site = scene.site
-    for node in ast.walk(site.tree) if BEFORE_INIT in str(scene.error) and site.tree is not None else ():
-        if not isinstance(node, ast.FunctionDef) or node.name != "__init__":
-            continue
-        if node.lineno <= site.line <= (node.end_lineno or 0):
+    for node in site.nodes_around(ast.FunctionDef) if BEFORE_INIT in str(scene.error) else ():
+        if node.name == "__init__":
             at = (node.body[0].lineno, node.body[0].col_offset)
             edit = edit_span(site.file, site.lines, at, at, "super().__init__(); ")
             yield Candidate("begin `__init__` with `super().__init__()`", edits=(edit,))

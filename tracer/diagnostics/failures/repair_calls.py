@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_sizes, subscripts, wanted_shape
-from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression
+from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression, callee_name, items_of
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, move
 from tracer.utils.files import add_argument
 
@@ -111,13 +111,9 @@ def _sizes(scene: Scene) -> list[ast.expr]:
     node = scene.node
     if not isinstance(node, ast.Call):
         return []
-    method = isinstance(node.func, ast.Attribute) and node.func.attr in ("view", "reshape", "expand", "unflatten")
-    items = list(node.args)
-    if method and isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "torch":
-        items = items[1:]
-    if len(items) == 1 and isinstance(items[0], (ast.Tuple, ast.List)):
-        items = list(items[0].elts)
-    return [item for item in items if not isinstance(item, ast.Starred)]
+    of_torch = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "torch"
+    written = items_of(node.args[of_torch and callee_name(node) in ("view", "reshape", "expand", "unflatten") :])
+    return [item for item in written if not isinstance(item, ast.Starred)]
 
 
 def _is_minus_one(item: ast.expr) -> bool:
@@ -592,10 +588,7 @@ def exchange_factors(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 @move("broadcast", "product", "attention", cost=1.5, edits="operand")
 def repeat_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield a tensor of twice the width in the line that assigned it, so that all lines after it read that one."""
-    site = scene.site
-    if site.tree is None:
-        return
-    operands = _operands(scene)
+    site, operands = scene.site, _operands(scene)
     names = {
         inner.id: site.value(inner)
         for operand in operands
@@ -603,16 +596,9 @@ def repeat_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidat
         if isinstance(inner, ast.Name) and isinstance(site.value(inner), Tensor)
     }
     for name, value in names.items():
-        lines = [
-            node
-            for node in ast.walk(site.tree)
-            if isinstance(node, ast.Assign)
-            and site.code.co_firstlineno < node.lineno < site.line
-            and [getattr(target, "id", "") for target in node.targets] == [name]
-        ]
-        if not lines:
+        if (line := site.last_assignment(name)) is None:
             continue
-        node = max(lines, key=lambda line: line.lineno).value
+        node = line.value
         before = Expression(node, site.text_of(node), value)
         for other in operands:
             wanted = other.value
@@ -636,14 +622,10 @@ def build_on_the_device(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             for other in operands
             if isinstance(other.value, Tensor) and other.value.device != operand.value.device
         ]
-        if line is None or line[0] != site.file or site.tree is None:
+        if line is None or line[0] != site.file:
             continue
-        for node in ast.walk(site.tree):
-            if (
-                isinstance(node, ast.Call)
-                and node.lineno == line[1]
-                and site.text_of(node.func).rpartition(".")[2] in FACTORIES
-            ):
+        for node in site.nodes(ast.Call):
+            if node.lineno == line[1] and site.text_of(node.func).rpartition(".")[2] in FACTORIES:
                 for other in others[:1]:
                     text = f"device={other.atom}.device"
                     keyword = next((k for k in node.keywords if k.arg == "device"), None)

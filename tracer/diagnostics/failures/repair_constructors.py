@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from tracer.diagnostics.failures.explanation import (
     Construction,
     assignments,
-    class_name,
     construction_of,
     constructor_of,
 )
-from tracer.diagnostics.failures.failure_site import tree_of
+from tracer.diagnostics.failures.failure_site import callee_name, items_of, source_text, tree_of
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, letters, move
 from tracer.shapes import value_of
 from tracer.symbols import notation
@@ -272,7 +271,7 @@ def _batch_first_edit(scene: Scene, called: list[nn.Module], value: bool) -> tup
                     continue
                 file, lines, function = constructor
                 name = type(module).__name__
-                calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and class_name(n) == name]
+                calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and callee_name(n) == name]
                 if len(calls) == 1:
                     return (_with_keyword(file, lines, calls[0], "batch_first", str(value)),), name
     return (), ""
@@ -389,7 +388,7 @@ def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: i
             sizes = _shape_nodes(assigned)
             if axis >= len(sizes):
                 continue
-            before = ast.get_source_segment("".join(lines), sizes[axis]) or ""
+            before = source_text(lines, sizes[axis])
             if scene.run.rebuild is not None and scene.run.file == file:
                 for number, text in enumerate((f"{before} + 1", f"{before} + 2", f"{before} - 1", str(value))):
                     edit = edit_node(file, lines, sizes[axis], text)
@@ -403,11 +402,8 @@ def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: i
 def _shape_nodes(value: ast.expr) -> list[ast.expr]:
     """Return the sizes in the call that builds a parameter: those of `nn.Parameter(torch.zeros(1, N, D))`."""
     for node in ast.walk(value):
-        if isinstance(node, ast.Call) and class_name(node) in ("zeros", "randn", "empty", "ones", "rand"):
-            sizes = list(node.args)
-            if len(sizes) == 1 and isinstance(sizes[0], (ast.Tuple, ast.List)):
-                sizes = list(sizes[0].elts)
-            return sizes
+        if isinstance(node, ast.Call) and callee_name(node) in ("zeros", "randn", "empty", "ones", "rand"):
+            return items_of(node.args)
     return []
 
 
@@ -419,9 +415,7 @@ def chain_a_list(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     built = construction_of(scene.run.module, scene.path)
     if built is None or len(built.call.args) != 1:
         return
-    text = "".join(built.lines)
-    function = ast.get_source_segment(text, built.call.func) or ""
-    items = ast.get_source_segment(text, built.call.args[0]) or ""
+    function, items = (source_text(built.lines, node) for node in (built.call.func, built.call.args[0]))
     items = items if isinstance(built.call.args[0], (ast.List, ast.ListComp, ast.Name)) else f"({items})"
     name = function.replace("ModuleList", "Sequential")
     edit = edit_node(built.file, built.lines, built.call, f"{name}(*{items})")
@@ -468,7 +462,7 @@ def _sizes_of_layers(built: Construction) -> Iterator[tuple[str, str, str]]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
     }
     for node in ast.walk(built.function):
-        kind = getattr(nn, class_name(node), None) if isinstance(node, ast.Call) else None
+        kind = getattr(nn, callee_name(node), None) if isinstance(node, ast.Call) else None
         if not inspect.isclass(kind) or not isinstance(node, ast.Call):
             continue
         names = list(inspect.signature(kind).parameters)
@@ -539,14 +533,11 @@ def _defaults(tree: ast.Module, name: str, value: int, sizes: set[str]) -> Itera
 def _names_of_error(scene: Scene) -> set[object]:
     """Return the names and the whole numbers in the failed line."""
     site, used = scene.site, set[object]()
-    if site.tree is None:
-        return used
-    for node in ast.walk(site.tree):
-        if getattr(node, "lineno", 0) == site.line and isinstance(node, (ast.Name, ast.Attribute)):
-            used.add(site.text_of(node))
-            value = site.value(node)
-            if isinstance(value, int) and not isinstance(value, bool):
-                used.add(value)
+    for node in site.nodes_of_line(ast.Name, ast.Attribute):
+        used.add(site.text_of(node))
+        value = site.value(node)
+        if isinstance(value, int) and not isinstance(value, bool):
+            used.add(value)
     return used
 
 
@@ -559,7 +550,7 @@ def write_another_number(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                 if isinstance(value, ast.Constant) and type(value.value) is int and value.value > 1:
                     file = frame.f_code.co_filename
                     lines = linecache.getlines(file)
-                    text = ast.get_source_segment("".join(lines), node) or ""
+                    text = source_text(lines, node)
                     for other in near(value.value):
                         cost = abs(other - value.value) / (50 * value.value)
                         edit = edit_node(file, lines, value, str(other))
@@ -570,7 +561,7 @@ def write_another_number(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 def _calls(frame: FrameType) -> Iterator[ast.Call]:
     tree = tree_of(linecache.getlines(frame.f_code.co_filename))
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+        if isinstance(node, ast.Call) and frame.f_lineno in files.lines(node):
             yield node
 
 
@@ -578,18 +569,13 @@ def _calls(frame: FrameType) -> Iterator[ast.Call]:
 def choose_an_attribute(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield other values of the whole numbers that a module holds and the failed line reads, such as `self.heads`."""
     site = scene.site
-    if not site.own or site.tree is None:
+    if not site.own:
         return
     module = site.modules[site.own - 1]
     path = scene.path_of(module)
-    around = {
-        node
-        for node in ast.walk(site.tree)
-        if isinstance(node, ast.FunctionDef) and node.lineno <= site.line <= (node.end_lineno or 0)
-    }
     names = {
         n.attr
-        for function in around
+        for function in site.nodes_around(ast.FunctionDef)
         for n in ast.walk(function)
         if isinstance(n, ast.Attribute) and getattr(n.value, "id", "") == "self"
     }
