@@ -21,7 +21,9 @@ from tracer.utils.errors import quote
 # another way.
 
 PLAYER = Path(__file__).parent / "player"
-STAGE = tuple(f"stage/{name}" for name in ("colours", "layout", "input", "stream", "scene", "tensors", "pointing"))
+STAGE = tuple(
+    f"stage/{name}" for name in ("colours", "pen", "layout", "input", "stream", "scene", "tensors", "pointing")
+)
 MODULES = ("dom", "bytes", "numbers", "message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
 """The modules, each behind those that it imports."""
 PAGE = """:root { color-scheme: light dark; }

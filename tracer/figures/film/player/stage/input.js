@@ -4,6 +4,7 @@
 import { makeCanvas } from "../dom.js";
 import { kindOf } from "../message.js";
 import { AMBER, SHUT, rgb } from "./colours.js";
+import { drawText, fillBox, strokeBox } from "./pen.js";
 
 // The photo in its own colours, and as the grey sketch that attention is drawn on: all its patches are equally bright.
 export function loadPhoto(film, done) {
@@ -51,8 +52,7 @@ export function drawOutside(context, film, photo, box, alpha, theme) {
   outside.rect(box.x, box.y, box.w, box.h);
   context.clip(outside, "evenodd");
   context.drawImage(photo.image, all.x, all.y, all.w, all.h);
-  context.fillStyle = rgb(SHUT, 0.5);
-  context.fillRect(all.x, all.y, all.w, all.h);
+  fillBox(context, rgb(SHUT, 0.5), all.x, all.y, all.w, all.h);
   strokes(context, all, "rgb(255 255 255 / 0.5)", 9);
   context.restore();
 }
@@ -96,18 +96,13 @@ export function drawPhoto(context, film, photo, box, { alpha, apart, grey, lit, 
     weights.forEach((weight, patch) => {
       const { x, y, w, h } = patchBox(film, box, patch);
       const shut = closed && weight === 0 && !hidden.includes(patch);
-      context.fillStyle = shut ? rgb(SHUT, lit) : rgb(amber, (strength * lit * weight) / most);
-      context.fillRect(x, y, w, h);
+      fillBox(context, shut ? rgb(SHUT, lit) : rgb(amber, (strength * lit * weight) / most), x, y, w, h);
     });
   }
   if (focus !== null && focus !== undefined) {
     const { x, y, w, h } = patchBox(film, box, focus);
-    context.lineWidth = 4;
-    context.strokeStyle = "#000";
-    context.strokeRect(x, y, w, h);
-    context.lineWidth = 2;
-    context.strokeStyle = "#fff";
-    context.strokeRect(x, y, w, h);
+    strokeBox(context, "#000", 4, x, y, w, h);
+    strokeBox(context, "#fff", 2, x, y, w, h);
   }
 }
 
@@ -117,8 +112,7 @@ function hatch(context, box, theme) {
   context.beginPath();
   context.rect(box.x, box.y, box.w, box.h);
   context.clip();
-  context.fillStyle = theme.paper;
-  context.fillRect(box.x, box.y, box.w, box.h);
+  fillBox(context, theme.paper, box.x, box.y, box.w, box.h);
   strokes(context, box, theme.line, 7);
   context.restore();
 }
@@ -156,23 +150,12 @@ export function drawChips(context, placed, { weights, focus, theme, alpha = 1 })
   const most = weights ? placed.reduce((a, chip) => Math.max(a, weights[chip.lane]), 0) || 1 : 1;
   for (const chip of placed) {
     context.globalAlpha = alpha;
-    context.fillStyle = theme.empty;
-    context.fillRect(chip.x, chip.y, chip.w, chip.h);
-    if (weights) {
-      context.fillStyle = rgb(AMBER, (0.85 * weights[chip.lane]) / most);
-      context.fillRect(chip.x, chip.y, chip.w, chip.h);
-    }
+    fillBox(context, theme.empty, chip.x, chip.y, chip.w, chip.h);
+    if (weights) fillBox(context, rgb(AMBER, (0.85 * weights[chip.lane]) / most), chip.x, chip.y, chip.w, chip.h);
     const strong = weights && weights[chip.lane] / most > 0.5;
-    context.fillStyle = strong ? "#181000" : theme.ink;
-    context.font = `600 ${chip.size}px ui-monospace, monospace`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
-    context.fillText(chip.mark, chip.x + chip.w / 2, chip.y + chip.h / 2);
-    if (chip.lane === focus) {
-      context.strokeStyle = theme.focus;
-      context.lineWidth = 2;
-      context.strokeRect(chip.x, chip.y, chip.w, chip.h);
-    }
+    const look = { font: `600 ${chip.size}px ui-monospace, monospace`, colour: strong ? "#181000" : theme.ink };
+    drawText(context, chip.mark, chip.x + chip.w / 2, chip.y + chip.h / 2, look);
+    if (chip.lane === focus) strokeBox(context, theme.focus, 2, chip.x, chip.y, chip.w, chip.h);
   }
   context.globalAlpha = 1;
 }
@@ -196,23 +179,16 @@ export function drawMatrix(context, look, head, box, { focusToken, shown, theme 
     for (let key = 0; key < keys; key++) {
       const [x, y] = [box.x + key * wide, box.y + query * high];
       if (row[key] === 0 && shut(query, key)) closed.rect(x, y, wide, high);
-      else if (row[key] > 0) {
-        context.fillStyle = rgb(AMBER, 0.1 + (0.9 * row[key]) / most);
-        context.fillRect(x, y, wide + 0.3, high + 0.3);
-      }
+      else if (row[key] > 0) fillBox(context, rgb(AMBER, 0.1 + (0.9 * row[key]) / most), x, y, wide + 0.3, high + 0.3);
     }
   }
   context.save();
   context.clip(closed);
   strokes(context, box, theme.line, 6);
   context.restore();
-  context.strokeStyle = theme.line;
-  context.lineWidth = 1;
-  context.strokeRect(box.x, box.y, box.w, box.h);
+  strokeBox(context, theme.line, 1, box.x, box.y, box.w, box.h);
   if (focusToken >= 0 && focusToken < rows * shown) {
-    context.strokeStyle = theme.focus;
-    context.lineWidth = 2;
-    context.strokeRect(box.x, box.y + focusToken * high, box.w, Math.max(3, high));
+    strokeBox(context, theme.focus, 2, box.x, box.y + focusToken * high, box.w, Math.max(3, high));
   }
 }
 
@@ -255,13 +231,8 @@ export function drawInput(context, input, area, alpha, theme) {
     context.imageSmoothingEnabled = false;
     context.drawImage(painted(input), x, y, w, h);
   }
-  context.strokeStyle = theme.line;
-  context.lineWidth = 1;
-  context.strokeRect(x - 0.5, y - 0.5, w + 1, h + 1);
-  context.textAlign = "center";
-  context.textBaseline = "middle";
-  context.fillStyle = theme.soft;
-  context.font = "13px system-ui";
-  context.fillText(input.full.map((count) => count.toLocaleString("en")).join(" × "), x + w / 2, y + h + 14);
+  strokeBox(context, theme.line, 1, x - 0.5, y - 0.5, w + 1, h + 1);
+  const shape = input.full.map((count) => count.toLocaleString("en")).join(" × ");
+  drawText(context, shape, x + w / 2, y + h + 14, { font: "13px system-ui", colour: theme.soft });
   context.globalAlpha = 1;
 }

@@ -3,6 +3,7 @@
 import { rgb, shade } from "./colours.js";
 import { drawChips, drawInput, drawMatrix, drawOutside, drawPatch, drawPhoto, patchBox } from "./input.js";
 import { laneY, segmentAt } from "./layout.js";
+import { drawText } from "./pen.js";
 import { drawEnds, drawGates, drawLanes, drawThreads, drawUpdates } from "./stream.js";
 
 export const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
@@ -152,13 +153,10 @@ export function scene(context, film, view, eye, firstBar) {
 
   // What each token's lane gives out, where the answer has a token for each.
   function outputs(flow, x, part) {
-    context.fillStyle = rgb(view.theme.thread);
-    context.textAlign = "left";
-    context.textBaseline = "middle";
-    context.font = `700 ${Math.min(18, Math.max(9, 0.9 * flow.lane))}px ui-monospace, monospace`;
+    const font = `700 ${Math.min(18, Math.max(9, 0.9 * flow.lane))}px ui-monospace, monospace`;
     film.answer.tokens.forEach((token, lane) => {
       context.globalAlpha = between(part * film.answer.tokens.length, lane, lane + 1);
-      context.fillText(token, x + 6, laneY(flow, lane));
+      drawText(context, token, x + 6, laneY(flow, lane), { font, colour: rgb(view.theme.thread), align: "left" });
     });
     context.globalAlpha = 1;
   }
@@ -200,11 +198,8 @@ export function scene(context, film, view, eye, firstBar) {
         const chip = chips.find((one) => one.lane === slot);
         if (!chip) return;
         context.globalAlpha = 1 - u * u;
-        context.fillStyle = theme.ink;
-        context.font = `600 ${chip.size}px ui-monospace, monospace`;
-        context.textAlign = "center";
-        context.textBaseline = "middle";
-        context.fillText(lane.mark, mix(chip.x + chip.w / 2, flow.x, u), mix(chip.y + chip.h / 2, y + high / 2, u));
+        const look = { font: `600 ${chip.size}px ui-monospace, monospace`, colour: theme.ink };
+        drawText(context, lane.mark, mix(chip.x + chip.w / 2, flow.x, u), mix(chip.y + chip.h / 2, y + high / 2, u), look);
         context.globalAlpha = 1;
       }
     });
@@ -256,11 +251,8 @@ export function scene(context, film, view, eye, firstBar) {
       context.roundRect(left + 5, top + 5, wide - 10, high - 10, 7);
       context.fill();
       context.stroke();
-      context.fillStyle = theme.ink;
-      context.font = `${lit ? 700 : 500} 14px system-ui`;
-      context.textAlign = "center";
-      context.textBaseline = "middle";
-      context.fillText(beat.label, left + wide / 2, top + high / 2, wide - 18);
+      const look = { font: `${lit ? 700 : 500} 14px system-ui`, colour: theme.ink, most: wide - 18 };
+      drawText(context, beat.label, left + wide / 2, top + high / 2, look);
     });
   }
 

@@ -1,8 +1,10 @@
 // The residual stream: lanes from left to right, the gates of the blocks, and threads of attention into one lane.
 
+import { makeCanvas } from "../dom.js";
 import { measured, rgb, shade } from "./colours.js";
 import { laneY, segmentAt } from "./layout.js";
 import { drawPatch } from "./input.js";
+import { drawText, fillBox } from "./pen.js";
 
 const OTHERS = 0.4; // how clear lanes stay when one of them alone is read
 const LABEL = 12; // pixels of a number or a name beside a lane
@@ -12,8 +14,7 @@ const FAINT = 80; // faint threads that are drawn at most
 
 // The lanes of a stream over its whole length, drawn once for each size, theme and measure; plain where they have none.
 export function paintLanes(flow, theme, scale, name, ratio, width, height) {
-  const canvas = document.createElement("canvas");
-  Object.assign(canvas, { width: Math.max(1, width * ratio), height: Math.max(1, height * ratio) });
+  const canvas = makeCanvas(Math.max(1, width * ratio), Math.max(1, height * ratio));
   const context = canvas.getContext("2d");
   context.scale(ratio, ratio);
   const high = flow.lane > 3 ? flow.lane - Math.min(1.4, 0.16 * flow.lane) : flow.lane + 0.3;
@@ -28,12 +29,8 @@ export function paintLanes(flow, theme, scale, name, ratio, width, height) {
         const share = array ? scale.share(array[lane]) : NaN;
         return rgb(Number.isFinite(share) ? shade(theme, Math.min(1, share)) : theme.plain);
       };
-      if (bend > segment.from) {
-        context.fillStyle = colour(earlier);
-        context.fillRect(segment.from, y, bend - segment.from, high);
-      }
-      context.fillStyle = colour(values);
-      context.fillRect(bend, y, segment.to - bend + 0.5, high);
+      if (bend > segment.from) fillBox(context, colour(earlier), segment.from, y, bend - segment.from, high);
+      fillBox(context, colour(values), bend, y, segment.to - bend + 0.5, high);
     });
   });
   return canvas;
@@ -53,16 +50,13 @@ export function drawEnds(context, film, flow, photo, theme, alpha, present, arri
       return;
     }
     context.globalAlpha = alpha;
-    context.fillStyle = theme.soft;
-    context.fillRect(flow.x, y, flow.thumb, high);
+    fillBox(context, theme.soft, flow.x, y, flow.thumb, high);
     if (lane.word ? flow.lane >= 8 : y - above >= LABEL) {
       above = y;
-      context.fillStyle = theme.ink;
-      context.textAlign = "right";
-      context.textBaseline = "middle";
       const size = Math.min(14, Math.max(9, 0.82 * flow.lane));
-      context.font = lane.word ? `${size}px ui-monospace, monospace` : "600 12px system-ui";
-      if (lane.word || at === 0 || !flow.stream.lanes[at - 1].word) context.fillText(lane.mark, flow.x - 5, y + high / 2, flow.labels - 6);
+      const font = lane.word ? `${size}px ui-monospace, monospace` : "600 12px system-ui";
+      const look = { font, colour: theme.ink, align: "right", most: flow.labels - 6 };
+      if (lane.word || at === 0 || !flow.stream.lanes[at - 1].word) drawText(context, lane.mark, flow.x - 5, y + high / 2, look);
     }
     context.globalAlpha = 1;
   });
@@ -116,11 +110,8 @@ export function drawGates(context, flow, beat, part, theme) {
     const named = numbered.find((one) => one.at === beat && one.snapshot.attention);
     if (lit && named) return drawNames(context, named, theme, middle, above);
     if (named && Math.abs(named.from + gateWidth(named) / 2 - middle) < NAMES) return; // no room beside the names
-    context.fillStyle = lit ? rgb(theme.thread) : theme.soft;
-    context.font = `${lit ? 700 : 500} 12px system-ui`;
-    context.textAlign = "center";
-    context.textBaseline = "alphabetic";
-    context.fillText(segment.beat.label, middle, above);
+    const look = { font: `${lit ? 700 : 500} 12px system-ui`, colour: lit ? rgb(theme.thread) : theme.soft };
+    drawText(context, segment.beat.label, middle, above, { ...look, baseline: "alphabetic" });
   });
 }
 

@@ -3,6 +3,7 @@
 import { makeCanvas } from "../dom.js";
 import { rgb } from "./colours.js";
 import { drawPatch } from "./input.js";
+import { drawText, fillBox, strokeBox } from "./pen.js";
 import { ease, mix } from "./scene.js";
 
 const NO_VALUE = 255; // the byte of a cell that has no finite value
@@ -110,9 +111,7 @@ export function tensors(context, film, view, eye, thumbs) {
   }
 
   function outline(x, y, w, h) {
-    context.strokeStyle = rgb(view.theme.thread);
-    context.lineWidth = 2;
-    context.strokeRect(x - 1, y - 1, w + 2, Math.max(2, h) + 2);
+    strokeBox(context, rgb(view.theme.thread), 2, x - 1, y - 1, w + 2, Math.max(2, h) + 2);
   }
 
   // The token of a row: its patch or its word, left of it.
@@ -122,31 +121,23 @@ export function tensors(context, film, view, eye, thumbs) {
       drawPatch(context, thumbs.film, thumbs.photo, patch, x - 26, y - 10, 20, 20);
       return;
     }
-    context.fillStyle = view.theme.ink;
-    context.textAlign = "right";
-    context.font = "600 13px system-ui";
-    context.fillText([...mark].slice(0, 7).join(""), x - 6, y);
+    const look = { font: "600 13px system-ui", colour: view.theme.ink, align: "right" };
+    drawText(context, [...mark].slice(0, 7).join(""), x - 6, y, look);
   }
 
   function drawPicture(index, box, alpha, filled, label) {
     const picture = film.pictures[index];
     context.globalAlpha = alpha;
-    context.fillStyle = view.theme.empty;
-    context.fillRect(box.x, box.y, box.w, box.h);
+    fillBox(context, view.theme.empty, box.x, box.y, box.w, box.h);
     const canvas = canvasOf(index, head(picture));
     const rows = Math.ceil(picture.shape[0] * filled);
     context.imageSmoothingEnabled = false;
     if (rows) context.drawImage(canvas, 0, 0, canvas.width, rows, box.x, box.y, box.w, (box.h * rows) / picture.shape[0]);
-    context.strokeStyle = view.theme.line;
-    context.lineWidth = 1;
-    context.strokeRect(box.x - 0.5, box.y - 0.5, box.w + 1, box.h + 1);
+    strokeBox(context, view.theme.line, 1, box.x - 0.5, box.y - 0.5, box.w + 1, box.h + 1);
     context.fillStyle = view.theme.ink;
     context.textBaseline = "middle";
     drawName(context, picture.symbol, box.x + box.w / 2, box.y - 14, 19);
-    context.fillStyle = view.theme.soft;
-    context.textAlign = "center";
-    context.font = "12px system-ui";
-    context.fillText(label, box.x + box.w / 2, box.y + box.h + 12);
+    drawText(context, label, box.x + box.w / 2, box.y + box.h + 12, { font: "12px system-ui", colour: view.theme.soft });
     context.globalAlpha = 1;
   }
 
@@ -180,11 +171,8 @@ export function tensors(context, film, view, eye, thumbs) {
       outline(boxes[1].x + column * wide, boxes[1].y, Math.max(1, wide), boxes[1].h);
     });
     if (!beat.product && boxes.length > 1 && boxes[result]) {
-      context.fillStyle = view.theme.ink;
-      context.textAlign = "center";
-      context.font = "22px system-ui";
-      const target = boxes[result];
-      context.fillText("→", target.x - MARGIN.left - ACROSS / 2, target.y + target.h / 2);
+      const [target, look] = [boxes[result], { font: "22px system-ui", colour: view.theme.ink }];
+      drawText(context, "→", target.x - MARGIN.left - ACROSS / 2, target.y + target.h / 2, look);
     }
     return 0;
   }
