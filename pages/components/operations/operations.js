@@ -151,7 +151,7 @@ function draws(box, data, setTriggerValue) {
     row?.path.forEach((_, i) => state.open.add("/" + row.path.slice(0, i + 1).join("/")));
   }
 
-  const numeric = (i) => ({ number: "number", error: "number" })[columns[i].kind] ?? columns[i].kind;
+  const numeric = (i) => (columns[i].kind === "error" ? "number" : columns[i].kind);
   const label = (column) =>
     `<th class="${column.place ? numeric(column.place) : "name"}" scope="col" aria-sort="${
       state.sort?.column === column.place ? (state.sort.down ? "descending" : "ascending") : "none"
@@ -166,9 +166,8 @@ function draws(box, data, setTriggerValue) {
       : escaped(shown(value));
   const cells = (values) =>
     values
+      .map((value, i) => `<td class="${numeric(i)}${value === 0 ? " zero" : ""}"${share(i, value)}>${text(i, value)}</td>`)
       .slice(1)
-      .map((value, j) => [j + 1, value])
-      .map(([i, value]) => `<td class="${numeric(i)}${value === 0 ? " zero" : ""}"${share(i, value)}>${text(i, value)}</td>`)
       .join("");
   const choice = (row) =>
     `<button type="button" data-key="${escaped(row.id)}" data-row="${escaped(row.id)}"` +
@@ -186,24 +185,22 @@ function draws(box, data, setTriggerValue) {
       return;
     }
     const open = state.words.length > 0 || state.open.has(module.key);
-    if (module.own) {
-      const { own } = module;
+    const { own } = module;
+    if (own) {
       lines.push(
         `<tr class="row holds${own.id === data.chosen ? " chosen" : ""}"><th class="name" scope="row" style="--depth:${depth}">` +
           `<button type="button" class="fold" data-key="fold ${escaped(module.key)}" data-module="${escaped(module.key)}" ` +
           `aria-expanded="${open}" aria-label="${escaped(`Modules in ${module.name}`)}"></button>` +
           `${choice(own)}</th>${cells(own.cells)}</tr>`,
       );
-      if (open) ordered(module, state.sort).forEach((item) => line(item, depth + 1, lines));
-      return;
+    } else {
+      const count = data.noun ? "" : `${module.count} ${module.count === 1 ? data.level.slice(0, -1) : data.level}`;
+      lines.push(
+        `<tr class="module"><th class="name" scope="row" style="--depth:${depth}">` +
+          `<button type="button" data-key="${escaped(module.key)}" data-module="${escaped(module.key)}" ` +
+          `aria-expanded="${open}">${escaped(module.name)}</button></th>${cells(["", count, ...module.sums.slice(2)])}</tr>`,
+      );
     }
-    const sums = [module.name, ...module.sums.slice(1)];
-    sums[1] = data.noun ? "" : `${module.count} ${module.count === 1 ? data.level.slice(0, -1) : data.level}`;
-    lines.push(
-      `<tr class="module"><th class="name" scope="row" style="--depth:${depth}">` +
-        `<button type="button" data-key="${escaped(module.key)}" data-module="${escaped(module.key)}" ` +
-        `aria-expanded="${open}">${escaped(module.name)}</button></th>${cells(sums)}</tr>`,
-    );
     if (open) ordered(module, state.sort).forEach((item) => line(item, depth + 1, lines));
   }
 
@@ -232,10 +229,11 @@ function draws(box, data, setTriggerValue) {
     const row = rows.find((one) => one.id === id && one.holds);
     if (!row || !state.fold) return;
     const key = place(row);
-    if (id === data.chosen && state.open.has(key)) state.open.delete(key);
+    if (id === data.chosen) toggle(key);
     else state.open.add(key);
     draw();
   }
+  const toggle = (key) => state.open.delete(key) || state.open.add(key);
 
   function every(node, keys = []) {
     node.children.forEach((child) => every(child, keys).push(child.key));
@@ -260,23 +258,20 @@ function draws(box, data, setTriggerValue) {
     if (row !== undefined) {
       state.scrolled = row;
       unfold(row);
-      row === data.chosen ? moved() : setTriggerValue("row", [row, placed(state.open, data.open, data.level, modules)]);
-    } else if (module !== undefined) {
-      state.open.has(module) ? state.open.delete(module) : state.open.add(module);
-      draw();
-      moved();
-    } else if (sort !== undefined) {
+      if (row === data.chosen) moved();
+      else setTriggerValue("row", [row, placed(state.open, data.open, data.level, modules)]);
+      return;
+    }
+    if (module !== undefined) toggle(module);
+    else if (sort !== undefined) {
       const column = Number(sort);
       const down = columns[column].kind !== "text"; // the largest first
       if (state.sort?.column !== column) state.sort = { column, down };
       else state.sort = state.sort.down === down ? { column, down: !down } : null;
-      draw();
-      moved();
-    } else if (all !== undefined) {
-      state.open = new Set(all ? modules() : []);
-      draw();
-      moved();
-    }
+    } else if (all !== undefined) state.open = new Set(all ? modules() : []);
+    else return;
+    draw();
+    moved();
   };
   box.onkeydown = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
