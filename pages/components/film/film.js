@@ -69,47 +69,37 @@ export default function ({ data, parentElement, setTriggerValue }) {
     find(".open").hidden = !film.beats.some((one) => one.shown);
     find(".hide").hidden = inside || !me.film.photo || !facts.brush;
   };
-  me.mount = (at, pinned, head = -1) => {
+  /** Plays the film of the run, or that of a block; `placeOf` tells what the address says of where it stands. */
+  const stage = (film, options, placeOf) => {
     root.film?.end();
+    const moved = (now, held) => {
+      label();
+      me.place.moved(placeOf(now), held);
+    };
+    player.mount(root, film, { ...options, heard: asksOf(root), paper: "beat", moved });
+    label();
+  };
+  me.mount = (at, pinned, head = -1) => {
     const uri = me.film.photo?.uri;
-    player.mount(root, me.film, {
-      photo: me.photo?.ready && me.photo.uri === uri ? me.photo : null, // else it would be gone until it is decoded
-      at,
-      pinned,
-      head,
-      heard: asksOf(root),
-      paper: "beat",
-      moved: ({ at, pinned }, held) => {
-        label();
-        const beat = at === me.film.beats.length - 1 ? null : idsOf(me.film)[at];
-        me.place.moved({ beat, query: laneText(pinned), inside: null }, held);
-      },
+    const photo = me.photo?.ready && me.photo.uri === uri ? me.photo : null; // else it would be gone until it is decoded
+    stage(me.film, { photo, at, pinned, head }, ({ at, pinned }) => {
+      const beat = at === me.film.beats.length - 1 ? null : idsOf(me.film)[at];
+      return { beat, query: laneText(pinned), inside: null };
     });
     me.photo = root.film.photo;
     if (me.photo) me.photo.uri = uri;
-    label();
   };
   me.mountBlock = (film, step) => {
     const { state, kept } = root.film;
     const beat = beatOf(step ?? film.beats[0].id);
     const [pinned, head] = [kept(), state.head];
     if (!root.film.film.pictures) me.allHeads = head < 0; // a block shows one head at a time, at first the first
-    root.film.end();
     const own = pinned && (root.film.film.pictures || pinned.stream === beat.stream) ? { stream: 0, lane: pinned.lane } : null;
-    player.mount(root, film, {
-      at: Math.max(0, idsOf(film).indexOf(step)),
-      pinned: own,
-      head,
-      thumbs: { film: me.film, photo: me.photo },
-      heard: asksOf(root),
-      paper: "beat",
-      moved: ({ at, pinned: lane }, held) => {
-        label();
-        const query = lane && beat.stream ? laneText({ stream: beat.stream, lane: lane.lane }) : laneText(lane);
-        me.place.moved({ beat: beat.id, query, inside: idsOf(film)[at] }, held);
-      },
+    const at = Math.max(0, idsOf(film).indexOf(step));
+    stage(film, { at, pinned: own, head, thumbs: { film: me.film, photo: me.photo } }, ({ at, pinned: lane }) => {
+      const query = lane && beat.stream ? laneText({ stream: beat.stream, lane: lane.lane }) : laneText(lane);
+      return { beat: beat.id, query, inside: idsOf(film)[at] };
     });
-    label();
   };
   me.openBlock = (step) => {
     const beat = beatOf(step);

@@ -1,4 +1,4 @@
-// Rectangles and texts on a canvas.
+// Rectangles, texts and curves on a canvas.
 
 export function fillBox(context, colour, x, y, w, h) {
   context.fillStyle = colour;
@@ -14,4 +14,17 @@ export function strokeBox(context, colour, width, x, y, w, h) {
 export function drawText(context, text, x, y, { font, colour, align = "center", baseline = "middle", most }) {
   Object.assign(context, { font, fillStyle: colour, textAlign: align, textBaseline: baseline });
   context.fillText(text, x, y, most);
+}
+
+// A curve from a point to another, each level where it ends, in so many steps, as far as a `part` of it; `near` and `far` are
+// how far its handles reach to the side.
+export function strokeCurve(context, [x, y], [toX, toY], [near, far], steps, part) {
+  context.beginPath();
+  context.moveTo(x, y);
+  for (let step = 1; step <= steps * part; step++) {
+    const [u, v] = [step / steps, 1 - step / steps];
+    const [a, b, c, d] = [v ** 3, 3 * v * v * u, 3 * v * u * u, u ** 3];
+    context.lineTo(a * x + b * near + c * far + d * toX, a * y + b * y + c * toY + d * toY);
+  }
+  context.stroke();
 }

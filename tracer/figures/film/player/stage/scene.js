@@ -3,7 +3,7 @@
 import { rgb, shade } from "./colours.js";
 import { drawChips, drawInput, drawMatrix, drawOutside, drawPatch, drawPhoto, patchBox } from "./input.js";
 import { laneY, segmentAt } from "./layout.js";
-import { drawText } from "./pen.js";
+import { drawText, strokeCurve } from "./pen.js";
 import { drawEnds, drawGates, drawLanes, drawThreads, drawUpdates } from "./stream.js";
 
 export const ease = (x) => (x <= 0 ? 0 : x >= 1 ? 1 : x * x * (3 - 2 * x));
@@ -170,14 +170,8 @@ export function scene(context, film, view, eye, firstBar) {
     context.strokeStyle = rgb(view.theme.thread);
     context.lineWidth = 3;
     context.lineCap = "round";
-    context.beginPath();
-    context.moveTo(x, y);
-    for (let step = 1; step <= 20 * part; step++) {
-      const [u, v] = [step / 20, 1 - step / 20];
-      const [near, far] = beside ? [(x + toX) / 2, (x + toX) / 2] : [x, toX];
-      context.lineTo(v ** 3 * x + 3 * v * v * u * near + 3 * v * u * u * far + u ** 3 * toX, v ** 3 * y + 3 * v * v * u * y + 3 * v * u * u * toY + u ** 3 * toY);
-    }
-    context.stroke();
+    const handles = beside ? [(x + toX) / 2, (x + toX) / 2] : [x, toX];
+    strokeCurve(context, [x, y], [toX, toY], handles, 20, part);
   }
 
   // Patches fly from the photo into their lanes, words from the text.

@@ -4,7 +4,7 @@ import { makeCanvas } from "../dom.js";
 import { measured, rgb, shade } from "./colours.js";
 import { laneY, segmentAt } from "./layout.js";
 import { drawPatch } from "./input.js";
-import { drawText, fillBox } from "./pen.js";
+import { drawText, fillBox, strokeCurve } from "./pen.js";
 
 const OTHERS = 0.4; // how clear lanes stay when one of them alone is read
 const LABEL = 12; // pixels of a number or a name beside a lane
@@ -167,20 +167,8 @@ export function drawThreads(context, flow, segment, weights, focus, part, theme,
   const thick = Math.max(3, Math.min(9, 1.1 * flow.lane));
   context.save();
   context.lineCap = "round";
-  const thread = (from, to) => {
-    const middle = (start + end) / 2;
-    context.beginPath();
-    context.moveTo(start, from);
-    const steps = 18;
-    for (let step = 1; step <= steps * part; step++) {
-      const u = step / steps;
-      const v = 1 - u;
-      const x = v ** 3 * start + 3 * v * v * u * middle + 3 * v * u * u * middle + u ** 3 * end;
-      const y = v ** 3 * from + 3 * v * v * u * from + 3 * v * u * u * to + u ** 3 * to;
-      context.lineTo(x, y);
-    }
-    context.stroke();
-  };
+  const middle = (start + end) / 2;
+  const thread = (from, to) => strokeCurve(context, [start, from], [end, to], [middle, middle], 18, part);
   const apart = Math.ceil((others?.length ?? 0) / FAINT);
   context.strokeStyle = rgb(theme.thread, 0.5);
   context.lineWidth = 1;
