@@ -344,7 +344,9 @@ def likeness(owner: object, make: Callable[[], bytes]) -> None:
 
 def pipeline_map(trace: Trace) -> str | None:
     """Draw the pipeline; return the id of a step that was clicked."""
-    component = _component("pipeline", '<div class="slot" data-figure="The full path"></div>')
+    component = _component(
+        "pipeline", '<div class="slot" data-figure="The full path"></div>', scripts=("strip", "pipeline")
+    )
     return component(
         key="pipeline", data=of(trace, "pipeline", lambda: pipeline.pipeline(trace)), on_step_change=lambda: None
     ).step

@@ -22,7 +22,8 @@ function paint(canvas, map, weights, columns, most, scale, closed = () => false)
 function glow(canvas, map, weights, columns, most, scale, closed) {
   paintCells(canvas, columns, weights, (weight, at) => {
     if (map.tokens[at] === null) return [0, 0, 0, 0]; // what covers it shows
-    return closed(at) ? [...SHUT, 255] : [...AMBER, Math.round(255 * Math.min(1, position(weight, most, scale)))];
+    const alpha = Math.round(255 * Math.min(1, position(weight, most, scale)));
+    return closed(at) ? [...SHUT, 255] : [...AMBER, alpha];
   });
 }
 

@@ -5,14 +5,16 @@ const PLACE = ["block", "head", "query", "scale"]; // what the address says of i
 
 const memory = {}; // what no address says, for each kind of map, while the page is open
 
+/** What can be looked at: each head by its number, and what has a name. */
+const viewsOf = (map) => [...Array(map.heads).keys(), ...(map.heads > 1 ? ["mean"] : []), ...(map.rollout ? ["rollout"] : [])];
+
 /** What is shown at a place; at what the address does not name, or this map lacks, that which tells most. */
 function standing(map, { block, head, query, scale }) {
   const known = (choices, text, first) => choices.find((one) => String(one) === text) ?? first;
-  const views = [...Array(map.heads).keys(), ...(map.heads > 1 ? ["mean"] : []), ...(map.rollout ? ["rollout"] : [])];
   const pinned = /^\d+$/.test(query ?? "") && Number(query) < map.queries;
   const state = {
     layer: known(map.choices.map((layer) => layer + 1), block, map.layers.at(-1) + 1) - 1,
-    view: String(known(views, head, map.heads > 1 ? "mean" : 0)),
+    view: String(known(viewsOf(map), head, map.heads > 1 ? "mean" : 0)),
     scale: known(["linear", "log"], scale, map.masks && !map.photo ? "log" : "linear"), // the first row of a causal mask has one cell, of weight 1
     query: pinned ? Number(query) : map.start,
     pinned, // whether it stays when the pointer moves
@@ -85,8 +87,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   function controls() {
     const blocks = map.choices.map((layer) => [layer, String(layer + 1)]);
     choices(find("[data-group=layer]"), blocks, state.layer, (layer) => choose({ layer }));
-    const heads = Array.from({ length: map.heads }, (_, head) => [String(head), String(head + 1)]);
-    const views = [...heads, ...(map.heads > 1 ? [["mean", "mean"]] : []), ...(map.rollout ? [["rollout", "rollout"]] : [])];
+    const views = viewsOf(map).map((view) => [String(view), Number.isInteger(view) ? String(view + 1) : view]);
     choices(find("[data-group=view]"), views, state.view, (view) => choose({ view }));
     const scales = ["linear", "log"].map((name) => [name, name]);
     choices(find("[data-group=scale]"), scales, state.scale, (scale) => choose({ scale }));

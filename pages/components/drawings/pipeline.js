@@ -57,17 +57,13 @@ function wire(circuit) {
 export default function ({ data, parentElement, setTriggerValue }) {
   const box = parentElement.querySelector(".slot");
   if (box.markup !== data) {
-    box.markup = data;
-    box.innerHTML = data;
+    box.innerHTML = box.markup = data;
     if (innerWidth < NARROW) {
       const shown = box.querySelectorAll("details").length > FEW ? 0 : 1;
       [...box.querySelectorAll(".stretch")].slice(shown).forEach((stretch) => (stretch.open = false));
     }
   }
-  box.onclick = (event) => {
-    const step = event.target.closest("[data-step]")?.dataset.step;
-    if (step) setTriggerValue("step", step);
-  };
+  openSteps(box, (step) => setTriggerValue("step", step));
   const watch = new ResizeObserver((changes) => changes.forEach(({ target }) => wire(target)));
   for (const circuit of box.querySelectorAll(".circuit")) watch.observe(circuit);
   return () => watch.disconnect();
