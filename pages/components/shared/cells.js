@@ -8,7 +8,8 @@ const within = (at, size) => Math.min(size - 1, Math.max(0, at));
 /** The row and the column in a box of so many that the pointer is at; null where it is beyond. */
 function cellUnder({ clientX, clientY }, box, rows, columns) {
   const { left, top, width, height } = box.getBoundingClientRect();
-  const [row, column] = [Math.floor(((clientY - top) / height) * rows), Math.floor(((clientX - left) / width) * columns)];
+  const row = Math.floor(((clientY - top) / height) * rows);
+  const column = Math.floor(((clientX - left) / width) * columns);
   return row === within(row, rows) && column === within(column, columns) ? [row, column] : null;
 }
 

@@ -1,6 +1,7 @@
 // What Python packed as bytes, for the film's player and for the components of a page.
 
-/** The JSON that begins at a byte, behind its length in four bytes, little end first, and where what follows it begins. */
+/** The JSON that begins at a byte, behind its length in four bytes, little end first, and where what follows it
+ *  begins. */
 export function headed(data, from = 0) {
   const to = from + 4 + new DataView(data.buffer, data.byteOffset).getUint32(from, true);
   return [JSON.parse(new TextDecoder().decode(data.subarray(from + 4, to))), to];

@@ -7,7 +7,8 @@ export function hear(target, handlers, capture = false) {
   return () => each.forEach(([name, handler]) => target.removeEventListener(name, handler, capture));
 }
 
-/** Answers events of a node, by their names, in place of what answered them before. What `act` returns cancels nothing. */
+/** Answers events of a node, by their names, in place of what answered them before. What `act` returns cancels
+ *  nothing. */
 export function handle(node, names, act) {
   for (const name of names.split(" ")) {
     node[`on${name}`] = (event) => {

@@ -16,8 +16,8 @@ export function drawText(context, text, x, y, { font, colour, align = "center", 
   context.fillText(text, x, y, most);
 }
 
-// A curve from a point to another, each level where it ends, in so many steps, as far as a `part` of it; `near` and `far` are
-// how far its handles reach to the side.
+// A curve from a point to another, level at both ends, in so many steps, as far as a `part` of it; `near` and `far` are
+// the places of its handles from left to right.
 export function strokeCurve(context, [x, y], [toX, toY], [near, far], steps, part) {
   context.beginPath();
   context.moveTo(x, y);
