@@ -5,19 +5,22 @@ const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowR
 
 const within = (at, size) => Math.min(size - 1, Math.max(0, at));
 
-/** The row and the column in a box of so many that the pointer is at; null where it is beyond. */
-function cellUnder({ clientX, clientY }, box, rows, columns) {
+/** The row and the column that the pointer is at, where a box has so many; they go on beyond it. */
+function pointedCell({ clientX, clientY }, box, rows, columns) {
   const { left, top, width, height } = box.getBoundingClientRect();
-  const row = Math.floor(((clientY - top) / height) * rows);
-  const column = Math.floor(((clientX - left) / width) * columns);
+  return [Math.floor(((clientY - top) / height) * rows), Math.floor(((clientX - left) / width) * columns)];
+}
+
+/** The same; null beyond the box. */
+function cellUnder(event, box, rows, columns) {
+  const [row, column] = pointedCell(event, box, rows, columns);
   return row === within(row, rows) && column === within(column, columns) ? [row, column] : null;
 }
 
 /** The same; beyond the box, the cell that is nearest. */
-function nearestCell({ clientX, clientY }, box, rows, columns) {
-  const { left, top, width, height } = box.getBoundingClientRect();
-  const at = (share, size) => within(Math.floor(share * size), size);
-  return [at((clientY - top) / height, rows), at((clientX - left) / width, columns)];
+function nearestCell(event, box, rows, columns) {
+  const [row, column] = pointedCell(event, box, rows, columns);
+  return [within(row, rows), within(column, columns)];
 }
 
 /** Lays an element over the part of a box that begins at (x, y), in the units in which the box has its `size`. */
