@@ -142,6 +142,14 @@ def add_argument(file: str, lines: list[str], call: ast.Call, text: str) -> Edit
     return edit_span(file, lines, end, end, f"{comma}{text}")
 
 
+def set_argument(file: str, lines: list[str], call: ast.Call, name: str, text: str) -> Edit:
+    """Return the edit that passes an argument by its name, in place of another value where there is one."""
+    value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+    if value is not None:
+        return edit_node(file, lines, value, text)
+    return add_argument(file, lines, call, f"{name}={text}")
+
+
 def apply_edits(lines: list[str], edits: Iterable[Edit]) -> str:
     """Return the text of a file, from its lines, with edits that do not overlap."""
     data = [line.encode() for line in lines]

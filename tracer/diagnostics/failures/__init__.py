@@ -25,7 +25,7 @@ from tracer.diagnostics.failures.trials import (
     run_text,
     solve_shapes,
 )
-from tracer.record import Step, Trace
+from tracer.record import Trace
 from tracer.tracing import FailedRun, assemble, name_of, of_caller, trace
 from tracer.utils.errors import quote, reason
 from tracer.utils.files import Edit, apply_edits, line_edits
@@ -87,8 +87,7 @@ def _explain(error: BaseException) -> Explanation:
     fixes = trials.choose(candidates)
     if clash is None:
         sentence = sentence_of(original, site)
-        tensors = [tensor for _, tensor in scene.tensors][: len(ROLES)]
-        clash = Clash(sentence.kind, sentence.message, {}, tuple(tensors))
+        clash = Clash(sentence.kind, sentence.message, {}, tuple(scene.tensors[: len(ROLES)]))
     elif not fixes:
         fixes = trials.choose(list(_pairs(scene, trials, candidates)))
     run_so_far = _trace(run, shapes)
@@ -99,7 +98,7 @@ def _explain(error: BaseException) -> Explanation:
         scene.path,
         site.source,
         site.span,
-        _last_steps(run_so_far),
+        run_so_far.steps[-LAST:],
         tuple(
             scene.operand(tensor, ROLES[min(n, len(ROLES) - 1)], clash.axes.get(id(tensor), ()))
             for n, tensor in enumerate(dict.fromkeys(clash.tensors))
@@ -144,9 +143,8 @@ def _of_python(error: BaseException, site: FailureSite | None, run: FailedRun | 
 def _guesses(scene: Scene) -> Iterator[Clash]:
     """Yield what may be wrong with a call that no rule covers: another order of axes, another dtype, another layer."""
     yield Clash("refusal", "", {})
-    tensors = tuple(tensor for _, tensor in scene.tensors)
-    if tensors:
-        yield from (Clash(kind, "", {}, tensors) for kind in ("product", "broadcast", "dtype"))
+    if scene.tensors:
+        yield from (Clash(kind, "", {}, tuple(scene.tensors)) for kind in ("product", "broadcast", "dtype"))
 
 
 def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterator[Candidate]:
@@ -176,7 +174,3 @@ def _trace(run: FailedRun, shapes: Shapes) -> Trace:
     sizes = shapes.sizes if shapes.solution is not None else {}
     facts = {"model": name_of(run.module), "sizes": sizes, "derived": {}, "solution": shapes.solution}
     return of_caller(assemble(run.module, run.recording, **facts))  # type: ignore[arg-type] # the facts by name
-
-
-def _last_steps(run_so_far: Trace) -> tuple[Step, ...]:
-    return run_so_far.steps[-LAST:]

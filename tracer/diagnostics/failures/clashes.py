@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from tracer.capture.modes import FailedCall
 from tracer.diagnostics.failures.trials import Clash, Scene, argument
+from tracer.record import dtype_name
 from tracer.utils.errors import reason
 
 DEVICE, LOSS, DTYPE, FUNCTION = range(4)
@@ -105,11 +107,9 @@ def multi_head(scene: Scene, call: FailedCall) -> Clash | None:
     width, heads = argument(call, 3, "embed_dim_to_check"), argument(call, 4, "num_heads")
     if not (isinstance(q, Tensor) and isinstance(k, Tensor)) or q.dim() not in (2, 3):
         return None
-    layer = f"`{scene.path}`" if scene.path else "the layer"
+    layer = scene.layer("the layer")
     if q.shape[-1] != width:
-        message = (
-            f"{layer} is {width} wide, and its queries {scene.name(q, '')} {scene.shape(q)} are {scene.size(q, -1)}."
-        )
+        message = f"{layer} is {width} wide, and its queries {scene.label(q, '')} are {scene.size(q, -1)}."
         return Clash("attention", message, {id(q): (-1,)}, (q, k))
     module = scene.module
     if isinstance(module, nn.MultiheadAttention) and k.shape[-1] != module.kdim:
@@ -190,17 +190,10 @@ def broadcast(scene: Scene, call: FailedCall) -> Clash | None:
     tensors = [x for x in (*call.args, *call.kwargs.values()) if isinstance(x, Tensor)]
     for number, a in enumerate(tensors):
         for b in tensors[number + 1 :]:
-            axes = [
-                -axis
-                for axis in range(1, min(a.dim(), b.dim()) + 1)
-                if a.shape[-axis] != b.shape[-axis] and 1 not in (a.shape[-axis], b.shape[-axis])
-            ]
+            axes = _clashing_axes(a, b)
             into = call.name in IN_PLACE and number == 0
             if into and not axes and (b.dim() > a.dim() or any(_longer(a, b))):
-                message = (
-                    f"The result is written into {scene.name(a, 'the first')} {scene.shape(a)}, which is smaller "
-                    "than it."
-                )
+                message = f"The result is written into {scene.label(a, 'the first')}, which is smaller than it."
                 return Clash("broadcast", message, {id(a): tuple(range(a.dim()))}, (a, b))
             if axes:
                 left, right = scene.name(a, "the first"), scene.name(b, "the second")
@@ -209,8 +202,15 @@ def broadcast(scene: Scene, call: FailedCall) -> Clash | None:
                     f"{-axes[0]} is "
                     f"{scene.size(a, axes[0])} in one and {scene.size(b, axes[0])} in the other, and neither is 1."
                 )
-                return Clash("broadcast", message, {id(a): tuple(axes), id(b): tuple(axes)}, (a, b))
+                return Clash("broadcast", message, {id(a): axes, id(b): axes}, (a, b))
     return None
+
+
+def _clashing_axes(a: Tensor, b: Tensor, first: int = 1) -> tuple[int, ...]:
+    """Return the axes from `first` on, counted from the last, that can't be broadcast."""
+    meeting = range(first, min(a.dim(), b.dim()) + 1)
+    lengths = {-axis: {a.shape[-axis], b.shape[-axis]} - {1} for axis in meeting}
+    return tuple(axis for axis, different in lengths.items() if len(different) > 1)
 
 
 def _longer(a: Tensor, b: Tensor):
@@ -281,15 +281,13 @@ def axis_range(scene: Scene, call: FailedCall) -> Clash | None:
     match = re.search(r"got (-?\d+)\)", str(call.error))
     if isinstance(x, Tensor) and match and "Dimension out of range" in str(call.error):
         message = (
-            f"`{call.name}` is to take axis {match[1]}, and {scene.name(x, 'the tensor')} {scene.shape(x)} has "
+            f"`{call.name}` is to take axis {match[1]}, and {scene.label(x, 'the tensor')} has "
             f"{x.dim()} axes, 0 to {x.dim() - 1}."
         )
         return Clash("axis", message, {}, (x,))
     order = wanted_shape(call) if call.name == "permute" else None
     if isinstance(x, Tensor) and order is not None and len(order) != x.dim():
-        message = (
-            f"`permute` names {len(order)} axes, and {scene.name(x, 'the tensor')} {scene.shape(x)} has {x.dim()}."
-        )
+        message = f"`permute` names {len(order)} axes, and {scene.label(x, 'the tensor')} has {x.dim()}."
         return Clash("axis", message, {}, (x,))
     return None
 
@@ -304,27 +302,29 @@ def embedding(scene: Scene, call: FailedCall) -> Clash | None:
     if isinstance(ids, Tensor) and isinstance(table, Tensor):
         if ids.is_floating_point() or ids.is_complex():
             message = (
-                f"{scene.name(ids, 'the input')} is {_index_dtype(ids)}, and the rows of an embedding are looked up by "
-                "whole numbers."
+                f"{scene.name(ids, 'the input')} is {dtype_name(ids.dtype)}, and the rows of an embedding are looked "
+                "up by whole numbers."
             )
             return Clash("dtype", message, {}, (ids, table))
         return _out_of_range(scene, ids, table, 0, table, f"the table `{scene.path}`" if scene.path else "the table")
     return None
 
 
-def _index_dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _wrong_index(indices: Tensor, count: int) -> int | None:
+    """Return the least or the largest of some whole numbers that is no place among so many; None where all are."""
+    if indices.is_meta or not indices.numel():
+        return None
+    least = int(indices.min())
+    wrong = least if least < 0 else int(indices.max())
+    return None if 0 <= wrong < count else wrong
 
 
 def _out_of_range(scene: Scene, ids: Tensor, holder: Tensor, axis: int, marked: Tensor, what: str) -> Clash | None:
-    if ids.is_meta or not ids.numel() or ids.is_floating_point():
+    rows = holder.shape[axis]
+    if ids.is_floating_point() or (wrong := _wrong_index(ids, rows)) is None:
         return None
-    least, largest, rows = int(ids.min()), int(ids.max()), holder.shape[axis]
-    if least >= 0 and largest < rows:
-        return None
-    wrong = least if least < 0 else largest
     message = (
-        f"{scene.name(ids, 'the index')} {scene.shape(ids)} holds {wrong}, and {what} has "
+        f"{scene.label(ids, 'the index')} holds {wrong}, and {what} has "
         f"{scene.size(holder, axis)} rows, 0 to {rows - 1}."
     )
     return Clash("range", message, {id(marked): (axis,)}, (ids, holder))
@@ -363,14 +363,10 @@ def getitem(scene: Scene, call: FailedCall) -> Clash | None:
                 f"{scene.size(x, axis)}, 0 to {x.shape[axis] - 1}."
             )
             return Clash("index", message, {id(x): (axis,)}, (x,))
-        rows = isinstance(item, Tensor) and str(item.dtype) not in ("torch.bool", "torch.uint8")
+        rows = isinstance(item, Tensor) and item.dtype not in (torch.bool, torch.uint8)
         if rows and (clash := _out_of_range(scene, item, x, axis, x, f"axis {axis} of {name}")):
             return clash
-        if (
-            isinstance(item, Tensor)
-            and str(item.dtype) == "torch.bool"
-            and tuple(item.shape) != tuple(x.shape[axis : axis + item.dim()])
-        ):
+        if _is_mask(item) and item.shape != x.shape[axis : axis + item.dim()]:
             mask = scene.name(item, "the mask")
             message = (
                 f"{mask} {scene.shape(item)} chooses cells of {name} {scene.shape(x)}, whose axes are of other lengths."
@@ -378,7 +374,7 @@ def getitem(scene: Scene, call: FailedCall) -> Clash | None:
             return Clash("mask", message, {id(item): tuple(range(item.dim()))}, (x, item))
     indices = [item for item in taken if isinstance(item, Tensor)]
     if len(indices) > 1:
-        shapes = " and ".join(f"{scene.name(item, 'an index')} {scene.shape(item)}" for item in indices)
+        shapes = " and ".join(scene.label(item, "an index") for item in indices)
         return Clash("index", f"Indices of one `[…]` are broadcast together: {shapes}.", {}, (x, *indices))
     return None
 
@@ -386,11 +382,7 @@ def getitem(scene: Scene, call: FailedCall) -> Clash | None:
 def _axes_of(keys: tuple[Any, ...], dim: int) -> list[tuple[Any, int]]:
     """Return the axis that each item of an index takes."""
     result, axis = [], 0
-    width = sum(
-        item.dim() if isinstance(item, Tensor) and str(item.dtype) == "torch.bool" else 1
-        for item in keys
-        if item is not None and item is not Ellipsis
-    )
+    width = sum(item.dim() if _is_mask(item) else 1 for item in keys if item is not None and item is not Ellipsis)
     for item in keys:
         if item is None:
             continue
@@ -399,8 +391,12 @@ def _axes_of(keys: tuple[Any, ...], dim: int) -> list[tuple[Any, int]]:
             continue
         if axis < dim:
             result.append((item, axis))
-        axis += item.dim() if isinstance(item, Tensor) and str(item.dtype) == "torch.bool" else 1
+        axis += item.dim() if _is_mask(item) else 1
     return result
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.dtype == torch.bool
 
 
 # Losses whose targets do not fit: their shape, their dtype, their range.
@@ -418,7 +414,7 @@ def cross_entropy(scene: Scene, call: FailedCall) -> Clash | None:
     if target.is_floating_point():
         if tuple(target.shape) == tuple(x.shape) and call.name == "cross_entropy":
             return None
-        kind = str(target.dtype).removeprefix("torch.")
+        kind = dtype_name(target.dtype)
         message = (
             f"{labels} {scene.shape(target)} is {kind}: a target holds numbers of classes, as whole numbers, or "
             f"has the shape of the scores, {scene.shape(x)}."
@@ -431,20 +427,17 @@ def cross_entropy(scene: Scene, call: FailedCall) -> Clash | None:
             f"[{', '.join(wanted)}], and {labels} is {scene.shape(target)}."
         )
         return Clash("loss", message, {id(x): (axis,), id(target): tuple(range(target.dim()))}, (x, target))
-    if "int64" not in str(target.dtype) and "uint8" not in str(target.dtype):
-        kind = str(target.dtype).removeprefix("torch.")
-        return Clash("dtype", f"{labels} is {kind}, and the numbers of classes have to be int64.", {}, (x, target))
-    if not target.is_meta and target.numel():
-        ignored = argument(call, 4, "ignore_index", -100)
-        used = target[target != ignored]
-        if used.numel() and (int(used.min()) < 0 or int(used.max()) >= x.shape[axis]):
-            wrong = int(used.min()) if int(used.min()) < 0 else int(used.max())
-            message = (
-                f"{labels} holds the class {wrong}, and {scores} {scene.shape(x)} has {scene.size(x, axis)} classes, 0 "
-                f"to {x.shape[axis] - 1}."
-            )
-            return Clash("range", message, {id(x): (axis,)}, (x, target))
-    return None
+    if target.dtype not in (torch.int64, torch.uint8):
+        message = f"{labels} is {dtype_name(target.dtype)}, and the numbers of classes have to be int64."
+        return Clash("dtype", message, {}, (x, target))
+    used = target if target.is_meta else target[target != argument(call, 4, "ignore_index", -100)]
+    if (wrong := _wrong_index(used, x.shape[axis])) is None:
+        return None
+    message = (
+        f"{labels} holds the class {wrong}, and {scores} {scene.shape(x)} has {scene.size(x, axis)} classes, 0 "
+        f"to {x.shape[axis] - 1}."
+    )
+    return Clash("range", message, {id(x): (axis,)}, (x, target))
 
 
 @clash(
@@ -469,13 +462,9 @@ def same_shape(scene: Scene, call: FailedCall) -> Clash | None:
         axes = {id(x): tuple(range(x.dim())), id(target): tuple(range(target.dim()))}
         return Clash("loss", message, axes, (x, target))
     if not target.is_floating_point():
-        kind = str(target.dtype).removeprefix("torch.")
-        return Clash(
-            "dtype",
-            f"{labels} is {kind}, and `{call.name}` takes targets of {str(x.dtype).removeprefix('torch.')}.",
-            {},
-            (x, target),
-        )
+        kinds = [dtype_name(tensor.dtype) for tensor in (target, x)]
+        message = f"{labels} is {kinds[0]}, and `{call.name}` takes targets of {kinds[1]}."
+        return Clash("dtype", message, {}, (x, target))
     if (
         call.name == "binary_cross_entropy"
         and not x.is_meta
@@ -502,10 +491,10 @@ def layer_norm(scene: Scene, call: FailedCall) -> Clash | None:
     wanted = tuple(shape) if isinstance(shape, (list, tuple)) else (shape,)
     if tuple(x.shape[x.dim() - len(wanted) :]) == wanted:
         return None
-    layer = f"`{scene.path}`" if scene.path and scene.is_module_call else f"`{call.name}`"
+    layer = scene.layer(f"`{call.name}`") if scene.is_module_call else f"`{call.name}`"
     message = (
         f"{layer} normalises over the last {'axis' if len(wanted) == 1 else f'{len(wanted)} axes'}, of "
-        f"{', '.join(map(str, wanted))} numbers, and {scene.name(x, 'its input')} {scene.shape(x)} ends in "
+        f"{', '.join(map(str, wanted))} numbers, and {scene.label(x, 'its input')} ends in "
         f"{', '.join(scene.size(x, axis) for axis in range(-min(len(wanted), x.dim()), 0))}."
     )
     return Clash("norm", message, {id(x): tuple(range(-len(wanted), 0))}, (x,))
@@ -527,11 +516,13 @@ def batch_norm(scene: Scene, call: FailedCall) -> Clash | None:
             )
             return Clash("norm", message, {id(x): (0,)}, (x,))
         return None
-    layer = f"`{scene.path}`" if scene.path else "the norm"
-    message = (
-        f"{layer} has {size} channels, and {scene.name(x, 'its input')} {scene.shape(x)} has {scene.size(x, 1)} "
-        "along axis 1."
-    )
+    return _channels(scene, x, size)
+
+
+def _channels(scene: Scene, x: Tensor, size: int) -> Clash:
+    """Describe how the channels of the input of a norm differ from its own."""
+    layer, label = scene.layer("the norm"), scene.label(x, "its input")
+    message = f"{layer} has {size} channels, and {label} has {scene.size(x, 1)} along axis 1."
     return Clash("norm", message, {id(x): (1,)}, (x,))
 
 
@@ -549,18 +540,10 @@ def group_norm(scene: Scene, call: FailedCall) -> Clash | None:
     )
     if not isinstance(x, Tensor) or x.dim() < 2:
         return None
-    layer = f"`{scene.path}`" if scene.path else "the norm"
     if size is not None and x.shape[1] != size:
-        message = (
-            f"{layer} has {size} channels, and {scene.name(x, 'its input')} {scene.shape(x)} has "
-            f"{scene.size(x, 1)} along axis 1."
-        )
-        return Clash("norm", message, {id(x): (1,)}, (x,))
+        return _channels(scene, x, size)
     if isinstance(groups, int) and x.shape[1] % groups:
-        message = (
-            f"{groups} groups do not divide the {scene.size(x, 1)} channels of {scene.name(x, 'its input')} "
-            f"{scene.shape(x)}."
-        )
+        message = f"{groups} groups do not divide the {scene.size(x, 1)} channels of {scene.label(x, 'its input')}."
         return Clash("norm", message, {id(x): (1,)}, (x,))
     return None
 
@@ -593,19 +576,15 @@ def matmul(scene: Scene, call: FailedCall) -> Clash | None:
             f"{scene.shape(a)} meets {scene.shape(b)}."
         )
         return Clash("product", message, {id(a): (-1, inner)} if a is b else {id(a): (-1,), id(b): (inner,)}, (a, b))
-    pairs = [
-        (-axis, -axis)
-        for axis in range(3, min(a.dim(), b.dim()) + 1)
-        if a.shape[-axis] != b.shape[-axis] and 1 not in (a.shape[-axis], b.shape[-axis])
-    ]
+    axes_before = _clashing_axes(a, b, 3)
     if call.name == "bmm" and a.shape[0] != b.shape[0]:
-        pairs = [(0, 0)]
-    if not pairs:
+        axes_before = (0,)
+    if not axes_before:
         return None
     message = (
         f"The matrices fit, but not the axes before them: {left} is {scene.shape(a)} and {right} is {scene.shape(b)}."
     )
-    return Clash("product", message, {id(a): tuple(p for p, _ in pairs), id(b): tuple(q for _, q in pairs)}, (a, b))
+    return Clash("product", message, {id(a): axes_before, id(b): axes_before}, (a, b))
 
 
 @clash("linear")
@@ -616,10 +595,10 @@ def linear(scene: Scene, call: FailedCall) -> Clash | None:
         return None
     if x.shape[-1] == weight.shape[1]:
         return None
-    layer = f"`{scene.path}`" if scene.is_module_call and scene.path else "the layer"
+    layer = scene.layer("the layer") if scene.is_module_call else "the layer"
     message = (
         f"{layer} is Linear({_size(scene, weight, 1)}, {_size(scene, weight, 0)}): it takes {scene.size(weight, 1)} "
-        f"numbers along the last axis, and {scene.name(x, 'its input')} {scene.shape(x)} has {scene.size(x, -1)}."
+        f"numbers along the last axis, and {scene.label(x, 'its input')} has {scene.size(x, -1)}."
     )
     return Clash("product", message, {id(x): (-1,), id(weight): (1,)}, (x, weight))
 
@@ -638,7 +617,7 @@ def conv(scene: Scene, call: FailedCall) -> Clash | None:
     transposed = "transpose" in call.name
     channels = weight.shape[0] if transposed else weight.shape[1] * (groups if isinstance(groups, int) else 1)
     places = weight.dim() - 2
-    name, layer = scene.name(x, "its input"), f"`{scene.path}`" if scene.path else f"`{call.name}`"
+    name, layer = scene.name(x, "its input"), scene.layer(f"`{call.name}`")
     if x.dim() not in (places + 1, places + 2):
         order = ", ".join(("B", "C", "D", "H", "W")[:2] + ("D", "H", "W")[3 - places :])
         message = f"{layer} takes [{order}], {places + 2} axes, and {name} is {scene.shape(x)}, {x.dim()} axes."
@@ -663,14 +642,9 @@ def recurrent(scene: Scene, call: FailedCall) -> Clash | None:
     module, x = scene.module, argument(call, 0, "input")
     if not isinstance(module, nn.RNNBase) or not isinstance(x, Tensor) or x.shape[-1] == module.input_size:
         return None
-    return recurrent_clash(scene, module, x)
-
-
-def recurrent_clash(scene: Scene, module: nn.RNNBase, x: Tensor) -> Clash:
-    """Describe how the input of a recurrent layer differs in size."""
     message = (
         f"`{scene.path}` takes {module.input_size} numbers along the last axis, and "
-        f"{scene.name(x, 'its input')} {scene.shape(x)} has {scene.size(x, -1)}."
+        f"{scene.label(x, 'its input')} has {scene.size(x, -1)}."
     )
     return Clash("product", message, {id(x): (-1,)}, (x,))
 
@@ -697,15 +671,15 @@ def einsum_operands(call: FailedCall) -> tuple[str, list[Tensor]] | None:
     return equation, operands
 
 
-def letter_sizes(letters: Subscripts, operands: list[Tensor]) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """Yield each letter with its positions: (operand, axis)."""
+def letter_places(letters: Subscripts, operands: list[Tensor]) -> dict[str, list[tuple[int, int]]]:
+    """Return the positions of each letter: (operand, axis)."""
     places: dict[str, list[tuple[int, int]]] = {}
     for number, (text, tensor) in enumerate(zip(letters.operands, operands, strict=False)):
         if "." in text or len(text) != tensor.dim():
             continue
         for axis, letter in enumerate(text):
             places.setdefault(letter, []).append((number, axis))
-    yield from places.items()
+    return places
 
 
 @clash("einsum")
@@ -727,7 +701,7 @@ def einsum(scene: Scene, call: FailedCall) -> Clash | None:
                 f"{tensor.dim()} axes."
             )
             return Clash("einsum", message, {id(tensor): tuple(range(tensor.dim()))}, tuple(operands))
-    for letter, places in letter_sizes(letters, operands):
+    for letter, places in letter_places(letters, operands).items():
         sizes = {operands[number].shape[axis] for number, axis in places} - {1}
         if len(sizes) > 1:
             stated = " and ".join(f"{scene.size(operands[n], axis)} in {names[n]}" for n, axis in places)
@@ -754,26 +728,20 @@ DEVICES = re.compile(r"same device|is on (cpu|cuda|mps|meta)|devices?, |device t
 @clash(rank=DEVICE)
 def device(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that all tensors of a call are on one device, where its error names devices."""
-    tensors = [tensor for _, tensor in scene.tensors]
-    if len({tensor.device for tensor in tensors}) < 2 or not DEVICES.search(str(scene.error)):
+    if len({tensor.device for tensor in scene.tensors}) < 2 or not DEVICES.search(str(scene.error)):
         return None
-    places = [
-        f"{scene.name(tensor, 'a tensor')} is on {str(tensor.device)!r}" for tensor in _one_each(tensors, "device")
-    ]
+    places = [f"{scene.name(x, 'a tensor')} is on {str(x.device)!r}" for x in _one_each(scene.tensors, "device")]
     message = f"All tensors of a call have to be on one device: {' and '.join(places)}."
-    return Clash("device", message, {}, tuple(tensors))
+    return Clash("device", message, {}, tuple(scene.tensors))
 
 
 @clash(rank=DTYPE)
 def dtype(scene: Scene, call: FailedCall) -> Clash | None:
     """Check that all tensors of a call have one dtype, and one that it takes, where its error names dtypes."""
-    tensors = [tensor for _, tensor in scene.tensors]
+    tensors = scene.tensors
     if not tensors or not DTYPES.search(str(scene.error)):
         return None
-    names = [
-        f"{scene.name(tensor, 'a tensor')} is {str(tensor.dtype).removeprefix('torch.')}"
-        for tensor in _one_each(tensors, "dtype")
-    ]
+    names = [f"{scene.name(x, 'a tensor')} is {dtype_name(x.dtype)}" for x in _one_each(tensors, "dtype")]
     what = call_name(scene)
     if len(names) == 1:
         wanted = reason(scene.error).rstrip(".")

@@ -50,21 +50,11 @@ def construction_of(root: nn.Module, path: str) -> Construction | None:
     parts = path.split(".")
     for cut in range(len(parts) - 1, -1, -1):
         holder = root.get_submodule(".".join(parts[:cut]))
-        for kind in type(holder).__mro__:
-            if (constructor := constructor_of(kind)) is None:
-                continue
-            construction = _in_constructor(*constructor, parts[cut], parts[cut + 1 :], type(root.get_submodule(path)))
-            if construction is not None:
-                return construction
-    return None
-
-
-def _in_constructor(
-    file: str, lines: list[str], function: ast.FunctionDef, name: str, rest: list[str], kind: type
-) -> Construction | None:
-    for target, value in assignments(function):
-        if _is_attribute(target, name) and (call := _call_at(value, rest, kind)) is not None:
-            return Construction(file, lines, call, function)
+        kind = type(root.get_submodule(path))
+        for file, lines, function in constructors_of(holder):
+            for target, value in assignments(function):
+                if _is_attribute(target, parts[cut]) and (call := _call_at(value, parts[cut + 1 :], kind)) is not None:
+                    return Construction(file, lines, call, function)
     return None
 
 
@@ -80,20 +70,18 @@ def assignments(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield target, node.value
 
 
-def constructor_of(kind: type) -> tuple[str, list[str], ast.FunctionDef] | None:
-    """Return the file of the `__init__` of a user's class, its lines, and its node; None for any other class."""
-    init = vars(kind).get("__init__")
-    if not inspect.isfunction(init) or not is_users(init.__code__):
-        return None
-    file, first = init.__code__.co_filename, init.__code__.co_firstlineno
-    lines = linecache.getlines(file)
-    tree = tree_of(lines)
-    for node in ast.walk(tree) if tree is not None else ():
-        if not isinstance(node, ast.FunctionDef) or node.name != "__init__":
-            continue
-        if first in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
-            return file, lines, node
-    return None
+def constructors_of(module: nn.Module) -> Iterator[tuple[str, list[str], ast.FunctionDef]]:
+    """Yield the `__init__` of each class of a module that is the user's: its file, the lines of that, and its node."""
+    codes = (init.__code__ for kind in type(module).__mro__ if inspect.isfunction(init := vars(kind).get("__init__")))
+    for code in filter(is_users, codes):
+        lines = linecache.getlines(code.co_filename)
+        tree = tree_of(lines)
+        for node in ast.walk(tree) if tree is not None else ():
+            if not isinstance(node, ast.FunctionDef) or node.name != "__init__":
+                continue
+            if code.co_firstlineno in (node.lineno, *(decorator.lineno for decorator in node.decorator_list)):
+                yield code.co_filename, lines, node
+                break
 
 
 def _is_attribute(target: ast.expr, name: str) -> bool:

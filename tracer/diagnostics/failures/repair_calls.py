@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_sizes, subscripts, wanted_shape
+from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_places, subscripts, wanted_shape
 from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression, callee_name, items_of
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, move
-from tracer.utils.files import add_argument
+from tracer.utils.files import set_argument
 
 LETTERS = 6
 """Most letters of an operand whose orders are tried."""
@@ -49,7 +49,7 @@ def _axis_arguments(scene: Scene) -> Iterator[AxisArguments]:
     keyword = next((k.value for k in node.keywords if k.arg in ("dim", "axis")), None)
     index = 1 if isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") in ("torch", "F") else 0
     whole: list[ast.expr] = [a for a in node.args[index:] if isinstance(a, (ast.Constant, ast.UnaryOp))]
-    yield AxisArguments(node, whole if keyword is None else [keyword], scene.tensors[0][1].dim())
+    yield AxisArguments(node, whole if keyword is None else [keyword], scene.tensors[0].dim())
 
 
 @call_move("join", "axis", cost=0.9)
@@ -87,7 +87,7 @@ def copy_the_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """
     if not isinstance(scene.node, ast.Call) or not isinstance(function := scene.node.func, ast.Attribute):
         return
-    x = scene.tensors[0][1]
+    x = scene.tensors[0]
     shape = wanted_shape(scene.call) if scene.call and STRIDES in str(scene.error) else None
     if shape is None or -1 in shape[:-1]:
         return
@@ -168,11 +168,8 @@ def write_other_letters(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                 moved = sum(a != b for a, b in zip(new, text, strict=True))
                 texts.append((changed, letters.result, moved / 10 + number / 100))
     for changed, result, cost in texts:
-        sizes = {
-            letter: {operands[n].shape[a] for n, a in places}
-            for letter, places in letter_sizes(subscripts(",".join(changed)), operands)
-        }
-        if any(len(each - {1}) > 1 for each in sizes.values()):
+        places = letter_places(subscripts(",".join(changed)), operands).values()
+        if any(len({operands[n].shape[a] for n, a in each} - {1}) > 1 for each in places):
             continue
         new = ",".join(changed) + (f"->{result}" if result is not None else "")
         yield _write(scene, literal, f"{quoted}{new}{quoted}", f"write the letters `{new}`", cost)
@@ -313,21 +310,24 @@ def _index_items(scene: Scene) -> list[ast.expr]:
     return scene.node.slice.elts if isinstance(scene.node.slice, ast.Tuple) else [scene.node.slice]
 
 
+def _whole_indices(scene: Scene) -> list[tuple[int, ast.expr]]:
+    """Return the items of the failed `x[…]` that are whole numbers, each with its place."""
+    return [(n, item) for n, item in enumerate(_index_items(scene)) if type(scene.site.value(item)) is int]
+
+
 @call_move("index", "range", cost=1.0)
 def take_the_last_place(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the last place for an index that is out of range."""
-    for number, item in enumerate(_index_items(scene)):
-        if type(scene.site.value(item)) is int:
-            yield _write(scene, item, "-1", "take the last place: `-1`", number / 100)
+    for number, item in _whole_indices(scene):
+        yield _write(scene, item, "-1", "take the last place: `-1`", number / 100)
 
 
 @call_move("index", "range", cost=1.2)
 def count_an_index_from_0(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield an index that counts from 0."""
-    for number, item in enumerate(_index_items(scene)):
-        if type(scene.site.value(item)) is int:
-            text = f"{scene.site.text_of(item)} - 1"
-            yield _write(scene, item, text, f"count from 0: `{text}`", number / 100)
+    for number, item in _whole_indices(scene):
+        text = f"{scene.site.text_of(item)} - 1"
+        yield _write(scene, item, text, f"count from 0: `{text}`", number / 100)
 
 
 @call_move("index", cost=1.6)
@@ -627,9 +627,7 @@ def build_on_the_device(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         for node in site.nodes(ast.Call):
             if node.lineno == line[1] and site.text_of(node.func).rpartition(".")[2] in FACTORIES:
                 for other in others[:1]:
-                    text = f"device={other.atom}.device"
-                    keyword = next((k for k in node.keywords if k.arg == "device"), None)
-                    edit = scene.edit(keyword, text) if keyword else add_argument(site.file, site.lines, node, text)
+                    edit = set_argument(site.file, site.lines, node, "device", f"{other.atom}.device")
                     yield Candidate(f"build `{operand.text}` on the device of `{other.text}`", edits=(edit,))
 
 

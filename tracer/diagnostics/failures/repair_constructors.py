@@ -18,14 +18,14 @@ from tracer.diagnostics.failures.explanation import (
     Construction,
     assignments,
     construction_of,
-    constructor_of,
+    constructors_of,
 )
 from tracer.diagnostics.failures.failure_site import callee_name, items_of, source_text, tree_of
-from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, letters, move
+from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, letters, move, path_of
 from tracer.shapes import value_of
 from tracer.symbols import notation
 from tracer.utils import files
-from tracer.utils.files import Edit, add_argument, edit_node
+from tracer.utils.files import Edit, add_argument, edit_node, set_argument
 
 SIZE_COST = 2.0
 """What another size of the failed layer costs; that of the layer before it costs more."""
@@ -33,6 +33,7 @@ FOREIGN_COST = 1.1
 """What a layer costs besides whose size is one of the input, which no other layer has."""
 NORMS = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d
 """Norms of channels."""
+CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
 STEPS = 8
 """Most ops between a layer and the one whose output it takes."""
 
@@ -154,7 +155,7 @@ def _fitting_sizes(scene: Scene) -> Iterator[LayerSize]:
     if isinstance(module, nn.Linear):
         yield from at("in_features", -1)
         yield from _before(scene, x, -1, module.in_features, scene.formula(module.weight, 1))
-    elif isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+    elif isinstance(module, CONVOLUTIONS):
         axis = x.dim() - module.weight.dim() + 1
         yield from at("in_channels", axis)
         yield from _before(scene, x, axis, module.in_channels, str(module.in_channels))
@@ -198,10 +199,7 @@ def _rows(scene: Scene, path: str, ids: Tensor, rows: int) -> Iterator[LayerSize
 
 def _input(scene: Scene) -> Any:
     """Return the tensor that the failed layer took."""
-    call = scene.call
-    if call is None:
-        return scene.run.recording.inputs and None
-    return argument(call, 0, "input", argument(call, 0, "query"))
+    return argument(scene.call, 0, "input", argument(scene.call, 0, "query")) if scene.call is not None else None
 
 
 def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Iterator[LayerSize]:
@@ -212,27 +210,18 @@ def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Ite
         if not isinstance(maker, int) or maker >= len(ops):
             return
         op = ops[maker]
-        module = scene.run.module.get_submodule(op.module) if op.module and _has(scene.run.module, op.module) else None
-        name = (
-            "out_features"
-            if isinstance(module, nn.Linear)
-            else "out_channels"
-            if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d))
-            else ""
-        )
-        if module is not None and name:
+        module = _submodule(scene.run.module, op.module)
+        name = "out_features" if isinstance(module, nn.Linear) else "out_channels"
+        if isinstance(module, (nn.Linear, *CONVOLUTIONS)):
             if getattr(module, name) == size and op.module != scene.path:
                 yield LayerSize(op.module, name, formula, value, 0.5)
             return
         maker = next((tensor[2] for tensor in op.inputs if size in tensor[0]), None)
 
 
-def _has(root: nn.Module, path: str) -> bool:
-    try:
-        root.get_submodule(path)
-    except AttributeError:
-        return False
-    return True
+def _submodule(root: nn.Module, path: str) -> nn.Module | None:
+    """Return the module at a path inside another; None for "", and where there is none."""
+    return dict(root.named_modules(remove_duplicate=False)).get(path) if path else None
 
 
 @constructor_move(cost=0.9)
@@ -244,7 +233,7 @@ def exchange_batch_first(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     )
     if layer is None:
         return
-    value, path = not layer.batch_first, scene.path_of(called[0])
+    value, path = not layer.batch_first, path_of(scene.run.module, called[0])
     edits, name = _batch_first_edit(scene, called, value)
 
     def exchange(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
@@ -266,23 +255,12 @@ def _batch_first_edit(scene: Scene, called: list[nn.Module], value: bool) -> tup
         if "batch_first" not in inspect.signature(type(module)).parameters and not isinstance(module, nn.RNNBase):
             continue
         for holder in reversed(holders):
-            for kind in type(holder).__mro__:
-                if (constructor := constructor_of(kind)) is None:
-                    continue
-                file, lines, function = constructor
+            for file, lines, function in constructors_of(holder):
                 name = type(module).__name__
                 calls = [n for n in ast.walk(function) if isinstance(n, ast.Call) and callee_name(n) == name]
                 if len(calls) == 1:
-                    return (_with_keyword(file, lines, calls[0], "batch_first", str(value)),), name
+                    return (set_argument(file, lines, calls[0], "batch_first", str(value)),), name
     return (), ""
-
-
-def _with_keyword(file: str, lines: list[str], call: ast.Call, name: str, text: str) -> Edit:
-    """Return the edit that passes an argument by its name, in place of another value where there is one."""
-    node = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-    if node is not None:
-        return edit_node(file, lines, node, text)
-    return add_argument(file, lines, call, f"{name}={text}")
 
 
 @constructor_move(cost=1.5)
@@ -311,13 +289,13 @@ def _layer_of(scene: Scene, tensor: Tensor) -> tuple[str, nn.Module | None]:
     """Return the path of the module that computed a tensor, and the module; None where there is none."""
     maker = scene.maker(tensor)
     path = scene.run.recording.ops[maker].module if isinstance(maker, int) else ""
-    return path, scene.run.module.get_submodule(path) if path and _has(scene.run.module, path) else None
+    return path, _submodule(scene.run.module, path)
 
 
 @constructor_move("broadcast", cost=SIZE_COST)
 def size_the_layer_of_a_sum(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield another size of a layer whose output is to be as wide as what it is added to."""
-    tensors = [tensor for _, tensor in scene.tensors]
+    tensors = scene.tensors
     for tensor in tensors:
         path, module = _layer_of(scene, tensor)
         other = next((t for t in tensors if t is not tensor and t.dim() == tensor.dim()), None)
@@ -330,9 +308,9 @@ def size_the_layer_of_a_sum(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 @constructor_move("broadcast", cost=1.5)
 def pad_a_convolution(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the padding with which a convolution keeps the size of its picture, for the sum of both."""
-    for _, tensor in scene.tensors:
+    for tensor in scene.tensors:
         path, module = _layer_of(scene, tensor)
-        if not isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) or set(module.stride) != {1}:
+        if not isinstance(module, CONVOLUTIONS) or set(module.stride) != {1}:
             continue
         if id(tensor) not in clash.axes:
             continue
@@ -341,7 +319,7 @@ def pad_a_convolution(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             continue
         padding = whole // 2
         built = construction_of(scene.run.module, path)
-        edits = (_with_keyword(built.file, built.lines, built.call, "padding", str(padding)),) if built else ()
+        edits = (set_argument(built.file, built.lines, built.call, "padding", str(padding)),) if built else ()
 
         def pad(old: nn.Module, at: dict[str, int], padding: int = padding) -> nn.Module:
             return rebuild_layer(old, padding=padding)
@@ -352,7 +330,7 @@ def pad_a_convolution(scene: Scene, clash: Clash) -> Iterator[Candidate]:
 @constructor_move("broadcast", cost=1.9)
 def size_a_table(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield a parameter of the size that it meets, such as a table of positions with one token more."""
-    tensors = [tensor for _, tensor in scene.tensors]
+    tensors = scene.tensors
     for tensor in tensors:
         name = scene.maker(tensor)
         if not isinstance(name, str) or name not in dict(scene.run.module.named_parameters()):
@@ -378,10 +356,7 @@ def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: i
         old.register_parameter(attribute, nn.Parameter(table.new_zeros(shape)))
         return old
 
-    for kind in type(holder).__mro__:
-        if (constructor := constructor_of(kind)) is None:
-            continue
-        file, lines, function = constructor
+    for file, lines, function in constructors_of(holder):
         for target, assigned in assignments(function):
             if not (isinstance(target, ast.Attribute) and target.attr == attribute):
                 continue
@@ -491,10 +466,10 @@ REACH = 4
 number_move = partial(move, "view", "norm", "attention", "expand", "refusal", edits="number")
 
 
-def near(value: int) -> list[int]:
-    """Return whole numbers near one, the nearest first."""
-    around = [*range(max(1, value - REACH), value + REACH + 1), value * 2, value // 2]
-    return [v for v in sorted(dict.fromkeys(around), key=lambda v: (abs(v - value), -v)) if v not in (0, value)]
+def near(value: int) -> Iterator[tuple[int, float]]:
+    """Yield whole numbers near one, the nearest first, each with what it costs besides."""
+    around = {*range(max(1, value - REACH), value + REACH + 1), value * 2, value // 2} - {0, value}
+    yield from ((v, abs(v - value) / (50 * value)) for v in sorted(around, key=lambda v: (abs(v - value), -v)))
 
 
 @number_move(cost=1.6)
@@ -513,10 +488,10 @@ def choose_a_size(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         if name == "B" or name in of_inputs - of_weights:
             continue
         nodes = list(_defaults(tree, name, value, set(run.sizes)))
-        for other in near(value):
+        for other, cost in near(value):
             edits = tuple(edit_node(run.file, lines, node, str(other)) for node in nodes[:1])
             likely = 0.0 if value in used or name in used else 0.5
-            cost = likely + abs(other - value) / (50 * value) + 0.4 * (value == max(run.sizes.values()))
+            cost += likely + 0.4 * (value == max(run.sizes.values()))
             yield Candidate(f"choose {name}={other}", cost, edits, sizes=((name, other),), family="number")
 
 
@@ -551,8 +526,7 @@ def write_another_number(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                     file = frame.f_code.co_filename
                     lines = linecache.getlines(file)
                     text = source_text(lines, node)
-                    for other in near(value.value):
-                        cost = abs(other - value.value) / (50 * value.value)
+                    for other, cost in near(value.value):
                         edit = edit_node(file, lines, value, str(other))
                         message = f"write {other} in the place of {value.value} in `{text}`"
                         yield Candidate(message, cost, (edit,), family="number")
@@ -572,7 +546,7 @@ def choose_an_attribute(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     if not site.own:
         return
     module = site.modules[site.own - 1]
-    path = scene.path_of(module)
+    path = path_of(scene.run.module, module)
     names = {
         n.attr
         for function in site.nodes_around(ast.FunctionDef)
@@ -583,13 +557,12 @@ def choose_an_attribute(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         value = vars(module).get(name)
         if type(value) is not int or value < 2:
             continue
-        for other in near(value):
+        for other, cost in near(value):
 
             def change(old: nn.Module, sizes: dict[str, int], name: str = name, other: int = other) -> nn.Module:
                 new = copy.copy(old)
                 vars(new)[name] = other
                 return new
 
-            cost = abs(other - value) / (50 * value)
             where = path or type(module).__name__
             yield Candidate(f"choose `{name}` = {other} in `{where}`", cost, (), path, change, family="number")

@@ -34,7 +34,7 @@ from tracer.diagnostics.failures.failure_site import (
     locate_failure,
     modules_of,
 )
-from tracer.record import Source
+from tracer.record import Source, dtype_name
 from tracer.shapes import UNKNOWN, Solution, Vocabulary, solve
 from tracer.shapes.probes import candidate_probes, copies_at_same_sizes, named_axes
 from tracer.shapes.variation import other_inputs, parameters, shadow_copy
@@ -105,7 +105,7 @@ def run_to_error(module: torch.nn.Module, args: tuple, kwargs: dict) -> tuple[Re
 
 def entries(recording: Recording, module: torch.nn.Module) -> list[OpEvent]:
     """Return the ops of a run with the two entries at its end."""
-    weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    weights = dict(module.named_parameters()) | dict(module.named_buffers())
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     externals = tuple((tuple(tensor.shape), tensor.dtype, name) for name, tensor in (weights | inputs).items())
     ends = [OpEvent(INPUT_ENTRY, False, "", 0, "", 0, None, externals, ())]
@@ -449,10 +449,6 @@ class Trials:
         alone = [{**here, name: at[name]} for at in others[:1] for name in list(at)[:1]]
         return [*others, *(at for at in alone if at != here)]
 
-    def runs(self, candidate: Candidate, sizes: dict[str, int]) -> bool:
-        """Return whether the repaired forward runs to its end at these sizes."""
-        return self.output(candidate, sizes) is not FAILS
-
     def output(self, candidate: Candidate, sizes: dict[str, int]) -> object:
         """Return the output of the repaired forward at these sizes, `FAILS` if it does not run to its end."""
         try:
@@ -472,16 +468,12 @@ class Trials:
         except Exception:  # code that does not compile, a constructor that fails
             return FAILS
 
-    def rebuilds(self, file: str) -> bool:
-        """Return whether edits of a file are run with the factory in it."""
-        return self.run.rebuild is not None and self.run.file == file
-
     def _apply_candidate(
         self, candidate: Candidate, sizes: dict[str, int]
     ) -> tuple[nn.Module, tuple, dict[str, Any], Change | None]:
         """Return the module with the edits of a candidate, its arguments, and what is still to be replaced."""
         edits = candidate.edits
-        if edits and self.run.rebuild is not None and all(self.rebuilds(edit.file) for edit in edits):
+        if edits and self.run.rebuild is not None and all(edit.file == self.run.file for edit in edits):
             lines = linecache.getlines(self.run.file)
             module, args, *kwargs = self.run.rebuild(sizes, apply_edits(lines, edits))
             return module, tuple(args), kwargs[0] if kwargs else {}, None
@@ -569,9 +561,9 @@ class Scene:
         return self.run.recording.failed_call
 
     @cached_property
-    def tensors(self) -> list[tuple[str, Tensor]]:
-        """Tensors of the failed call, with their positions in it."""
-        return list(named_tensors("", (self.call.args, self.call.kwargs))) if self.call else []
+    def tensors(self) -> list[Tensor]:
+        """Tensors of the failed call, in order."""
+        return call_tensors(self.run.recording)
 
     @cached_property
     def node(self) -> ast.AST | None:
@@ -593,10 +585,6 @@ class Scene:
         """Path of that module."""
         return path_of(self.run.module, self.module) if self.module is not None else ""
 
-    def path_of(self, module: nn.Module) -> str:
-        """Return the path of a module in the one that ran."""
-        return path_of(self.run.module, module)
-
     @property
     def is_module_call(self) -> bool:
         """True if the failed line calls a module of PyTorch, in which the call failed."""
@@ -605,7 +593,7 @@ class Scene:
     def symbolic(self, tensor: Tensor) -> tuple[str, ...] | None:
         """Return the shape of a tensor in symbols, None where not all of it is solved."""
         if len(self.shapes.operands) == len(self.tensors):
-            for (_, known), symbolic in zip(self.tensors, self.shapes.operands, strict=True):
+            for known, symbolic in zip(self.tensors, self.shapes.operands, strict=True):
                 if known is tensor and len(symbolic) == tensor.dim() and is_solved(symbolic):
                     return symbolic
         maker = self.maker(tensor)
@@ -629,6 +617,14 @@ class Scene:
         """Return a shape as symbols where they are known, else in numbers: `[B, T, 3·D]`."""
         symbolic = self.symbolic(tensor)
         return notation.shape_text(symbolic) if symbolic and tensor.dim() else str(list(tensor.shape))
+
+    def label(self, tensor: Tensor, role: str) -> str:
+        """Return the name of a tensor with its shape."""
+        return f"{self.name(tensor, role)} {self.shape(tensor)}"
+
+    def layer(self, role: str) -> str:
+        """Return the path of the module whose forward failed as code, or its role where it has none."""
+        return f"`{self.path}`" if self.path else role
 
     def size(self, tensor: Tensor, axis: int) -> str:
         """Return the size of an axis, `3·D = 24`, or `24` without a symbol."""
@@ -657,7 +653,7 @@ class Scene:
         operands = [o for o in self.site.operands if o.value is UNKNOWN_SITE or isinstance(o.value, Tensor)]
         if self.call is None or self.is_module_call or len(operands) != len(self.tensors):
             return {}
-        pairs = [(operand, tensor) for operand, (_, tensor) in zip(operands, self.tensors, strict=True)]
+        pairs = list(zip(operands, self.tensors, strict=True))
         if any(o.value is not UNKNOWN_SITE and o.value.shape != tensor.shape for o, tensor in pairs):
             return {}
         return {} if self.call.name in REFLECTED_OPERATORS else {id(tensor): operand.text for operand, tensor in pairs}
@@ -675,7 +671,7 @@ class Scene:
             self.name(tensor, role).strip("`"),
             tuple(tensor.shape),
             self.symbolic(tensor),
-            str(tensor.dtype).removeprefix("torch."),
+            dtype_name(tensor.dtype),
             str(tensor.device),
             axes,
             words,
