@@ -283,6 +283,19 @@ class Graph:
             if key in self.producer and follows(key):
                 waiting += [ref.key for ref in self.inputs[self.producer[key]]]
 
+    def data(self, index: int) -> list[Ref]:
+        """Return the operands of a call that depend on inputs of the run."""
+        return [ref for ref in self.inputs[index] if self.depends[ref.key] == "x"]
+
+    def descendants(self, key: str) -> set[str]:
+        """Return this value, and all that were computed from it."""
+        descendants, waiting = set[str](), [key]
+        while waiting:
+            if (key := waiting.pop()) not in descendants:
+                descendants.add(key)
+                waiting += [ref.key for index in self.users.get(key, ()) for ref in self.calls[index].outputs]
+        return descendants
+
     def is_live(self, index: int) -> bool:
         return any(ref.key in self.live for ref in self.calls[index].outputs)
 

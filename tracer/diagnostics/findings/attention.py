@@ -385,14 +385,9 @@ def _factor(graph: Graph, site: AttentionSite) -> float | None:
         softmax = graph.calls[graph.producer[site.weights or ""]]
         scores = next(iter(softmax.arguments.values())).key
         path = path_back(graph, scores, product)
-        for index in path if path is not None else [-1]:
-            factors.append(_constant(graph, index) if index >= 0 else None)
-    result = 1.0
-    for factor in factors:
-        if factor is None:
-            return None
-        result *= factor
-    return result
+        factors += [None] if path is None else [_constant(graph, index) for index in path]
+    known = [factor for factor in factors if factor is not None]
+    return prod(known, start=1.0) if len(known) == len(factors) else None
 
 
 def _constant(graph: Graph, index: int) -> float | None:
@@ -402,18 +397,11 @@ def _constant(graph: Graph, index: int) -> float | None:
     if graph.kind[index] in ("layout", "same") or name in ("add", "sub", "masked_fill", "where", "clamp", "dropout"):
         return 1.0
     if name in ("mul", "div"):
-        number = _number(graph, call.arguments.get("other"))
-        if number is None and isinstance(call.arguments.get("self"), Ref):
-            number = _number(graph, call.arguments["self"]) if name == "mul" else None
-        if not number:
+        number = call.arguments.get("other")  # a tensor of one cell that the run computed has no known value
+        if not isinstance(number, (int, float)) or isinstance(number, bool) or not number:
             return None
-        return number if name == "mul" else 1 / number
+        return float(number) if name == "mul" else 1 / number
     return None
-
-
-def _number(graph: Graph, value) -> float | None:
-    """Return a Python number; a tensor of one cell that the run computed has no known value."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _before(graph: Graph, key: str) -> float | None:
@@ -427,27 +415,18 @@ def _before(graph: Graph, key: str) -> float | None:
         call = graph.calls[index]
         name = call.op.name
         if name in PROJECTIONS or name in LINEAR:
-            data = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
-            return factor if len(data) == 1 else None
+            return factor if len(graph.data(index)) == 1 else None
         if name in NORMS or name in SOFTMAXES or name in MATMULS:
             return None
-        if name == "cat" or (name == "add" and _rotation(graph, index)):
-            key = _data(graph, index)
-            continue
-        if name == "add":  # a bias; anything that depends on the input is another stream
-            data = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
-            if len(data) != 1:
-                return None
-            key = data[0].key
-            continue
-        if name == "mul" and _turns(graph, call):
-            key = _data(graph, index)
-            continue
-        constant = _constant(graph, index)
+        constant: float | None = 1.0
+        if name == "add" and not _rotation(graph, index):  # a bias; what depends on the input is another stream
+            constant = 1.0 if len(graph.data(index)) == 1 else None
+        elif name not in ("cat", "add") and not (name == "mul" and _turns(graph, call)):
+            constant = _constant(graph, index)
         if constant is None:
             return None
         factor *= constant
-        key = _data(graph, index)
+        key = [*graph.data(index), *graph.inputs[index]][0].key
     return None
 
 
@@ -468,24 +447,8 @@ def _floats_of_data(graph: Graph, key: str) -> bool:
     """Return whether a value depends on floats that were inputs of the run, or on a table that ids index."""
     if graph.depends[key] != "x":
         return False
-    index = graph.producer.get(key)
-    visited: set[int] = set()
-    waiting = [index]
-    while waiting:
-        index = waiting.pop()
-        if index is None or index in visited:
-            continue
-        visited.add(index)
-        if "projection" in graph.calls[index].op.traits or graph.calls[index].op.name == "embedding":
-            return True
-        waiting += [graph.producer.get(ref.key) for ref in graph.inputs[index]]
-    return False
-
-
-def _data(graph: Graph, index: int) -> str:
-    """Return the operand of a call that depends on the input, the first of several."""
-    refs = graph.inputs[index]
-    return next((ref.key for ref in refs if graph.depends[ref.key] == "x"), refs[0].key)
+    calls = filter(None, map(graph.producing_call, graph.ancestors([key])))
+    return any("projection" in call.op.traits or call.op.name == "embedding" for call in calls)
 
 
 @rule(

@@ -301,7 +301,7 @@ def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
         for index in graph.live_users[key]:
             call = graph.calls[index]
             if call.op.name == "add":
-                others = [ref for ref in graph.inputs[index] if ref.key != key and graph.depends[ref.key] == "x"]
+                others = [ref for ref in graph.data(index) if ref.key != key]
                 if any(len(ref.shape) > 2 and ref.shape[-2:] == rows.shape[-2:] for ref in others):
                     return True
             elif graph.kind[index] in ("layout", "same") and call.outputs and call.outputs[0].key not in visited:
@@ -330,14 +330,14 @@ def find_class_token(run: RunView, tokens: LearnedTokens) -> Evidence | None:
     """Find an answer that is read from a single token other than the learned one that was inserted into the
     sequence."""
     graph, put = run.graph, min(tokens.places)
-    after = _descendants(graph, tokens.call.outputs[0].key)
+    after = graph.descendants(tokens.call.outputs[0].key)
     reads = [
         (position, read) for read in live_calls(run) if (position := _single_read(read, tokens, after)) is not None
     ]
     if not reads or any(position in tokens.places for position, _ in reads) or is_causal(run):
         return None
     position, read = reads[-1]
-    if not _leads_out(graph, read.outputs[0].key):
+    if not graph.descendants(read.outputs[0].key) & graph.returned:
         return None
     index = put if put == 0 else -1
     return Evidence(tokens.call, read, put=put, length=tokens.length, read=position, index=index)
@@ -364,17 +364,6 @@ def _learned_tokens(graph: Graph, call: Call) -> LearnedTokens | None:
     return LearnedTokens(call, axis, places, start) if places else None
 
 
-def _descendants(graph: Graph, key: str) -> set[str]:
-    keys, waiting = {key}, [key]
-    while waiting:
-        for index in graph.users.get(waiting.pop(), ()):
-            for ref in graph.calls[index].outputs:
-                if ref.key not in keys:
-                    keys.add(ref.key)
-                    waiting.append(ref.key)
-    return keys
-
-
 def _single_read(call: Call, tokens: LearnedTokens, after: set[str]) -> int | None:
     """Return the position from which a call takes one token out of a sequence; None for any other call."""
     name, source, axis, length = call.op.name, call.arguments.get("self"), tokens.axis, tokens.length
@@ -390,8 +379,3 @@ def _single_read(call: Call, tokens: LearnedTokens, after: set[str]) -> int | No
         place = call.arguments.get("start") or 0
         return place % length if isinstance(place, int) else None
     return None
-
-
-def _leads_out(graph: Graph, key: str) -> bool:
-    """Return whether an output depends on a value."""
-    return bool(_descendants(graph, key) & graph.returned)

@@ -128,12 +128,11 @@ def _places(run: RunView, logits: Ref) -> np.ndarray | None:
         shape = graph.shape(key)
         index = graph.producer.get(key)
         if index is None or graph.kind[index] not in ("layout", "same"):
-            name = graph.calls[index].op.name if index is not None else ""
-            if name in ("log_softmax", "_log_softmax"):
-                before = next(iter(graph.calls[index].arguments.values()))  # type: ignore[index]
-                key = before.key
-                continue
-            break
+            call = graph.producing_call(key)
+            if call is None or call.op.name not in ("log_softmax", "_log_softmax"):
+                break
+            key = next(iter(call.arguments.values())).key
+            continue
         if graph.kind[index] == "layout":
             chain.append((graph.calls[index], 0))
         key = graph.layout_source(key)
@@ -413,7 +412,7 @@ def residuals(run: RunView) -> list[Residual]:
     sums = []
     for index in graph.computing_calls():
         call = graph.calls[index]
-        operands = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
+        operands = graph.data(index)
         if call.op.name != "add" or len(operands) != 2 or operands[0].shape != operands[1].shape:
             continue
         if len(operands[0].shape) < 3 or call.outputs[0].shape != operands[0].shape:
@@ -461,7 +460,7 @@ def _reads(graph: Graph, branch: str, skip: str, attentions: set[str]) -> tuple[
 
 
 def _is_sum(graph: Graph, index: int, shape: tuple[int, ...]) -> bool:
-    operands = [ref for ref in graph.inputs[index] if graph.depends[ref.key] == "x"]
+    operands = graph.data(index)
     return len(operands) == 2 and all(ref.shape == shape for ref in operands)
 
 
