@@ -249,8 +249,8 @@ def _primitives(trace: Trace) -> Iterator[str]:
     """Yield the errors in the decompositions of the ops."""
     for opened in trace.decompositions:
         where = f"op {opened.op} ({trace.ops[opened.op].op})"
-        dtype = trace.ops[opened.op].outputs[0].dtype
-        if opened.error is not None and verdict_within(opened.error, dtype) != "verified":
+        results = trace.ops[opened.op].outputs
+        if opened.error is not None and verdict_within(opened.error, results[0].dtype) != "verified":
             yield f"{where}: its primitives differ from it by {opened.error:.1e}"
         tensors = [x for primitive in opened.primitives for x in (*primitive.inputs, *primitive.outputs)]
         if count := sum((x.symbolic or ()).count(UNKNOWN) for x in tensors):
