@@ -78,13 +78,15 @@ def test_every_file_that_is_named_exists(name):
     """A name such as `tests/test_x.py::test_y` names a function or a class of that file, too."""
     for named in code(name):
         path, _, function = named.partition("::")
-        if re.fullmatch(r"\w+\.py", path):
-            path = next((str(file) for folder in FOLDERS[:4] for file in (ROOT / folder).rglob(path)), path)
-        elif path.split("/")[0] not in FOLDERS or "/" not in path or " " in path:
+        bare = re.fullmatch(r"\w+\.py", path)
+        if not bare and (path.split("/")[0] not in FOLDERS or "/" not in path or " " in path):
             continue
-        assert list(ROOT.glob(path.removeprefix(f"{ROOT}/").rstrip("/"))), named
+        files = list(ROOT.glob(path.rstrip("/")))
+        if bare:
+            files += [file for folder in FOLDERS[:4] for file in (ROOT / folder).rglob(path)]
+        assert files, named
         if function:
-            tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+            tree = ast.parse(files[0].read_text(encoding="utf-8"))
             definitions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
             assert function in {node.name for node in definitions}, named
 

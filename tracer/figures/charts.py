@@ -1,4 +1,4 @@
-"""What all charts share: their background, axes, lines and headings."""
+"""Common parts of all charts: their background, axes, lines and headings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is imported when it is first used: modules, the files of a folder, and the methods of a trace that stand above
-it."""
+"""Imports on first use: modules, the files of a folder, and the methods of a trace that stand above it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from tracer.utils.errors import quote
 
 
 class BaseRecipe:
-    """What recipes share: a model of their `spec`, and optimizers with the rates of both.
+    """Common part of all recipes: a model of their `spec`, and optimizers with the rates of both.
 
     `matrix_rate` and `decay` are those of Muon, `rate` that of AdamW. `decays_rest`: the matrices outside blocks have
     the weight decay too; vectors, and the parameters named in `undecayed`, have none. `synthetic` recipes draw their
@@ -95,7 +95,7 @@ class BaseRecipe:
 
 @dataclass(frozen=True)
 class SceneRecipe(BaseRecipe):
-    """What recipes on drawn scenes share: a pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each
+    """Common part of recipes on drawn scenes: a pass (epoch) has `count` scenes, all new; `tests` unseen scenes of each
     kind are scored."""
 
     synthetic: ClassVar[bool] = True
