@@ -4,10 +4,10 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import model_process, render_gate, single_flight
-from pages.sections import mask_controls, model_sizes, what_if
+from pages.sections import mask_controls, model_sizes, sidebar, what_if
 from pages.server import app_factory, websockets
-from pages.state import page_registry, session
-from pages.ui import page_frame, sidebar
+from pages.state import library_models, page_registry
+from pages.ui import page_frame
 
 ICON = page_registry.PAGES / "components" / "icon.svg"
 
@@ -35,7 +35,7 @@ def draw() -> None:
     slots = sidebar.choices(pages, page.url_path)
     with st.sidebar:
         components.phone()
-    if session.awaits_consent():
+    if library_models.awaits_consent():
         render_gate.over()
         return
     with st.container(key="top"):  # always there: the page below stays where it is when a run is changed

@@ -4,8 +4,8 @@ import streamlit as st
 
 from pages import components
 from pages.sections import attention_heads, cell_panel, what_if
-from pages.state import session, url_state
-from pages.ui import page_frame, texts, widgets
+from pages.state import url_state
+from pages.ui import page_frame, screen, texts, widgets
 from tracer.attention import layers, segments
 from tracer.figures import attention_maps
 
@@ -15,7 +15,7 @@ ORDER = 3
 PLACES = ("tower", "block", "head", "query", "scale", "over", "measure", "statistic", "photos_head", "cell")
 
 page_frame.enter()
-trace = session.trace(beside_plain=True)
+trace = screen.trace(beside_plain=True)
 title = st.empty()
 what = "patch" if trace.picture else "token"
 title.title(f"What does a {what} attend to?")
@@ -38,7 +38,7 @@ for sentence in texts.beside(trace, layers(trace, part)):
 if blocks := attention_maps.blocks(trace, part):
     record = layers(trace, part)[blocks[-1]]
     means = ["mean"] * (record.heads > 1) + ["rollout"] * attention_maps.rolls(trace, blocks, part)
-    url_state.check(
+    widgets.check(
         block=[block + 1 for block in blocks],
         head=[*range(record.heads), *means],
         query=range(record.queries),

@@ -9,8 +9,8 @@ from pages import components
 from pages.jobs import single_flight
 from pages.jobs.single_flight import of
 from pages.sections import answer, second_run
-from pages.state import session, url_state
-from pages.ui import page_frame, texts
+from pages.state import session
+from pages.ui import page_frame, screen, texts, widgets
 from tracer.figures import comparison_payload, drawing, predictions
 from tracer.record import Trace
 from tracer.utils.errors import shorten
@@ -28,7 +28,7 @@ ORDER = 6
 PLACES = ("beside", "other", "line", "step")
 
 page_frame.enter()
-trace = session.trace()
+trace = screen.trace()
 st.title("Where two runs diverge")
 if not trace.steps:
     st.info("This run was saved without steps, so it can’t be compared step by step.")
@@ -60,7 +60,7 @@ first, *more = payload.summary
 st.markdown(first)
 st.caption(" ".join(more))
 chosen = session.user_input()
-url_state.check(step=list(dict.fromkeys(step.id for run in (left_run, second.trace) for step in run.steps)))
+widgets.check(step=list(dict.fromkeys(step.id for run in (left_run, second.trace) for step in run.steps)))
 components.comparison(payload.packed, single_flight.name(left_run) + repr(second.key), " ".join(payload.summary))
 st.header("The answers")
 left, right = st.columns(2, gap="large")

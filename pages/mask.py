@@ -8,7 +8,7 @@ import streamlit as st
 from pages import components
 from pages.sections import mask_controls, what_if
 from pages.state import session, url_state
-from pages.ui import page_frame, texts, widgets
+from pages.ui import page_frame, screen, texts, widgets
 from tracer.attention import layers, parts, places, segments
 from tracer.figures import mask_payload
 from tracer.figures.drawing import can_draw
@@ -37,7 +37,7 @@ def _layer(records) -> int:
     kinds = [record.mask for record in records]
     known = range(1, len(kinds) + 1)
     if len(set(kinds)) < 2:
-        url_state.check(block=known)
+        widgets.check(block=known)
         return 0
     named = [f"block {layer + 1}: {'windows' if kind == 'windows' else 'no mask' if kind == 'none' else kind}"
              for layer, kind in enumerate(kinds)]  # fmt: skip
@@ -118,7 +118,7 @@ def compared_layer(trace, part: str, shown: int) -> int:
 page_frame.enter()
 st.title("Which token may attend to which?")
 mask_controls.choice()
-trace = session.trace(beside_plain=True)
+trace = screen.trace(beside_plain=True)
 if not trace.attentions:
     st.info("This run has no attention, so there is no mask.")
     page_frame.leave()
@@ -138,7 +138,7 @@ try:
 except ValueError as error:
     st.warning(texts.plain(str(error)))
     page_frame.leave()
-url_state.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
+widgets.check(query=range(cells.shape[0]), head=range(layers(trace, part)[layer].heads))
 labels = mask_payload.labels(trace, part, max(cells.shape), numbered=True)
 all_open = bool(cells.all())
 what_if.show_panel(lambda plain: what_if.show_attention_controls(plain, layer, part, st.query_params.get("head", "0")))

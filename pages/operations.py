@@ -3,8 +3,7 @@
 import streamlit as st
 
 from pages.sections import attention_heads, operations
-from pages.state import session
-from pages.ui import page_frame
+from pages.ui import page_frame, screen
 
 TITLE = "Operations"
 ICON = ":material/account_tree:"
@@ -12,7 +11,7 @@ ORDER = 5
 PLACES = ("zoom", "step", "op", "module", "call", "filter", "fold", "sort", "open")
 
 page_frame.enter()
-trace = session.trace()
+trace = screen.trace()
 st.title("Every operation that ran")
 operations.totals(trace)
 level = operations.zoom(trace)

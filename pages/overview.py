@@ -8,10 +8,10 @@ import streamlit as st
 from pages import components
 from pages.jobs import render_gate
 from pages.jobs.single_flight import of
-from pages.sections import answer, lens, what_if
+from pages.sections import answer, lens, sidebar, what_if
 from pages.state import session, url_state
 from pages.state.visitor import View, model_name
-from pages.ui import page_frame, sidebar, texts, widgets
+from pages.ui import page_frame, screen, texts, widgets
 from tracer import models
 from tracer.figures import tensors
 from tracer.record import Trace
@@ -57,11 +57,11 @@ def cut(view: View) -> None:
 def look(trace: Trace, view: View | None) -> None:
     """Play the film of a run; without one draw the photo with its grid, or the plain text."""
     if reel := answer.of_run(trace):
-        url_state.check(beat=reel.beats)
+        widgets.check(beat=reel.beats)
         if "inside" in st.query_params:
-            url_state.check(inside=list(reel.blocks))
+            widgets.check(inside=list(reel.blocks))
         if queries := reel.queries(st.query_params.get("query", "")):
-            url_state.check(query=queries)
+            widgets.check(query=queries)
         url_state.open_step(components.film(trace, reel.packed, reel.run, what_if.facts(trace), what_if.hide))
         answer.open_block(trace, reel)
     elif view is not None:
@@ -111,7 +111,7 @@ def show_numbers(trace: Trace) -> None:
 
 def say(trace: Trace) -> None:
     """Show the model card, folded."""
-    if about := " ".join(filter(None, (texts.about(trace), texts.card(session.card())))):
+    if about := " ".join(filter(None, (texts.about(trace), texts.card(screen.card())))):
         with st.expander("What this model is and what it learned", icon=":material/school:"):
             st.markdown(about)
 
@@ -131,17 +131,17 @@ def way(trace: Trace) -> None:
     url_state.open_step(components.pipeline_map(trace))
 
 
-early = session.view() if session.current_run() is None and not session.was_run() else None
+early = screen.view() if session.current_run() is None and not session.was_run() else None
 if early:
     render_gate.reserve()  # as the run does that is looked for here, when there is one
     view = early
 else:
-    view = session.traced_view(session.trace(beside_plain=True))
+    view = session.traced_view(screen.trace(beside_plain=True))
 place = st.empty() if early else st.container()
 if early:
     with place, st.container(key="waiting"):
         photo(early, "early")
-trace = session.trace(beside_plain=True)
+trace = screen.trace(beside_plain=True)
 view = session.traced_view(trace)
 with place.container() if early else place:
     look(trace, view)
@@ -165,7 +165,7 @@ if lens.has_lens(trace):
     more["The answer as it forms"] = partial(lens.show_lens, trace)
 if more := more | answer.further_views(trace, filmed):
     names = ["The full path", *more]
-    whole, *others = st.tabs(names, **url_state.widget("tab", names, names[0]))
+    whole, *others = st.tabs(names, **widgets.widget("tab", names, names[0]))
     for tab, form in zip(others, more.values(), strict=True):
         with tab:
             form()

@@ -3,9 +3,8 @@
 import streamlit as st
 
 from pages.sections import position_encodings
-from pages.state import url_state
 from pages.state.visitor import visitor
-from pages.ui import page_frame
+from pages.ui import page_frame, widgets
 from tracer.lessons import positions
 
 TITLE = "Positions"
@@ -17,7 +16,7 @@ PLACES = ("kind", "length", "width", "heads", "causal", "head", "patch")
 page_frame.enter()
 st.title("How does attention know where a token is?")
 known = {kind.name: kind for kind in positions.KINDS}
-at = url_state.widget("kind", list(known), position_encodings.kind_of_run(known) or next(iter(known)))
+at = widgets.widget("kind", list(known), position_encodings.kind_of_run(known) or next(iter(known)))
 chosen = st.segmented_control("Positions", list(known), format_func=lambda name: known[name].title, required=True, **at)
 with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
     sizes, head = position_encodings.sizes()

@@ -4,8 +4,7 @@ import streamlit as st
 
 from pages.sections import answer, cell_panel, what_if
 from pages.sections import trace as trace_sections
-from pages.state import session
-from pages.ui import page_frame
+from pages.ui import page_frame, screen
 from tracer.record import CHANGED_SUFFIX
 
 TITLE = "Trace"
@@ -14,7 +13,7 @@ ORDER = 2
 PLACES = ("step", "index", "cell")
 
 page_frame.enter()
-trace = session.trace(beside_plain=True)
+trace = screen.trace(beside_plain=True)
 st.title("Step by step")
 if not trace.steps:
     st.info("This run was saved without steps: it shows its operations only.")

@@ -9,7 +9,6 @@ from pathlib import Path
 import streamlit as st
 
 from pages.jobs.single_flight import of
-from pages.server import qr
 from pages.state import browser_position
 from pages.state.visitor import Key, visitor
 from tracer.attention import layers as layers_of
@@ -20,6 +19,8 @@ from tracer.figures.drawing import tables
 from tracer.record import AttentionRecord, Step, Trace
 
 _FOLDER = Path(__file__).parent
+QR_PATH, CHECK_PATH = "/qr", "/check-status"
+"""Where a browser requests a link as a QR code, and whether the check that a page waits for is done."""
 
 
 _MAP_SCRIPTS = ("packed", "words", "habits", "sketch", "colour", "controls", "photo", "telling")
@@ -366,7 +367,7 @@ def tools(lacks: str, search: dict) -> None:
     the button to present. `search` has the name of the searched run, and its entries once they were requested."""
     scripts = ("keys", "copying", "saving/figure", "saving/tables", "saving/found", "search", "tools")
     component = _component("tools", scripts=scripts, styles=("tools", "search"))
-    component(key=Key.TOOLS, data={"lacks": lacks, "code": qr.PATH, "search": search}, on_wanted_change=lambda: None)
+    component(key=Key.TOOLS, data={"lacks": lacks, "code": QR_PATH, "search": search}, on_wanted_change=lambda: None)
 
 
 def phone() -> None:
@@ -391,7 +392,7 @@ def announce(text: str) -> None:
     _component("spoken", '<p role="status"></p>')(key="spoken", data=text)
 
 
-def poll_check(path: str) -> None:
-    """Poll this path until the check that the page waits for is done, then draw the page again."""
-    data = {"path": path, "token": browser_position.token(visitor())}
+def poll_check() -> None:
+    """Poll until the check that the page waits for is done, then draw the page again."""
+    data = {"path": CHECK_PATH, "token": browser_position.token(visitor())}
     _component("checked", "<span></span>", styles=("phone",))(key="checked", data=data, on_made_change=lambda: None)

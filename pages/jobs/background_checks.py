@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
-from starlette.requests import Request
-from starlette.responses import Response
-
 from pages.jobs import model_process, render_gate, run_cache, single_flight
-from pages.server import uploads
-from pages.state import browser_position
 from tracer.record import Trace
 from tracer.utils.cache import Cache
 from tracer.utils.errors import limits, reason
@@ -34,13 +29,12 @@ else:  # imported when first used
     tracing = lazy_import("tracer.tracing")
     counterfactual = lazy_import("tracer.tracing.counterfactual")
 
-PATH = "/check-status"
-MAX_REQUEST_BYTES = 100
-"""Bytes of a request that are read: the visitor's token."""
 PAUSE = 0.5
 """Seconds between two looks at whether the server goes on, while a check lets visitors go first."""
 
 Key = tuple[str, run_cache.Options]
+keys_on_screen: Callable[[], Iterable[Key]] = tuple
+"""Returns the models and options of the runs on visitors' screens; `pages/state/browser_position.py` sets it."""
 line = JobQueue(1)
 """Where checks are made, one at a time, beside the line of visitors' runs and never before any of them."""
 stop_event = Event()
@@ -161,8 +155,7 @@ class ProcessReady(JobEnd):
 def _is_wanted(key: Key) -> bool:
     """Return whether a run with these lines is on some visitor's screen; those of a model without options are for
     everybody."""
-    runs = [visitor.current for visitor in browser_position.visitors()]
-    return not key[1] or any(run is not None and _of_lines(run.key) == key for run in runs)
+    return not key[1] or key in map(_of_lines, keys_on_screen())
 
 
 def _of_plain_run(name: str, options: run_cache.Options) -> Mapping[str, Check] | None:
@@ -205,15 +198,3 @@ def _give_way(how_far: Progress, may_move: bool = False) -> None:
     render_gate.wait(PAUSE)
     if stop_event.is_set():
         raise JobEnd
-
-
-async def receive(request: Request) -> Response:
-    """Answer whether the check that a visitor's page waits for is done: 202 if not, 204 if it is or the page on screen
-    waits for none, 404 for an unknown visitor."""
-    if (body := await uploads.read(request, MAX_REQUEST_BYTES)) is None:
-        return Response(status_code=413)
-    visitor = browser_position.visitor_of(body.decode(errors="replace"))
-    if visitor is None:
-        return Response(status_code=404)
-    waits = visitor.checking is not None and find(visitor.checking) is None
-    return Response(status_code=202 if waits else 204)

@@ -12,7 +12,6 @@ import streamlit as st
 from pages import components
 from pages.jobs import run_cache
 from pages.jobs.single_flight import chart, of
-from pages.server import websockets
 from pages.state import session, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts, widgets
@@ -157,7 +156,7 @@ def over_survey() -> None:
         help="It stays in this session and is deleted when you close the page.",
     )
     if file is not None:
-        session.take_survey(websockets.take_upload(file), file.name)
+        session.take_survey(widgets.read_upload(file), file.name)
         now.uploads += 1
         st.rerun()
     if now.survey is None:
@@ -253,7 +252,7 @@ def _draw(result: SurveyResult, file: str | None) -> None:
     most = f"{result.layers[row] + 1}.{head}"
     linked = st.query_params.get("cell")  # as links named the head before a cell was a number of the run
     most = linked if linked in cells else most
-    chosen = str(url_state.choice("photos_head", list(cells), most))
+    chosen = str(widgets.choice("photos_head", list(cells), most))
     row, head = cells[chosen]
 
     def more(row: int, head: int) -> str:

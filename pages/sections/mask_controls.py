@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import streamlit as st
 
-from pages.jobs import run_cache, single_flight
+from pages.jobs import model_costs, run_cache, single_flight
 from pages.state import session
 from pages.state.visitor import Key, UserInput, model_name, visitor
 from pages.ui import texts, widgets
@@ -49,7 +49,7 @@ def notice() -> None:
 
 
 def _trained_mask() -> str:
-    return str(session.default_option(model_name(), "mask"))
+    return str(model_costs.default_option(model_name(), "mask"))
 
 
 def choice() -> None:

@@ -12,15 +12,15 @@ import streamlit as st
 
 import tracer
 from pages import components
-from pages.jobs import run_cache, single_flight
+from pages.jobs import model_costs, run_cache, single_flight
 from pages.sections import note_statements
-from pages.state import session, url_state
+from pages.state import session
 from pages.state.visitor import model_name, visitor
-from pages.ui import texts, widgets
+from pages.ui import screen, texts, widgets
 from tracer import models, zoo
 from tracer.attention import parts
 from tracer.symbols import notation
-from tracer.utils.errors import limits
+from tracer.utils.errors import capitalize, limits
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount, latex_whole
 from tracer.zoo.recommendations import PublishedModel, published_models
@@ -198,8 +198,8 @@ class Refusal(NamedTuple):
 
 def show_model(model: str) -> None:
     """Show the whole page."""
-    scaling = session.scaling(model, session.options())
-    now = scaling.complete(session.chosen_sizes(model, session.options()))
+    scaling = model_costs.scaling(model, session.options())
+    now = scaling.complete(model_costs.chosen_sizes(model, session.options()))
     refused = st.session_state.get(WHY.format(model)) or Refusal({}, {})
     if refused.before:
         sizes_text = ", ".join(f"${notation.latex(name)} = {value}$" for name, value in refused.before.items())
@@ -230,7 +230,7 @@ def _random(model: str, options: run_cache.Options) -> bool:
         return models.card(model) is None
     if (trace := session.current_run()) is not None:
         return texts.has_random_weights(trace)
-    return not session.problem(model, options) and "random weights" in session.plain_model().weights
+    return not model_costs.problem(model, options) and "random weights" in session.plain_model().weights
 
 
 def _presets(model: str) -> None:
@@ -250,12 +250,12 @@ def _presets(model: str) -> None:
 def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
     """Draw a control for each size and each option, with the reason below a size for which no model can be built."""
     spec, chosen = models.spec_of(model), dict(session.options())
-    options = {name: chosen.get(name, session.default_option(model, name)) for name in spec.options}
+    options = {name: chosen.get(name, model_costs.default_option(model, name)) for name in spec.options}
     idle = spec.idle(options)
     own_text = bool(session.user_input().text)
     meanings = notation.MEANINGS | spec.meanings
     with st.container(key="sizes"):
-        for name in session.sizes(model):
+        for name in model_costs.sizes(model):
             if name in idle or name not in now:
                 continue
             key = WIDGET.format(model, name)
@@ -265,7 +265,7 @@ def _controls(model: str, scaling: Scaling, now: Mapping[str, int], refused: Ref
                 st.number_input(
                     size_label(name, meanings).partition(" that ")[0],
                     1,
-                    session.MAX_SIZE,
+                    model_costs.MAX_SIZE,
                     step=1,
                     key=key,
                     on_change=_take,
@@ -300,15 +300,18 @@ def _take(model: str, changed: str) -> None:
     if model != model_name():
         return
     spec, state = models.spec_of(model), st.session_state
-    values = {name: state.get(WIDGET.format(model, name)) for name in (*session.sizes(model), *spec.options)}
-    scaling = session.scaling(model, session.options())
-    first = {**scaling.sizes, **{name: session.default_option(model, name) for name in (*spec.options, *spec.sizes)}}
+    values = {name: state.get(WIDGET.format(model, name)) for name in (*model_costs.sizes(model), *spec.options)}
+    scaling = model_costs.scaling(model, session.options())
+    first = {
+        **scaling.sizes,
+        **{name: model_costs.default_option(model, name) for name in (*spec.options, *spec.sizes)},
+    }
     chosen = {name: value for name, value in values.items() if value is not None and value != first.get(name)}
-    if why := session.impossible(model, tuple(sorted(chosen.items())), scaling):
+    if why := model_costs.impossible(model, tuple(sorted(chosen.items())), scaling):
         now = {**first, **dict(session.options())}
         before = {name: now[name] for name, value in values.items() if value is not None and value != now.get(name)}
         alone = {name: run_cache.with_options(session.options(), **{name: values[name]}) for name in before}
-        each = {name: session.impossible(model, options, scaling) for name, options in alone.items()}
+        each = {name: model_costs.impossible(model, options, scaling) for name, options in alone.items()}
         state[WHY.format(model)] = Refusal(
             before, {name: control for name, control in each.items() if control} or {changed: why}
         )
@@ -329,7 +332,7 @@ def _curves(scaling: Scaling, now: Mapping[str, int]) -> None:
     names = [name for name in grown if name in now]
     for place, name in zip(st.columns(len(names), gap="large"), names, strict=True):
         crossing, step = (meets, 1) if name == scaling.length else (None, now.get("h", 1))
-        most = min(session.MAX_SIZE, 4 * max(now[name], int(crossing or 0), 1024))
+        most = min(model_costs.MAX_SIZE, 4 * max(now[name], int(crossing or 0), 1024))
         values = cost_curves.places(now[name], most, step)
         flops = single_flight.of(scaling, ("along", name, at), partial(scaling.along, name, values, now))
         make = partial(cost_curves.draw_shares, name, values, flops, now[name], crossing)
@@ -363,14 +366,14 @@ def _meeting(scaling: Scaling, now: Mapping[str, int], crossing: float | None) -
 def _show_confirmation(model: str, scaling: Scaling, now: Mapping[str, int], refused: Refusal) -> None:
     """Show the same numbers counted on a forward pass."""
     st.header("Does a run confirm it?")
-    if problem := session.problem(model, session.options()):
+    if problem := model_costs.problem(model, session.options()):
         st.info(texts.escape(problem))
         return
     impossible, icon = bool(refused.before), ":material/play_arrow:"
     if session.current_run() is None and not st.button("Run it", type="primary", icon=icon, disabled=impossible):
         st.caption("The numbers above come from formulas. A forward pass at these sizes counts them again.")
         return
-    trace = session.trace()
+    trace = screen.trace()
     sizes = {size.name: size.value for size in trace.symbols}
     numbers = scaling.numbers({**now, **sizes})
     lines = ["| | by the formula | counted on this run | |\n|---|--:|--:|:-:|"]
@@ -430,7 +433,7 @@ def show_any_model(model: str) -> None:
     show_costs(scaling, now, memory)
     show_crossing(scaling, now)
     show_formulas(scaling)
-    st.caption(texts.escape(f"{texts.sentence(note)}." if note else ""))
+    st.caption(texts.escape(f"{capitalize(note)}." if note else ""))
 
 
 def _any_model_controls(model: str, scaling: Scaling) -> dict[str, int]:
@@ -442,7 +445,7 @@ def _any_model_controls(model: str, scaling: Scaling) -> dict[str, int]:
                 continue
             label, meaning = size_label(name), notation.MEANINGS.get(name)
             key = ANY_MODEL_WIDGET.format(model, name)
-            chosen = st.number_input(label, 1, session.MAX_SIZE, value, step=1, key=key, help=meaning)
+            chosen = st.number_input(label, 1, model_costs.MAX_SIZE, value, step=1, key=key, help=meaning)
             sizes[name] = int(chosen)
     return sizes
 
@@ -473,7 +476,7 @@ def choose() -> str | None:
     if not zoo.available("hf") or limits().models(()) is not None:
         return None
     known = published_models()
-    at = url_state.widget("published", list(known), None, length=None)
+    at = widgets.widget("published", list(known), None, length=None)
     return st.selectbox(
         "A published model",
         list(known),
@@ -505,12 +508,12 @@ def show_published(name: str) -> None:
 
 def _sizes(run: PublishedRun) -> dict[str, int]:
     """Draw the controls of batch and length and list the published sizes; return all of them."""
-    sizes, longest = dict(run.sizes), run.sizes.get("T_max", session.MAX_SIZE)
+    sizes, longest = dict(run.sizes), run.sizes.get("T_max", model_costs.MAX_SIZE)
     with st.container(key="sizes"):
-        at = url_state.count("batch", 1, session.MAX_SIZE)
+        at = widgets.count("batch", 1, model_costs.MAX_SIZE)
         sizes["B"] = int(st.number_input(size_label("B"), step=1, **at))
         if "T" in sizes:
-            at = url_state.count("length", min(MAX_DEFAULT_TOKENS, longest), longest)
+            at = widgets.count("length", min(MAX_DEFAULT_TOKENS, longest), longest)
             sizes["T"] = int(st.number_input(size_label("T"), step=1, **at))
     held = [f"${notation.latex(name)} = {latex_whole(run.sizes[name])}$" for name in sizes if name not in ("B", "T")]
     st.markdown(f"As published: {', '.join(held)}.")

@@ -15,9 +15,9 @@ import streamlit as st
 from pages import components
 from pages.jobs import background_checks, run_cache, single_flight
 from pages.jobs.single_flight import PLAIN_CONFIG, chart
-from pages.state import page_registry, session, url_state
+from pages.state import page_registry, session
 from pages.state.visitor import model_name, visitor
-from pages.ui import texts, widgets
+from pages.ui import screen, texts, widgets
 from tracer import models
 from tracer.export.rows import NOTE_TITLES, with_titles
 from tracer.figures import attention_charts
@@ -240,7 +240,7 @@ def marked_statement() -> tuple[str, int] | None:
     if "statement" not in st.query_params:
         return None
     known = {f"{note}.{row.number}": (note, row.number) for note in NOTE_TITLES for row in rows(note)}
-    return known.get(url_state.choice("statement", list(known), ""))
+    return known.get(widgets.choice("statement", list(known), ""))
 
 
 def mark(quote: str, is_marked: bool) -> str:
@@ -374,7 +374,7 @@ INAPPLICABLE_BADGE = ":gray-badge[:material/remove: does not apply to this model
 
 def show_card(claims: Sequence[str]) -> None:
     """Show the one of `claims` that the URL names, on the note's own run; else a choice of model and the cards."""
-    if "claim" in st.query_params and (name := url_state.choice("claim", claims, "")):
+    if "claim" in st.query_params and (name := widgets.choice("claim", claims, "")):
         show_claim(name)
         return
     trace, model, _ = run()
@@ -401,7 +401,7 @@ def run() -> tuple[Trace, Any, dict[str, Any]]:
     chosen = widgets.choose(st.selectbox, "Model", "of", known, model_name() if model_name() in known else None)
     if chosen == model_name() and session.user_input().kind != "trace":
         model = session.model()
-        return session.trace(), model, session.inputs(model, session.user_input(), session.options())
+        return screen.trace(), model, session.inputs(model, session.user_input(), session.options())
     visitor().instead = INSTEAD
     pictures = samples(models.samples(chosen))
     name = next(iter(pictures), run_cache.OWN_SAMPLE)

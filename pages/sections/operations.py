@@ -98,7 +98,7 @@ MAX_STEPS, LINES = 12, 3
 def _number(trace: Trace, kind: str, op: int, say: bool = False) -> int:
     records = trace.modules if kind == "module" else trace.calls
     first = 0 if kind == "module" else op_tables.of_op(records, op) or 0
-    return url_state.choice(kind, range(len(records)), first, say)
+    return widgets.choice(kind, range(len(records)), first, say)
 
 
 def module(trace: Trace, op: int) -> None:
@@ -307,7 +307,7 @@ def draw_table(trace: Trace, level: str) -> None:
     key = "table", level, tuple(decomposition.op for decomposition in opened)
     data = of(trace, key, lambda: _table(trace, level, opened))
     others = of(trace, "tables", lambda: _every(trace))
-    url_state.check(fold=("on", "off"), sort=_sorts(level, len(data["columns"])))
+    widgets.check(fold=("on", "off"), sort=_sorts(level, len(data["columns"])))
     _check_open(level, data)
     clicked = components.operations_table({"tables": {**others, level: data}, "level": level, "chosen": chosen})
     if (count := data["count"]) > ROWS:

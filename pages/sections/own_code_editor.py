@@ -12,6 +12,7 @@ from pages.jobs import own_code, single_flight
 from pages.state import session
 from pages.ui import texts, widgets
 from tracer.symbols import notation
+from tracer.utils.errors import capitalize
 
 TEXT, FACTORY, RUN_REQUEST, RESULT, UNLOCK, EXAMPLE_CHOICE = (
     "own code",
@@ -112,7 +113,7 @@ def _run(text: str, factory: str) -> None:
     try:
         result = single_flight.in_turn(lambda: own_code.run(text, factory), "Running your code")
     except ValueError as error:
-        result = own_code.OwnRun(text, refusal=f"{texts.sentence(str(error))}.")
+        result = own_code.OwnRun(text, refusal=f"{capitalize(str(error))}.")
     st.session_state[RESULT] = result
     if result.file is not None:
         session.take_file(result.file, f"{own_code.MODULE}.safetensors")

@@ -73,7 +73,7 @@ def sizes() -> tuple[PositionSizes, int]:
     with st.popover("Sizes and mask", icon=":material/tune:"):
         length = widgets.choose(st.select_slider, "Tokens T", "length", LENGTHS, 16)
         width = widgets.choose(st.select_slider, "Width D", "width", WIDTHS, 32)
-        key = url_state.widget("heads", HEADS, 4)["key"]
+        key = widgets.widget("heads", HEADS, 4)["key"]
         keep = lambda: url_state.keep(heads=st.session_state[key], head=0)  # noqa: E731
         heads = st.select_slider("Heads h", HEADS, key=key, on_change=keep)
         causal = widgets.segments("Causal mask", "causal", ("off", "on"))

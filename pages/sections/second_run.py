@@ -10,7 +10,6 @@ import streamlit as st
 
 import tracer
 from pages.jobs import run_cache
-from pages.server import websockets
 from pages.state import session, url_state
 from pages.state.visitor import UserInput, model_name, visitor
 from pages.ui import page_frame, texts, widgets
@@ -158,7 +157,7 @@ def _of_file(trace: Trace) -> SecondRun | None:
     )
     if file is not None:
         limits().check_file(file.size, True)
-        run = tracer.open(websockets.take_upload(file), name=file.name, prove="later")
+        run = tracer.open(widgets.read_upload(file), name=file.name, prove="later")
         visitor().second = UserInput("trace", file.name, trace=run)
         visitor().uploads += 1
         st.rerun()

@@ -13,9 +13,9 @@ import streamlit as st
 from pages import components
 from pages.jobs import run_cache, single_flight
 from pages.state import session
-from pages.state.session import NextTokenRun, next_token_run
 from pages.state.visitor import UserInput
 from pages.ui import page_frame, texts, widgets
+from pages.ui.screen import NextTokenRun, next_token_run
 from pages.ui.texts import escape, has_random_weights, plain
 from pages.ui.widgets import SIGNS
 from tracer import models

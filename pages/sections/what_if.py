@@ -18,7 +18,7 @@ from pages.jobs.single_flight import of
 from pages.sections.mask_controls import MaskRequest, once
 from pages.state import session, url_state
 from pages.state.visitor import HIDING, model_name, visitor
-from pages.ui import texts
+from pages.ui import screen, texts
 from tracer import models
 from tracer.attention import layers, places
 from tracer.figures import drawing, predictions
@@ -603,7 +603,7 @@ def show_panel(offer: Callable[[Trace], None]) -> None:
     plain = session.plain_trace()
     with panel:
         offer(plain)
-        trace = session.trace()
+        trace = screen.trace()
         if trace.changes:
             answer(plain, trace, "panel answer", PANEL_CLASSES)
             _undo(key="undo in panel")

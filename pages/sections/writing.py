@@ -12,17 +12,18 @@ import streamlit as st
 
 from pages import components
 from pages.jobs import run_cache, single_flight
-from pages.state import session, url_state
-from pages.state.session import next_token_run
+from pages.state import session
 from pages.state.visitor import UserInput, visitor
 from pages.ui import texts, widgets
-from pages.ui.texts import plain, sentence
+from pages.ui.screen import next_token_run
+from pages.ui.texts import plain
 from tracer.attention import layers
 from tracer.figures import predictions
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import Panel, as_array
 from tracer.record import Step, Trace
 from tracer.symbols import notation
+from tracer.utils.errors import capitalize
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import amount, scientific, shape_numbers
 
@@ -83,7 +84,7 @@ def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Tr
         costs = writing.costs(trace, cached)
         answers = tuple(writing.compare_sides(model, inputs.get("text"), inputs.get("image")))
     except ValueError as error:
-        return run._replace(problem=sentence(str(error)))
+        return run._replace(problem=capitalize(str(error)))
     return run._replace(cached=cached, costs=costs, answers=answers)
 
 
@@ -166,7 +167,7 @@ def _block(trace: Trace) -> int:
     st.header("The mask grows by a row, the cache by a column")
     if count < 2:
         return 0
-    chosen = st.segmented_control("Block", numbers, **url_state.widget("block", numbers, 1))
+    chosen = st.segmented_control("Block", numbers, **widgets.widget("block", numbers, 1))
     return (chosen or 1) - 1
 
 

@@ -27,9 +27,8 @@ from streamlit.proto.ForwardMsg_pb2 import BackendOperationResponse, DeferredFil
 from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.pages_manager import PagesManager
 
-from pages.jobs import background_checks, prewarm, render_gate
-from pages.server import qr, request_gate, websockets
-from pages.state import browser_position
+from pages.jobs import render_gate
+from pages.server import browser_requests, prewarm, request_gate, websockets
 from pages.state.visitor import FIRST_MODEL
 from pages.ui import texts
 from tracer import models, zoo
@@ -186,9 +185,7 @@ def around(pages: list[str]) -> dict:
         "routes": [
             *routes(pages, sent, first),
             Route("/healthz", health),
-            Route(browser_position.PATH, browser_position.receive, methods=["POST"]),
-            Route(background_checks.PATH, background_checks.receive, methods=["POST"]),
-            Route(qr.PATH, qr.give, methods=["POST"]),
+            *browser_requests.routes(),
         ],
         "middleware": [
             Middleware(request_gate.RequestGate, pages=addresses, document=first),

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit import runtime
@@ -17,19 +16,6 @@ from streamlit import runtime
 from pages.server import websockets
 from pages.server.websockets import address_of
 from tracer.utils.errors import limits
-
-# Body of a small request, read up to a limit.
-
-
-async def read(request: Request, most: int) -> bytes | None:
-    """Return the body of a request, or None if it is longer than `most` bytes."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            return None
-    return body
-
 
 ADDRESS = re.compile(r"/_stcore/upload_file/(?P<session>[^/]+)/[^/]+")
 SHARE = 0.5

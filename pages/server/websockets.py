@@ -24,7 +24,6 @@ from tracer.utils.errors import limits
 
 if TYPE_CHECKING:
     from streamlit.runtime.app_session import AppSession
-    from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 
 # Streamlit sessions whose visitors left: each ends after a while, and its photos and runs with it.
@@ -83,13 +82,6 @@ def end_left() -> None:
             known.session.shutdown()  # also one that Streamlit forgot, as it does with the oldest of 128
             known.session.session_state.clear()
             del _sessions[id]
-
-
-def take_upload(file: UploadedFile) -> bytes:
-    """Return the content of an uploaded file, which Streamlit would otherwise keep until the session ends."""
-    data, context = file.getvalue(), get_script_run_ctx()
-    context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
-    return data
 
 
 FIRST = 10.0

@@ -5,18 +5,12 @@ there.
 """
 
 import secrets
-from urllib.parse import parse_qsl
 from weakref import WeakValueDictionary
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from pages.server import uploads
+from pages.jobs import background_checks
 from pages.state.visitor import Visitor
 
 PATH = "/position"
-MAX_REQUEST_BYTES = 600
-"""Bytes of a request that are read: the visitor's token, a page and the place on it."""
 _visitors: WeakValueDictionary[str, Visitor] = WeakValueDictionary()
 
 
@@ -38,20 +32,9 @@ def visitor_of(word: str) -> Visitor | None:
     return _visitors.get(word)
 
 
-def visitors() -> list[Visitor]:
-    """Return all visitors whose browsers have a token."""
-    return list(_visitors.values())
+def keys_on_screen() -> list[background_checks.Key]:
+    """Return the models and options of the runs on the screens of all visitors whose browsers have a token."""
+    return [visitor.current.key for visitor in list(_visitors.values()) if visitor.current is not None]
 
 
-async def receive(request: Request) -> Response:
-    """Take `TOKEN PAGE?PLACE` from a browser, such as `… trace?step=position`, or `… attention?block=2&query=` where no
-    query is chosen any more. Answer 204, or 404 where no visitor of this server has that token."""
-    if (body := await uploads.read(request, MAX_REQUEST_BYTES)) is None:
-        return Response(status_code=413)
-    word, _, value = body.decode(errors="replace").partition(" ")
-    visitor = visitor_of(word)
-    if visitor is None:
-        return Response(status_code=404)
-    page, _, place = value.partition("?")
-    visitor.reported_place = page, dict(parse_qsl(place, keep_blank_values=True))
-    return Response(status_code=204)
+background_checks.keys_on_screen = keys_on_screen

@@ -5,13 +5,11 @@ before a trace is asked for."""
 
 from __future__ import annotations
 
-import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import streamlit as st
@@ -20,20 +18,15 @@ from PIL import Image
 import tracer
 from pages.jobs import background_checks, render_gate, run_cache, single_flight
 from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, model_name, visitor
-from pages.ui import page_frame, texts
-from pages.ui.texts import escape, plain
-from tracer import models, zoo
+from tracer import models
 from tracer.inputs import images
 from tracer.inputs.model_inputs import samples
 from tracer.record import Decomposition, Trace
-from tracer.utils.errors import limits, quote, shorten
+from tracer.utils.errors import limits, quote
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import amount
-from tracer.zoo import recommendations
 
 if TYPE_CHECKING:
     from tracer.record import costs as record_costs
-    from tracer.record.costs import Scaling
     from tracer.survey import file
     from tracer.zoo import downloads
 else:  # imported when first used
@@ -164,34 +157,6 @@ def take_photo(chosen: UserInput) -> None:
     visitor().choose(replace(chosen, kind="photo", text=None, model=""))
 
 
-def card() -> dict | None:
-    """Return the card of the model's weights: sizes, classes, scores; None for a saved trace or a model without.
-
-    Scores are left out with other options than they were measured with.
-    """
-    try:
-        known = dict(run_cache.without_changes(options()))
-        facts = None if user_input().kind == "trace" else models.card(model_name(), known)
-    except ValueError as error:  # a damaged one says which file it is
-        st.error(texts.escape(str(error)))
-        page_frame.leave()
-    if facts and options() and (run_cache.changes(options()) or not models.fits(facts, model_name(), known)):
-        return {name: fact for name, fact in facts.items() if name != "says"}
-    return facts
-
-
-def view() -> View | None:
-    """Return the photo as the model sees it, before any model is loaded; None where there is no photo or no card."""
-    chosen = user_input()
-    if chosen.trace is not None:
-        return traced_view(chosen.trace)
-    sizes = (card() or {}).get("sizes", {}) | dict(options())
-    if not {"H", "W", "P"} <= sizes.keys():
-        return None
-    image, crop = images.centre_crop(chosen.photo, sizes["H"], sizes["W"])
-    return View(chosen.photo, crop, _match_channels(image, sizes), sizes["H"] // sizes["P"], sizes["W"] // sizes["P"])
-
-
 def traced_view(trace: Trace) -> View | None:
     """Return the view recorded in a run, with its photo and grid; None if it had no photo."""
     picture, sizes = trace.picture, {size.name: size.value for size in trace.symbols}
@@ -201,87 +166,24 @@ def traced_view(trace: Trace) -> View | None:
     (left, top, right, bottom), (width, height) = picture.crop, photo.size
     crop = images.Crop(left, top, right, bottom, width, height, sizes["W"], sizes["H"])
     image = photo.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
-    return View(photo, crop, _match_channels(image, sizes), picture.rows, picture.columns)
+    return View(photo, crop, match_channels(image, sizes), picture.rows, picture.columns)
 
 
-def _match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
+def match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
     """Return the picture in grey where the model has one channel."""
     return image.convert("L").convert("RGB") if sizes.get("C") == 1 else image
 
 
-def trace(beside_plain: bool = False) -> Trace:
-    """Return the run of the pages, computed on first use, with the checks on other runs as soon as they are known. A
-    refusal stops the page with one sentence. With `beside_plain`, the page shows the run without its changes, too."""
-    slots = render_gate.reserve()
-    if (run := current_run()) is None:
-        chosen, name = user_input(), model_name()
-        key = (name, options())
-        if wrong := problem(*key):
-            st.error(f"{name} does not run here at the sizes that you chose. {wrong}")
-            st.page_link("pages/sizes.py", label="Choose other sizes", icon=":material/straighten:")
-            page_frame.leave()
-        try:
-            beside = _run_plain_beside(*key, chosen) if beside_plain else nullcontext()
-            with render_gate.show_bars(slots), render_gate.keep_page(was_run()), beside:
-                run = _find_run(*key, chosen)
-        except render_gate.ServerFull:
-            raise
-        except Exception as error:  # code of a library may raise anything; ours refuses with a ValueError
-            if changes():
-                _drop_changes(error)
-            if not (isinstance(error, ValueError) or zoo.is_foreign(name)):
-                raise
-            what = {"text": "your text"}.get(
-                chosen.kind, "its own sample" if chosen.name == run_cache.OWN_SAMPLE else chosen.name
-            )
-            message = " ".join(str(error).split())[:500]
-            st.error(texts.escape(f"{name} could not be run on {what}: {message}"))
-            page_frame.leave()
-        visitor().hold(chosen, key, run)
-        run = background_checks.apply(key, run)
-    return run
-
-
-def _run_plain_beside(name: str, known: run_cache.Options, chosen: UserInput) -> AbstractContextManager[None]:
-    """Return the context in which the run without changes waits beside the changed one; that of a sample is there."""
-    if chosen.kind == "sample" or not run_cache.changes(known):
-        return nullcontext()
-    plain = run_cache.without_changes(known)
-    model = run_cache.load(name, plain)
-    return run_cache.given_beside(name, plain, chosen.content, inputs(model, chosen, plain))
-
-
-def _find_run(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:
+def find_run(name: str, known: run_cache.Options, chosen: UserInput) -> Trace:
     """Return the run of a model on an input, from a cache or computed now."""
     return run_cache.of_sample(name, known, chosen.name) if chosen.kind == "sample" else run_input(name, known, chosen)
-
-
-def _drop_changes(error: Exception) -> None:
-    """Replace a changed run that failed by the plain run, with the reason."""
-    message = " ".join(str(error).split())[:500] or type(error).__name__
-    known = isinstance(error, ValueError)
-    message = texts.sentence(message) if known else f"{model_name()} could not be run with these changes: {message}"
-    visitor().refusal = f"{message}. {UNCHANGED_NOTE}"
-    change(())
-    st.rerun()
-
-
-def changes() -> tuple[str, ...]:
-    """Return the changes of the run on screen, as texts; those of a saved run are in it."""
-    chosen = user_input()
-    return chosen.trace.changes if chosen.trace is not None else run_cache.changes(options())
-
-
-def change(texts: Sequence[str]) -> None:
-    """Set the changes of the model's runs, for all pages; none for the plain run."""
-    visitor().change(model_name(), texts)
 
 
 def plain_trace() -> Trace:
     """Return the run on screen without its changes."""
     name, known = model_name(), run_cache.without_changes(options())
     with render_gate.keep_page():
-        run = _find_run(name, known, user_input())
+        run = find_run(name, known, user_input())
     return background_checks.apply((name, known), run)
 
 
@@ -297,7 +199,27 @@ def reference_trace() -> Trace:
 
 def changed_trace(texts: Sequence[str]) -> Trace:
     """Return the run on screen with these changes in place of its own."""
-    return _find_run(model_name(), run_cache.with_changes(options(), texts), user_input())
+    return find_run(model_name(), run_cache.with_changes(options(), texts), user_input())
+
+
+def run_plain_beside(name: str, known: run_cache.Options, chosen: UserInput) -> AbstractContextManager[None]:
+    """Return the context in which the run without changes waits beside the changed one; that of a sample is there."""
+    if chosen.kind == "sample" or not run_cache.changes(known):
+        return nullcontext()
+    plain = run_cache.without_changes(known)
+    model = run_cache.load(name, plain)
+    return run_cache.given_beside(name, plain, chosen.content, inputs(model, chosen, plain))
+
+
+def changes() -> tuple[str, ...]:
+    """Return the changes of the run on screen, as texts; those of a saved run are in it."""
+    chosen = user_input()
+    return chosen.trace.changes if chosen.trace is not None else run_cache.changes(options())
+
+
+def change(texts: Sequence[str]) -> None:
+    """Set the changes of the model's runs, for all pages; none for the plain run."""
+    visitor().change(model_name(), texts)
 
 
 def go_back() -> None:
@@ -366,16 +288,6 @@ def options() -> run_cache.Options:
     return visitor().options.get(model_name(), ())
 
 
-def default_option(model: str, option: str) -> object:
-    """Return the default of an option or a size of one of our models: the value that its weights were trained with. One
-    input is run at once; None for the other sizes of an input."""
-    try:
-        trained = models.shipped_config(model)
-    except ValueError:  # a damaged card, of which the page says so
-        trained = {name: choices[0] for name, choices in models.spec_of(model).options.items()}
-    return trained.get(option, 1 if option == "B" else None)
-
-
 def choose_model(name: str) -> None:
     """Set the model, for all pages, and leave a saved run."""
     st.session_state[Key.MODEL] = name
@@ -419,256 +331,3 @@ def primitives(op: int) -> tuple[Decomposition, ...]:
         return run_cache.decompose_sample(*key, chosen.name, op)
     model = run_cache.load(*key)
     return run_cache.decompose(model, op, **inputs(model, chosen, key[1]))
-
-
-# Run for the pages on the next token: that on screen where its model predicts one, else a sample's.
-
-PREDICTS = ("next", "caption")
-"""The results of models that predict the next token."""
-FALLBACK = "nanogpt"
-
-
-class NextTokenRun(NamedTuple):
-    """A model by its name and options, its input, and the run."""
-
-    name: str
-    options: run_cache.Options
-    chosen: UserInput
-    trace: Trace
-
-
-def next_token_run(lacks: str, suits: Callable[[str], bool] | None = None) -> NextTokenRun:
-    """Return the run on screen if its model predicts the next token, else that of `FALLBACK` on its sample, with a
-    notice: `lacks` is the start of the sentence, such as "Your model does not write". `suits` returns whether a model
-    of that name can be shown before it is run."""
-    visitor().instead = ""
-    if user_input().kind != "trace" and (suits is None or suits(model_name())):
-        run = trace()
-        if run.result.get("kind") in PREDICTS:
-            return NextTokenRun(model_name(), options(), user_input(), run)
-    st.info(plain(f"{lacks}, so this page shows {FALLBACK} on its sample."))
-    choose = partial(choose_model, FALLBACK)
-    st.button(f"Choose {FALLBACK}", icon=":material/swap_horiz:", on_click=choose, help="Shows it on all pages.")
-    visitor().instead = f"{FALLBACK} on its sample"
-    try:
-        sample = run_cache.of_sample(FALLBACK, (), run_cache.OWN_SAMPLE)
-    except ValueError as error:  # its weights are damaged
-        st.error(escape(f"{FALLBACK} could not be run: {error}"))
-        page_frame.leave()
-    return NextTokenRun(FALLBACK, (), UserInput("sample", run_cache.OWN_SAMPLE), sample)
-
-
-# One of our models at other sizes and options than its defaults: its cost, and whether it runs here.
-
-FLOPS = 20e9
-"""Of a run at sizes that a visitor chose, at most: about a second on two cores."""
-NUMBERS = 60e6
-"""Of all tensors of its textbook together, and of its parameters, at most: 240 MB each."""
-DOING = "Deriving formulas from a run of the model"
-MAX_SIZE = 10**9
-"""Of a size that is put into a formula."""
-
-
-def chosen_sizes(model: str, options: run_cache.Options) -> dict[str, int]:
-    """Return the sizes among the choices for a model."""
-    known = sizes(model)
-    return {name: value for name, value in options if name in known and isinstance(value, int)}
-
-
-def sizes(model: str) -> tuple[str, ...]:
-    """Return the selectable sizes of a model: those of its weights, then those of its input."""
-    if model not in models.names():
-        return ()
-    spec = models.spec_of(model)
-    return (*spec.sizes, *spec.runs)
-
-
-def options_only(model: str, options: run_cache.Options) -> run_cache.Options:
-    """Return the options alone, without sizes and changes: the formulas of a run with them hold for all its sizes."""
-    known = sizes(model)
-    return tuple((name, value) for name, value in run_cache.without_changes(options) if name not in known)
-
-
-def scaling(model: str, options: run_cache.Options) -> Scaling:
-    """Return the formulas of a model with these options, from a run at its default sizes, computed once for all
-    visitors; those of the cache from the run that reads the last token after it, of a model that writes."""
-    plain = options_only(model, options)
-    return run_cache.shared_result("costs", (model, plain), lambda: _scaling(model, plain), DOING)
-
-
-def _scaling(model: str, options: run_cache.Options) -> Scaling:
-    from tracer.record.costs import scaling as formulas  # loads sympy
-
-    loaded, run = run_cache.in_line(model, options)
-    costs = formulas(run)
-    if models.spec_of(model).decoder is None:
-        return costs
-    try:
-        cached = loaded.trace(cache=True, prove=False)
-    except ValueError:  # with a mask that looks ahead, keys of earlier tokens change with each new one
-        return costs
-    return replace(costs, cache=record_costs.elements_of_whole(run, cached))
-
-
-def impossible(model: str, options: run_cache.Options, formulas: Scaling) -> str:
-    """Return the reason why no such model can be built, however large, in a sentence; empty where one can."""
-    try:
-        models.check(model, run_cache.split_options(model, options)[0])
-        full = formulas.complete(chosen_sizes(model, options))
-    except ValueError as error:
-        return f"{error}."
-    if full.get("T", 0) > full.get("T_max", full.get("T", 0)):
-        return f"T={full['T']:,} tokens are too many: the position table has T_max={full['T_max']:,} rows."
-    return ""
-
-
-def problem(model: str, options: run_cache.Options) -> str:
-    """Return the reason why a model does not run here at these sizes, in a sentence; empty where it does."""
-    if not (wanted := chosen_sizes(model, options)):
-        return ""
-    formulas = scaling(model, options)
-    if wrong := impossible(model, options, formulas):
-        return wrong
-    numbers = formulas.numbers(wanted)
-    for name, most, what in (
-        ("params", NUMBERS, "parameters"),
-        ("flops", FLOPS, "FLOPs"),
-        ("tensors", NUMBERS, "numbers in its tensors"),
-    ):
-        count = numbers[name]
-        if count is None or count > most:
-            count_text = "more" if count is None else amount(count)
-            limit = f"this server runs up to {amount(most)}"
-            return f"This size would take {count_text} {what}; {limit}. The formulas still hold."
-    return ""
-
-
-# Models of libraries in the app: the cost of loading one is shown first, and an unavailable one is refused.
-#
-# Any visitor may name any model, so the server protects itself: nothing is loaded before the visitor agreed to its
-# cost, no more than two such models are in memory at once, the operator limits their size (`TRACER_MODEL_GB`), and with
-# `HF_HUB_OFFLINE=1` nothing is downloaded at all. Checkpoints in the server's folders are opened only where the
-# operator allows it (`TRACER_FOLDERS=1`). Code out of a checkpoint never runs.
-
-MAX_NAME_LETTERS = 120
-"""Characters of a name; the longest on the hub are shorter."""
-
-
-def suggestions() -> list[str]:
-    """Return our own models and examples of the installed libraries; where this server offers a list, that list."""
-    offered = limits().models(models.names())
-    return [*models.names(), *zoo.examples()] if offered is None else list(offered)
-
-
-def settle() -> None:
-    """Switch to the model that the visitor chose. A library's model waits for the visitor's consent, and an unavailable
-    one is refused with a message; what is on screen stays until then. Runs before the widget of models."""
-    state, now = st.session_state, visitor()
-    if state.pop(single_flight.CANCELLATION_KEY, False):
-        go_back()
-    wanted = str(state.get(Key.MODEL) or "").strip() or now.model
-    if wanted == now.model:
-        if state.get(Key.MODEL) != wanted:
-            state[Key.MODEL] = wanted
-        return
-    now.ask(None)
-    problem = ""
-    try:
-        limits().check_model(wanted, models.names())
-        if not zoo.is_foreign(wanted):
-            models.takes(wanted)
-        elif wanted in now.consents:
-            _load(wanted, now.consents[wanted])
-        else:
-            now.ask(_cost(wanted))
-    except Exception as error:  # whatever a library makes of a name or a checkpoint that it was not written for
-        problem = " ".join(str(error).split()) or type(error).__name__
-        if not isinstance(error, ValueError):
-            problem = f"{quote(wanted)} could not be loaded: {shorten(problem, 300)}"
-    if problem or now.pending_cost:
-        now.stay(problem)
-    else:
-        now.show(wanted)
-
-
-def _cost(name: str):
-    if len(name) > MAX_NAME_LETTERS:
-        raise ValueError(f"{quote(name)} is not a model: expected a name of at most {MAX_NAME_LETTERS} characters")
-    with st.spinner("Looking up how large the model is"):
-        if not folders_allowed():
-            zoo.check_no_folder(name)
-        return downloads.cost(name)
-
-
-def take(offer) -> None:
-    """Accept an offered model as the visitor's choice: its cost was displayed beside the button."""
-    now = visitor()
-    here = recommendations.is_downloaded(offer)
-    if not here and (problem := recommendations.problem(offer)):
-        now.refusal = problem
-        return
-    now.agree(
-        offer.name,
-        downloads.Download(0) if here else downloads.Download(offer.size, folder=str(recommendations.folder(offer))),
-    )
-
-
-def _load(name: str, download) -> None:
-    """Load the model; where that downloads weights, show the progress."""
-    if download.size != 0:
-        run_cache.fetch(name, download)
-    run_cache.load(name)
-
-
-def folders_allowed() -> bool:
-    """Return whether visitors may open checkpoints in the server's folders: where the operator sets `TRACER_FOLDERS=1`.
-
-    Nothing that a visitor's browser states, such as the address of its request, is trusted.
-    """
-    return os.environ.get("TRACER_FOLDERS") == "1"
-
-
-def ask_consent() -> None:
-    """Show the cost of loading the model, and ask the visitor for consent."""
-    if (cost := visitor().pending_cost) is None:
-        return
-    with st.container(border=True, key="asking"):
-        st.markdown(plain(f"**{cost.name}** — {cost.summary}" if cost.summary else f"**{cost.name}**"))
-        st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
-        with st.container(horizontal=True):
-            st.button("Load it", type="primary", on_click=visitor().agree, args=(cost.name, cost.download))
-            st.button("Not now", on_click=visitor().ask, args=(None,))
-
-
-def awaits_consent() -> bool:
-    """Return whether the URL names a model that waits for consent. The page is not drawn meanwhile: it would show the
-    run of another model, and replace the position in that URL."""
-    now = visitor()
-    return now.pending_cost is not None and now.url_input is not None
-
-
-def _count(number: int) -> str:
-    return amount(number).replace(" G", " billion").replace(" M", " million")
-
-
-def _downloads(cost) -> str:
-    size, note, _ = cost.download
-    if size:
-        return f"Loading it downloads {amount(size, 'B')}; that may take a while."
-    if size == 0:
-        return f"Nothing is downloaded: {note}."
-    return "The size of the download is unknown; it is about as large as the memory that the model takes."
-
-
-def show_origin(trace) -> None:
-    """Show where the weights of a library's or visitor's model come from, and how much of its run the equations
-    cover."""
-    if trace.weights and (zoo.is_foreign(trace.model) or user_input().kind == "trace"):
-        st.caption(plain(f"Weights: {trace.weights}."))
-    if not trace.steps:
-        st.caption("This run was saved without steps: its operations, shapes and attention are shown.")
-    elif trace.coverage < 1:
-        share = f"{100 * trace.coverage:.0f} %" if trace.coverage < 0.995 else "more than 99 %"
-        st.caption(
-            f"The steps cover {share} of the operations that compute. Only the page Operations shows the others."
-        )

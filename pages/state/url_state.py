@@ -7,19 +7,17 @@ pages carry the whole URL. Back and forward then lead to what was on screen.
 """
 
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from pages.jobs import run_cache
+from pages.jobs import model_costs, run_cache
 from pages.state import page_registry, session
 from pages.state.visitor import FIRST_MODEL, OF_INPUT, Key, UserInput, model_name, new, visitor
-from pages.ui import texts
 from tracer import models
 from tracer.record import Trace
-from tracer.utils.errors import quote, shorten
+from tracer.utils.errors import capitalize, quote, shorten
 
 LONGEST_CHANGES = 1000
 """Characters of all changes that an address carries."""
@@ -27,14 +25,10 @@ MAX_TEXT_LETTERS = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
 PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.find_pages())}
 """What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
-MAX_LISTED_NAMES = 2
-"""Names that a sentence lists; of more, it says the first and the last."""
 EVERYWHERE = ("zoom", "scale")
 """Places that another model has too."""
 LESSONS = {page.path.stem for page in page_registry.find_pages() if page.heading}
 """Pages that need not show the run."""
-
-Choice = TypeVar("Choice")
 
 
 def read(page: str) -> None:
@@ -105,7 +99,7 @@ def _went_back(query: dict[str, str]) -> bool:
 def _input(query: dict[str, str]) -> dict[str, str]:
     """Return the parameters of a URL that name the input, the changes, and the options of one of our models."""
     model = query.get("model", FIRST_MODEL)
-    options = (*models.spec_of(model).options, *session.sizes(model)) if model in models.names() else ()
+    options = (*models.spec_of(model).options, *model_costs.sizes(model)) if model in models.names() else ()
     return {name: query[name] for name in ("sample", "text", "file", run_cache.CHANGE, *options) if name in query}
 
 
@@ -172,7 +166,7 @@ def _take_changes(wanted: dict[str, str]) -> str:
     try:
         divide(parse_all(changes))
     except ValueError as error:
-        return f"{texts.sentence(str(error))}. {session.UNCHANGED_NOTE}"
+        return f"{capitalize(str(error))}. {session.UNCHANGED_NOTE}"
     session.change(changes)
     return ""
 
@@ -180,11 +174,11 @@ def _take_changes(wanted: dict[str, str]) -> str:
 def _take_sizes(wanted: dict[str, str]) -> str:
     """Set the sizes that the URL names, all or none. Return an error message, or ""."""
     model, taken = model_name(), {}
-    for name in session.sizes(model):
+    for name in model_costs.sizes(model):
         if name in wanted:
             text = wanted[name]
             if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
-                most = f"{session.MAX_SIZE - 1:,}"
+                most = f"{model_costs.MAX_SIZE - 1:,}"
                 return f"{quote(text)} is not a size {name}, expected a whole number from 1 to {most}."
             taken[name] = int(text)
     try:
@@ -213,7 +207,7 @@ def _of_run() -> dict[str, str]:
     if chosen.kind != "trace":
         options, own = visitor().options.get(model, ()), model in models.names()  # a library's model has changes alone
         named |= {
-            name: str(value) for name, value in options if not own or value != session.default_option(model, name)
+            name: str(value) for name, value in options if not own or value != model_costs.default_option(model, name)
         }
     if chosen.own or chosen.kind == "trace":
         named["file"] = chosen.name
@@ -296,88 +290,6 @@ def keep(**places: object) -> None:
     now.places[now.page, now.model] = {name: before[name] for name in before if name not in places} | params
     query = st.query_params.to_dict()
     st.query_params.from_dict({name: query[name] for name in query if places.get(name, "") is not None} | params)
-
-
-WORDS = {"inside": "step"}
-"""Names of positions in the URL that are other words in a sentence."""
-
-
-def choice(name: str, known: Sequence[Choice], first: Choice, say: bool = True) -> Choice:
-    """Return the one of `known` that this page's URL names, else `first`. Any other value is quoted in a warning,
-    unless another input left it there."""
-    text, now = st.query_params.get(name), visitor()
-    by_text = {str(value): value for value in known}
-    if text in by_text:
-        now.places.setdefault((now.page, now.model), {})[name] = text  # also on the way back to this page
-    if text is None or text in by_text:
-        return by_text.get(text, first)
-    if say and text != now.places.get((now.page, now.model), {}).get(name):
-        st.warning(texts.escape(f"This page has no {WORDS.get(name, name)} {quote(text)}, expected {_among(known)}."))
-    return first
-
-
-def _among(known: Sequence[Choice]) -> str:
-    """Return a list of the valid values for a message: numbers in their order first, then names."""
-    names = [quote(value) for value in known if isinstance(value, str)]
-    numbers = [value for value in known if not isinstance(value, str)]
-    if isinstance(known[0], str) and len(known) > MAX_LISTED_NAMES:
-        return f"one from {known[0]} to {known[-1]}"
-    ranges = [f"one from {numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])] if numbers else []
-    return " or ".join(ranges + names)
-
-
-def check(**known: Sequence[Choice]) -> None:
-    """Warn of positions in the URL that are not among those `known`, for widgets that the browser moves by itself. Such
-    a widget then shows its default."""
-    for name, choices in known.items():
-        choice(name, choices, choices[0])
-
-
-def widget(name: str, known: Sequence[Choice], first: Choice, **others: None) -> dict:
-    """Return the key and the callback of a widget that chooses one of `known` and stores the choice in the URL; the
-    positions named in `others` are removed at another choice."""
-    key = _show(name, choice(name, known, first))
-    return {"key": key, "on_change": lambda: _keep_value(name, key, **others)}
-
-
-def _show(name: str, value: object) -> str:
-    """Set the value of the widget that chooses a position, and return the key of the widget.
-
-    The key changes when something else than the widget has moved the position. The browser may send the widget's old
-    value once more, with a rerun that it asked for before it received the new one; under the old key, nobody takes that
-    for a choice of the visitor's.
-    """
-    versions = visitor().widget_versions
-    key = _versioned_key(name, versions.get(name, 0))
-    if key in st.session_state and st.session_state[key] != value:
-        versions[name] = versions.get(name, 0) + 1
-        key = _versioned_key(name, versions[name])
-    st.session_state[key] = value
-    return key
-
-
-def _keep_value(name: str, key: str, **others: None) -> None:
-    """Store the value of a widget in the URL, unless the widget has been replaced since."""
-    if key == _versioned_key(name, visitor().widget_versions.get(name, 0)):
-        keep(**{name: st.session_state[key]}, **others)
-
-
-def _versioned_key(name: str, version: int) -> str:
-    return f"place {name}" + (f" {version}" if version else "")
-
-
-def count(name: str, first: int, most: int) -> dict:
-    """Return the bounds, the key and the callback of an input for a whole number from 1 to `most`, which stores it in
-    the URL. Any other value there is quoted in a warning, unless another input left it there."""
-    text, now = st.query_params.get(name), visitor()
-    known = text is not None and text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most
-    places = now.places.setdefault((now.page, now.model), {})
-    if text is not None and known:
-        places[name] = text
-    elif text is not None and text != places.get(name):
-        st.warning(texts.escape(f"This page has no {name} {quote(text)}, expected one from 1 to {most:,}."))
-    key = _show(name, int(text) if text is not None and known else first)
-    return {"min_value": 1, "max_value": most, "key": key, "on_change": lambda: _keep_value(name, key)}
 
 
 def last_step(trace: Trace) -> str | None:

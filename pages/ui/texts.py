@@ -65,12 +65,6 @@ def uncounted_text(trace: Trace) -> str:
     )
 
 
-def sentence(message: str) -> str:
-    """Return an error message with an initial capital letter, unless it begins with code, such as `hide(3,grey)`."""
-    first = re.split(r"[\s,;]", message, maxsplit=1)[0]
-    return f"{message[:1].upper()}{message[1:]}" if first.isalpha() else message
-
-
 _LIVE = re.compile(
     r"""(?P<link>\](?=[(\[:])) | (?P<picture>(?<=!)\[) | (?P<mail>@)
     | (?P<directive>:(?=//|[\w/+-]+[:\[])) | (?P<site>(?<=www)\.) | (?P<heading>^\#)""",

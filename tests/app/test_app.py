@@ -13,9 +13,8 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile, UploadedFileRe
 from streamlit.testing.v1 import AppTest
 
 from pages.jobs import single_flight
-from pages.server import websockets
 from pages.state import page_registry, session
-from pages.ui import texts
+from pages.ui import texts, widgets
 from tests.support import handmade
 from tests.support.sweeping import cases
 
@@ -245,6 +244,6 @@ def test_the_server_forgets_what_was_uploaded(monkeypatch):
     record = UploadedFileRec("1", "mine.jpg", "image/jpeg", b"data")
     files.add_file("me", record)
     context = SimpleNamespace(uploaded_file_mgr=files, session_id="me")
-    monkeypatch.setattr(websockets, "get_script_run_ctx", lambda: context)
-    assert websockets.take_upload(UploadedFile(record, None)) == b"data"
+    monkeypatch.setattr(widgets, "get_script_run_ctx", lambda: context)
+    assert widgets.read_upload(UploadedFile(record, None)) == b"data"
     assert files.get_files("me", ["1"]) == []

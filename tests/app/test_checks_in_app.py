@@ -14,7 +14,9 @@ import torch
 from starlette.requests import Request
 
 import tracer
+from pages.components import CHECK_PATH
 from pages.jobs import background_checks, model_process, run_cache, single_flight
+from pages.server import browser_requests
 from tests.app.test_app import open_page, upload, visit
 from tests.app.test_server import picture
 from tests.app.test_stepping import page_payload
@@ -48,7 +50,7 @@ def response_status(word: str) -> int:
         return {"type": "http.request", "body": word.encode(), "more_body": False}
 
     return run_in_thread(
-        background_checks.receive(Request({"type": "http", "method": "POST", "headers": []}, receive))
+        browser_requests.give_check(Request({"type": "http", "method": "POST", "headers": []}, receive))
     ).status_code
 
 
@@ -83,7 +85,7 @@ def test_an_open_page_learns_of_the_check_and_shows_it(nothing_known):
     at = open_page("pages/trace.py")
     facts = page_payload(at)[0]
     assert facts["checking"] and json.loads(component(at, "checked")) == {
-        "path": background_checks.PATH,
+        "path": CHECK_PATH,
         "token": facts["token"],
     }
     assert proof_text(at).startswith("Verified on this run. ")

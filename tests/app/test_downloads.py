@@ -6,8 +6,8 @@ from streamlit.runtime.backend_operation_handler import DeferredFileHandler
 from streamlit.runtime.media_file_manager import MediaFileManager
 from streamlit.runtime.memory_media_file_storage import MemoryMediaFileStorage
 
+from pages.sections import sidebar
 from pages.server import app_factory
-from pages.ui import sidebar
 from tests.support.handmade import sample
 from tests.support.serving import run_in_thread
 from tracer import serialization

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from pages.jobs import run_cache
-from pages.state import session
+from pages.state import library_models
 from tests.app.test_app import PAGES, open_page, text, upload, visit
 from tests.support.sweeping import cases
 from tracer import zoo
@@ -104,7 +104,7 @@ FOLDERS = "hf:/etc", "hf:./here", "hf:~/models", "hf:..", "hf:tests", r"hf:C:\mo
 def test_folders_of_the_server_stay_closed_whatever_the_visitor_states(name, monkeypatch):
     """Neither the address that the server listens on nor the one that the browser says it asked for opens them."""
     monkeypatch.setattr(
-        session.st,
+        library_models.st,
         "context",
         type("Context", (), {"url": "http://localhost:8501", "ip_address": None, "cookies": {}}),
     )
@@ -142,7 +142,7 @@ def test_the_operator_may_open_folders(tmp_path, monkeypatch):
     at = type_name(open_page(), f"hf:{tmp_path}")
     assert "is not a folder with a config.json" in at.error[0].value
     monkeypatch.setenv("TRACER_FOLDERS", "0")
-    assert not session.folders_allowed()
+    assert not library_models.folders_allowed()
 
 
 def test_two_models_of_libraries_at_most_are_kept():
@@ -278,7 +278,7 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
 )
 def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
     """A net without attention, one of sound, which no visitor gives, and one whose patches lie nowhere on the photo."""
-    monkeypatch.setattr(session, "suggestions", lambda: ["vit", name])  # AppTest knows only names in the list
+    monkeypatch.setattr(library_models, "suggestions", lambda: ["vit", name])  # AppTest knows only names in the list
     at = press(type_name(open_page(), name), "Load it")
     assert at.sidebar.selectbox[0].value == name and not at.error, [one.value for one in at.error]
     for page in PAGES:

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 import app
 from pages.state import session
 from pages.state.visitor import FIRST_MODEL, Visitor
-from pages.ui import texts
+from pages.ui import screen, texts
 from tests.app.test_app import PAGES, SECONDS, film_of, picture, text, upload
 from tests.support.sweeping import cases
 from tracer import models
@@ -252,6 +252,6 @@ def test_a_card_says_how_good_the_model_is_in_figures_of_its_own(model):
 def test_with_another_mask_the_measured_figure_is_not_claimed(monkeypatch):
     state = {"model": "nanogpt", "visitor": (now := Visitor(options={"nanogpt": (("mask", "bidirectional"),)}))}
     monkeypatch.setattr(session.st, "session_state", state)
-    assert "loss" not in texts.card(session.card())
+    assert "loss" not in texts.card(screen.card())
     now.options.clear()
-    assert "1.443" in texts.card(session.card())
+    assert "1.443" in texts.card(screen.card())

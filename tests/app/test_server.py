@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pages.jobs import prewarm, render_gate, run_cache, single_flight
+from pages.jobs import render_gate, run_cache, single_flight
+from pages.server import prewarm
 from pages.state import session
+from pages.ui import screen
 from tests.app.test_app import picture
 from tracer import models
 from tracer.utils import job_queue
@@ -71,8 +73,8 @@ def test_memory_levels_off_over_many_photos(monkeypatch):
     monkeypatch.setattr(run_cache, "load", lambda name, chosen: model)
     for number in range(200):
         session.take_file(picture("PNG", (8, 8), number), f"{number}.png")
-        run = session.trace()
-        assert session.trace() is run
+        run = screen.trace()
+        assert screen.trace() is run
     del run
     gc.collect()
     assert len(model.alive) == 1
@@ -86,7 +88,7 @@ def test_the_same_photo_is_run_once_and_gone_with_the_last_who_gave_it(monkeypat
     for state in visitors:
         monkeypatch.setattr(session.st, "session_state", state)
         session.take_file(picture("PNG", (8, 8), 1), "mine.png")
-        found.append(session.trace())
+        found.append(screen.trace())
     assert found[0] is found[1]
     found.clear()
     for state in visitors:

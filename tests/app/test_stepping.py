@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from pages.sections import trace as step_payload
-from pages.state import browser_position
+from pages.server import browser_requests
 from pages.ui.texts import pieces
 from tests.app.test_app import ROOT, SECONDS, open_page
 from tests.support.handmade import sample
@@ -43,7 +43,7 @@ def tell(text: str) -> int:
         return {"type": "http.request", "body": text.encode(), "more_body": False}
 
     return run_in_thread(
-        browser_position.receive(Request({"type": "http", "method": "POST", "headers": []}, receive))
+        browser_requests.take_position(Request({"type": "http", "method": "POST", "headers": []}, receive))
     ).status_code
 
 

@@ -16,8 +16,7 @@ import uvicorn
 from PIL import Image
 
 import app
-from pages.jobs import prewarm
-from pages.server import app_factory, websockets
+from pages.server import app_factory, prewarm, websockets
 from tests.hosted.visitor import Visitor
 from tests.support.serving import free_port
 from tracer.inputs import images

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import tracer
-from pages.state import session
+from pages.ui import screen
 from tests.app.test_app import text, visit
 from tests.support.sweeping import cases
 from tracer.figures.predictions import colour_text
@@ -175,6 +175,6 @@ def test_of_a_picture_with_words_the_patches_have_no_targets():
 
 
 def test_a_picture_of_which_only_the_run_is_known_is_that_of_the_run(monkeypatch):
-    monkeypatch.setattr(session, "card", lambda: None)
+    monkeypatch.setattr(screen, "card", lambda: None)
     at = visit("loss", model="vit-text", text="a small blue square")
     assert "64 patches went through the blocks" in text(at)

@@ -296,4 +296,4 @@ def test_the_nearest_tests_are_those_that_import_a_file():
     assert find_tests("tracer/models/weights/vit.json") == () and not any(
         "browser" in one for one in find_tests("app.py")
     )
-    assert is_verified("tracer/expr/norms.py") and not is_verified("pages/server/qr.py")
+    assert is_verified("tracer/expr/norms.py") and not is_verified("pages/server/browser_requests.py")

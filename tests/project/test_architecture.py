@@ -83,32 +83,33 @@ def all_imports() -> tuple[Import, ...]:
 
 @cache
 def layers() -> tuple[str, ...]:
-    """Return the packages of the library from the ground up, one in each row of the table in ARCHITECTURE.md."""
-    table = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("| where, from the ground up |")[2]
-    found = re.findall(r"^\| `(tracer/\w*)(?:\.py|/)` \|", table, flags=re.MULTILINE)
+    """Return the packages from the ground up, one in each row of the two tables in ARCHITECTURE.md."""
+    tables = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("| where, from the ground up |")[1:]
+    found = re.findall(r"^\| `(tracer/\w*|pages/\w*)(?:\.py|/)?` \|", "".join(tables), flags=re.MULTILINE)
     return tuple(place.removesuffix("__init__").strip("/").replace("/", ".") for place in found)
 
 
 def package(module: str) -> str:
-    """Return the package that a module is in: `tracer.record` for `tracer.record.trace`."""
-    return ".".join(module.split(".")[:2])
+    """Return the package that a module is in: `tracer.record` for `tracer.record.trace`, `pages` for a page."""
+    name = ".".join(module.split(".")[:2])
+    return "pages" if name.startswith("pages.") and name not in layers() else name
 
 
 def layer(module: str) -> int:
     """Return the height of the package of a module."""
-    if module == "tracer.__main__":
+    if module in ("app", "tracer.__main__"):
         return len(layers())
     assert package(module) in layers(), f"{module} is in none of the packages of ARCHITECTURE.md"
     return layers().index(package(module))
 
 
 def upward(imports: Iterable[Import]) -> list[str]:
-    """Return the imports of a higher layer, those of types alone, too."""
+    """Return the imports of a higher layer, those of types alone, too. Importing a package alone loads nothing."""
     return [
         f"{found.module}:{found.line} imports {found.target}, which is above it"
         for found in imports
-        if found.module.startswith("tracer.")
-        and found.target.partition(".")[0] == "tracer"
+        if found.target.partition(".")[0] in ("tracer", "pages")
+        and not {"tracer", "pages"} & {found.module, found.target}
         and layer(found.target) > layer(found.module)
     ]
 
@@ -210,12 +211,19 @@ def test_what_breaks_a_rule_would_be_found():
 
 def test_the_architecture_lists_every_package_once():
     entries = {path for path in (ROOT / "tracer").iterdir() if path.name[0] != "_" and path.name != "py.typed"}
-    assert sorted(layers()) == sorted({"tracer", *(f"tracer.{path.stem}" for path in entries)})
+    parts = {path for path in (ROOT / "pages").iterdir() if path.is_dir() and path.name[0] != "_"}
+    expected = {
+        "tracer",
+        "pages",
+        *(f"tracer.{path.stem}" for path in entries),
+        *(f"pages.{part.name}" for part in parts),
+    }
+    assert sorted(layers()) == sorted(set(expected))
 
 
 def test_tests_lie_where_the_packages_do():
     folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")} - {ROOT / "tests"}
-    packages = {place.partition(".")[2] for place in layers()} - {""}
+    packages = {place.partition(".")[2] for place in layers() if place.startswith("tracer.")}
     assert {folder.relative_to(ROOT / "tests").parts[0] for folder in folders} <= packages | TESTS_BESIDE_PACKAGES
     assert packages - {"benchmarks"} <= {folder.name for folder in folders}  # `tests/cli/test_cli.py` tries them
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tracer
-from pages.state import session
+from pages.jobs import model_costs
 from tests.app.test_app import open_page, text, visit
 from tests.support.sweeping import cases
 from tracer import models
@@ -71,7 +71,7 @@ def test_parameters_of_published_models(model, preset):
 def test_every_preset_can_be_built(model):
     found = formulas(model)
     for chosen in models.spec_of(model).presets.values():
-        assert session.impossible(model, tuple(chosen.items()), found) == ""
+        assert model_costs.impossible(model, tuple(chosen.items()), found) == ""
 
 
 @pytest.mark.parametrize("model", cases(("vit", "nanogpt", "mae"), ("vit", "nanogpt")))
@@ -94,7 +94,7 @@ def test_attention_costs_what_the_mlp_does_where_they_cross(model):
     ],
 )
 def test_sizes_of_which_no_model_can_be_built_say_why(chosen, said):
-    assert re.match(re.escape(said) or "$", session.impossible("vit", tuple(chosen.items()), formulas("vit")))
+    assert re.match(re.escape(said) or "$", model_costs.impossible("vit", tuple(chosen.items()), formulas("vit")))
 
 
 def controls(at) -> dict:
@@ -191,7 +191,7 @@ DECODERS = ("nanogpt", "h"), ("llama", "h_kv"), ("vit-text", "h")
 
 @pytest.mark.parametrize(("model", "heads"), cases(DECODERS, DECODERS[:2]))
 def test_the_cache_of_a_decoder_counts_the_tensors_that_it_returns(model, heads):
-    found = session.scaling(model, ())
+    found = model_costs.scaling(model, ())
     decoder = tracer.load(model).decoder
     inputs = decoder.inputs()
     _, cache = decoder.net(*inputs, **inputs.named)

@@ -58,7 +58,7 @@ def test_a_hosted_server_offers_its_own_models_and_what_the_operator_adds(monkey
 def test_any_other_model_is_refused_before_anything_is_looked_up(monkeypatch, name):
     monkeypatch.setenv("TRACER_HOSTED", "1")
     for touched in ("takes", "_load"):
-        monkeypatch.setattr(f"pages.state.session.{touched}", pytest.fail, raising=False)
+        monkeypatch.setattr(f"pages.state.library_models.{touched}", pytest.fail, raising=False)
     at = type_name(open_page(), name)
     assert len(at.error) == 1 and "is not on this server" in at.error[0].value and len(at.error[0].value) < 400
     assert at.sidebar.selectbox[0].value == "vit"

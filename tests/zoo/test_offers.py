@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import tracer
 from pages.jobs import run_cache
-from pages.state import session
+from pages.state import library_models
 from tests.app.test_app import open_page
 from tests.cli.test_cli import refusal
 from tests.faults.hub import Hub
@@ -169,9 +169,9 @@ def test_the_app_downloads_before_it_loads(monkeypatch):
     done = []
     monkeypatch.setattr(run_cache, "fetch", lambda name, download: done.append("fetch"))
     monkeypatch.setattr(run_cache, "load", lambda name: done.append("load"))
-    session._load("hf:a/b", Download(10))
-    session._load("hf:a/b", Download(0))
-    session._load("hf:a/b", Download(None))
+    library_models._load("hf:a/b", Download(10))
+    library_models._load("hf:a/b", Download(0))
+    library_models._load("hf:a/b", Download(None))
     assert done == ["fetch", "load", "load", "fetch", "load"]
 
 

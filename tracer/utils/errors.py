@@ -49,6 +49,12 @@ def quoted_setting(name: str, value: object) -> str:
     return shorten(f"{name}={quote(value)}")
 
 
+def capitalize(message: str) -> str:
+    """Return an error message with an initial capital letter, unless it begins with code, such as `hide(3,grey)`."""
+    first = re.split(r"[\s,;]", message, maxsplit=1)[0]
+    return f"{message[:1].upper()}{message[1:]}" if first.isalpha() else message
+
+
 def reason(error: BaseException) -> str:
     """Return the first line of an error's message, or all of it where that line only begins a sentence; for an
     unreachable host, that it could not be reached."""

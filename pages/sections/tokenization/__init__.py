@@ -65,7 +65,7 @@ def kinds() -> dict[str, InputKind]:
 def kind() -> str:
     """Return the kind that the URL names, chosen on the page; another kind starts with its own defaults."""
     known = kinds()
-    at = url_state.widget("kind", list(known), next(iter(known)))
+    at = widgets.widget("kind", list(known), next(iter(known)))
     key = at["key"]
 
     def choose() -> None:

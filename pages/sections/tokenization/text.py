@@ -12,6 +12,7 @@ from pages.jobs import run_cache, single_flight
 from pages.jobs.single_flight import chart, of
 from pages.sections import tokenization
 from pages.state import url_state
+from pages.ui import widgets
 from pages.ui.texts import escape
 from tracer.figures import predictions
 from tracer.record import Trace
@@ -151,7 +152,7 @@ def _choose_merges(whole):
     most = len(whole.merges)
     if not most:
         return whole
-    count = st.slider("Merges of byte-level BPE", 0, most, **url_state.widget("merges", range(most + 1), most))
+    count = st.slider("Merges of byte-level BPE", 0, most, **widgets.widget("merges", range(most + 1), most))
     if count == 0:
         st.caption(
             "Without merges, the tokens are bytes. Move the slider: each merge joins the pair that is then most "

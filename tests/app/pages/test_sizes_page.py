@@ -2,8 +2,7 @@
 
 import pytest
 
-from pages.jobs import run_cache
-from pages.state import session
+from pages.jobs import model_costs, run_cache
 from tests.app.test_app import text, visit
 from tracer.zoo.hf import hub
 from tracer.zoo.recommendations import published_models
@@ -79,11 +78,11 @@ def test_a_model_that_ran_with_its_first_blocks_alone_has_no_formula_for_the_res
 
 def test_formulas_stay_for_all_visitors_when_their_run_has_left_the_cache(monkeypatch):
     options = (("tied", False),)
-    first = session.scaling("nanogpt", options)
+    first = model_costs.scaling("nanogpt", options)
     run_cache._user_runs.forget(lambda key: True)
-    monkeypatch.setattr(session, "_scaling", lambda *_: pytest.fail("derived again"))
-    assert session.scaling("nanogpt", options) is first
-    assert session.scaling("nanogpt", (*options, ("L", 2))) is first
+    monkeypatch.setattr(model_costs, "_scaling", lambda *_: pytest.fail("derived again"))
+    assert model_costs.scaling("nanogpt", options) is first
+    assert model_costs.scaling("nanogpt", (*options, ("L", 2))) is first
 
 
 def test_a_widget_is_another_one_after_something_else_moved_its_position():

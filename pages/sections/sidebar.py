@@ -8,11 +8,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages import components, ui
-from pages.jobs import background_checks, run_cache
+from pages.jobs import run_cache
 from pages.sections import search
-from pages.server import websockets
-from pages.state import page_registry, session, url_state
+from pages.state import library_models, page_registry, session, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
+from pages.ui import screen, widgets
 from pages.ui.texts import escape, plain
 from tracer import models
 from tracer.figures import equations, handout, predictions
@@ -51,7 +51,7 @@ def choices(pages: list, page: str) -> SidebarSlots:
     _forget(page)
     with (above := st.container(key="above")):
         url_state.read(page)
-        session.settle()
+        library_models.settle()
         url_state.follow()
         _readable()
     with st.sidebar:
@@ -79,7 +79,7 @@ def choices(pages: list, page: str) -> SidebarSlots:
     with above:
         if refusal := visitor().refusal:
             st.error(escape(refusal), icon=":material/block:")
-        session.ask_consent()
+        ask_consent()
     url_state.write(page)
     search.show()
     return slots
@@ -134,7 +134,7 @@ def _readable() -> None:
 def _model() -> None:
     st.selectbox(
         "Model",
-        session.suggestions(),
+        library_models.suggestions(),
         key=Key.MODEL,
         persist_state="session",
         accept_new_options=True,
@@ -194,7 +194,7 @@ def _upload(takes: tuple[str, ...]) -> None:
     )
     if file is not None:
         with st.spinner("Opening the file"):
-            opened = take_upload(websockets.take_upload(file), file.name)
+            opened = take_upload(widgets.read_upload(file), file.name)
         now.uploads += 1
         if opened:
             st.switch_page("pages/attention.py", query_params=url_state.of("attention") | {"over": "survey"})
@@ -219,7 +219,7 @@ def run(slots: SidebarSlots, page: str) -> None:
     if (trace := session.current_run()) is None or visitor().instead:
         return
     with slots.origin:
-        session.show_origin(trace)
+        screen.show_origin(trace)
     help_text = (
         "All steps, all shapes and the kept tensors, in one file. You can open it here again, even on a machine "
         "without the model."
@@ -237,7 +237,7 @@ def run(slots: SidebarSlots, page: str) -> None:
     _glossary(trace)
     with st.sidebar:
         if session.is_check_pending():
-            components.poll_check(background_checks.PATH)
+            components.poll_check()
         source = _file_stem(session.user_input())
         components.announce(f"{trace.model} has run on {source}. {predictions.answer_sentence(trace)}".strip())
 
@@ -304,9 +304,37 @@ def _offer(offer, here: bool) -> None:
         f"{offer.title} · {size}",
         key=f"take {offer.name}",
         icon=":material/visibility:" if here else ":material/download:",
-        on_click=session.take,
+        on_click=library_models.take,
         args=(offer,),
         disabled=offer.name == model_name(),
         help=f"{about} {offer.name}: downloaded once, then kept on this machine.",
         type="tertiary",
     )
+
+
+# Consent to the cost of a library's model.
+
+
+def ask_consent() -> None:
+    """Show the cost of loading the model, and ask the visitor for consent."""
+    if (cost := visitor().pending_cost) is None:
+        return
+    with st.container(border=True, key="asking"):
+        st.markdown(plain(f"**{cost.name}** — {cost.summary}" if cost.summary else f"**{cost.name}**"))
+        st.markdown(f"{_count(cost.parameters)} parameters, {amount(cost.memory, 'B')} of memory. {_downloads(cost)}")
+        with st.container(horizontal=True):
+            st.button("Load it", type="primary", on_click=visitor().agree, args=(cost.name, cost.download))
+            st.button("Not now", on_click=visitor().ask, args=(None,))
+
+
+def _count(number: int) -> str:
+    return amount(number).replace(" G", " billion").replace(" M", " million")
+
+
+def _downloads(cost) -> str:
+    size, note, _ = cost.download
+    if size:
+        return f"Loading it downloads {amount(size, 'B')}; that may take a while."
+    if size == 0:
+        return f"Nothing is downloaded: {note}."
+    return "The size of the download is unknown; it is about as large as the memory that the model takes."
