@@ -12,7 +12,7 @@ TITLE = "The notes"
 ICON = ":material/menu_book:"
 ORDER = 14
 HEADING = "Lessons"
-PLACES = ("note", "section", "of", "block", "claim", "statement")
+PLACES = ("note", "section", "of", "block", "claim", "statement", "letters")
 
 FURTHER_SECTIONS = {
     "claims": "Their claims, measured on any model",

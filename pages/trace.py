@@ -4,13 +4,13 @@ import streamlit as st
 
 from pages.sections import answer, cell_panel, what_if
 from pages.sections import trace as trace_sections
-from pages.ui import page_frame, screen
+from pages.ui import page_frame, screen, widgets
 from tracer.record import CHANGED_SUFFIX
 
 TITLE = "Trace"
 ICON = ":material/function:"
 ORDER = 2
-PLACES = ("step", "index", "cell")
+PLACES = ("step", "index", "cell", "letters")
 
 page_frame.enter()
 trace = screen.trace(beside_plain=True)
@@ -22,8 +22,11 @@ if not trace.steps:
 answer.show_token_ids(trace)
 trace_sections.show_findings(trace)
 step = trace_sections.choose(trace)
-# above the step: at the bottom of a page it would open where there is no room
-what_if.show_panel(lambda plain: what_if.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
-trace_sections.browse(trace, step)
-cell_panel.follow(trace)
+with st.container(key="view", horizontal=True, vertical_alignment="bottom", gap="medium"):
+    text = widgets.choose_letters()
+    widgets.explain_letters(text, trace)
+    # above the step: at the bottom of a page it would open where there is no room
+    what_if.show_panel(lambda plain: what_if.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
+trace_sections.browse(trace, step, text)
+cell_panel.follow(trace, text)
 what_if.show_before_after(trace)

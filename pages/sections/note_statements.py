@@ -15,15 +15,17 @@ import streamlit as st
 from pages import components
 from pages.jobs import background_checks, run_cache, single_flight
 from pages.jobs.single_flight import PLAIN_CONFIG, chart
-from pages.state import page_registry, session
+from pages.state import page_registry, session, url_state
 from pages.state.visitor import model_name, visitor
 from pages.ui import screen, texts, widgets
 from tracer import models
+from tracer.export.letters import letters_of, names_of
 from tracer.export.rows import NOTE_TITLES, with_titles
 from tracer.figures import attention_charts
 from tracer.inputs.model_inputs import samples
 from tracer.lessons.notes.statements import Finding, StatementRow, rows, sections
 from tracer.record import Trace
+from tracer.symbols.letters import OURS, PrintedNames
 from tracer.utils.errors import limits
 from tracer.utils.job_queue import BACKGROUND
 from tracer.utils.lazy_import import lazy_import
@@ -78,39 +80,50 @@ LABELS = {"": "Overview"} | {page.path.stem: page.title for page in page_registr
 
 
 class StatementCard(NamedTuple):
-    """One statement, in markdown."""
+    """One statement, with its results where they are known, and the run in which it was looked up, where others of its
+    section were looked up in another one."""
 
-    section: str
-    verdict: str
-    text: str
-    number: int = 0
+    row: StatementRow
+    result: StatementResult | None = None
+    beside: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return PENDING if self.result is None else self.result.verdict
 
 
 class NoteResults(NamedTuple):
-    """Results of a part of a note: its statements; the run in which all were looked up, where it is not a sample's; and
-    the kinds of operations of a block beside the note's counts, where it has some."""
+    """Results of a part of a note: its statements; the run in which all were looked up, where it is not a sample's; the
+    kinds of operations of a block beside the note's counts, where it has some; and what each run's lines name."""
 
     cards: tuple[StatementCard, ...]
     about: str
     kinds: Mapping[str, Counter[str]]
+    names: Mapping[str, PrintedNames]
 
 
 def show_statements(note: str) -> Mapping[str, Counter[str]]:
     """Show the note: the number of statements that hold as a picture, then each statement. Return the operations that
     it counts, by kind, where it counts some."""
     visitor().instead = INSTEAD
-    names, summary = sections(note), st.empty()
-    known = (ALL_STATEMENTS, DIFFERING_STATEMENTS, *range(1, len(names) + 1))
+    titles, summary = sections(note), st.empty()
+    known = (ALL_STATEMENTS, DIFFERING_STATEMENTS, *range(1, len(titles) + 1))
     labels = {ALL_STATEMENTS: "All sections", DIFFERING_STATEMENTS: "Only where the note and the run differ"}
 
     def label(choice: str | int) -> str:
-        return labels[choice] if choice in labels else names[int(choice) - 1]
+        return labels[choice] if choice in labels else titles[int(choice) - 1]
 
     chosen = widgets.choose(st.selectbox, "Section", "section", known, drop=["statement"], format_func=label)
+    letters = widgets.choose_letters()
+    if letters != OURS:
+        st.caption(
+            "What the runs say is in these letters, where they have such a tensor or size. The statements keep the "
+            "words of the note."
+        )
     above = st.empty()
     with st.container(key="statements"):
-        on_screen = [at for at in range(len(names)) if not isinstance(chosen, int) or at == chosen - 1]
-        places = {names[at]: (at, st.empty()) for at in on_screen}
+        on_screen = [at for at in range(len(titles)) if not isinstance(chosen, int) or at == chosen - 1]
+        places = {titles[at]: (at, st.empty()) for at in on_screen}
     parts = _parts(note)
     results = {part: read for part in parts if (read := run_cache.known_result("noted", (note, part))) is not None}
 
@@ -119,14 +132,16 @@ def show_statements(note: str) -> Mapping[str, Counter[str]]:
     def draw(part: str | None) -> None:
         """Draw the picture of all statements, and the sections of a part."""
         cards = [card for name in parts for card in (results[name].cards if name in results else _pending(note, name))]
+        names = {run: known for part in results.values() for run, known in part.names.items()}
         with summary:
             _summary(cards)
         for name, (at, place) in places.items():
             if part in (None, name):
                 kinds = ("sense", "not") if chosen == DIFFERING_STATEMENTS else PLURAL_VERDICTS
-                own = [card for card in cards if card.section == name and card.verdict in kinds]
+                own = [card for card in cards if card.row.section == name and card.verdict in kinds]
                 sizes[name] = len(own)
-                _section(place, note, at, own, results[name].about if name in results else "")
+                quotes = [(card.row.number, _text(card, letters, names)) for card in own]
+                _section(place, note, at, quotes, results[name].about if name in results else "")
 
     draw(None)
     if len(results) < len(parts):
@@ -164,24 +179,22 @@ def _rows(note: str, part: str | None) -> tuple[StatementRow, ...]:
 
 def _pending(note: str, part: str | None) -> list[StatementCard]:
     """Return the statements of a part without verdicts."""
-    return [
-        StatementCard(row.section, PENDING, f"> {PENDING_SIGN} **{row.number}** {row.text}", row.number)
-        for row in _rows(note, part)
-    ]
+    return [StatementCard(row) for row in _rows(note, part)]
 
 
-def _section(place: DeltaGenerator, note: str, at: int, cards: list[StatementCard], about: str) -> None:
-    """Draw a section in its place with these statements, and nothing where there are none."""
-    if not cards:
+def _section(place: DeltaGenerator, note: str, at: int, quotes: list[tuple[int, str]], about: str) -> None:
+    """Draw a section in its place with these statements, in markdown by their numbers, and nothing where there are
+    none."""
+    if not quotes:
         place.empty()
         return
     marked = marked_statement()
     with place.container():
-        st.header(cards[0].section, anchor=f"section-{at + 1}")
+        st.header(sections(note)[at], anchor=f"section-{at + 1}")
         if about:
             st.caption(about)
-        with st.expander(f"{len(cards)} statement{'s' * (len(cards) > 1)}", expanded=True):
-            st.markdown("\n\n".join(mark(card.text, (note, card.number) == marked) for card in cards))
+        with st.expander(f"{len(quotes)} statement{'s' * (len(quotes) > 1)}", expanded=True):
+            st.markdown("\n\n".join(mark(text, (note, number) == marked) for number, text in quotes))
 
 
 def ahead(note: str) -> None:
@@ -215,14 +228,10 @@ def _read(note: str, part: str | None) -> NoteResults:
     results = evaluate.results(wanted, run)
     about = {name: _about(name, run) for name in dict.fromkeys(row.run for row in wanted)}
     beside = about if len(set(about.values())) > 1 else {}
-    cards = tuple(
-        StatementCard(
-            result.row.section, result.verdict, _text(result, beside.get(result.row.run, "")), result.row.number
-        )
-        for result in results
-    )
+    cards = tuple(StatementCard(result.row, result, beside.get(result.row.run, "")) for result in results)
+    names = {name: names_of(run(name)[1]) for name in about}
     kinds = torchvision_block_counts.kinds(run) if part is None else {}
-    return NoteResults(cards, "" if beside else next(iter(about.values())), kinds)
+    return NoteResults(cards, "" if beside else next(iter(about.values())), kinds, names)
 
 
 def place(row: StatementRow) -> dict[str, str]:
@@ -248,8 +257,12 @@ def mark(quote: str, is_marked: bool) -> str:
     return f"> {MARK}\n>\n{quote}" if is_marked else quote
 
 
-def _text(result: StatementResult, beside: str) -> str:
-    """Return a statement in markdown, as a block of its own; `beside` is the run in which it was looked up."""
+def _text(card: StatementCard, text: str, names: Mapping[str, PrintedNames]) -> str:
+    """Return a statement in markdown, as a block of its own, with what its run says in the letters of `text`."""
+    result = card.result
+    if result is None:
+        return f"> {PENDING_SIGN} **{card.row.number}** {card.row.text}"
+    letters = letters_of(names[card.row.run], text)
     lines = [f"{SIGNS[result.verdict]} **{result.row.number}** {result.row.text}"]
     lines += [f"**{texts.prose(_here(slip))}**" for slip in result.slips]
     once: dict[tuple[str, str], Finding] = {}
@@ -257,11 +270,12 @@ def _text(result: StatementResult, beside: str) -> str:
         once.setdefault((finding.what, finding.measured), finding)
     for finding_link in once.values():
         if finding_link.latex:
-            lines.append(f"$$\n{finding_link.latex}\n$$")
+            lines.append(f"$$\n{letters.line(finding_link.latex)}\n$$")
         start = "" if finding_link.what == "measured" else f"{finding_link.what}: "
-        lines.append(f"{start}{texts.prose(finding_link.measured)}{statement_link(finding_link, result.row.note)}")
-    if beside:
-        lines.append(f":small[:gray[{beside}]]")
+        measured = letters.markdown(texts.prose(finding_link.measured))
+        lines.append(f"{start}{measured}{statement_link(finding_link, result.row.note, text)}")
+    if card.beside:
+        lines.append(f":small[:gray[{card.beside}]]")
     return "\n>\n".join("\n".join(f"> {part}" for part in line.split("\n")) for line in lines)
 
 
@@ -303,14 +317,16 @@ def _here(slip: str) -> str:
     return re.sub(r"\b([Nn])ote \d{3}\b", lambda match: f"{'The' if match[1] == 'N' else 'the'} note", slip)
 
 
-def statement_link(finding: Finding, note: str = "") -> str:
-    """Return a link to the place that shows it, if that page and model are available; empty for the note's own page."""
+def statement_link(finding: Finding, note: str = "", text: str = OURS) -> str:
+    """Return a link to the place that shows it, in the letters of `text`, if that page and model are available; empty
+    for the note's own page."""
     page = "" if finding.page == "overview" else finding.page
     place = dict(finding.place)
     if (not finding.page or page not in LABELS) or not _is_offered(place.get("model", "")):
         return ""
     if page == "notes" and place.get("note") == note:
         return ""
+    place |= {"letters": text} if text != OURS and "letters" in url_state.PLACES[page] else {}
     query, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
     if "claim" in place:
         return f" [→\u00a0This claim, measured on {place['of']}](notes?{query})"
@@ -334,7 +350,8 @@ def _summary(cards: Iterable[StatementCard]) -> None:
     )
     grouped: dict[str, str] = {}
     for card in cards:
-        grouped[card.section] = grouped.get(card.section, "") + f"<i class={card.verdict}></i>"
+        section = card.row.section
+        grouped[section] = grouped.get(section, "") + f"<i class={card.verdict}></i>"
     squares = "".join(
         f'<a href="#section-{at}" title="{escape(section)}">{group}</a>'
         for at, (section, group) in enumerate(grouped.items(), 1)

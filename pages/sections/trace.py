@@ -19,12 +19,14 @@ from pages.state.visitor import Key, visitor
 from pages.ui import texts, widgets
 from pages.ui.texts import pieces
 from tracer.export import verdicts
+from tracer.export.letters import letters_of, with_letters
 from tracer.export.rows import flops, repeat_of, with_titles
 from tracer.figures import attention_charts, tensors
 from tracer.figures.drawing import MASK, PAGE, ROWS, answer, stage_colour, tables
 from tracer.lessons.notes.statements import number_steps
 from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, tolerance
 from tracer.symbols import notation
+from tracer.symbols.letters import OURS, OWN, Letters
 from tracer.utils.errors import quote
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import shape_numbers, symbol_text
@@ -69,22 +71,23 @@ def parts(trace: Trace) -> dict[str, list[Step]]:
     return out
 
 
-def pack(trace: Trace, start: str, index: Sequence[int] = ()) -> bytes:
+def pack(trace: Trace, start: str, index: Sequence[int] = (), text: str = OURS) -> bytes:
     """Return the headers of all steps, and the details of those that fit, from step `start` on: the rest of its part,
-    then the steps before it there, then all others. `index` selects the leading axes of tensors that are sent in part.
+    then the steps before it there, then all others. `index` selects the leading axes of tensors that are sent in part,
+    `text` the letters of equations and shapes.
 
     The layout in bytes: the length of the header in four bytes, little endian, the JSON header, three colour scales of
     256 RGB triples, then the cells, which `at` of a picture is an offset into; header and cells are aligned to four
     bytes.
     """
-    where = parts(trace)
-    heads = _headers(trace, where, start)
+    where, letters = parts(trace), letters_of(trace, text)
+    heads = _headers(trace, where, start, letters)
     left = MAX_BYTES - len(orjson.dumps(heads))
     details: dict[str, Any] = {}
     blobs: list[bytes] = []
     at = 0
     for step in _order(where, start):
-        facts, cells = detail(trace, step, index)
+        facts, cells = detail(trace, step, index, letters)
         size = len(orjson.dumps(facts)) + sum(map(len, cells.values()))
         if details and size > left:
             break
@@ -127,13 +130,13 @@ def _order(where: dict[str, list[Step]], start: str) -> Iterator[Step]:
         yield from where[name]
 
 
-def _headers(trace: Trace, where: dict[str, list[Step]], start: str) -> list[dict[str, Any]]:
+def _headers(trace: Trace, where: dict[str, list[Step]], start: str, letters: Letters) -> list[dict[str, Any]]:
     """Return the list entry of each step. Where they are too many, those of other parts have their titles only, and
     very long ones are cut."""
     part = _part_of(where, start)
     place = {step.id: number for number, steps in enumerate(where.values()) for step in steps}
     heads, changing = [], reshaping_steps(trace)
-    for step in trace.steps:
+    for step in (with_letters(step, letters) for step in trace.steps):
         heads.append(
             {
                 "id": step.id,
@@ -175,27 +178,29 @@ def _short(head: dict[str, Any]) -> dict[str, Any]:
     return few | {"title": head["title"][:60], "symbol": "", "plain": "", "sizes": "", "shape": head["shape"][:60]}
 
 
-def detail(trace: Trace, step: Step, index: Sequence[int] = ()) -> tuple[dict[str, Any], dict[str, bytes]]:
+def detail(
+    trace: Trace, step: Step, index: Sequence[int] = (), letters: Letters = OWN
+) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the remaining data of a step, with its sentences in pieces; and the cells of its pictures, by their names
     in that data."""
-    repeat = repeat_of(trace, step)
+    repeat, line = repeat_of(trace, step), with_letters(step, letters)
     facts: dict[str, Any] = {
-        "latex": step.latex,
-        "inside": _inside(step),
+        "latex": line.latex,
+        "inside": _inside(line),
         "repeat": repeat
         and pieces(f"The line is the same in {repeat.times} blocks, ${repeat.numbers}$. Only the index changes."),
-        "names": step.names and pieces(texts.in_the_code(step.names)),
+        "names": step.names and pieces(texts.in_the_code(line.names)),
         "noted": _note_number(trace, step),
         "why": pieces(texts.prose(step.why)),
         "verdict": step.verdict,
         "proof": pieces(texts.proof(step) + texts.unseen(step)),
         "note": pieces(texts.prose(step.note)) if step.note and (step.error is not None or step.pending) else [],
         "code": _code(trace, step),
-        "product": _product(trace, step),
-        "ops": _covered_ops(trace, step),
+        "product": _product(trace, step, line),
+        "ops": _covered_ops(trace, step, letters),
     }
     cells = {}
-    for name, payload in (("tensor", _tensor(trace, step, index)), ("terms", _terms(trace, step, index))):
+    for name, payload in (("tensor", _tensor(trace, step, index, letters)), ("terms", _terms(trace, step, index))):
         if isinstance(payload, tensors.HeatmapData):
             facts[name], cells[name] = payload
         else:
@@ -245,8 +250,8 @@ def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
     return parts
 
 
-def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> tensors.HeatmapData | str:
-    """Return the tensor's picture, or the reason why there is none."""
+def _tensor(trace: Trace, step: Step, index: Sequence[int], letters: Letters) -> tensors.HeatmapData | str:
+    """Return the tensor's picture, with the sizes of its axes in these letters, or the reason why there is none."""
     if (value := trace.value(step)) is None:
         if step.recomputed:
             return (
@@ -261,8 +266,9 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int]) -> tensors.HeatmapDa
     if picture is None:
         size = 1 if value.ndim < 2 else value.shape[-2]
         return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values per matrix, too many to draw."
-    labels = [(pieces(label), size) for label, size in picture.facts["lead"]]
-    return picture._replace(facts=picture.facts | {"axes": [*map(pieces, picture.facts["axes"])], "lead": labels})
+    labels = [(pieces(letters.markdown(label)), size) for label, size in picture.facts["lead"]]
+    axes = [pieces(letters.markdown(label)) for label in picture.facts["axes"]]
+    return picture._replace(facts=picture.facts | {"axes": axes, "lead": labels})
 
 
 def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.HeatmapData | None:
@@ -287,9 +293,9 @@ def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
     return known[0] if known and step is trace.steps[-1] and len(known[0]) == step.shape[-1] else None
 
 
-def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
-    """Return the step's matrix product, drawn to scale, and its batch."""
-    if step.product is None:
+def _product(trace: Trace, step: Step, line: Step) -> dict[str, Any] | None:
+    """Return the step's matrix product, drawn to scale in the letters of `line`, and its batch."""
+    if step.product is None or line.product is None:
         return None
     inner, result = step.product[0].shape[1], step.product[2].symbol
     rest = "" if result == step.symbol else " The rest of the equation comes after this product."
@@ -298,32 +304,41 @@ def _product(trace: Trace, step: Step) -> dict[str, Any] | None:
     if own and (heads := sizes.get(own[0], 1)) > 1:
         rest = f" This is one of {heads} heads; each has its own product.{rest}"
     sentence = f"The marked row and the marked column give one value: a sum of {inner:,} products of two numbers.{rest}"
-    return {"svg": tensors.drawing(step.product, step.stage), "caption": sentence}
+    return {"svg": tensors.drawing(line.product, step.stage), "caption": sentence}
 
 
-def _covered_ops(trace: Trace, step: Step) -> dict[str, Any]:
+def _covered_ops(trace: Trace, step: Step, letters: Letters) -> dict[str, Any]:
     """Return the operations that a step covers; for one that is recomputed, the fused operation that contains it."""
     if step.inside is None:
         ops = _ops(trace, step)
-        return {"title": "The operations it covers", "remark": "", "rows": rows(ops[:ROWS]), "more": _more(ops)}
+        return {
+            "title": "The operations it covers",
+            "remark": "",
+            "rows": rows(ops[:ROWS], letters),
+            "more": _more(ops),
+        }
     op, part = trace.ops[step.inside], costs.cost_of_step(trace, step).flops
     cost = f" Of its {op.flops:,} FLOPs, {part:,} belong to this step." if part and op.flops else ""
     remark = f"Operation {op.index} computes this step on the way, but never stores its tensor.{cost}"
-    return {"title": "The fused operation that contains it", "remark": remark, "rows": rows([op]), "more": ""}
+    return {"title": "The fused operation that contains it", "remark": remark, "rows": rows([op], letters), "more": ""}
 
 
 COLUMNS = ("op", "name", "inputs", "outputs", "in symbols", "parameters", "FLOP", "module", "source")
 
 
-def rows(ops: Sequence[Op]) -> list[list[Any]]:
+def rows(ops: Sequence[Op], letters: Letters = OWN) -> list[list[Any]]:
     """Return ops as rows of `COLUMNS`: module, shapes in and out, cost."""
+
+    def symbols(shape: Sequence[str]) -> str:
+        return notation.shape_text(letters.shape(shape))
+
     return [
         [
             op.index,
             op.op,
             _cut("  ".join(shape_numbers(tensor.shape) for tensor in op.inputs)),
             _cut("  ".join(shape_numbers(tensor.shape) for tensor in op.outputs)),
-            _cut("  ".join(notation.shape_text(tensor.symbolic) for tensor in op.outputs if tensor.symbolic)),
+            _cut("  ".join(symbols(tensor.symbolic) for tensor in op.outputs if tensor.symbolic)),
             op.params,
             flops(op),
             op.module,
@@ -411,9 +426,9 @@ def choose(trace: Trace) -> Step:
 
 
 @st.fragment
-def browse(trace: Trace, step: Step) -> None:
-    """Draw all steps; the browser moves between them by itself. It requests here what did not fit into one message, and
-    pending proofs."""
+def browse(trace: Trace, step: Step, text: str = OURS) -> None:
+    """Draw all steps, with equations in the letters of a text; the browser moves between them by itself. It requests
+    here what did not fit into one message, and pending proofs."""
     now, known = visitor(), {candidate.id for candidate in trace.steps}
     run = session.run_name(trace)
     wanted = _request(run, known)
@@ -428,7 +443,7 @@ def browse(trace: Trace, step: Step) -> None:
         now.remember("proofs", trace, shown)
     start = wanted.get("step") or (trace.steps[0] if fits(trace) else step).id
     index = wanted.get("index", ())
-    packed = of(shown, ("steps", start, *index), lambda: pack(shown, start, index))
+    packed = of(shown, ("steps", text, start, *index), lambda: pack(shown, start, index, text))
     facts = {"run": run, "step": now.at, "turn": now.turn} | browser_position.facts(now)
     facts |= {"meaning": verdicts.MEANING, "prove": waiting, "checking": session.is_check_pending()}
     components.stepper(facts, packed)

@@ -25,8 +25,10 @@ MAX_TEXT_LETTERS = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
 PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.find_pages())}
 """What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
-EVERYWHERE = ("zoom", "scale")
+EVERYWHERE = ("zoom", "scale", "letters")
 """Places that another model has too."""
+OF_ALL_PAGES = ("letters",)
+"""Those that the pages share: a choice on one holds on the others."""
 LESSONS = {page.path.stem for page in page_registry.find_pages() if page.heading}
 """Pages that need not show the run."""
 
@@ -273,7 +275,10 @@ def _place(page: str, model: str, name: str) -> str | None:
     if name not in ("step", "op"):
         own = [((page, model), now.places.get((page, model), {}))]
         visits = reversed(now.places.items()) if _anywhere(page, name) else own
-        return next((places[name] for (where, _), places in visits if where == page and name in places), None)
+        shared = name in OF_ALL_PAGES
+        return next(
+            (places[name] for (where, _), places in visits if (shared or where == page) and name in places), None
+        )
     last = now.place(name)
     if name == "step" and (page != "trace" or (trace := session.current_run()) is None or last != last_step(trace)):
         return None

@@ -13,9 +13,10 @@ from pages.state.visitor import visitor
 from pages.ui import texts
 from pages.ui.texts import plain, prose
 from tracer.attention import parts
-from tracer.export import verdicts
+from tracer.export import letters, verdicts
 from tracer.record import Step, Trace
 from tracer.symbols import notation
+from tracer.symbols.letters import TEXTS
 from tracer.utils.errors import quote
 from tracer.utils.text import amount, scientific, shape_numbers
 
@@ -147,6 +148,34 @@ def read_upload(file: UploadedFile) -> bytes:
     data, context = file.getvalue(), get_script_run_ctx()
     context.uploaded_file_mgr.remove_file(context.session_id, file.file_id)
     return data
+
+
+# Letters of equations and shapes, which the addresses of all pages that have the choice share.
+
+
+def choose_letters() -> str:
+    """Return the text in whose letters the page writes equations and shapes, chosen by the visitor."""
+    help_text = (
+        "Writes equations and shapes in the letters of a text. The lines, their numbers and their verdicts stay the "
+        "same. Tensors stay bold, and keep the number of their block. Sentences keep our letters."
+    )
+    with st.container(key="letters", width=420):
+        return choose(st.selectbox, "Letters", "letters", TEXTS, format_func=letters.TITLES.get, help=help_text)
+
+
+def explain_letters(text: str, trace: Trace) -> None:
+    """Draw a button that lists what a text calls the sizes and tensors of a run, where it has other letters."""
+    if text == TEXTS[0]:
+        return
+    with st.popover("These letters and ours", icon=":material/translate:", width="content"):
+        pairs = letters.letters_of(trace, text).differences
+        if pairs:
+            rows = "\n".join(f"| ${theirs}$ | ${ours}$ |" for ours, theirs in pairs)
+            st.markdown(f"| the text | ours |\n|---|---|\n{rows}")
+        st.caption(
+            f"{'All else' if pairs else 'Everything here'} has our letters. Where a letter of the text would stand for "
+            "two things of this run, one of them has a subscript or our letter."
+        )
 
 
 # Numbers of a run, and links to other pages.

@@ -13,7 +13,7 @@ import tracer
 from pages.sections import trace as step_payload
 from pages.server import browser_requests
 from pages.ui.texts import pieces
-from tests.app.test_app import ROOT, SECONDS, open_page
+from tests.app.test_app import ROOT, SECONDS, open_page, text, visit
 from tests.support.handmade import sample
 from tests.support.serving import run_in_thread
 from tracer.figures.drawing import PAGE
@@ -159,3 +159,25 @@ def test_a_step_changes_the_shape_where_nothing_that_it_takes_has_it():
     assert {"patches", "embedding", "sequence", "cls", "logits"} == {step for step in changed if "block" not in step}
     turned = {step.id for step in llama.steps if step.title.startswith("Rotate ")}
     assert turned and not turned & step_payload.reshaping_steps(llama)
+
+
+def test_the_letters_of_a_text_write_the_lines_and_stay_on_the_other_pages():
+    at = visit("trace", model="nanogpt", step="block1.attention.output", letters="004")
+    _, header, _ = page_payload(at)
+    detail = header["details"]["block1.attention.output"]
+    assert detail["latex"].startswith(r"\mathbf{O}'^{(1)} = \mathbf{O}^{(1)}\,\mathbf{W}^{O (1)}")
+    assert detail["inside"].startswith(r"\mathbf{O}'^{(1)} \in [B,\ n,\ d_{\mathrm{model}}] = [1,\ 28,")
+    (head,) = [head for head in header["steps"] if head["id"] == "block1.attention.query"]
+    assert head["sizes"] == r"[B,\ H,\ n,\ d_k]" and detail["ops"]["rows"][0][4].endswith("d_model]")
+    assert detail["tensor"]["axes"][1] == [["text", "feature, "], ["maths", r"d_{\mathrm{model}} = 128"]]
+    assert r"| $n$ | $T$ |" in text(at) and r"| $\mathbf{O}'^{(\ell)}$ | $\mathbf{O}^{(\ell)}$ |" in text(at)
+    at.switch_page("pages/notes.py").run()
+    assert at.query_params["letters"] == "004"
+    at.switch_page("pages/overview.py").run()
+    at.switch_page("pages/trace.py").run()
+    assert page_payload(at)[1]["details"]["block1.attention.output"]["latex"] == detail["latex"]
+
+
+def test_unknown_letters_are_quoted():
+    at = visit("trace", model="nanogpt", letters="<b>")
+    assert "This page has no letters '\\<b>'" in at.warning[0].value

@@ -14,6 +14,7 @@ from tests.support.sweeping import cases
 from tracer.lessons.notes import errata
 from tracer.lessons.notes import torchvision_block_counts as counted
 from tracer.lessons.notes.measurement import STANDARD
+from tracer.lessons.notes.statements import rows
 from tracer.lessons.notes.torchvision_block_counts import ABSENT_OPS, CALLS, block, dispatch_ops, parameters, primitives
 from tracer.ops import COMPUTING, category, is_layout
 from tracer.tracing import attention_backends
@@ -234,7 +235,7 @@ def test_a_block_of_any_model_is_counted_as_the_whole_run_opens_it():
 
 
 def test_the_page_counts_a_block_of_the_model_that_is_chosen(monkeypatch):
-    made = NoteResults((StatementCard("", "holds", "> all"),), "", counted.by_kind(["mm", "mm", "add"]))
+    made = NoteResults((StatementCard(rows("003")[0]),), "", counted.by_kind(["mm", "mm", "add"]), {})
     monkeypatch.setattr("pages.sections.note_statements._read", lambda *part: made)
     monkeypatch.setattr("pages.jobs.run_cache._results", {"noted": Cache(4)})
     table = visit("notes", note="003", of="transformer", block="1").table[0].value

@@ -19,6 +19,7 @@ from tracer.figures import attention_maps
 from tracer.figures.tensors import as_array, has_weights, mask_value, reduce, scale_ends
 from tracer.record import Step, Trace
 from tracer.record.trace import Cell, Number, User
+from tracer.symbols.letters import OWN, Letters
 from tracer.symbols.notation import AXES
 from tracer.utils.errors import quote
 from tracer.utils.lazy_import import lazy_import
@@ -52,8 +53,9 @@ def read_place(text: str) -> tuple[str, tuple[tuple[int, int], ...]] | None:
     return match[1], tuple((int(first), int(last or first)) for first, last in spans)
 
 
-def pack(trace: Trace, place: str) -> dict[str, Any]:
-    """Return everything to display of one cell, or `{"problem": …}` with one sentence."""
+def pack(trace: Trace, place: str, letters: Letters = OWN) -> dict[str, Any]:
+    """Return everything to display of one cell, with equations in these letters, or `{"problem": …}` with one
+    sentence."""
     if (read := read_place(place)) is None:
         return {"problem": f"{quote(place)} is not a cell, expected a name, a colon and its index."}
     id, spans = read
@@ -61,10 +63,21 @@ def pack(trace: Trace, place: str) -> dict[str, Any]:
     try:
         if any(first < last for first, last in spans):
             return _mean(trace, place, id, spans)
-        return _cell(trace, trace.cell(id, index)) if trace.later else _kept_cell(trace, id, index)
+        cell = _cell(trace, trace.cell(id, index)) if trace.later else _kept_cell(trace, id, index)
+        return {name: _with_letters(name, value, letters) for name, value in cell.items()}
     except (KeyError, ValueError) as error:
         text = str(error.args[0] if error.args else error)
         return {"problem": f"{text[:1].upper()}{text[1:]}."}
+
+
+def _with_letters(name: str, value: Any, letters: Letters) -> Any:
+    """Return a part of the answer, of that name, with its LaTeX in these letters."""
+    if isinstance(value, dict):
+        other = {key: _with_letters(key, part, letters) for key, part in value.items()}
+        return other | ({"plain": symbol_text(other["symbol"])} if "plain" in other and "symbol" in other else {})
+    if isinstance(value, list):
+        return [_with_letters(name, part, letters) for part in value]
+    return letters.line(value) if name in ("symbol", "latex") and isinstance(value, str) else value
 
 
 def value(trace: Trace, place: str) -> str:

@@ -118,9 +118,35 @@ LATEX = {
     "d_dec": r"d_{\mathrm{dec}}",
     "d_ffdec": r"d_{\mathrm{ff,dec}}",
     "n_mel": r"n_{\mathrm{mel}}",
+    "d_model": r"d_{\mathrm{model}}",
+    "D_h": "D_h",
+    "N_p": "N_p",
+    "H_img": r"H_{\mathrm{img}}",
+    "W_img": r"W_{\mathrm{img}}",
 }
 
-ORDER = ("B", "L", "L_dec", "N", "N_v", "N_h", "S", "T", "P", "H", "W", "C", "h", "d_k", "D", "d_ff", "V", "K")
+ORDER = (
+    "B",
+    "L",
+    "L_dec",
+    "N",
+    "N_v",
+    "N_h",
+    "S",
+    "T",
+    "P",
+    "H",
+    "W",
+    "C",
+    "h",
+    "d_k",
+    "D_h",
+    "D",
+    "d_model",
+    "d_ff",
+    "V",
+    "K",
+)
 """The order in which sizes stand in a product: `P²C`, `h·d_k`, `B·N`."""
 
 

@@ -11,7 +11,9 @@ from pages.sections import note_statements
 from tests.app.test_app import text, visit
 from tests.support.note_runs import at_hand, run
 from tracer.lessons.notes import evaluate, measurement
+from tracer.lessons.notes.evaluate import StatementResult
 from tracer.lessons.notes.statements import Finding, rows, sections
+from tracer.symbols.letters import PrintedNames
 from tracer.utils.job_queue import BACKGROUND
 
 
@@ -101,12 +103,22 @@ def test_another_note_leaves_the_claim_and_the_way_back_keeps_the_note():
     assert not at.exception and at.query_params["note"] == "contrasts"
 
 
+def test_a_statement_stands_beside_its_run_in_the_letters_that_are_chosen():
+    at = visit("notes", note="004", section="7", letters="004")
+    said = text(at)
+    assert r"\mathbf{S}^{(1)} = \frac{\mathbf{Q}^{(1)}\,{\mathbf{K}^{(1)}}^{\top}}{\sqrt{d_k}}" in said
+    assert r"$[B,\ H,\ n,\ n]$" in said and "The statements keep the words of the note." in said
+    assert "step=block1.attention.scores&letters=004" in said
+    at.main.selectbox[2].set_value("ours").run()
+    assert r"$[B,\ h,\ T,\ T]$" in text(at) and at.query_params["letters"] == "ours"
+
+
 @pytest.mark.sweep
 def test_notes_are_read_before_anybody_asks_but_none_of_a_librarys_model(monkeypatch):
     monkeypatch.setattr(background_checks, "stop_event", threading.Event())  # a server of another test may have ended
     read = []
     monkeypatch.setattr(
-        note_statements, "_read", lambda *part: read.append(part) or note_statements.NoteResults((), "", {})
+        note_statements, "_read", lambda *part: read.append(part) or note_statements.NoteResults((), "", {}, {})
     )
     monkeypatch.setattr("pages.jobs.run_cache._results", {"noted": note_statements.run_cache.Cache(128)})
     for note in note_statements.titles():
@@ -126,7 +138,9 @@ def test_statements_are_there_before_their_verdicts_and_those_on_screen_are_chec
         asked.append(key[1])
         if len(asked) == 3:
             st.stop()
-        return note_statements.NoteResults((note_statements.StatementCard(key[1], "holds", "> it holds", 1),), "", {})
+        row = next(row for row in rows("004") if row.section == key[1])
+        card = note_statements.StatementCard(row, StatementResult(row, (Finding("measured", "it holds"),)))
+        return note_statements.NoteResults((card,), "", {}, {row.run: PrintedNames((), {}, ())})
 
     monkeypatch.setattr(note_statements.run_cache, "shared_result", check)
     said = text(visit("notes", note="004", section="2"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from tracer.export.letters import letters_of
 from tracer.export.rows import NOTE_TITLES, as_printed
 from tracer.inputs.model_inputs import Inputs
 from tracer.latex_reader.evaluator import Operands, deviation, evaluate, names
@@ -19,6 +21,7 @@ from tracer.lessons.notes.measurement import RUNS, tensor_of
 from tracer.lessons.notes.statements import rows
 from tracer.record import Trace, tolerance
 from tracer.symbols import notation
+from tracer.symbols.letters import TEXTS, look
 from tracer.textbook.derivation import KERNEL
 from tracer.utils.errors import quote
 from tracer.verify.checks import check
@@ -257,6 +260,47 @@ class RunTensors:
         while (item := self._tensors.get(f"{front}{len(stack)}{back}")) is not None:
             stack.append(item)
         return torch.stack(stack) if stack else None
+
+
+# Lines in the letters of each text: the same tree with other names, which stay apart.
+
+
+@check
+def check_letters(run: PlainRun) -> Iterator[str]:
+    """Yield a sentence for each line that means something else in the letters of a text, and for each two names that
+    look alike there and not in ours."""
+    trace = run.trace
+    own = {notation.latex(size.name) for size in trace.symbols} | set(names(trace.steps))
+    lines = [(step, read(step.latex, own)) for step in trace.steps if KERNEL not in step.note]
+    for text in TEXTS:
+        letters = letters_of(trace, text)
+        other = {name: letters.line(name) for name in own}
+        ours = {name: printed for printed, name in other.items()}
+        yield from (f"in the letters of {text}, {problem}" for problem in _alike(other))
+        for step, line in lines:
+            printed = letters.line(step.latex)
+            try:
+                same = _with_names(tuple(read(printed, ours)), ours) == tuple(line)
+            except UnreadableLatex as reason:
+                yield f"in the letters of {text}, step {step.id!r} prints {quote(printed)}, but {reason}"
+                continue
+            if not same:
+                yield f"in the letters of {text}, step {step.id!r} prints {quote(printed)}, which says something else"
+
+
+def _alike(printed: Mapping[str, str]) -> Iterator[str]:
+    looks: dict[str, str] = {}
+    for own, name in printed.items():
+        before = looks.setdefault(look(name), own)
+        if before != own and (look(before) != look(own) or printed[before] == name):
+            yield f"{quote(before)} and {quote(own)} look alike, {quote(name)}"
+
+
+def _with_names(tree: Any, other: Mapping[str, str]) -> Any:
+    """Return a tree, or a line, with other names."""
+    if isinstance(tree, tuple):
+        return tuple(_with_names(part, other) for part in tree)
+    return other.get(tree, tree) if isinstance(tree, str) else tree
 
 
 # Blocks that are printed once: the line, with each number substituted for ℓ, has to be that of each block.
