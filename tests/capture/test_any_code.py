@@ -316,3 +316,92 @@ def test_what_meets_without_values_is_refused_in_words():
 def test_values_where_there_are_none_are_refused_in_words(compute):
     with pytest.raises(ValueError, match=r"^it asks for values, and on the device 'meta' tensors have none \("):
         tracer.trace(compute, torch.empty(6, 8, device="meta"))
+
+
+def join_with_whole_numbers(net, tokens):
+    causal = torch.tril(torch.ones(6, 6)).to(torch.uint8)
+    return (tokens != 0)[:, None, None, :] & causal
+
+
+def join_with_compared_triangle(net, tokens):
+    causal = (torch.triu(torch.ones(1, 6, 6), diagonal=1) == 0).int()
+    return causal & (tokens != 0)[:, None, None, :]
+
+
+def join_bits_by_or(net, tokens):
+    return (tokens == 0)[:, None] | torch.ones(6, 6).triu(1).bool().to(torch.int32)
+
+
+@pytest.mark.parametrize("join", [join_with_whole_numbers, join_with_compared_triangle, join_bits_by_or])
+def test_masks_of_bools_and_of_whole_numbers_are_joined(join):
+    run = trace_function(join, torch.tensor([[1, 2, 0, 3, 0, 4], [0, 1, 1, 2, 3, 4]]))
+    assert_complete(run)
+    assert KERNEL not in run.steps[-1].note
+
+
+def test_bits_of_other_whole_numbers_are_those_of_the_kernel():
+    run = trace_function(lambda net, tokens: (tokens != 1) & tokens, torch.tensor([[1, 2, 0], [3, 5, 6]]))
+    assert_complete(run)
+    assert KERNEL in run.steps[-1].note
+
+
+COUNTED_BOOLEANS = {
+    "row of each": lambda net, x: net.table(x)[torch.arange(3), torch.ne(x, 0).sum(-1).sub(1)],
+    "looked up": lambda net, x: net.table(torch.ne(x, 0).sum(-1)) * 2,
+    "gathered": lambda net, x: x.gather(1, torch.ne(x, 0).sum(-1, keepdim=True).sub(1)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED_BOOLEANS)
+def test_counted_booleans_are_whole_numbers(name):
+    tokens = torch.tensor([[4, 2, 3, 0], [1, 0, 0, 0], [5, 6, 7, 8]])
+    assert_complete(trace_function(COUNTED_BOOLEANS[name], tokens, table=nn.Embedding(9, 5)))
+
+
+RESHAPES_BY_ANOTHER = {
+    "relative shift": lambda net, x, y: torch.cat([x.new_zeros(2, 5, 1), x], -1).view(2, 10, 5)[:, 1:].view_as(x) + y,
+    "as": lambda net, x, y: x.transpose(1, 2).reshape_as(y) @ y.transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPES_BY_ANOTHER)
+def test_a_layout_takes_its_shape_from_another_tensor(name):
+    assert_complete(trace_function(RESHAPES_BY_ANOTHER[name], random_tensor(2, 5, 9), random_tensor(2, 5, 9)))
+
+
+def fill_beyond_lengths(net, scores, lengths):
+    rows = torch.repeat_interleave(torch.repeat_interleave(lengths, repeats=3, dim=0), 4)
+    flat = torch.tanh(scores).reshape(-1, 4)
+    flat[~(torch.arange(4)[None, :] < rows[:, None])] = -1e6
+    return flat.reshape(scores.shape).softmax(-1)
+
+
+def fill_rows_repeated(net, scores, lengths):
+    rows = torch.tanh(scores)
+    rows[lengths.repeat(3) > 2] = 0.0
+    return rows
+
+
+@pytest.mark.parametrize("fill", [fill_beyond_lengths, fill_rows_repeated])
+def test_a_masked_assignment_after_repeated_lengths_is_verified(fill):
+    assert_complete(trace_function(fill, random_tensor(6, 4, 4), torch.tensor([3, 2])))
+
+
+def test_one_tensor_of_two_arguments_goes_by_the_first_name():
+    class Losing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(9, 5)
+
+        def forward(self, input_ids, labels=None):
+            logits = self.table(input_ids) @ self.table.weight.T
+            return logits, F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    same, copied = (tracer.trace(Losing(), input_ids=ids, labels=labels) for labels in (ids, ids.clone()))
+    assert all(run.steps[0].latex.endswith(r"\mathbf{E}\left[\mathbf{t}\right]") for run in (same, copied))
+    assert r"\mathbf{x}_{\text{labels}}" not in "".join(step.latex for step in same.steps)
+    assert r"\mathbf{x}_{\text{labels}}" in copied.steps[-1].latex
+    x = random_tensor(2, 3, 8)
+    attention = tracer.trace(nn.MultiheadAttention(8, 2, batch_first=True).eval(), x, x, x)
+    assert "value" not in attention.steps[0].latex

@@ -7,6 +7,7 @@ import pytest
 import sympy
 import torch
 from streamlit.testing.v1 import AppTest
+from torch import nn
 
 import tracer
 from pages.state import page_registry
@@ -226,3 +227,36 @@ def test_a_misspelt_parameter_is_no_parameter():
 )
 def test_tensors_are_identical_bit_by_bit(one, other, same):
     assert identical(one, other) is same
+
+
+class Fused(nn.Module):
+    """Attention in one fused call, with dropout while training, as nanoGPT has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(12, 36)
+
+    def forward(self, x):
+        q, k, v = (part.view(2, 5, 3, 4).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        share = 0.1 if self.training else 0.0
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=share).transpose(1, 2)
+
+
+def test_dropout_of_fused_attention_is_printed_and_not_executed():
+    run = tracer.trace(Fused().train(), torch.randn(2, 5, 12))
+    context = run.step("attention.context")
+    assert r"\operatorname{dropout}\left(\mathbf{A}\right)\,\mathbf{V}" in context.latex
+    assert context.verdict == "not executed" and "random" in context.note
+    inside = [step for step in run.steps if step.inside is not None]
+    assert {step.verdict for step in inside} == {"recomputed"} and len(inside) == 3
+    assert all("nothing verifies it" in step.note for step in inside)
+    without = tracer.trace(Fused().eval(), torch.randn(2, 5, 12))
+    assert without.step("attention.context").verdict == "verified"
+    assert all("verified with what follows" in step.note for step in without.steps if step.inside is not None)
+
+
+def test_nothing_is_recomputed_without_values():
+    with torch.device("meta"):
+        run = tracer.trace(Fused().eval(), torch.zeros(2, 5, 12))
+    assert {step.verdict for step in run.steps} == {"not executed"}
+    assert not any("recomputed" in step.note for step in run.steps)

@@ -61,7 +61,7 @@ class RowsAt(Copies, Node):
         return (tokens[0], tokens[-1])
 
     def run(self, size, tokens, places) -> torch.Tensor:
-        return torch.stack([row[place] for row, place in zip(tokens, places.tolist(), strict=True)])
+        return torch.stack([row[place] for row, place in zip(tokens, places.long().tolist(), strict=True)])
 
 
 class UnitLength(Standardisation, RowWise, Node):
@@ -145,7 +145,7 @@ class Lookup(Copies, Node):
         return (*numbers, matrix[-1])
 
     def run(self, size, matrix, numbers) -> torch.Tensor:
-        return matrix[numbers]
+        return matrix[numbers.long()]
 
 
 class Rows(Indexing, Node):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import sympy
@@ -244,6 +246,11 @@ class Opaque(_WithFields):
         raise ValueError(self.note)
 
 
+def _name(constant) -> str:
+    """Return the name of a dtype, or of another constant of PyTorch."""
+    return str(constant).removeprefix("torch.")
+
+
 def _single(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in float32 if it is in float64."""
     return tensor.float() if tensor.dtype == torch.float64 else tensor
@@ -260,28 +267,39 @@ class Kernel(_WithFields):
     """An op without a formula: PyTorch's op by its name, on the operands and its other arguments.
 
     `Kernel.of(func, arguments, position, result)`; an equation with one proves less, and is marked so. With `single` it
-    runs in float32, since another precision may lead to another of several right results.
+    runs in float32, since another precision may lead to another of several right results. Operands that were whole
+    numbers or bools in the run, by its `dtypes`, are so for the op, too: equations compute with fractions.
     """
 
     fields = ("name", "arguments", "position", "result", "single")
 
     @classmethod
-    def of(cls, func, arguments: dict, position: int, result: tuple, single: bool = False) -> Kernel:
+    def of(
+        cls,
+        func,
+        arguments: dict,
+        position: int,
+        result: tuple,
+        single: bool = False,
+        dtypes: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Kernel:
         """Build the node from `arguments` by their names: a node, a list of nodes, or any plain value; `result` is the
-        shape of the result."""
+        shape of the result. `dtypes` are those of tensors by name, lists for lists of tensors."""
         operands: list[Node] = []
 
-        def plain(value):
+        def plain(value, dtype=None):
             if isinstance(value, Node):
                 operands.append(value)
-                return {"operand": len(operands) - 1}
+                exact = isinstance(dtype, torch.dtype) and not (dtype.is_floating_point or dtype.is_complex)
+                return {"operand": len(operands) - 1} | ({"torch": _name(dtype)} if exact else {})
             if isinstance(value, (tuple, list)):
-                return [plain(item) for item in value]
+                several = dtype if isinstance(dtype, (tuple, list)) else [None] * len(value)
+                return list(map(plain, value, several))
             if value is None or isinstance(value, (bool, int, float, str)):
                 return value
-            return {"torch": str(value).removeprefix("torch.")}
+            return {"torch": _name(value)}
 
-        text = json.dumps({name: plain(value) for name, value in arguments.items()})
+        text = json.dumps({name: plain(value, dtypes.get(name)) for name, value in arguments.items()})
         return cls(*operands, name=str(func), arguments=text, position=position, result=tuple(result), single=single)
 
     def _latex(self, printer) -> str:
@@ -310,7 +328,8 @@ class Kernel(_WithFields):
             if not isinstance(value, dict):
                 return value
             if "operand" in value:
-                return tensors[value["operand"]]
+                operand = tensors[value["operand"]]
+                return operand.to(getattr(torch, value["torch"])) if "torch" in value else operand
             if value["torch"] in ("float16", "bfloat16", "float32"):
                 return torch.float64
             constant = getattr(torch, value["torch"], None)

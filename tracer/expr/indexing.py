@@ -640,7 +640,7 @@ class Take(Copies, Node):
         return (*numbers, tokens[-1])
 
     def run(self, size, tokens, numbers) -> torch.Tensor:
-        return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers, strict=True)])
+        return torch.stack([row[chosen] for row, chosen in zip(tokens, numbers.long(), strict=True)])
 
 
 class Repeat(Copies, Node):

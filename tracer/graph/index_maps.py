@@ -194,7 +194,7 @@ def _repeat_map(shape: tuple[int, ...], call: Call, position: int) -> IndexMap:
     for axis, (size, stride) in enumerate(zip(shape, contiguous_strides(shape), strict=True)):
         alone = torch.arange(size, device="cpu").reshape((size, *[1] * (len(shape) - axis - 1)))
         repeated = _run_layout(alone.expand([size if dim == axis else 1 for dim in range(len(shape))]), call, position)
-        lines.append(stride * repeated.movedim(len(lines), 0).flatten(1)[:, 0].numpy())
+        lines.append(stride * repeated.movedim(len(lines), 0).reshape(after[len(lines)], -1)[:, 0].numpy())
     return separable(after, lines)
 
 

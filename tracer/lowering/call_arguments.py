@@ -8,7 +8,38 @@ from typing import Any
 import sympy
 from sympy import sqrt
 
-from tracer.expr import Div, Full, Minus, Negative, Node, Over, Plus, Scalar, Scaled, ShapeError, Tensor, Times, infer
+from tracer.expr import (
+    AllOf,
+    And,
+    AnyOf,
+    Bool,
+    Compare,
+    Concat,
+    Div,
+    Full,
+    Index,
+    Minus,
+    Negative,
+    Node,
+    Not,
+    OneHot,
+    Or,
+    Over,
+    Plus,
+    Rearrange,
+    Scalar,
+    Scaled,
+    ShapeError,
+    Slice,
+    Stack,
+    Tensor,
+    Times,
+    Tril,
+    Triu,
+    Truncated,
+    Xor,
+    infer,
+)
 from tracer.expr.arithmetic import Product
 from tracer.expr.recurrence import TRANSPOSED_OPERAND
 from tracer.expr.reductions import Einsum
@@ -56,7 +87,7 @@ class BoundCall:
         self.arguments = dict(arguments)
         self._numbers, self._remark = numbers or {}, remark
         self._worth = {symbol(name): value for name, value in (sizes or {}).items()}
-        self._shapes, self._numerics, self._dtypes = shapes, numerics, dtypes
+        self._shapes, self._numerics, self.dtypes = shapes, numerics, dtypes
         self._defaults = default_arguments(func)
         for (name, place), text in self._numbers.items():
             if text == DATA:
@@ -132,7 +163,7 @@ class BoundCall:
 
     def dtype(self, name: str) -> Any:
         """Return the torch.dtype of a tensor; a list of them for a list of tensors."""
-        return self._dtypes[name]
+        return self.dtypes[name]
 
     def rank(self, name: str) -> int:
         """Return the number of axes of a tensor."""
@@ -273,6 +304,23 @@ def node_of(value) -> Node:
     if isinstance(value, sympy.Expr):
         return Scalar(value)
     return Scalar(value if isinstance(value, float) and value != int_or(value) else int_or(value))
+
+
+ALWAYS_BITS = AllOf, And, AnyOf, Bool, Compare, Not, OneHot, Or, Xor
+"""Nodes whose numbers are 0 or 1."""
+BITS_OF_FIRST = Full, Index, Rearrange, Slice, Tril, Triu, Truncated
+"""Nodes whose numbers are those of their first operand, or 0."""
+
+
+def is_bit(node: Node) -> bool:
+    """Return whether every number of an expression is 0 or 1, whatever its tensors hold."""
+    if isinstance(node, Scalar):
+        return node.value in (0, 1)
+    if isinstance(node, BITS_OF_FIRST):
+        return is_bit(node.operands[0])
+    if isinstance(node, (Concat, Stack)):
+        return all(map(is_bit, node.operands))
+    return isinstance(node, ALWAYS_BITS)
 
 
 def fill(call: BoundCall, value: Node) -> Node:

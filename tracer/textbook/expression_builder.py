@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import sympy
+import torch
 
 from tracer.capture.calls import Call, CallLog, ChangedValue, Layout, Ref, refs
 from tracer.expr import Node, ShapeError, Tensor, infer
@@ -363,11 +364,13 @@ class ExpressionBuilder:
     def _kernel(self, expression: Node, end: str) -> Node:
         """Return a layout without a pattern, by PyTorch's own op."""
         call = self.graph.call_of(end)
-        others = {name: list(value) if isinstance(value, tuple) else value for name, value in call.arguments.items()}
+        arguments: dict[str, Any] = {
+            name: self.value(value.key) if isinstance(value, Ref) else list(value) if type(value) is tuple else value
+            for name, value in call.arguments.items()
+        }
         first = next(name for name, value in call.arguments.items() if isinstance(value, Ref))
-        if any(isinstance(value, Ref) for name, value in others.items() if name != first):
-            raise NoPattern(f"{call.name} of {call.arguments[first].shape}")
-        return Kernel.of(call.func, {**others, first: expression}, _position(call, end), self.shapes.of(end))
+        arguments[first] = expression
+        return Kernel.of(call.func, arguments, _position(call, end), self.shapes.of(end))
 
     def _rearrange_line(self, end: str, root: str, key: str, loose: bool) -> Node:
         """Return the value `key` as a rearrangement of the line at `end`, both rearranged from `root`."""
@@ -443,7 +446,16 @@ def fused_lines(
         _line("scores", score_tensor, scores, reason),
         _line("weights", weights, Softmax(score_tensor), WHY["weights"]),
     ]
-    return tuple(_apply_hints(line, hints, subject, key) for line in lines), restore_layout(weights @ v)
+    applied = _drop_out(weights, bound.get("dropout_p"))
+    return tuple(_apply_hints(line, hints, subject, key) for line in lines), restore_layout(applied @ v)
+
+
+def _drop_out(weights: Tensor, share: float | None) -> Node:
+    """Return the weights that values are multiplied by: those of an active dropout are random."""
+    if not share:
+        return weights
+    arguments = {"input": weights, "p": share, "train": True}
+    return Kernel.of(torch.ops.aten.dropout.default, arguments, 0, weights.shape)
 
 
 def _split(id: str) -> tuple[str, str]:

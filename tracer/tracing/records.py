@@ -43,7 +43,7 @@ from tracer.shapes.solver import names_of
 from tracer.symbols import cost
 from tracer.textbook.claims import PARAMETER
 from tracer.textbook.derivation import SOURCE_PREFIXES, DerivedStep, Line, Textbook, opaque
-from tracer.tracing.proofs import Proof, Rerun, Values, apply_proof, prove, verified_shape
+from tracer.tracing.proofs import VALUELESS, Proof, Rerun, Values, apply_proof, prove, verified_shape
 from tracer.utils.cache import Cache, IdentityKey
 from tracer.utils.errors import describe_error, quote, shorten
 from tracer.utils.job_queue import doing, tell
@@ -361,6 +361,10 @@ UNVERIFIED = "not executed: the trace was made with prove=False"
 FUSED_NOTE = (
     "The fused op {op} never holds this tensor: it is recomputed from the equation, and verified with what follows."
 )
+FUSED_UNVERIFIED_NOTE = (
+    "The fused op {op} never holds this tensor: it is recomputed from the equation; what follows was not executed, so "
+    "nothing verifies it."
+)
 HELD_NOTE = "Its shape was solved with {size} held at {number}: it is not known at others."
 
 
@@ -382,14 +386,29 @@ def steps_of(
         steps, lines = _write_steps(IdentityKey(derived_steps), IdentityKey(ops), solution, at, same, proof, later)
     if not value:
         return steps, lines
-    records = []
+    records: list[Step] = []
+    unexecuted: dict[int, str] = {}
     proofs = rerun.prove(rerun.missing_lines(lines, value), lines) if rerun else {}
     with doing("Verifying its equations"):
         for number, (step, line) in enumerate(zip(steps, lines, strict=True), 1):
             tell(number, len(steps), "step")
-            proof = step.recomputed or opaque(line.line)
-            records.append(step if proof else apply_proof(step, proofs.get(step.id) or prove(line, value, sizes)))
-    return tuple(records), lines
+            if not (step.recomputed or opaque(line.line)):
+                proof = proofs.get(step.id) or prove(line, value, sizes)
+                step = apply_proof(step, proof)
+                unexecuted |= dict.fromkeys(step.ops, proof.note) if proof.error is None else {}
+            records.append(step)
+    return tuple(_note_unverified(step, unexecuted.get(step.inside or 0, ""), ops) for step in records), lines
+
+
+def _note_unverified(step: Step, reason: str, ops: Sequence[Op]) -> Step:
+    """Return a step inside a fused op whose own line was not executed, for a `reason`, without the statement that it is
+    verified with that; any other as it is."""
+    if step.inside is None or not reason:
+        return step
+    note = FUSED_NOTE.format(op=ops[step.inside].op)
+    if reason == VALUELESS:
+        return replace(step, recomputed=False, note=step.note.replace(note, reason))
+    return replace(step, note=step.note.replace(note, FUSED_UNVERIFIED_NOTE.format(op=ops[step.inside].op)))
 
 
 @lru_cache(maxsize=32)

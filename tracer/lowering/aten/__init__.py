@@ -59,7 +59,7 @@ def node(call: BoundCall) -> Node:
     if lowered is not None:
         return lowered
     single = "ambiguous" in call.op.traits and call.dtype(call.first) == torch.float32
-    return Kernel.of(call.func, call.kernel(), call.position, call.result, single)
+    return Kernel.of(call.func, call.kernel(), call.position, call.result, single, call.dtypes)
 
 
 def kernels(equation: Node) -> tuple[Kernel, ...]:

@@ -41,7 +41,7 @@ from tracer.expr import (
     Variance,
 )
 from tracer.lowering.aten import register_lowering
-from tracer.lowering.call_arguments import BoundCall, int_or, minus, node_of, operand, over, plus, scale, times
+from tracer.lowering.call_arguments import BoundCall, int_or, is_bit, minus, node_of, operand, over, plus, scale, times
 
 # Lowerings of arithmetic, bounds and complex numbers.
 
@@ -164,7 +164,7 @@ def cast(call: BoundCall) -> Node:
     if wanted == torch.bool and had != torch.bool:
         return Bool(call["self"])
     whole = isinstance(wanted, torch.dtype) and not (wanted.is_floating_point or wanted.is_complex)
-    return Truncated(call["self"]) if whole and had.is_floating_point else call["self"]
+    return Truncated(call["self"]) if whole and had.is_floating_point and not is_bit(call["self"]) else call["self"]
 
 
 # Lowerings of reductions and sorting.

@@ -103,7 +103,7 @@ from tracer.expr import (
     WindowSums,
     Xor,
 )
-from tracer.lowering.call_arguments import BoundCall
+from tracer.lowering.call_arguments import BoundCall, is_bit
 from tracer.lowering.patterns import Settings, Wild
 
 
@@ -149,6 +149,13 @@ def _booleans(call: BoundCall) -> dict | None:
     """Return no settings; None if not all arguments are tensors of bools."""
     tensors = all(isinstance(value, Node) and call.dtype(name) == torch.bool for name, value in call.arguments.items())
     return {} if tensors else None
+
+
+def _bits(call: BoundCall) -> dict | None:
+    """Return no settings; None if not all arguments are tensors of bools, or of whole numbers that are 0 or 1."""
+    operands = [(value, call.dtype(name)) for name, value in call.arguments.items() if isinstance(value, Node)]
+    both = len(operands) == len(call.arguments) and all(dtype == torch.bool or is_bit(x) for x, dtype in operands)
+    return {} if both else None
 
 
 def _sorted(call: BoundCall) -> dict | None:
@@ -231,9 +238,9 @@ FORMULAS: dict[str, Node | tuple[Node, Settings]] = {
     "logical_or": Or(X, OTHER),
     "logical_xor": Xor(X, OTHER),
     "logical_not": Not(X),
-    "bitwise_and __and__ __iand__": (And(X, OTHER), _booleans),
-    "bitwise_or __or__ __ior__": (Or(X, OTHER), _booleans),
-    "bitwise_xor __xor__ __ixor__": (Xor(X, OTHER), _booleans),
+    "bitwise_and __and__ __iand__": (And(X, OTHER), _bits),
+    "bitwise_or __or__ __ior__": (Or(X, OTHER), _bits),
+    "bitwise_xor __xor__ __ixor__": (Xor(X, OTHER), _bits),
     "bitwise_not": (Not(X), _booleans),
     "where": (Where(Wild("condition"), X, OTHER), lambda call: {} if "other" in call.arguments else None),
     "masked_fill": Where(Wild("mask"), VALUE, X),
