@@ -36,8 +36,8 @@ def test_dataclasses_go_in_and_come_out():
         ({"T": 1, "S": ("x", -1)}, "'T' and 'S' both name axis 1 of 'x'"),
         ([("B", 0)], "expected something like {'B': 0"),
         ({"B B": 0}, "'B B' is not a name for a size"),
-        ({"B": "x"}, "expected an axis, or (input, axis)"),
-        ({"T": 1}, "'T' is 5 in axis 1 of 'x', 4 in axis 1 of 'y'"),
+        ({"B": "x"}, "expected an axis, (input, axis), or a list of these"),
+        ({"T": 1}, "'T' is 5 in axis 1 of 'x' and 4 in axis 1 of 'y'"),
     ],
 )
 def test_symbols_that_name_no_one_size_are_refused_in_words(symbols, said):

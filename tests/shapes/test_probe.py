@@ -1,5 +1,7 @@
 """Symbolic shapes are solved from runs, never guessed: what does not solve, or solves two ways, is `?`."""
 
+import functools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -133,6 +135,29 @@ def test_build_gives_the_modules_own_sizes_symbols_too():
     trace = tracer.trace(nn.Linear(5, 15), torch.randn(4, 5), symbols={"B": 0, "D": 1}, build=build)
     assert trace.ops[-1].outputs[0].symbolic == ("B", "3*D")
     assert trace.params_symbolic in ("3*D**2 + 3*D", "3*D*(D + 1)")
+
+
+def attend_to_source(src, tgt, causal):
+    return torch.softmax(tgt @ src.transpose(1, 2), -1) @ src + causal @ tgt
+
+
+def test_one_size_is_named_on_some_of_the_inputs():
+    args = torch.randn(2, 6, 4), torch.randn(2, 5, 4), torch.ones(1, 5, 5).tril()
+    run = tracer.trace(attend_to_source, *args, symbols={"B": [("src", 0), ("tgt", 0)], "T": ("src", 1)})
+    assert {step.symbolic[0] for step in run.steps} == {"B"} and run.steps[-1].symbolic == ("B", "5", "4")
+    with pytest.raises(ValueError, match=r"2 in axis 0 of 'src' and 1 in .*'causal'.*\[\('src', 0\), \('tgt', 0\)\]"):
+        tracer.trace(attend_to_source, *args, symbols={"B": 0})
+    with pytest.raises(ValueError, match="or a list of these"):
+        tracer.trace(attend_to_source, *args, symbols={"B": [("src", "0")]})
+
+
+def test_build_may_return_a_function():
+    def build(sizes):
+        return attend_to_source, (torch.randn(sizes["B"], 6, 4), torch.randn(sizes["B"], 5, 4), args[2])
+
+    args = torch.randn(2, 6, 4), torch.randn(2, 5, 4), torch.ones(1, 5, 5).tril()
+    run = tracer.trace(attend_to_source, *args, symbols={"B": ("src", 0)}, build=build)
+    assert run.notes == () and {step.symbolic[0] for step in run.steps} == {"B"}
 
 
 def test_an_axis_that_the_inputs_lack_is_refused_in_words():
@@ -273,3 +298,49 @@ def test_copies_that_only_values_need_are_solved_without_them(monkeypatch):
     with torch.no_grad():
         trace = tracer.trace(layer, torch.randn(1, 7, 12), symbols={"B": 0, "T": 1})
     assert all("?" not in tensor.symbolic for op in trace.ops for tensor in (*op.inputs, *op.outputs))
+
+
+class Closing(nn.Module):
+    """A block that keeps its MLP as a function over modules, as minGPT does."""
+
+    def __init__(self, close):
+        super().__init__()
+        self.mlp = nn.ModuleDict({"up": nn.Linear(4, 6), "act": nn.ReLU(), "down": nn.Linear(6, 4)})
+        close(self, self.mlp)
+
+    def forward(self, x):
+        return x + self.run(x)
+
+
+def run_mlp(mlp, x):
+    return mlp.down(mlp.act(mlp.up(x)))
+
+
+def close_over(net, mlp):
+    net.run = lambda x: mlp.down(mlp.act(mlp.up(x)))
+
+
+def bind_by_default(net, mlp):
+    net.run = lambda x, mlp=mlp: run_mlp(mlp, x)
+
+
+def bind_partially(net, mlp):
+    net.run = functools.partial(run_mlp, mlp)
+
+
+def close_in_closures(net, mlp):
+    inner = [lambda x: mlp.act(mlp.up(x))]
+    net.run = lambda x: mlp.down(inner[0](x))
+
+
+def close_in_hook(net, mlp):
+    mlp.up.register_forward_hook(lambda module, inputs, output: mlp.down(mlp.act(output)))
+    net.run = mlp.up
+
+
+@pytest.mark.parametrize("close", [close_over, bind_by_default, bind_partially, close_in_closures, close_in_hook])
+def test_functions_that_a_module_keeps_call_the_modules_of_its_copy(close):
+    net = Closing(close).eval()
+    run = tracer.trace(net, torch.randn(2, 5, 4), symbols={"B": 0, "T": 1})
+    assert run.notes == () and not any("?" in step.symbolic or step.note for step in run.steps)
+    assert {step.symbolic[:2] for step in run.steps} == {("B", "T")}

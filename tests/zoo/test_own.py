@@ -57,6 +57,33 @@ def uses():
     return torch.nn.ReLU(), torhc.zeros(3)
 
 number = 3
+
+class Grouped(torch.nn.Module):
+    def __init__(self, D, h, kv):
+        super().__init__()
+        assert D % h == 0 and h % kv == 0
+        self.q, self.k, self.heads = torch.nn.Linear(D, D), torch.nn.Linear(D, D // h * kv), (h, kv)
+
+    def forward(self, x):
+        assert x.shape[1] <= 16, "too long"
+        (b, t, _), (h, kv) = x.shape, self.heads
+        q = self.q(x).view(b, t, h, -1).transpose(1, 2)
+        k = self.k(x).view(b, t, kv, -1).transpose(1, 2).repeat_interleave(h // kv, 1)
+        return torch.softmax(q @ k.transpose(2, 3), -1)
+
+def grouped(B=3, T=7, D=32, h=4, kv=2):
+    return Grouped(D, h, kv), torch.randn(B, T, D)
+
+class Patches(torch.nn.Conv2d):
+    def forward(self, x):
+        assert x.shape[2] % self.stride[0] == x.shape[3] % self.stride[0] == 0 and x.shape[2] <= 64
+        return super().forward(x).flatten(2).transpose(1, 2)
+
+def patches(B=2, H=32, W=24, P=8, D=10):
+    return Patches(3, D, P, P), torch.randn(B, 3, H, W)
+
+def function(B=2, T=5):
+    return (lambda x: torch.softmax(x @ x.mT, -1)), torch.randn(B, T, 3)
 """
 
 
@@ -76,6 +103,19 @@ def test_every_dimension_is_solved_over_the_arguments_of_the_factory(here):
     assert trace.ops[-1].outputs[0].symbolic == ("B", "T", "D")
     assert {symbol.name: symbol.value for symbol in trace.symbols} == {"B": 2, "T": 5, "D": 8, "h": 2}
     assert trace.params_symbolic != "?" and trace.attention(0).shape == (2, 2, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("factory", "shape"),
+    [
+        ("grouped", ("B", "h", "T", "T")),
+        ("patches", ("B", "H*W/P**2", "D")),
+        ("function", ("B", "T", "T")),
+    ],
+)
+def test_sizes_that_have_conditions_are_solved_where_these_hold(here, factory, shape):
+    run = user_factory.trace(f"users_own:{factory}")
+    assert run.notes == () and run.steps[-1].symbolic == shape
 
 
 def test_other_sizes_and_inputs_by_name(here):

@@ -161,6 +161,8 @@ def named_axes(
 ) -> tuple[dict[str, int], Attempts]:
     """Return the sizes of this run, from `symbols={"B": 0, "T": ("ids", 1)}`, and ways to solve its dimensions.
 
+    A list of axes, `{"B": [("ids", 0), ("images", 0)]}`, is one size of several inputs.
+
     A way is a vocabulary and the sizes of its probes; the first comes first. There is none without symbols. With
     `build`, an axis of a parameter can be a symbol, too: `{"D": ("proj.weight", 0)}`. Probes run a copy of the module
     and of its inputs that shares its parameters; `adapt` changes the vocabulary of each way. Raise ValueError for a
@@ -172,7 +174,7 @@ def named_axes(
         return {}, iter(())
     inputs = recording.inputs
     known = {**(dict(module.named_parameters()) if build else {}), **inputs}
-    axes = {name: _axes(name, place, inputs if isinstance(place, int) else known) for name, place in symbols.items()}
+    axes = {name: _axes(name, place, inputs, known) for name, place in symbols.items()}
     sizes = {name: _size(name, places, known) for name, places in axes.items()}
     _check_once(axes)
 
@@ -236,31 +238,42 @@ def flops(recording: Recording) -> int:
     )
 
 
-def _axes(name, place, inputs) -> list[tuple[str, int]]:
+def _axes(name, place, inputs: Mapping, known: Mapping) -> list[tuple[str, int]]:
+    """Return the axes at a place of a symbol: an axis of all `inputs`, one of those `known` by its name, or a list of
+    such places."""
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"symbols: {quote(name)} is not a name for a size, expected letters, digits and _")
+    if isinstance(place, list) and place:
+        return list(dict.fromkeys(axis for item in place for axis in _axes(name, item, inputs, known)))
     if isinstance(place, int):
+        known = inputs
         axes = [(key, place) for key, tensor in inputs.items() if -tensor.dim() <= place < tensor.dim()]
-    elif isinstance(place, tuple) and len(place) == 2 and isinstance(place[1], int):
+    elif isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int):
         key, axis = place
-        known = {name: tensor for name, tensor in inputs.items() if name == key or fnmatchcase(name, key)}
-        axes = [(name, axis) for name, tensor in known.items() if -tensor.dim() <= axis < tensor.dim()]
+        matching = {name: tensor for name, tensor in known.items() if name == key or fnmatchcase(name, key)}
+        axes = [(name, axis) for name, tensor in matching.items() if -tensor.dim() <= axis < tensor.dim()]
     else:
-        raise ValueError(f"symbols: {quote(name)} is said to be {quote(place)}, expected an axis, or (input, axis)")
+        raise ValueError(
+            f"symbols: {quote(name)} is said to be {quote(place)}, expected an axis, (input, axis), or a list of these"
+        )
     if not axes:
-        shapes = ", ".join(f"{key} {list(tensor.shape)}" for key, tensor in inputs.items())
+        shapes = ", ".join(f"{key} {list(tensor.shape)}" for key, tensor in known.items())
         raise ValueError(f"symbols: {quote(name)} is said to be axis {quote(place)}, which there is not: {shapes}")
-    return [(key, axis % inputs[key].dim()) for key, axis in axes]
+    return [(key, axis % known[key].dim()) for key, axis in axes]
 
 
 def _size(name: str, places: list[tuple[str, int]], known) -> int:
-    sizes = {known[key].shape[axis]: (key, axis) for key, axis in places}
-    if len(sizes) > 1:
-        sizes_text = ", ".join(
-            f"{size} in axis {axis} of {quote(key)}" for size, (key, axis) in list(sizes.items())[:2]
+    size = known[places[0][0]].shape[places[0][1]]
+    if other := next((place for place in places if known[place[0]].shape[place[1]] != size), None):
+        alike = [place for place in places if known[place[0]].shape[place[1]] == size]
+        both = " and ".join(
+            f"{known[key].shape[axis]} in axis {axis} of {quote(key)}" for key, axis in (places[0], other)
         )
-        raise ValueError(f"symbols: {quote(name)} is {sizes_text}; expected one input, as in {{{name!r}: {places[0]}}}")
-    return next(iter(sizes))
+        wanted = alike if len(alike) > 1 else alike[0]
+        raise ValueError(
+            f"symbols: {quote(name)} is {both}; expected the inputs that have it, as in {{{name!r}: {wanted}}}"
+        )
+    return size
 
 
 def _check_once(axes: dict[str, list[tuple[str, int]]]) -> None:

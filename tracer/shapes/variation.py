@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import operator
 from collections import Counter
@@ -11,6 +12,7 @@ from contextlib import suppress
 from itertools import chain
 from logging import LogRecord, getLogger
 from numbers import Number
+from types import CellType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -404,10 +406,86 @@ class SmallRun:
 def shadow_copy(value: Any, shared: dict[int, torch.Tensor]) -> Any:
     """Return a deep copy in which each tensor is replaced by the entry of `shared` for its id, or copied.
 
-    Changes in a forward (caches, counters, attributes, buffers) stay in the copy.
+    Changes in a forward (caches, counters, attributes, buffers) stay in the copy. Functions that hold modules or
+    tensors, in their closures or their defaults, hold those of the copy.
     """
+    memo: dict[int, Any] = dict(shared)
+    functions = [item for item in _items_within(value, known=shared) if isinstance(item, FunctionType) and _holds(item)]
+    for function in functions:
+        memo[id(function)] = _with_empty_closure(function)
     with _Detaching():
-        return copy.deepcopy(value, dict(shared))
+        duplicate = copy.deepcopy(value, memo)
+        for function in functions:
+            _fill(memo[id(function)], function, memo)
+    return duplicate
+
+
+def _items_within(value: Any, known: Collection[int] = ()) -> Iterator[Any]:
+    """Yield a value and all that it holds: in the attributes and hooks of modules, in containers, partials and methods,
+    and in functions; nothing inside of tensors, or of the objects with the ids `known`."""
+    visited, waiting = set(known), [value]
+    while waiting:
+        item = waiting.pop()
+        if id(item) not in visited:
+            visited.add(id(item))
+            yield item
+            waiting += _items(item)
+
+
+def _items(item: Any) -> Iterable[Any]:
+    match item:
+        case torch.Tensor():
+            return ()
+        case FunctionType():
+            return (*_closure(item).values(), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values())
+        case nn.Module():
+            return vars(item).values()
+        case functools.partial():
+            return (item.func, *item.args, *item.keywords.values())
+        case MethodType():
+            return (item.__self__,)
+        case Mapping():
+            return item.values()
+        case list() | tuple() | set() | frozenset():
+            return item
+    return ()
+
+
+def _holds(function: Any) -> bool:
+    """Return whether a value holds modules or tensors."""
+    return any(isinstance(item, (nn.Module, torch.Tensor)) for item in _items_within(function))
+
+
+def _closure(function: FunctionType) -> dict[int, Any]:
+    """Return the values in the cells of a function's closure, by the numbers of those that have one."""
+    contents = {}
+    for number, cell in enumerate(function.__closure__ or ()):
+        with suppress(ValueError):  # an empty cell
+            contents[number] = cell.cell_contents
+    return contents
+
+
+def _with_empty_closure(function: FunctionType) -> FunctionType:
+    """Return a function of the same code without the values in its closure."""
+    cells = tuple(CellType() for _ in function.__closure__ or ())
+    duplicate = FunctionType(function.__code__, function.__globals__, function.__name__, None, cells)
+    duplicate.__qualname__, duplicate.__module__ = function.__qualname__, function.__module__
+    vars(duplicate).update(vars(function))
+    return duplicate
+
+
+def _fill(duplicate: FunctionType, function: FunctionType, memo: dict[int, Any]) -> None:
+    """Give the copy of a function copies of the modules and tensors that the function holds, and the rest as it is."""
+
+    def copied(held: Any) -> Any:
+        return copy.deepcopy(held, memo) if _holds(held) else held
+
+    for number, held in _closure(function).items():
+        (duplicate.__closure__ or ())[number].cell_contents = copied(held)
+    duplicate.__defaults__ = function.__defaults__ and tuple(map(copied, function.__defaults__))
+    duplicate.__kwdefaults__ = function.__kwdefaults__ and {
+        name: copied(held) for name, held in function.__kwdefaults__.items()
+    }
 
 
 SCALING_METHODS = ("mul", "rmul", "truediv", "div", "pow", "rpow", "neg", "add", "sub")

@@ -123,10 +123,10 @@ def trace(
 ) -> Trace:
     """Run `module(*args, **kwargs)` once, a module or a function, and record every op, as plain data.
 
-    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor, of one by its name, or
-    of all whose names fit a pattern such as `"past.*"`): the module is then run again with those axes at other sizes,
-    and every dimension is solved. `build(sizes)` returns `(module, args)` at other sizes, for modules whose own sizes
-    are symbols too, which are then axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
+    `symbols={"B": 0, "T": ("input_ids", 1)}` names axes of inputs (an axis of every tensor, of one by its name, of all
+    whose names fit a pattern such as `"past.*"`, or a list of these): the module is then run again with those axes at
+    other sizes, and every dimension is solved. `build(sizes)` returns `(module, args)` at other sizes, for modules
+    whose own sizes are symbols too, which are then axes of parameters: `symbols={"B": 0, "D": ("proj.weight", 0)}`.
     `keep` is a cap in bytes on kept values (64 MB, 0 with `prove=False`); queries, keys and masks of attention are
     kept besides. Lines whose tensors do not fit are verified in a second run of the module, which holds each tensor
     until the last line that needs it is verified. `prove=False` leaves the equations unexecuted, and `prove="later"`
@@ -153,6 +153,7 @@ def trace(
         torch.Size([1, 5, 5])
     """
     module, changes = as_module(module), {}
+    build = build and partial(_build_module, build)
     if change:
         changes = changes_of(change)
         interventions = interventions_of(changes, partial(_lines_of, module, args, kwargs, symbols or {}, build))
@@ -178,6 +179,12 @@ def trace(
             changes=tuple(f"{line}={line_change}" for line, line_change in changes.items()),
         )
     )
+
+
+def _build_module(build: Callable[[dict[str, int]], tuple], sizes: dict[str, int]) -> tuple:
+    """Return what `build` returns at these sizes; a function in place of the module becomes one."""
+    module, *inputs = build(sizes)
+    return as_module(module), *inputs
 
 
 def _lines_of(

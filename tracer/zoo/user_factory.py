@@ -22,6 +22,7 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.interventions import Intervention
+from tracer.capture.modes import as_module
 from tracer.changes import Change
 from tracer.diagnostics.failures import run_text
 from tracer.record import Trace
@@ -268,10 +269,20 @@ def valueless(net: torch.nn.Module, mode: Any, device: torch.device) -> torch.nn
 
 
 PROBES = 4
-TRIES = 400
+TRIES = 1000
+TRIES_ALIKE = 200
+"""The first tries, in which all sizes are changed in one way."""
 FACTORS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 13)
 TRACER = str(Path(__file__).resolve().parents[1])
 SHIFTS = tuple(range(1, 30))
+Resize = Callable[[int, random.Random], int]
+"""Draws another size than this."""
+RESIZES: tuple[Resize, ...] = (
+    lambda size, draw: size + draw.choice(SHIFTS),
+    lambda size, draw: size * draw.choice(FACTORS),
+    lambda size, draw: draw.randint(max(1, size // 2), 2 * size),
+)
+"""Ways to change a size: near it from above, a multiple, and near it from below or above."""
 
 
 class OwnCodeError(ValueError):
@@ -319,12 +330,12 @@ def sizes_of(function: Callable) -> dict[str, int]:
 
 
 def unpack(reference: str, returned: Any) -> tuple:
-    """Return the module that a factory returned, its arguments as a tuple, and its keyword arguments if there are
-    any."""
-    if not (isinstance(returned, tuple) and len(returned) in (2, 3) and isinstance(returned[0], torch.nn.Module)):
+    """Return the module that a factory returned, or a function as one, its arguments as a tuple, and its keyword
+    arguments if there are any."""
+    if not (isinstance(returned, tuple) and len(returned) in (2, 3) and callable(returned[0])):
         raise ValueError(f"{quote(reference)} returned {type(returned).__name__}, expected (module, args)")
     args = returned[1] if isinstance(returned[1], (tuple, list)) else (returned[1],)
-    return returned[0], tuple(args), *returned[2:]
+    return as_module(returned[0]), tuple(args), *returned[2:]
 
 
 def trace(
@@ -385,25 +396,34 @@ def trace(
 
 def probes_of(vocabulary: Vocabulary, sizes: dict[str, int], primitives: bool) -> Iterator[dict[str, int]]:
     """Return other sizes at which the module runs, all distinct: near the run's, or multiples, since some may have to
-    divide others."""
-    draw, probes = random.Random(0), [sizes]
+    divide others. Where sizes have conditions, each is changed in its own way: all at once, or a few of those at which
+    the module ran last."""
+    draw, probes, last = random.Random(0), [sizes], sizes
     for attempt in range(TRIES):
-        change = (
-            (lambda size: size * draw.choice(FACTORS)) if attempt % 2 else (lambda size: size + draw.choice(SHIFTS))
-        )
-        changed = {name: change(size) for name, size in sizes.items()}
-        if len({*changed.values(), *sizes.values()}) < len(changed) + len({*sizes.values()}):
-            continue
-        if any(changed[name] == before[name] for before in probes for name in sizes):  # the last one is to be predicted
-            continue
-        if prod(changed.values()) > 10_000 * prod(sizes.values()):
+        if alike := attempt < TRIES_ALIKE:
+            changed = {name: RESIZES[attempt % 2](size, draw) for name, size in sizes.items()}
+        else:
+            moved = _used_before(last, probes) or [*sizes]
+            moved = [*sizes] if attempt % 2 else draw.sample(moved, min(len(moved), 1 + draw.randrange(2)))
+            changed = last | {name: draw.choice(RESIZES)(sizes[name], draw) for name in moved}
+        distinct = {*changed.values(), *sizes.values()} if alike else {*changed.values()}
+        new = len(distinct) == len(changed) + (len({*sizes.values()}) if alike else 0)
+        new = new and not _used_before(changed, probes)  # the last one is to be predicted
+        if (alike and not new) or prod(changed.values()) > 10_000 * prod(sizes.values()):
             continue
         try:
             vocabulary.probe(changed, primitives=primitives)
         except Exception:  # sizes that don't fit together: others will
             continue
-        probes.append(changed)
-        yield changed
+        last = changed
+        if new:
+            probes.append(changed)
+            yield changed
+
+
+def _used_before(changed: dict[str, int], probes: list[dict[str, int]]) -> list[str]:
+    """Return the sizes that are as in one of the probes."""
+    return [name for name, size in changed.items() if any(size == probe[name] for probe in probes)]
 
 
 def is_refusal(error: ValueError) -> bool:
