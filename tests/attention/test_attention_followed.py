@@ -1,5 +1,7 @@
 """Attention is found by its computation and not by its spelling: each spelling has the weights that it ran."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ from torch import nn
 
 import tracer
 from tracer.attention.masks import kind, visible
+from tracer.capture import record
 from tracer.capture.score_path import Atom, axes_after
 
 RAN: dict[int, torch.Tensor] = {}
@@ -265,3 +268,94 @@ def test_axes_of_a_copy_that_is_spread_out_are_lost():
     axes = ((Atom(3),), (Atom(5),))
     assert axes_after("clone", (), axes, (3, 5)) == axes
     assert axes_after("copy", (), axes, (2, 3, 5)) is None and axes_after("split", (2,), axes, (2, 3, 5)) is None
+
+
+class GroupedInInferenceMode(nn.Module):
+    """Grouped queries whose forward runs in inference mode, which shows composite ops."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.kv = nn.Linear(D, 4 * d, False), nn.Linear(D, 2 * d, False)
+
+    @torch.inference_mode()
+    def forward(self, x):
+        q, k = self.q(x).view(B, S, 4, d), self.kv(x).view(B, S, 2, 1, d).expand(B, S, 2, 2, d).reshape(B, S, 4, d)
+        scores = torch.matmul(q.transpose(1, 2), k.transpose(1, 2).transpose(2, 3)) / d**0.5
+        causal = torch.full((S, S), float("-inf")).triu(1)
+        weights = (scores + causal).float().softmax(-1).type_as(q)
+        return torch.matmul(weights, k.transpose(1, 2)).transpose(1, 2).reshape(B, S, -1)
+
+
+def test_attention_in_inference_mode_is_that_without_it():
+    run = tracer.trace(GroupedInInferenceMode().eval(), torch.randn(B, S, D), symbols={"B": 0, "T": 1})
+    (attention,) = run.attentions
+    assert (attention.heads, attention.queries, attention.mask, attention.problem) == (4, S, "causal", "")
+    assert torch.allclose(run.attention(0).sum(-1), torch.ones(B, 4, S), atol=1e-6)
+    assert {step.verdict for step in run.steps} == {"verified"}
+    assert {"bmm", "mm"} <= {op.op for op in run.ops} and not {"matmul", "linear"} & {op.op for op in run.ops}
+
+
+@pytest.mark.parametrize("calls", [True, False])
+def test_weights_of_inference_mode_run_the_same_ops(calls):
+    def ops(net) -> list[str]:
+        return [op.name for op in record(net, (x,), calls=calls).ops]
+
+    stack = nn.Sequential(nn.Linear(8, 8, bias=False), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True))
+    stack.eval().requires_grad_(False)  # a product of several axes is folded or not by what needs gradients
+    with torch.inference_mode():
+        x = torch.randn(2, 5, 8)
+        within = ops(copy.deepcopy(stack))
+    x = x.clone()
+    with torch.no_grad():
+        outside = ops(stack)
+    assert within == outside
+
+
+class HeadsInThirdAxis(nn.Module):
+    """Latent attention (DeepSeek-AI 2024): keys are shared, and heads are the third axis of scores."""
+
+    def __init__(self, stacked: bool):
+        super().__init__()
+        self.stacked, self.up = stacked, nn.Parameter(torch.randn(h, d, 6))
+        self.q, self.latent, self.out = nn.Linear(D, h * d), nn.Linear(D, 6), nn.Linear(h * 6, D)
+
+    def forward(self, x):
+        q, keys = self.q(x).view(B, S, h, d), self.latent(x)
+        if self.stacked:
+            q = torch.einsum("bshd,hdc->bshc", q, self.up)
+        else:
+            q = torch.matmul(q.transpose(1, 2), self.up).transpose(1, 2)
+        scores = torch.einsum("bshc,btc->bsht", q, keys) * 6**-0.5
+        weights = (scores + torch.full((S, S), float("-inf")).triu(1).unsqueeze(1)).softmax(-1)
+        return self.out(torch.einsum("bsht,btc->bshc", weights, keys).flatten(2))
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_heads_of_latent_attention_are_found(stacked):
+    torch.manual_seed(0)
+    run = tracer.trace(HeadsInThirdAxis(stacked).eval(), torch.randn(B, S, D))
+    (attention,) = run.attentions
+    assert (attention.heads, attention.queries, attention.keys, attention.problem) == (h, S, S, "")
+    weights = run.attention(0)
+    assert weights.shape == (B, h, S, S) and weights.triu(1).abs().max() == 0
+
+
+def test_an_observer_never_raises_into_the_forward(monkeypatch):
+    def fail(*args):
+        raise IndexError("tuple index out of range")
+
+    net, x = Attends(einsum).eval(), torch.randn(B, S, D)
+    monkeypatch.setattr("tracer.capture.attention_detector.WeightTracker.see", fail)
+    run = tracer.trace(net, x)
+    note = "attention is not followed through bmm (IndexError: tuple index out of range)"
+    assert note in run.notes and not run.attentions
+    assert {step.verdict for step in run.steps} == {"verified"}
+
+
+def test_an_axis_without_numbers_is_followed():
+    def attend(x):
+        weights = torch.softmax(x @ x.transpose(1, 2), -1)
+        return weights[:, :0].reshape(2, 0, 5), weights[:, 0:].reshape(2, -1, 5) @ x
+
+    run = tracer.trace(attend, torch.randn(2, 5, 3))
+    assert run.notes == () and [attention.queries for attention in run.attentions] == [5]

@@ -17,7 +17,16 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from tracer.capture.attention_detector import AttentionDetector
-from tracer.capture.calls import CallLog, CallRecorder, CallRunner, kind, locate, settings, tensors
+from tracer.capture.calls import (
+    CallLog,
+    CallRecorder,
+    CallRunner,
+    decompose_composites,
+    kind,
+    locate,
+    settings,
+    tensors,
+)
 from tracer.capture.calls import written_tensors as written_to
 from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, digest
 from tracer.capture.modes import CallMode, FailedCall, following, observe_ops, push_mode, written_out
@@ -128,7 +137,7 @@ def record(
     recording.arguments, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
     weights = parameters | dict(module.named_buffers())
-    makers = ProducerIndex(weights | inputs)
+    makers = ProducerIndex(inputs | weights)
     keeping = cap > 0 or store is not None
     if keeping:
         for name, tensor in inputs.items():
@@ -149,7 +158,7 @@ def record(
         untouched = InputGuard(theirs, recording.store)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
-        keyed = {f"parameter {name}": tensor for name, tensor in weights.items()} | inputs  # by keys of equations
+        keyed = inputs | {f"parameter {name}": tensor for name, tensor in weights.items()}  # by keys of equations
         call_recorder = CallRecorder(recording, keyed, modules) if calls else None
         above_ops = ScalarRecorder(recording) if scalars else call_recorder
         run = (above_ops or CallRunner()).run
@@ -159,6 +168,8 @@ def record(
         if above_ops:
             observer = above_ops.observer(observer)
             stack.enter_context(exclude_autograd_keys())
+        else:
+            observer = decompose_composites(observer)
         if call_recorder:
             recording.calls = call_recorder.calls
             modules.call_recorder = call_recorder
@@ -181,6 +192,8 @@ def record(
             raise
         finally:
             recording.notes = (THREADS_NOTE,) if modules.threads else ()
+    if recording.attentions:
+        recording.notes += tuple(recording.attentions.problems)
     return recording
 
 

@@ -29,6 +29,7 @@ from tracer.capture.tensors import TensorStore
 from tracer.ops import MATMULS, SHAPE_ONLY, ops_with
 from tracer.record import AttentionRecord, dtype_name, tolerance
 from tracer.utils import devices
+from tracer.utils.errors import describe_error
 
 # Attention weights from their softmax on: through the ops on them, to the op that multiplies values by them.
 
@@ -347,6 +348,10 @@ MAX_MIXING_NUMEL = 1 << 14
 """Numbers of a matrix that may mix heads."""
 
 
+NOT_INSPECTED = "attention is not followed through {} ({})"
+"""The note of what could not be inspected, and the error."""
+
+
 def _rows(queries: int) -> range:
     """Return the first, the middle and the last row, on which the recorded chain is checked."""
     return range(0, queries, max(1, (queries - 1) // 2))
@@ -367,9 +372,21 @@ class AttentionDetector:
         self._followed = WeightTracker(self._reader)
         self._observed: dict[int, torch.Tensor] = {}
         self._chains = ScoreOpChains(store)
+        self.problems: dict[str, None] = {}
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
-        """Inspect one op that has run; `facts.attention` names the part that it may play in attention."""
+        """Inspect one op that has run. One that can't be inspected is left out, and `problems` say so: an observer
+        never raises into the forward."""
+        try:
+            self._see(index, facts, module, args, kwargs, inputs, result)
+        except Exception as error:  # whatever no rule foresaw
+            self._give_up(facts.name, error)
+
+    def _give_up(self, where: str, error: Exception) -> None:
+        self.problems[NOT_INSPECTED.format(where, describe_error(error))] = None
+
+    def _see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
+        """Inspect one op; `facts.attention` names the part that it may play in attention."""
         name, part = facts.plain, facts.attention
         if facts.axis_arguments and len(args) > 1:
             self._settings[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
@@ -543,7 +560,10 @@ class AttentionDetector:
             if problem := record.problem or self._problem(record, ran, _rows(record.queries)):
                 self.records[number] = replace(self.records[number], problem=problem)
         self._observed.clear()
-        self.records = self._pieces.merge(self.records, self._store.get, self._chains, self._batch())
+        try:
+            self.records = self._pieces.merge(self.records, self._store.get, self._chains, self._batch())
+        except Exception as error:  # as in `see`
+            self._give_up("the pieces of a layer", error)
 
     def _problem(self, record: AttentionRecord, ran: torch.Tensor, rows: range) -> str:
         """Return why the replayed record differs from these rows `ran` of the softmax, or ""."""
@@ -553,8 +573,8 @@ class AttentionDetector:
         try:
             replayed = softmax_columns(q, k, record.chain, rows, self._store.get)
             error = float((replayed - ran.nan_to_num(0.0)).abs_().max())
-        except (RuntimeError, NotImplementedError) as error:
-            return f"the recorded chain can't be replayed: {str(error).splitlines()[0]}"
+        except Exception as error:  # a chain that no rule foresaw
+            return f"the recorded chain can't be replayed: {describe_error(error)}"
         if error <= max(tolerance(dtype_name(tensor.dtype)) for tensor in (q, ran)):
             return ""
         return f"the recorded chain, replayed, differs from the softmax that ran by {error:.1e}"

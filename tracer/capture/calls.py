@@ -95,8 +95,8 @@ class OpKind(NamedTuple):
     """Facts of one op from its schema: name, `plain` without the mark of one that writes, its entry in the table of
     ops, argument names, positions that it writes to, whether it only changes the layout, its part in attention, whether
     it takes lists of tensors, whether its other arguments say where axes go, the defaults of those whose arguments are
-    recorded, the defaults of optional arguments by name, whether it takes functions, and whether it is one of PyTorch's
-    own that writes to nothing and is never decomposed."""
+    recorded, the defaults of optional arguments by name, whether it takes functions, whether it is composite, and
+    whether it is one of PyTorch's own that writes to nothing and is never decomposed."""
 
     name: str
     plain: str
@@ -111,6 +111,7 @@ class OpKind(NamedTuple):
     defaults: tuple = ()
     optional: Mapping[str, Any] = MappingProxyType({})
     higher: bool = False
+    composite: bool = False
     whole: bool = False
 
 
@@ -152,7 +153,8 @@ def _read(func) -> OpKind:
         defaults=tuple(a.default_value for a in arguments) if op.size_rule not in ("", "merge") else (),
         axis_arguments=op.is_layout or part == "reduction" or bool(op.traits & {"concat", "stack"}),
         optional={a.name: a.default_value for a in arguments if a.has_default_value()},
-        whole=own and not written and not has_composite_kernel(func),
+        composite=(composite := own and has_composite_kernel(func)),
+        whole=own and not written and not composite,
     )
     return facts
 
@@ -358,6 +360,35 @@ def _keys(value) -> object:
     return "number" if type(value) is int and value != NO_LABEL else repr(value)
 
 
+def is_undecomposed(facts: OpKind, args: tuple, kwargs: dict) -> bool:
+    """Return whether a composite op reached a mode before it was decomposed: autograd does that, which never meets the
+    tensors of inference mode."""
+    if not facts.composite:
+        return False
+    operands = tensors((*args, *kwargs.values()))
+    return torch.is_inference_mode_enabled() or any(tensor.is_inference() for tensor in operands)
+
+
+def decompose_composites(observe: Callable) -> Callable:
+    """Return `observe` for the ops of which composite ones consist, where autograd did not decompose these."""
+
+    def observe_decomposed(mode, func, types, args=(), kwargs=None):
+        if is_undecomposed(kind(func), args, kwargs or {}):
+            return run_decomposed(mode, func, args, kwargs or {})
+        return observe(mode, func, types, args, kwargs)
+
+    return observe_decomposed
+
+
+def run_decomposed(mode, func, args, kwargs) -> Any:
+    """Run a composite op by its kernel, whose ops pass the mode."""
+    push_dispatch_mode(mode)
+    try:
+        return func.decompose(*args, **kwargs)
+    finally:
+        pop_dispatch_mode()
+
+
 class CallRunner:
     """Base of observers of calls: runs an op or a call, so that autograd is passed once, and hands an op inside of a
     call to `_op`, and a call that is none to `_call`."""
@@ -375,6 +406,8 @@ class CallRunner:
             if facts.higher:  # the ops that it runs are calls of their own
                 return self._run_inside(observe, mode, func, types, args, kwargs)
             if self._inside:
+                if is_undecomposed(facts, args, kwargs):
+                    return run_decomposed(mode, func, args, kwargs)
                 return self._op(facts, observe, mode, func, types, args, kwargs)
             if facts.whole and not torch.is_grad_enabled():  # with gradients, an op may run others for them
                 self._alone = True

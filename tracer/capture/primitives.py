@@ -65,8 +65,7 @@ class PrimitiveRecorder:
         self.parts: list[PrimitiveEvent] = []
         self._within: list[str] = []
         inputs = tensors((*args, *kwargs.values()))
-        numbers = reversed(range(len(inputs)))  # what is given twice is the first of the two
-        self._makers = ProducerIndex({f"input {number}": inputs[number] for number in numbers})
+        self._makers = ProducerIndex({f"input {number}": tensor for number, tensor in enumerate(inputs)})
 
     def open(self, func, args: tuple, kwargs: dict) -> tuple[bool, Any]:
         """Run the decomposition of an op and list its ops. Return whether it has one that does not go down to `prims`,

@@ -157,9 +157,9 @@ def _axis(name: str, settings: tuple, count: int) -> int:
 
 def _widen(axis: tuple[Atom, ...], size: int) -> tuple[Atom, ...]:
     """Return a longer axis that this one is a slice of."""
-    known = leaves(axis)
-    if known and size % size_of(known) == 0:
-        return (Atom(size // size_of(known)), *known)
+    known, length = leaves(axis), size_of(leaves(axis))
+    if known and length and size % length == 0:
+        return (Atom(size // length), *known)
     whole = Atom(size)
     for atom in known:
         atom.of.append(whole)
@@ -755,6 +755,20 @@ class ScoreReader:
         origin = self.origin(maker)
         return isinstance(origin, str) and origin != CONSTANT and not origin.startswith("input ")
 
+    def _of_stack(self, operand: tuple, batch: tuple[Atom, ...]) -> tuple[Atom, ...]:
+        """Return the atoms on the first axis of a product that number the learned matrices of an operand; none where
+        one matrix is repeated."""
+        shape, _, maker = operand
+        if len(shape) != 3 or not self.is_learned(maker):
+            return ()
+        axes: Axes | None = (batch, *axes_of(shape[1:]))
+        while isinstance(maker, int) and axes is not None:
+            op = self.ops[maker]
+            shape, _, source = op.inputs[0]
+            axes = axes_before(op.name.rstrip("_"), self.settings.get(maker, ()), axes, shape)
+            maker = source
+        return tuple(atom for axis in axes or () for atom in leaves(axis) if atom.is_part_of(batch))
+
     def read(self, shape: tuple[int, ...], maker, axis: int) -> ScoreOperands:
         """Return the scores of this shape from op `maker`, for a softmax over `axis`. Raise `PathLost` if it fails."""
         path = self._path(shape, maker, 0)
@@ -830,7 +844,9 @@ class ScoreReader:
                 return None
             if name in PROJECTIONS:
                 first = len(op.inputs) - 2 if name != "linear" else 0
-                return axes[-2 if name in MATMULS and self.is_learned(op.inputs[first][2]) else -1]
+                own = axes[-2 if name in MATMULS and self.is_learned(op.inputs[first][2]) else -1]
+                operands = op.inputs[first : first + 2] if name in MATMULS else ()
+                return (*own, *(atom for operand in operands for atom in self._of_stack(operand, axes[0])))
             input_shape, _, source = op.inputs[0]
             if name in CONVOLUTIONS:
                 if op.inputs[1][0][1] > 1 or input_shape[1] != shape[1] or input_shape[1] == 1:

@@ -255,12 +255,12 @@ class ProducerIndex:
     """Descriptions of tensors as (shape, dtype, maker): the maker is an op's index, or the name of a parameter, buffer
     or input. A description is made once for each tensor and handed out again.
 
-    `named` are the tensors that nothing of the run made; one that has several names goes by the last.
+    `named` are the tensors that nothing of the run made; one that has several names goes by the first.
     """
 
     def __init__(self, named: dict[str, Tensor]):
         self._named = named  # held, so that no other tensor takes an id
-        self._names = {id(tensor): name for name, tensor in named.items()}
+        self._names = {id(tensor): name for name, tensor in reversed(named.items())}
         self._producers: dict[int, tuple[ref, tuple]] = {}
         self.listed: dict[int, tuple[ref, int]] = {}
         self._written: dict[int, int] = {}
@@ -335,13 +335,16 @@ class Layout(NamedTuple):
 
 
 class ValueVersions:
-    """Key of every tensor that the run computed or received, also of those that were written into."""
+    """Key of every tensor that the run computed or received, also of those that were written into.
+
+    A tensor that was `named` several times goes by the first of its names.
+    """
 
     def __init__(self, named: dict[str, Tensor], store: TensorStore, on_overwrite):
         if any(tensor.is_nested for tensor in named.values()):
             raise ValueError(NESTED_PROBLEM)
         self._store, self._overwritten = store, on_overwrite
-        self._names = {id(tensor): (tensor, key) for key, tensor in named.items()}
+        self._names = {id(tensor): (tensor, key) for key, tensor in reversed(named.items())}
         self._refs: dict[int, tuple[ref, Ref]] = {}
         self._writes: dict[int, list[tuple[Ref, Layout, int]]] = {}
         self._written: list[StorageWeakRef] = []  # no other storage gets the address of one of these

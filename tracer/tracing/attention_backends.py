@@ -201,9 +201,8 @@ def _twin(attention: nn.MultiheadAttention, sizes: dict[str, int], arguments):
 
 def _list_fast_ops(attention, inputs, arguments) -> tuple[tuple[Op, ...], tuple]:
     """Return the ops of a forward whose fast path stays closed, since only dispatched ops are recorded."""
-    names = "input value", "input key", "input query"
-    named_inputs = zip(names, reversed(inputs), strict=True)  # one tensor is the queries
-    ops, makers = [], ProducerIndex(dict(attention.named_parameters()) | dict(named_inputs))
+    named_inputs = zip(("input query", "input key", "input value"), inputs, strict=True)  # one tensor is the queries
+    ops, makers = [], ProducerIndex(dict(named_inputs) | dict(attention.named_parameters()))
 
     def observe(mode, func, types, args=(), kwargs=None):
         before = tensor_records(map(makers.of, tensors((*args, *(kwargs or {}).values()))), None, {})
