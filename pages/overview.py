@@ -1,5 +1,7 @@
 """First page: the run on the visitor's photo or text as a film, and below it what a film can't hold."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from pages.state.visitor import View, model_name
 from pages.ui import page_frame, screen, texts, widgets
 from tracer import models
 from tracer.figures import tensors
-from tracer.record import Trace
+from tracer.record import Step, Trace
 from tracer.utils.text import scientific
 
 TITLE = "Overview"
@@ -70,21 +72,29 @@ def look(trace: Trace, view: View | None) -> None:
         st.code(answer.result_text(trace), language=None, wrap_lines=True)
 
 
+def group(steps: Iterable[Step]) -> defaultdict[str, list[Step]]:
+    """Group steps by their verdicts."""
+    grouped: defaultdict[str, list[Step]] = defaultdict(list)
+    for step in steps:
+        grouped[step.verdict].append(step)
+    return grouped
+
+
 def show_numbers(trace: Trace) -> None:
     """Show the size of the run and how far its equations agree with it; folded unless one is refuted."""
-    verified, wrong = ([step for step in trace.steps if step.verdict == verdict] for verdict in ("verified", "refuted"))
-    inside = sum(step.recomputed for step in trace.steps)
-    count = f"{len(verified)} of {len(trace.steps) - inside}"
+    by_verdict, elsewhere = of(trace, "verdicts", lambda: (group(trace.steps), texts.elsewhere(trace.steps)))
+    verified, wrong, inside = (by_verdict[verdict] for verdict in ("verified", "refuted", "recomputed"))
+    count = f"{len(verified)} of {len(trace.steps) - len(inside)}"
     label = f"The run in numbers{f': {count} equations verified' if trace.steps else ''}"
     with st.expander(label, icon=":material/verified:", expanded=bool(wrong)):
         verdict = {"equations verified": count} if trace.steps else {}
         widgets.cost_facts(trace, {}, {"operations": str(len(trace.ops)), **verdict})
         if inside:
             st.caption(
-                f"The run has {len(trace.steps)} steps. The other {inside} lie inside fused operations, which never "
-                "store their tensors. These steps are recomputed, and verified with the step that follows."
+                f"The run has {len(trace.steps)} steps. The other {len(inside)} lie inside fused operations, which "
+                "never store their tensors. These steps are recomputed, and verified with the step that follows."
             )
-        if waiting := sum(step.verdict == "pending" for step in trace.steps):
+        if waiting := len(by_verdict["pending"]):
             st.caption(
                 f"{waiting} of the equations {'is' if waiting == 1 else 'are'} still pending: not every one has been "
                 "executed on this run yet."
@@ -103,7 +113,7 @@ def show_numbers(trace: Trace) -> None:
             worst = scientific(max(step.error for step in verified if step.error is not None))
             st.markdown(
                 "Each verified equation was executed on the tensors of this run. The largest difference between an "
-                f"equation and the model is **{worst}** of the largest value.{texts.elsewhere(trace.steps)}"
+                f"equation and the model is **{worst}** of the largest value.{elsewhere}"
             )
         for note in trace.notes[:NOTES]:
             st.caption(texts.plain(note))

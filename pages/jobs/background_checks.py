@@ -71,13 +71,18 @@ def _of_lines(key: Key) -> Key:
 
 def is_pending(key: Key, trace: Trace) -> bool:
     """Return whether the check of a model with its options is pending for this run."""
-    return bool(trace.steps) and not counterfactual.too_large(trace) and find(key) is None
+    return bool(trace.steps) and not _too_large(trace) and find(key) is None
+
+
+def _too_large(trace: Trace) -> str:
+    """Return why a model is not run again unasked, "" where it is; computed once for each run."""
+    return single_flight.of(trace, "too large", lambda: counterfactual.too_large(trace))
 
 
 def apply(key: Key, trace: Trace) -> Trace:
     """Return a run with the checks of its lines on other runs, the same object each time; the run itself while its
     check is pending."""
-    checks = (counterfactual.too_large(trace) or find(key)) if trace.steps else None
+    checks = (_too_large(trace) or find(key)) if trace.steps else None
     if checks is None:
         return trace
     with _asking:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from pages import components
+from pages.jobs.single_flight import of
 from pages.sections import mask_controls
 from pages.state import session
+from pages.state.visitor import View
 from pages.ui import texts
 from pages.ui.texts import literal, plain
 from tracer.attention import parts, places
@@ -185,18 +187,7 @@ def show_lens(trace: Trace) -> None:
     if isinstance(lens, str):
         st.caption(texts.plain(f"The answer can’t be read before the last block: {lens}."))
         return
-    last = lens.answers[-1]
-    rows = []
-    for depth in lens.answers:
-        colour = stage_colour("head") if depth.answer == last.answer else OTHER_COLOR
-        tooltip = f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}"
-        number = f"{_short(depth.answer)} {percent(depth.probability)}"
-        rows.append(Bar(_depth(depth), [BarPart(depth.probability, colour, tooltip)], number))
-    summary = "; ".join(f"{row.name}: {row.number}" for row in rows)
-    ticks = {at / 4: f"{25 * at}\N{NO-BREAK SPACE}%" for at in range(5)}
-    keys = [(stage_colour("head"), "the answer of the run"), (OTHER_COLOR, "another answer")]
-    axes = ("read", "probability of the most probable answer")
-    components.drawing(bars(rows, ticks, axes, summary, "The answer as it forms", keys), "lens")
+    components.drawing(of(trace, "lens", lambda: _chart(lens)), "lens")
     st.markdown(texts.plain(_describe(lens)))
     _over_photo(trace, lens)
     st.latex(lens.latex)
@@ -206,7 +197,7 @@ def show_lens(trace: Trace) -> None:
             "The model’s own last norm and head are applied to the residual stream X after every block (nostalgebraist "
             f"2020, “the logit lens”). On the last block, this equation is {lens.proof.verdict} like any line of this "
             "run. In the model, the head reads the last block alone: what it reads earlier is not an answer "
-            f"that the model gives.{over if last.patches is not None else ''}"
+            f"that the model gives.{over if lens.answers[-1].patches is not None else ''}"
         )
     )
 
@@ -232,6 +223,21 @@ def _answers(trace: Trace) -> LensAnswers | str:
         return request.of(again)
 
     return mask_controls.once("lens", request, (), partial(result_or_reason, run), DOING)
+
+
+def _chart(lens: LensAnswers) -> str:
+    """Draw the most probable answer after every block as bars."""
+    rows = []
+    for depth in lens.answers:
+        colour = stage_colour("head") if depth.answer == lens.answers[-1].answer else OTHER_COLOR
+        tooltip = f"{_depth(depth)}: {_short(depth.answer)} {depth.probability:.4f}"
+        number = f"{_short(depth.answer)} {percent(depth.probability)}"
+        rows.append(Bar(_depth(depth), [BarPart(depth.probability, colour, tooltip)], number))
+    summary = "; ".join(f"{row.name}: {row.number}" for row in rows)
+    ticks = {at / 4: f"{25 * at}\N{NO-BREAK SPACE}%" for at in range(5)}
+    keys = [(stage_colour("head"), "the answer of the run"), (OTHER_COLOR, "another answer")]
+    axes = ("read", "probability of the most probable answer")
+    return bars(rows, ticks, axes, summary, "The answer as it forms", keys)
 
 
 def _depth(depth: LensAnswer) -> str:
@@ -267,11 +273,21 @@ def _over_photo(trace: Trace, lens: LensAnswers) -> None:
     view = session.traced_view(trace)
     if view is None or lens.answers[-1].patches is None:
         return
-    answer, numbers = _short(lens.answers[-1].answer), range(len(lens.answers))
+    numbers = range(len(lens.answers))
     at = st.select_slider(
         "Read each patch", numbers, numbers[-1], format_func=lambda at: _depth(lens.answers[at]), key="lens depth"
     )
-    shares = lens.answers[at].patches
+    drawing, summary = of(trace, ("lens photo", at), lambda: _photo_map(trace, view, lens, at))
+    left, _ = st.columns([2, 3])
+    with left:
+        components.drawing(drawing, "lens photo")
+    st.caption(texts.plain(f"{summary} Lighter patches have more."))
+
+
+def _photo_map(trace: Trace, view: View, lens: LensAnswers, at: int) -> tuple[str, str]:
+    """Draw the probability of the run's answer at each patch, as the head reads it at a depth; with a summary."""
+    answer, shares = _short(lens.answers[-1].answer), lens.answers[at].patches
+    assert shares is not None  # of one depth where of another
     patches = places(trace, (parts(trace) or ("",))[0])
     grid = attention_maps.on_grid(patches, shares, view.rows, view.columns)
     best = int(grid.argmax())
@@ -279,8 +295,4 @@ def _over_photo(trace: Trace, lens: LensAnswers) -> None:
         f"{_depth(lens.answers[at]).capitalize()}, the head gives “{answer}” the largest probability at patch "
         f"{best + 1}: {percent(float(grid.max()))}. The mean over patches is {percent(float(grid.mean()))}."
     )
-    left, _ = st.columns([2, 3])
-    with left:
-        what = f"for “{answer}”"
-        components.drawing(tensors.spotlight(view.photo, view.crop, grid, summary, what), "lens photo")
-    st.caption(texts.plain(f"{summary} Lighter patches have more."))
+    return tensors.spotlight(view.photo, view.crop, grid, summary, f"for “{answer}”"), summary

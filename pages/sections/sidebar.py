@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from pages import components, ui
-from pages.jobs import run_cache
+from pages.jobs import run_cache, single_flight
 from pages.sections import search
 from pages.state import library_models, page_registry, session, url_state
 from pages.state.visitor import Key, UserInput, model_name, visitor
@@ -262,16 +262,25 @@ def _file(key: tuple[str, run_cache.Options] | None, trace: Trace) -> bytes:
 
 def _glossary(trace: Trace) -> None:
     """Draw the symbols of this run's equations and a glossary."""
+    with st.sidebar.expander("Signs and words"), st.container(key="glossary"):
+        st.markdown(single_flight.of(trace, "glossary", lambda: _glossary_text(trace)))
+
+
+def _glossary_text(trace: Trace) -> str:
     signs = [f"${sign}$ — {meaning}" for sign, meaning in equations.signs(step.latex for step in trace.steps)]
     words = [f"**{word}** — {meaning}" for word, meaning in equations.words(step.stage for step in trace.steps)]
-    with st.sidebar.expander("Signs and words"), st.container(key="glossary"):
-        st.markdown("\n\n".join(signs + words))
+    return "\n\n".join(signs + words)
 
 
 def _legend(trace: Trace) -> None:
     if not trace.symbols:
         st.sidebar.caption("This run has no symbols. Its shapes are numbers.")
         return
+    with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
+        st.markdown(single_flight.of(trace, "legend", lambda: _legend_text(trace)))
+
+
+def _legend_text(trace: Trace) -> str:
     entries = []
     for size in trace.symbols:
         formula = f"= {notation.latex(size.equals)} " if size.equals not in ("", str(size.value)) else ""
@@ -279,8 +288,7 @@ def _legend(trace: Trace) -> None:
     bold = notation.namesakes((size.name for size in trace.symbols), (step.latex for step in trace.steps))
     if bold:
         entries.append(f"Bold letters are tensors, not sizes: {', '.join(f'**{letter}**' for letter in bold)}.")
-    with st.sidebar.expander("Symbols of this run", expanded=True), st.container(key="legend"):
-        st.markdown("\n\n".join(entries))
+    return "\n\n".join(entries)
 
 
 # Recommended pretrained models: the purpose, size and licence of each, and whether it is downloaded already.

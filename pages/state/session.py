@@ -159,6 +159,10 @@ def take_photo(chosen: UserInput) -> None:
 
 def traced_view(trace: Trace) -> View | None:
     """Return the view recorded in a run, with its photo and grid; None if it had no photo."""
+    return single_flight.of(trace, "view", lambda: _traced_view(trace))
+
+
+def _traced_view(trace: Trace) -> View | None:
     picture, sizes = trace.picture, {size.name: size.value for size in trace.symbols}
     if picture is None or not {"H", "W"} <= sizes.keys():
         return None

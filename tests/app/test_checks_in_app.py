@@ -27,6 +27,7 @@ from tracer.figures import handout
 from tracer.lessons.notes import evaluate, statements
 from tracer.tracing import counterfactual as bounded
 from tracer.tracing.transfer import lighten
+from tracer.utils.cache import Cache
 from tracer.utils.job_queue import JobEnd, JobQueue, listen, tell
 
 SIZES = {"H": 12, "W": 8, "P": 4, "D": 6, "h": 2, "d_ff": 10, "L": 1, "K": 3}
@@ -215,6 +216,7 @@ def test_what_is_too_large_is_not_run_again_and_says_so(monkeypatch):
             small.setattr(bounded, bound, 1000)
             assert "more than is done unasked" in bounded.check(run).step("logits").replayed
             small.setattr(background_checks, "find", lambda key: pytest.fail("it is too large"))
+            small.setattr(single_flight, "_store", Cache(1000))  # which knows that it is not
             at = open_page("pages/trace.py")
             assert not page_payload(at)[0]["checking"] and "In Python, trace.check() does it." in proof_text(at)
 

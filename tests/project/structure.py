@@ -1,6 +1,7 @@
 """Figures on the structure of the code: `python -m tests.project.structure`.
 
-Files and lines of code, late imports, circles of packages, and the files that tracing one `nn.Linear` enters.
+Files and lines of code, late imports, circles of packages, and the files that are entered to trace one `nn.Linear`, and
+to draw the first page again where nothing has changed.
 """
 
 from __future__ import annotations
@@ -8,18 +9,21 @@ from __future__ import annotations
 import ast
 import io
 import sys
+import threading
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
+from streamlit.testing.v1 import AppTest
 
 import tracer
 from tests.project.test_architecture import APP, LIBRARY, ROOT, all_imports, package
 
+OWN = tuple(str(ROOT / folder) for folder in ("tracer", "pages", "app.py"))
 BLANK = frozenset(
     (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 )
@@ -77,31 +81,46 @@ def _reach(graph: dict[str, set[str]], start: str) -> set[str]:
     return reached
 
 
-def count_visits() -> Counter[str]:
-    """Return the calls of functions in each file of the library while an `nn.Linear` with one named axis is traced."""
-    tracer.trace(torch.nn.LayerNorm(4).eval(), torch.randn(2, 4), symbols={"B": 0})  # whatever is loaded once
+def count_visits(run: Callable[[], object]) -> Counter[str]:
+    """Return the calls of functions in each file of the library and of the pages during a run, in all threads that it
+    starts."""
     visits: Counter[str] = Counter()
-    library = str(ROOT / "tracer")
 
     def count(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(library) and code.co_name != "<module>":
+        if event == "call" and code.co_filename.startswith(OWN) and code.co_name != "<module>":
             visits[code.co_filename] += 1
 
-    layer, x = torch.nn.Linear(8, 4).eval(), torch.randn(2, 8)
+    threading.setprofile(count)
     sys.setprofile(count)
     try:
-        tracer.trace(layer, x, symbols={"B": 0})
+        run()
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type] # which ends it
     return visits
+
+
+def trace_linear() -> Counter[str]:
+    """Return the visits while an `nn.Linear` with one named axis is traced."""
+    tracer.trace(torch.nn.LayerNorm(4).eval(), torch.randn(2, 4), symbols={"B": 0})  # whatever is loaded once
+    layer, x = torch.nn.Linear(8, 4).eval(), torch.randn(2, 8)
+    return count_visits(lambda: tracer.trace(layer, x, symbols={"B": 0}))
+
+
+def draw_again() -> Counter[str]:
+    """Return the visits while an unchanged first page is drawn again."""
+    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120)
+    for _ in range(3):
+        page.run()
+    return count_visits(page.run)
 
 
 def main() -> None:
     """Print the figures."""
     sources = {path: path.read_text(encoding="utf-8") for path in (*LIBRARY, *APP)}
     scripts = [path for folder in ("tracer", "pages") for path in (ROOT / folder).rglob("*.js")]
-    visits = count_visits()
+    traced, drawn = trace_linear(), draw_again()
     figures = {
         "files of Python in tracer/ and pages/": len(sources) - 1,  # without app.py
         "lines of code, Python": sum(map(count_code_lines, sources.values())),
@@ -110,8 +129,10 @@ def main() -> None:
         "packages of tracer/ in a circle of imports": len(find_circle("tracer", late=False)),
         "the same, imports inside functions counted": len(find_circle("tracer", late=True)),
         "packages of pages/ in a circle of imports": len(find_circle("pages", late=False)),
-        "files entered to trace nn.Linear": len(visits),
-        "calls of functions to trace nn.Linear": visits.total(),
+        "files entered to trace nn.Linear": len(traced),
+        "calls of functions to trace nn.Linear": traced.total(),
+        "files entered to draw the first page again": len(drawn),
+        "calls of functions to draw the first page again": drawn.total(),
     }
     for name, figure in figures.items():
         print(f"{name}: {figure:,}")

@@ -5,7 +5,7 @@ Names and cards are read without importing torch, so that a page can be drawn be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
@@ -30,8 +30,6 @@ else:  # imported when first used
     checkpoints = lazy_import("tracer.spec.checkpoints")
 
 WEIGHTS = files(__name__) / "weights"
-_NAMES = tuple(sorted(module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg))
-
 COURSE = {
     "vit": "a photo → the class of what it shows",
     "nanogpt": "the beginning of a text → its next character",
@@ -47,9 +45,17 @@ COURSE = {
 is explained on, then those of notes 000, 001, 002 and 004. One that is not here stands at the end."""
 
 
+def in_course_order(found: Collection[str]) -> tuple[str, ...]:
+    """Return names of models in the order of the course, those that it does not have at the end."""
+    return (*(name for name in COURSE if name in found), *sorted(set(found) - COURSE.keys()))
+
+
+_NAMES = in_course_order([module.name.replace("_", "-") for module in iter_modules(__path__) if not module.ispkg])
+
+
 def names() -> tuple[str, ...]:
     """Return the names of our models, in the order of the course: `vit-text` is in `vit_text.py`."""
-    return tuple(sorted(_NAMES, key=lambda name: list(COURSE).index(name) if name in COURSE else len(COURSE)))
+    return _NAMES
 
 
 def in_and_out(name: str) -> str:
