@@ -112,6 +112,14 @@ def _mixing(net):
     net.block1.mlp = Mean()
 
 
+def _without_places(net):
+    class Alike(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.mean((1, 2), keepdim=True).expand_as(x))
+
+    net.decoder.__class__ = Alike
+
+
 def _fixed_length(net):
     class Fixed(nn.Module):
         def forward(self, x):
@@ -267,6 +275,7 @@ BROKEN_RUNS: dict[str, tuple[str, Callable[[Model, Trace], Broken]]] = {
     "cls_gathers": ("vit", net(_silent)),
     "global_context": ("segmenter", net(_silent)),
     "only_cls": ("vit", tensors(("norm", lambda x: x.roll(1, 1)))),
+    "keeps_space": ("segmenter-note", net(_without_places)),
     "what_and_where": ("vit", tensors(("position", lambda x: x.roll(1, 1)))),
     "patch_resolution": ("vit", _sizes(P=8)),
     "normal": ("mae", tensors(("prediction", lambda x: x.roll(1, 1) * 9))),

@@ -2,8 +2,10 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+import torch
 
 from pages.state import page_registry
 from tests.lessons import test_note_003, test_note_slips
@@ -13,9 +15,10 @@ from tracer import models
 from tracer.export.rows import NOTE_TITLES
 from tracer.lessons.notes import claims, errata, evaluate, lookup
 from tracer.lessons.notes.evaluate import StatementResult
-from tracer.lessons.notes.measurement import RUNS, STANDARD, provider
+from tracer.lessons.notes.measurement import RUNS, STANDARD, provider, tensor_of
 from tracer.lessons.notes.statements import rows, sections
 from tracer.symbols import notation
+from tracer.utils.text import percent
 
 ROWS = [row for note in NOTE_TITLES for row in rows(note)]
 COUNTS = {"000": 122, "001": 86, "002": 62, "003": 97, "004": 96}
@@ -58,8 +61,69 @@ def test_row(row):
             assert found.verdict == errata.SLIPS[place.removeprefix("slip ")].verdict != "holds"
             assert found.slip and found.measured and found.page == "notes"
         else:
-            assert found.verdict in ("holds", "elsewhere"), found
+            biased = found.slip == lookup.BIAS_SLIP
+            assert found.verdict == "sense" if biased else found.verdict in ("holds", "elsewhere"), found
             assert found.page
+
+
+PARAMETER = re.compile(r"(?<![A-Za-z\\])(?:\\mathbf\{)?[Wb]\}?(?:[_^](?:\{[^{}]*(?:\{[^{}]*\})?[^{}]*\}|\w))+")
+"""A matrix or a bias, as the notes write them: `W_Q`, `\\mathbf{b}_E`, `W_h^Q`, `b_{\\text{vocab}}`."""
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if PARAMETER.search(row.text)], ids=lambda row: f"{row.note}.{row.number}"
+)
+def test_every_matrix_and_bias_that_a_statement_names_is_looked_up(row):
+    """A parameter by itself, or in the line of a step; a claim measures what it says of its own."""
+    named, kinds = set(PARAMETER.findall(row.text)), [place.split()[0] for place in row.where]
+    if "param" in kinds or "head" in kinds:
+        assert kinds.count("param") + kinds.count("head") >= len(named)
+    elif "step" in kinds:
+        trace = run(row.run)[1]
+        lines = [trace.step(place.split()[-1]) for place in row.where if place.startswith("step ")]
+        assert len({name.of for line in lines for name in line.names if "parameter" in name.of}) >= len(named)
+    else:
+        assert "claim" in kinds
+
+
+def test_each_place_of_a_statement_has_a_shape_of_its_own():
+    row = next(row for row in rows("004") if row.text.startswith("$W_2") and "$b_2$" in row.text)
+    assert [row.at(place).shape for place in row.where] == ["d_ff D", "D"]
+    assert evaluate.result(row, run).verdict == "holds"
+    assert evaluate.result(row._replace(shape="d_ff D; d_ff"), run).verdict == "not"
+
+
+def test_a_matrix_of_a_head_is_looked_up_head_by_head():
+    row = next(row for row in rows("004") if row.where[0].startswith("head ") and len(row.where) == 3)
+    found = evaluate.result(row, run)
+    assert found.verdict == "holds" and "each of the 3 heads has 4 columns" in found.findings[0].measured
+    assert evaluate.result(row._replace(shape="D h*d_k"), run).verdict == "not"
+    model, trace = run("transformer")
+    values = {key: value.roll(1, 1) if key == trace.step("block1.attention.key").value else value
+              for key, value in trace.values.items()}  # fmt: skip
+    other = evaluate.result(row, lambda name: (model, replace(trace, values=values)))
+    assert [finding.verdict for finding in other.findings] == ["holds", "not", "holds"]
+
+
+def test_a_bias_that_the_note_lacks_is_told():
+    row = next(row for row in rows("002") if row.text == "$K = X W_K$")
+    found = evaluate.result(row, run)
+    assert (found.verdict, found.slips) == ("sense", (lookup.BIAS_SLIP,))
+    key = (
+        run("vit")[0].net.block1.attention.key.bias.abs().max()
+        / tensor_of(run("vit")[1], "block1.attention.key").abs().max()
+    )
+    assert f"off by {percent(float(key))} of the largest" in found.findings[0].measured
+    assert evaluate.result(row._replace(text="$K = X W_K + b_K$"), run).verdict == "holds"
+    assert evaluate.result(row._replace(run="vit-note", shape=""), run).verdict == "holds"  # it has none
+
+
+def test_the_next_head_is_the_one_after():
+    model, trace = run("transformer")  # of three heads: with two, the next is the one before
+    q, k, scores = (tensor_of(trace, f"block1.attention.{name}") for name in ("query", "key", "scores"))
+    after = torch.stack([q[:, at] @ k[:, (at + 1) % 3].mT / q.shape[-1] ** 0.5 for at in range(3)], 1)
+    apart = percent(float((after - scores).abs().max() / scores.abs().max()))
+    assert f"the keys of the next head, they are off by {apart}" in claims.CLAIMS["side_by_side"](model, trace).text
 
 
 def test_a_wrong_row_is_found_wrong():
@@ -117,8 +181,8 @@ def test_a_slip_is_told_beside_its_step():
 
 USUAL = ("transformer", "nanogpt", "vit")
 SWEPT = (
-    "vit-text", "vit-text-types", "nanogpt-no-bias", "transformer-causal", "vit-note", "mae", "segmenter", "clip",
-    "torchvision",
+    "vit-text", "vit-text-types", "nanogpt-no-bias", "transformer-causal", "vit-note", "mae", "segmenter",
+    "segmenter-note", "clip", "torchvision",
 )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ class StatementResult(NamedTuple):
     @property
     def slips(self) -> tuple[str, ...]:
         """Differences between the note and the run, a sentence each."""
-        return tuple(finding.slip for finding in self.findings if finding.slip and finding.verdict != "holds")
+        told = (finding.slip for finding in self.findings if finding.slip and finding.verdict != "holds")
+        return tuple(dict.fromkeys(told))
 
 
 def results(wanted: Sequence[StatementRow], run: Provider) -> tuple[StatementResult, ...]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracer import models
 from tracer.lessons.notes import claims, errata, torchvision_block_counts
-from tracer.lessons.notes.measurement import RUNS, STANDARD, Provider, verdict_of
+from tracer.lessons.notes.measurement import RUNS, STANDARD, Provider, close, verdict_of
 from tracer.lessons.notes.statements import Finding, StatementRow, agreement, sections, shape_markdown
 from tracer.lessons.tokenization import text
-from tracer.record import Op, Primitive, TensorRecord, verdict_within
+from tracer.record import Op, Primitive, Step, TensorRecord, verdict_within
 from tracer.shapes import value_of
 from tracer.symbols.notation import latex
 from tracer.utils.errors import quote
-from tracer.utils.text import scientific
+from tracer.utils.text import percent, scientific, shape_numbers
 
 SENTENCE = "reverse this one"
 """The sentence that is tokenized."""
+BIAS_SLIP = "The run adds a bias here; the note's line has none."
+"""What is said of a product with a matrix that has a bias, beside a statement without one."""
 NOWHERE = "nothing of that name and shape ran"
 LEGEND, BOTH_PATHS = "Symbols of this run", "Run both paths"
 """Labels on the page: of the sizes of a run, and of the button that runs an attention on the standard path."""
@@ -29,9 +32,11 @@ def look(row: StatementRow, place: str, run: Provider) -> Finding:
     Raise ValueError for an unknown kind.
     """
     kind, *words = place.split()
+    if kind == "in":
+        return look(row.at(place)._replace(run=words[0]), " ".join(words[1:]), run)
     if kind not in KINDS:
         raise ValueError(f"{quote(place)} is not a place of a statement, expected one of {', '.join(KINDS)}")
-    return KINDS[kind](row, run, *words)
+    return KINDS[kind](row.at(place), run, *words)
 
 
 def address(row: StatementRow, **place: object) -> tuple[tuple[str, str], ...]:
@@ -89,10 +94,55 @@ def _step(row: StatementRow, run: Provider, name: str) -> Finding:
     match = next((step for step in trace.steps if step.id == name), None)
     if match is None:
         return Finding(f"step `{name}`", NOWHERE, "not")
-    so = match.verdict == "verified" and "?" not in match.symbolic and fits(row, run, match.shape)
+    verdict, slip = (
+        verdict_of(match.verdict == "verified" and "?" not in match.symbolic and fits(row, run, match.shape)),
+        "",
+    )
     evidence = f"${match.symbol}$ ∈ {shape_markdown(match.symbolic, match.shape)}; {agreement(match)}"
+    if verdict == "holds" and (bias := _unnamed_bias(row, run, match)):
+        verdict, slip, evidence = "sense", BIAS_SLIP, f"{evidence}; {bias}"
+    return Finding(f"step **{match.title}**", evidence, verdict, match.latex, slip, "trace", address(row, step=name))
+
+
+def _unnamed_bias(row: StatementRow, run: Provider, step: Step) -> str:
+    """Return what the bias of a step changes, where the statement is a product with a matrix and names no bias; empty
+    for any other step."""
+    if (
+        "=" not in row.text
+        or not re.search(r"(?<![A-Za-z])W", row.text)
+        or re.search(r"(?<![A-Za-z])b_|mathbf\{b", row.text)
+    ):
+        return ""
+    model, trace = run(row.run)
+    biases = [name for name in step.names if name.symbol.startswith(r"\mathbf{b}")]
+    if not biases or (value := trace.value(step)) is None:
+        return ""
+    bias = model.net.get_parameter(biases[0].of.removeprefix("parameter "))
+    share = float(bias.detach().abs().max() / value.abs().max())
+    return f"without the bias ${biases[0].symbol}$ the line would be off by {percent(share)} of the largest"
+
+
+def _head(row: StatementRow, run: Provider, step: str) -> Finding:
+    """Look up the matrix of each head, and run it alone."""
+    model, trace = run(row.run)
+    inside = claims.attention.BlockAttention(model, trace)
+    name = step.rpartition(".")[2]
+    columns, linear = claims.attention.head_columns(inside, name), inside.linear(name)
+    d_k = inside.step_value(name).shape[-1]
+    so = close(columns.error) and not close(columns.shifted) and fits(row, run, (linear.in_features, d_k))
+    symbol = next(each.symbol for each in trace.step(step).names if each.of == f"parameter {step}.weight")
+    whole, own = (shape_numbers((linear.in_features, width)) for width in (linear.out_features, d_k))
+    evidence = (
+        f"each of the {inside.heads} heads has {d_k} columns of ${symbol}$ for itself, {own} of {whole}; they alone "
+        f"give what ran in it, largest difference {scientific(columns.error)}. Columns that begin one place later are "
+        f"off by {percent(columns.shifted)}"
+    )
     return Finding(
-        f"step **{match.title}**", evidence, verdict_of(so), match.latex, "", "trace", address(row, step=name)
+        f"matrix of each head, in `{step}.weight`",
+        evidence,
+        verdict_of(so),
+        page="trace",
+        place=address(row, step=step),
     )
 
 
@@ -229,6 +279,7 @@ def _slip(row: StatementRow, run: Provider, name: str) -> Finding:
 KINDS: dict[str, Callable[..., Finding]] = {
     "step": _step,
     "param": _param,
+    "head": _head,
     "input": _input,
     "size": _size,
     "ran": _ran,

@@ -16,8 +16,12 @@ which run (`tracer.lessons.notes.measurement.RUNS`) the rows below it are looked
 - `claim NAME`: a claim, measured on the run (`tracer.lessons.notes.claims`)
 - `slip NAME`: the note and the run differ (`tracer.lessons.notes.errata`)
 
+- `in RUN WHERE`: one of these in another run than that of the row
+- `head STEP`: queries, keys or values, each head alone, from its own columns of the matrix, which have the shape given
+
 `{query,key}` stands for both, `@` for the path of torchvision's first block. Shapes are in the run's symbols, axes of
-size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives."""
+size 1 left out; `N+1` is a formula, and `>` stands between the first tensor that an op takes and what it gives. Several
+shapes, separated by semicolons, are of the places in `where` one by one."""
 
 from __future__ import annotations
 
@@ -92,6 +96,15 @@ class StatementRow(NamedTuple):
     where: tuple[str, ...]
     shape: str
 
+    def at(self, place: str) -> StatementRow:
+        """Return the row with the shape of one of its places alone."""
+        shapes = self.shape.split(";")
+        return (
+            self
+            if len(shapes) == 1 or place not in self.where
+            else self._replace(shape=shapes[self.where.index(place)].strip())
+        )
+
 
 @cache
 def rows(note: str) -> tuple[StatementRow, ...]:
@@ -111,7 +124,11 @@ def rows(note: str) -> tuple[StatementRow, ...]:
         else:
             text, where, shape = (cell.strip() for cell in line.rsplit("|", 2))
             where, shape = (cell.replace("@", BLOCK) for cell in (where, shape))
-            places = tuple(place_name for place in where.split(";") for place_name in _expand(place.strip()))
+            several = [_expand(place.strip()) for place in where.split(";")]
+            if ";" in shape:
+                shapes = zip(several, shape.split(";"), strict=True)
+                shape = ";".join(own.strip() for names, own in shapes for _ in names)
+            places = tuple(name for names in several for name in names)
             parsed.append(StatementRow(note, len(parsed) + 1, section, run, text, places, shape))
     return tuple(parsed)
 

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from functools import cached_property
 from math import log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -522,19 +522,34 @@ def beyond_neighbours(trace: Trace) -> float:
 # Notes' claims on heads: their columns, their shared parts, and the sum of their results.
 
 
+class HeadColumns(NamedTuple):
+    """Largest difference of heads from what their own columns of the matrix give, and the least from what columns that
+    begin one place later give."""
+
+    error: float
+    shifted: float
+
+
+@torch.no_grad()
+def head_columns(inside: BlockAttention, name: str) -> HeadColumns:
+    """Compute each head's "query", "key" or "value" alone, from its d_k columns of the one matrix."""
+    linear, ran = inside.linear(name), inside.step_value(name)
+    d_k, W, worst, least = ran.shape[-1], linear.weight.T, 0.0, float("inf")
+    b = torch.zeros(W.shape[1]) if linear.bias is None else linear.bias
+    for head in range(ran.shape[1]):
+        columns = [at % W.shape[1] for at in range(head * d_k, (head + 1) * d_k)]
+        shifted = [(at + 1) % W.shape[1] for at in columns]
+        worst = max(worst, off(inside.entering @ W[:, columns] + b[columns], ran[:, head]))
+        least = min(least, off(inside.entering @ W[:, shifted] + b[shifted], ran[:, head]))
+    return HeadColumns(worst, least)
+
+
 def heads_are_columns(model: Model, trace: Trace) -> Measurement:
     """Measure whether each head's queries, keys and values come from d_k columns of the one matrix."""
-    inside, worst, least = BlockAttention(model, trace), 0.0, float("inf")
-    with torch.no_grad():
-        for name in ("query", "key", "value"):
-            linear, ran = inside.linear(name), inside.step_value(name)
-            d_k, W = ran.shape[-1], linear.weight.T
-            b = torch.zeros(W.shape[1]) if linear.bias is None else linear.bias
-            for head in range(ran.shape[1]):
-                columns = [at % W.shape[1] for at in range(head * d_k, (head + 1) * d_k)]
-                shifted = [(at + 1) % W.shape[1] for at in columns]
-                worst = max(worst, off(inside.entering @ W[:, columns] + b[columns], ran[:, head]))
-                least = min(least, off(inside.entering @ W[:, shifted] + b[shifted], ran[:, head]))
+    inside = BlockAttention(model, trace)
+    parts = [head_columns(inside, name) for name in ("query", "key", "value")]
+    worst, least = max(part.error for part in parts), min(part.shifted for part in parts)
+    d_k = inside.step_value("query").shape[-1]
     return Measurement(
         f"{inside.scope}, queries, keys and values",
         f"each head is {d_k} columns of the one matrix, to within {scientific(worst)}",
@@ -553,7 +568,7 @@ def side_by_side(model: Model, trace: Trace) -> Measurement:
     k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
     visible = scores.isfinite()
     alone, crossed = (
-        off((q @ keys.mT / sqrt(q.shape[-1]))[visible], scores[visible]) for keys in (k, k.roll(1, dims=1))
+        off((q @ keys.mT / sqrt(q.shape[-1]))[visible], scores[visible]) for keys in (k, k.roll(-1, dims=1))
     )
     return Measurement(
         inside.scope,

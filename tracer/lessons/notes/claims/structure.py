@@ -205,10 +205,11 @@ def bound(model: Model, trace: Trace) -> Measurement:
     id, module, x, _ = norm_of(inside)
     with torch.no_grad():
         moved = off(module(10 * x), module(x))
-        linear = inside.linear("query"), inside.linear("key")
-        plain, larger = (linear[0](y).norm() * linear[1](y).norm() for y in (x, 10 * x))
     with_norms, without = (score_sizes(model, trace, norms=norms) for norms in (True, False))
-    products = float(larger / plain)
+    with torch.no_grad():
+        linear = inside.linear("query"), inside.linear("key")
+        plain, larger = (_largest_product(linear[0](y), linear[1](y), inside.heads) for y in (x, 10 * x))
+    products = larger / plain if plain else 1.0  # queries of zeros
     ran = float(inside.step_value("scores").masked_fill(inside.step_value("scores").isinf(), 0).abs().max())
     if not close(abs(with_norms[0] - ran) / max(ran, 1e-9)):
         raise ValueError(f"the blocks of {model.name} are not pre-norm blocks, so their norms can't be left out")
@@ -217,11 +218,17 @@ def bound(model: Model, trace: Trace) -> Measurement:
         f"all {len(with_norms)} blocks, the largest score of each; in the forward pass, training is not run",
         f"without norms and with the same weights, the largest score is {_list_numbers(without)}, block by block",
         f"With the norms it is {_list_numbers(with_norms)}. Tokens 10 times as long come out of block 1's first norm "
-        f"{percent(moved)} different; without it the products of their queries and keys are {products:.3g} times as "
-        "large",
+        f"{percent(moved)} different; without it the largest product of a query and a key is {products:.3g} times "
+        "as large",
         "sense" if moved < 0.05 and grows else "not",
         *at_step(id),
     )
+
+
+def _largest_product(queries: torch.Tensor, keys: torch.Tensor, heads: int) -> float:
+    """Return the largest |q · k| of all queries and keys of a head, `[B, S, h·d_k]` each."""
+    q, k = (each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (queries, keys))
+    return float((q @ k.mT).abs().max())
 
 
 def _list_numbers(numbers: list[float]) -> str:

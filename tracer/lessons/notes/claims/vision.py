@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
+import tracer
 from tracer.attention import parts, places, rollout, weights
 from tracer.inputs import synthetic
 from tracer.inputs.model_inputs import samples
@@ -243,6 +244,41 @@ def only_cls(model: Model, trace: Trace) -> Measurement:
         verdict_of(close(error) and not close(difference)),
         *at_step("cls"),
     )
+
+
+def keeps_space(model: Model, trace: Trace) -> Measurement:
+    """Measure what becomes of the patches' order after the last block: in a map of labels, and in a classifier."""
+    if "grid" not in {step.id for step in trace.steps}:
+        raise ValueError(f"{model.name} lays no tokens out as a grid")
+    classifier = tracer.load("vit")
+    labels, turned = tensor_of(trace, "logits"), _with_patches_reversed(model)
+    rows, columns = (size // _sizes(trace)["P"] for size in labels.shape[1:3])
+    cells = labels.unflatten(2, (columns, -1)).unflatten(1, (rows, -1)).flip(1, 3).flatten(1, 2).flatten(2, 3)
+    kept, unturned = off(turned, cells), off(turned, labels)
+    with torch.no_grad():
+        scores = classifier.net(*classifier.inputs())
+    moved = off(_with_patches_reversed(classifier), scores)
+    return Measurement(
+        "the patch tokens after the last norm, put in reverse order",
+        f"in the map, {shape_numbers(tuple(labels.shape))}, the labels of all {rows * columns} patches are in reverse "
+        f"order then, to within {scientific(kept)}; the one label that vit gives a whole image, "
+        f"{shape_numbers(tuple(scores.shape))}, has scores that change by {scientific(moved)}",
+        f"Beside the map as it was, it is off by {percent(unturned)} of the largest",
+        verdict_of(close(kept) and close(moved) and not close(unturned)),
+        *at_step("grid"),
+    )
+
+
+@torch.no_grad()
+def _with_patches_reversed(model: Model) -> torch.Tensor:
+    """Return the output of a net whose last norm hands the patches on in reverse order, after CLS."""
+
+    def reverse(norm, inputs, tokens):
+        return torch.cat([tokens[:, :1], tokens[:, 1:].flip(1)], dim=1)
+
+    net: Any = copy.deepcopy(model.net)
+    net.norm.register_forward_hook(reverse)
+    return net(*model.inputs())
 
 
 def what_and_where(model: Model, trace: Trace) -> Measurement:
