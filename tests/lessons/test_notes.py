@@ -111,7 +111,7 @@ def test_a_bias_that_the_note_lacks_is_told():
     assert (found.verdict, found.slips) == ("sense", (lookup.BIAS_SLIP,))
     key = (
         run("vit")[0].net.block1.attention.key.bias.abs().max()
-        / tensor_of(run("vit")[1], "block1.attention.key").abs().max()
+        / tensor_of(run("vit")[1], "block1.attention.key").detach().abs().max()
     )
     assert f"off by {percent(float(key))} of the largest" in found.findings[0].measured
     assert evaluate.result(row._replace(text="$K = X W_K + b_K$"), run).verdict == "holds"
