@@ -47,8 +47,14 @@ def find(trace: Trace) -> tuple[Finding, ...]:
         return ()
     view = RunView(trace)
     every = [finding for rule in rules() for finding in _apply(rule, view)]
-    findings = (_acknowledge(finding, view) for finding in _merge(every, trace))
+    findings = (_acknowledge(finding, view) for finding in _merge(_causes(every), trace))
     return tuple(sorted(findings, key=lambda finding: finding.ops[:1] or (-1,)))
+
+
+def _causes(findings: list[Finding]) -> Iterator[Finding]:
+    """Yield the findings that no other one explains."""
+    kinds = {finding.kind for finding in findings}
+    return (finding for finding in findings if kinds.isdisjoint(RULES[finding.kind].explained_by))
 
 
 def _apply(rule: Rule, view: RunView) -> list[Finding]:

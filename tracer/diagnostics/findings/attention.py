@@ -147,35 +147,75 @@ def find_corner(run: RunView, mask: MaskCells) -> Evidence | None:
 
 
 class Padding(NamedTuple):
-    """Tokens that are padding, bool `[B, T]`, and how that is known."""
+    """Tokens that are padding, bool `[B, T]`, how that is known, the name of the input that they are in, and those of
+    that whole input: the model may read fewer of its tokens."""
 
     cells: torch.Tensor
     evidence: str
+    name: str
+    whole: torch.Tensor
 
 
 def paddings(run: RunView) -> Iterator[Padding]:
-    """Yield the padding of a run, by its tokens: ids of the row of a table that stands for padding, or zeros that fill
-    up some samples at the end."""
-    named: dict[str, int] = {}
+    """Yield the padding of a run, by its tokens: ids of the row of a table that stands for padding, zeros that fill up
+    some samples at the end, or what a mask of tokens leaves out."""
+    tables = set()
     for call in run.graph.calls:
-        if call.op.name == "embedding" and call.arguments["indices"].key.startswith("input "):
-            key, number = call.arguments["indices"].key, call.arguments.get("padding_idx", -1)
-            named[key] = max(number, named.get(key, -1)) if isinstance(number, int) else -1
+        if call.op.name == "embedding":
+            tables.add(run.graph.root(call.arguments["indices"].key))
+            if (padding := _table_padding(run, call)) is not None and _fills(padding.cells):
+                yield padding
     for name, tensor in run.inputs.items():
-        if tensor.is_meta or tensor.dim() < 2:
+        if tensor.is_meta or tensor.dim() < 2 or f"input {name}" in tables:
             continue
-        padding_id = named.get(f"input {name}")
-        if padding_id is not None and tensor.dim() == 2:
-            if padding_id < 0:
-                continue
-            cells, evidence = _edge(tensor == padding_id), f"id {padding_id} of `{name}`, the padding of its table,"
-        elif tensor.is_floating_point() and tensor.dim() == 3:
+        if tensor.is_floating_point() and tensor.dim() == 3:
             cells, evidence = _edge((tensor == 0).all(dim=-1)), f"rows of zeros in `{name}`"
+        elif tensor.dim() == 2 and (left_out := _left_out(run, name, tensor)) is not None:
+            cells, evidence = left_out, f"what `{name}` leaves out"
         else:
             continue
-        counts = cells.sum(dim=-1)
-        if bool(counts.any()) and bool((counts < cells.shape[-1]).all()) and int(counts.max()) > 1:
-            yield Padding(cells, evidence)
+        if _fills(cells):
+            yield Padding(cells, evidence, name, cells)
+
+
+def _table_padding(run: RunView, lookup: Call) -> Padding | None:
+    """Return the padding of ids that a table is read with, by the row that stands for padding; None if it has none."""
+    number = lookup.arguments.get("padding_idx", -1)
+    root, places = run.places(lookup.arguments["indices"].key)
+    ids = run.inputs.get(root.removeprefix("input "))
+    if not isinstance(number, int) or number < 0 or ids is None or ids.is_meta or ids.dim() != 2:
+        return None
+    name = root.removeprefix("input ")
+    read = ids.flatten()[torch.from_numpy(places.table())] if len(places.shape) == 2 else ids
+    return Padding(
+        _edge(read == number), f"id {number} of `{name}`, the padding of its table,", name, _edge(ids == number)
+    )
+
+
+def _fills(cells: torch.Tensor) -> bool:
+    """Return whether padding fills up some samples by more than one token, and none of them wholly."""
+    counts = cells.sum(dim=-1)
+    return bool(counts.any()) and bool((counts < cells.shape[-1]).all()) and int(counts.max()) > 1
+
+
+def _edge(cells: torch.Tensor) -> torch.Tensor:
+    """Return the cells of a run of True at the beginning or at the end of each row."""
+    after = cells.flip(-1).long().cumprod(-1).flip(-1)
+    return (after + cells.long().cumprod(-1)) > 0
+
+
+def _left_out(run: RunView, name: str, tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tokens that a mask `[B, T]` of 0 and 1 leaves out at the end of some samples; None for an input that
+    is no such mask: it reaches attention, and neither queries nor keys."""
+    kept = tensor[:, 0]
+    if tensor.is_complex() or not bool(((tensor == 0) | (tensor == 1)).all()) or bool((kept != kept[0]).any()):
+        return None
+    cells = tensor != kept[0]
+    if not bool(cells.any()) or not torch.equal(_edge(cells), cells):
+        return None
+    after = run.graph.descendants(f"input {name}")
+    sites = [site for site in run.sites if site.result in after]
+    return cells if sites and not {sites[0].q, sites[0].k} & after else None
 
 
 def _edge(cells: torch.Tensor) -> torch.Tensor:
@@ -186,30 +226,33 @@ def _edge(cells: torch.Tensor) -> torch.Tensor:
 
 class PaddedMask(NamedTuple):
     """A mask over tokens with padding: the pairs that it opens to tokens that are none, those of them whose key is
-    padding, and whether these tokens see no other token besides. `padding` says how it is known."""
+    padding, and whether these tokens see no other token besides. `padding` says how it is known, `cells` are the tokens
+    of the whole input that are padding, and `input` is its name."""
 
     record: AttentionRecord
     padding: str
     pairs: int
     wrong: int
     alone: bool
+    cells: torch.Tensor
+    input: str
 
 
 def padded_masks(run: RunView) -> Iterator[PaddedMask]:
-    """Yield the masks over tokens with padding whose padding is known in one way."""
+    """Yield the masks over tokens with padding, where all that shows padding agrees."""
     known = tuple(paddings(run))
     for mask in masks(run) if known else ():
         if mask.record.queries != mask.record.keys:
             continue
         fitting = [p for p in known if p.cells.shape == (mask.open.shape[0], mask.record.keys)]
-        if len({p.evidence for p in fitting}) != 1:
+        if not fitting or any(not torch.equal(fitting[0].cells, p.cells) for p in fitting):
             continue
-        cells, evidence = fitting[0]
+        cells, evidence, name, whole = fitting[0]
         pairs = mask.open & ~cells[:, :, None]
         wrong, right = pairs & cells[:, None], pairs & ~cells[:, None]
         alone = not bool((right & ~torch.eye(mask.record.keys, dtype=torch.bool)).any())
         where = f"Padding is {evidence} at the edge of {int(cells.any(-1).sum())} samples."
-        yield PaddedMask(mask.record, where, int(pairs.sum()), int(wrong.sum()), alone)
+        yield PaddedMask(mask.record, where, int(pairs.sum()), int(wrong.sum()), alone, whole, name)
 
 
 @rule(
@@ -476,16 +519,10 @@ def _within_token(run: RunView, key: str) -> bool:
     call = graph.producing_call(root)
     if call is None or "linear" not in call.op.traits or len(before) < 3 or len(shape) < 4 or before[-2] < 2:
         return False
-    chain = [(graph.calls[graph.producer[at]], _position(graph, at)) for at in graph.chain(key, root)]
-    places = run.maps.of(before, chain)
     if shape[-2] < 2:
         return False
-    rank = len(shape)
+    places, rank = run.places(key)[1], len(shape)
     return all(int(abs(along - along[0]).max()) < before[-1] for along in map(places.along, (rank - 2, rank - 1)))
-
-
-def _position(graph: Graph, key: str) -> int:
-    return [ref.key for ref in graph.calls[graph.producer[key]].outputs].index(key)
 
 
 class WeightedCall(NamedTuple):

@@ -9,12 +9,17 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.calls import Call, Ref
-from tracer.capture.tensors import output_tensors
 from tracer.diagnostics.findings.attention import is_causal
 from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
+from tracer.diagnostics.findings.second_runs import (
+    Difference,
+    input_records,
+    output_difference,
+    relative_difference,
+)
 from tracer.graph.dataflow import Graph
 from tracer.ops import NORMS, SOFTMAXES, base
-from tracer.record import Op, TensorRecord, dtype_name, tolerance
+from tracer.record import Op, TensorRecord
 from tracer.shapes.variation import other_values
 from tracer.symbols.notation import parse
 from tracer.utils.errors import reason
@@ -37,8 +42,6 @@ ALONG_BATCH = (
 )
 STATISTICS = frozenset(("mean", "var", "std", "var_mean", "std_mean", "sum", "amax", "linalg_vector_norm"))
 RECURRENT = ("rnn", "lstm", "gru")
-OUTPUT_TOLERANCE = 1e-4
-"""Largest difference of a sample's output, as a share of the largest value, that rounding explains."""
 
 
 class BatchPair(NamedTuple):
@@ -48,14 +51,6 @@ class BatchPair(NamedTuple):
     second: Recording
     samples: int
     reverse: bool
-
-
-class Difference(NamedTuple):
-    """Deviation of a sample's output, as a share of the largest value, and the first op whose result deviates, None
-    where the two runs have different ops."""
-
-    share: float
-    op: Op | None
 
 
 @rule(
@@ -154,14 +149,8 @@ def _other(tensor: torch.Tensor, axis: int, count: int, seed: int) -> torch.Tens
 
 def _batch_axes(run: RunView) -> dict[str, int]:
     """Return the axis of the batch of each input that has one."""
-    axes: dict[str, int] = {}
-    for op in run.trace.ops:
-        for tensor in op.inputs:
-            name = str(tensor.maker).removeprefix("input ")
-            whole = name in run.inputs and tensor.shape == tuple(run.inputs[name].shape)
-            if whole and name not in axes and tensor.symbolic and BATCH in tensor.symbolic:
-                axes[name] = tensor.symbolic.index(BATCH)
-    return axes
+    symbolic = {name: record.symbolic or () for name, record in input_records(run).items()}
+    return {name: sizes.index(BATCH) for name, sizes in symbolic.items() if BATCH in sizes}
 
 
 def _batch_axis(tensor: TensorRecord) -> int | None:
@@ -183,31 +172,12 @@ def _batch_axis(tensor: TensorRecord) -> int | None:
 def _compare(run: RunView, pair: BatchPair) -> Difference | None:
     """Return how far the outputs of two runs deviate from the prediction; None if they do not, or their batch is not
     known."""
-    ops, share = run.trace.ops, 0.0
-    for first, second, ref in zip(_outputs(pair.first), _outputs(pair.second), run.graph.outputs, strict=False):
-        op, _, place = ref.key.partition(".")
-        if op.isdecimal() and place.isdecimal() and int(place) < len(ops[int(op)].outputs):
-            axis = _batch_axis(ops[int(op)].outputs[int(place)])
-            if axis is not None and first.dim() == len(ref.shape):
-                share = max(share, _difference(first, second, axis, pair))
-    if share <= OUTPUT_TOLERANCE:
-        return None
-    names = [[op.name for op in recording.ops] for recording in pair[:2]]
-    if names[0] != names[1] or names[0] != [op.op for op in ops]:
-        return Difference(share, None)
-    for op in ops:
-        for position, record in enumerate(op.outputs):
-            first, second = (recording.store.get(f"{op.index}.{position}") for recording in pair[:2])
-            axis = _batch_axis(record)
-            if axis is None or first is None or second is None or first.dim() != len(record.shape):
-                continue
-            if _difference(first, second, axis, pair) > OUTPUT_TOLERANCE:
-                return Difference(share, op)
-    return Difference(share, None)
 
+    def deviation(record: TensorRecord, first: torch.Tensor, second: torch.Tensor) -> float:
+        axis = _batch_axis(record)
+        return 0.0 if axis is None else _difference(first, second, axis, pair)
 
-def _outputs(recording: Recording) -> list[torch.Tensor]:
-    return [tensor for _, tensor in output_tensors(recording.output)]
+    return output_difference(run, pair.first, pair.second, deviation)
 
 
 def _difference(first: torch.Tensor, second: torch.Tensor, axis: int, pair: BatchPair) -> float:
@@ -216,7 +186,7 @@ def _difference(first: torch.Tensor, second: torch.Tensor, axis: int, pair: Batc
     Of an axis of samples and more, such as B·T, it is not known which of the two comes first: the smaller difference
     counts.
     """
-    if first.shape != second.shape or axis >= first.dim() or not first.numel() or first.is_complex():
+    if first.shape != second.shape or axis >= first.dim():
         return 0.0
     size = first.shape[axis]
     if size == pair.samples:
@@ -233,14 +203,9 @@ def _difference(first: torch.Tensor, second: torch.Tensor, axis: int, pair: Batc
 
 
 def _share(first: torch.Tensor, second: torch.Tensor, axis: int, reverse: bool) -> float:
-    first, second = (tensor.detach().cpu() for tensor in (first, second))
-    first, second = (first, second.flip(axis)) if reverse else (first.select(axis, 0), second.select(axis, 0))
-    if not first.is_floating_point():
-        return float(not torch.equal(first, second))
-    room = OUTPUT_TOLERANCE / max(OUTPUT_TOLERANCE, 10 * tolerance(dtype_name(first.dtype)))
-    off = (first.double() - second.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
-    high = torch.nan_to_num(first.double(), 0.0, 0.0, 0.0).abs().max()
-    return float(off / high * room) if high > 0 else 0.0
+    if reverse:
+        return relative_difference(first, second.flip(axis))
+    return relative_difference(first.select(axis, 0), second.select(axis, 0))
 
 
 # Positions of tokens: rows of a table that two tokens share, and a class token that is read at another position.

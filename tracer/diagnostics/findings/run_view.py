@@ -17,7 +17,7 @@ from tracer.capture.calls import Call, CallLog, Ref
 from tracer.capture.modes import Function
 from tracer.graph.attention_sites import AttentionSite, find_attention_sites
 from tracer.graph.dataflow import Graph, einsum_letters
-from tracer.graph.index_maps import IndexMapCache
+from tracer.graph.index_maps import IndexMap, IndexMapCache
 from tracer.lowering.aten import has_lowering
 from tracer.ops import ATTENTION, MATMULS, base, is_layout
 from tracer.record import Finding, Op, TensorRecord, Trace
@@ -62,6 +62,7 @@ class Rule(NamedTuple):
         check: Returns the evidence against one thing that it looks at, None for none.
         lesson: The address of the page of the app that explains its subject, "" for none.
         runs_again: Whether it needs the model, and values of a run besides those of the trace.
+        explained_by: The kinds of findings that are the cause of what it finds; it is not listed beside them.
     """
 
     kind: str
@@ -71,6 +72,7 @@ class Rule(NamedTuple):
     check: Callable[[RunView, Any], Evidence | None]
     lesson: str = ""
     runs_again: bool = False
+    explained_by: tuple[str, ...] = ()
 
     @property
     def document(self) -> str:
@@ -100,11 +102,12 @@ def rule(
     fix: str,
     lesson: str = "",
     runs_again: bool = False,
+    explained_by: tuple[str, ...] = (),
 ) -> Callable[[Check[Subject]], Check[Subject]]:
     """Register a check as a rule; the fields are those of `Rule`."""
 
     def register(check: Check[Subject]) -> Check[Subject]:
-        RULES[kind] = Rule(kind, over, message, fix, check, lesson, runs_again)
+        RULES[kind] = Rule(kind, over, message, fix, check, lesson, runs_again, explained_by)
         return check
 
     return register
@@ -201,6 +204,17 @@ class RunView:
         if key.startswith("input "):
             return self.values.inputs.get(key.removeprefix("input "))
         return self.values.store.get(key)
+
+    def places(self, key: str) -> tuple[str, IndexMap]:
+        """Return the value that one is laid out from, and where in it each of its cells lies."""
+        graph, root = self.graph, self.graph.root(key)
+        chain = []
+        for at in graph.chain(key, root):
+            call = graph.calls[graph.producer[at]]
+            if "identity" not in call.op.traits:
+                chain.append((call, [ref.key for ref in call.outputs].index(at)))
+        shape = graph.shape(root)
+        return root, self.maps.of(shape, chain) if chain else IndexMap(shape)
 
     def step(self, op: int) -> str:
         """Return the id of the step that an op belongs to, or the next that reads its result; "" for none."""

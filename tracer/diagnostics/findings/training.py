@@ -57,11 +57,11 @@ def find_strangers(run: RunView, loss: Call) -> Evidence | None:
     logits, target = loss.arguments.get("self"), loss.arguments.get("target")
     if not isinstance(logits, Ref) or not isinstance(target, Ref):
         return None
-    rows, labels = _places(run, logits), _label_places(run, target)
-    if rows is None or labels is None or rows.shape != labels.shape:
+    rows, labels = _logit_rows(run, logits), _label_places(run, target)
+    if rows is None or labels is None or rows.places.shape != labels.shape:
         return None
-    strangers = int((rows[:, 0] != labels[:, 0]).sum())
-    return Evidence(loss, strangers=strangers, rows=len(rows)) if strangers else None
+    strangers = int((rows.places[:, 0] != labels[:, 0]).sum())
+    return Evidence(loss, strangers=strangers, rows=len(labels)) if strangers else None
 
 
 @rule(
@@ -79,24 +79,34 @@ def find_shift(run: RunView, loss: Call) -> Evidence | None:
     Which label meets which position is read from the run: logits are followed back to the axis of tokens, and labels
     are compared with the ids that the model was given.
     """
-    pairs = _pairs(run, loss)
-    if pairs is None or pairs[0] == 1:
+    pairs = label_pairs(run, loss)
+    if pairs is None or pairs.shift == 1:
         return None
-    shift, count, labels, ids = pairs
-    return Evidence(loss, how=HOW[shift].format(ids), count=count, labels=labels)
+    return Evidence(loss, how=HOW[pairs.shift].format(pairs.ids), count=pairs.count, labels=pairs.labels)
 
 
-def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
-    """Return by how many positions labels are ahead of the logits that they are compared with, how many of them fit, of
-    how many, and the name of the ids; None where no shift fits alone."""
+class LabelPairs(NamedTuple):
+    """Labels of a loss beside the ids that the model was given: how many positions labels are ahead of the logits that
+    they are compared with, how many of them fit, of how many, the name of the ids, and the key of the logits `[B, T,
+    V]` before they are reshaped."""
+
+    shift: int
+    count: int
+    labels: int
+    ids: str
+    logits: str
+
+
+def label_pairs(run: RunView, call: Call) -> LabelPairs | None:
+    """Return which label of the ids meets which position of the logits; None where no shift fits alone."""
     logits, target = call.arguments.get("self"), call.arguments.get("target")
     if not isinstance(logits, Ref) or not isinstance(target, Ref):
         return None
-    places, labels = _places(run, logits), run.value(target.key)
-    if places is None or labels is None or labels.is_floating_point():
+    rows, labels = _logit_rows(run, logits), run.value(target.key)
+    if rows is None or labels is None or labels.is_floating_point():
         return None
     labels = labels.reshape(-1).cpu()
-    ignored = call.arguments.get("ignore_index", -100)
+    ignored, places = call.arguments.get("ignore_index", -100), rows.places
     for name, ids in run.inputs.items():
         if f"input {name}" not in _ids(run.graph) or ids.dim() != 2 or len(places) != len(labels):
             continue
@@ -111,7 +121,7 @@ def _pairs(run: RunView, call: Call) -> tuple[int, int, int, str] | None:
             fits[shift] = int((there == labels[inside]).sum()), int(inside.sum())
         whole = [shift for shift, (same, of) in fits.items() if of >= MIN_LABELS and same == of]
         if len(whole) == 1:
-            return whole[0], *fits[whole[0]], name
+            return LabelPairs(whole[0], *fits[whole[0]], name, rows.key)
     return None
 
 
@@ -120,9 +130,15 @@ def _ids(graph: Graph) -> set[str]:
     return {graph.root(call.arguments["indices"].key) for call in graph.calls if call.op.name == "embedding"}
 
 
-def _places(run: RunView, logits: Ref) -> np.ndarray | None:
-    """Return the sample and the position of each row of logits, `[rows, 2]`; None where these are not a reshaped tensor
-    `[B, T, V]`."""
+class LogitRows(NamedTuple):
+    """Rows of logits: the key of `[B, T, V]`, and the sample and the position of each row of it, `[rows, 2]`."""
+
+    key: str
+    places: np.ndarray
+
+
+def _logit_rows(run: RunView, logits: Ref) -> LogitRows | None:
+    """Return the rows of logits; None where these are not a reshaped tensor `[B, T, V]`."""
     graph, key, chain = run.graph, logits.key, []
     while True:
         shape = graph.shape(key)
@@ -142,19 +158,16 @@ def _places(run: RunView, logits: Ref) -> np.ndarray | None:
     cells = places.table()
     rows = np.moveaxis(cells, 1, -1).reshape(-1, cells.shape[1])[:, 0]
     samples, positions, letters = np.unravel_index(rows, shape)
-    return np.stack([samples, positions], axis=1) if bool((letters == 0).all()) else None
+    return LogitRows(key, np.stack([samples, positions], axis=1)) if bool((letters == 0).all()) else None
 
 
 def _label_places(run: RunView, target: Ref) -> np.ndarray | None:
     """Return the sample and the position of each label, `[rows, 2]`; None where labels are not a reshaped input `[B,
     T]`."""
-    graph, root = run.graph, run.graph.root(target.key)
-    shape = graph.shape(root)
+    root, places = run.places(target.key)
+    shape = run.graph.shape(root)
     if not root.startswith("input ") or len(shape) != 2 or not prod(shape):
         return None
-    calls = [graph.calls[graph.producer[key]] for key in graph.chain(target.key, root)]
-    chain = [(call, 0) for call in calls if "identity" not in call.op.traits]
-    places = run.maps.of(shape, chain) if chain else IndexMap(shape)
     return np.stack(np.unravel_index(places.table().reshape(-1), shape), axis=1)
 
 

@@ -1,0 +1,92 @@
+"""Comparisons of two runs of a model: how far they differ where they should not, and from which op on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from tracer.capture.tensors import output_tensors
+from tracer.record import Op, TensorRecord, dtype_name, tolerance
+
+if TYPE_CHECKING:
+    from tracer.capture import Recording
+    from tracer.diagnostics.findings.run_view import RunView
+
+OUTPUT_TOLERANCE = 1e-4
+"""Largest difference of an output, as a share of the largest value, that rounding explains."""
+
+Deviation = Callable[[TensorRecord, torch.Tensor, torch.Tensor], float]
+"""Returns how far two values of one record differ where they should not, as a share of the largest number."""
+
+
+class Difference(NamedTuple):
+    """Deviation of an output, as a share of the largest value, and the first op whose result deviates, None where the
+    two runs have different ops."""
+
+    share: float
+    op: Op | None
+
+
+def relative_difference(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Return the largest difference of two tensors as a share of the largest number, at the precision of float32; 0 for
+    tensors that can't be compared."""
+    if first.shape != second.shape or not first.numel() or first.is_complex():
+        return 0.0
+    first, second = (tensor.detach().cpu() for tensor in (first, second))
+    if not first.is_floating_point():
+        return float(not torch.equal(first, second))
+    room = OUTPUT_TOLERANCE / max(OUTPUT_TOLERANCE, 10 * tolerance(dtype_name(first.dtype)))
+    off = (first.double() - second.double()).nan_to_num(0.0, 0.0, 0.0).abs().max()
+    high = torch.nan_to_num(first.double(), 0.0, 0.0, 0.0).abs().max()
+    return float(off / high * room) if high > 0 else 0.0
+
+
+def output_difference(run: RunView, first: Recording, second: Recording, deviation: Deviation) -> Difference | None:
+    """Return how far the outputs of two runs deviate, and where that begins; None if they do not."""
+    ops, share = run.trace.ops, 0.0
+    for one, another, ref in zip(output_list(first), output_list(second), run.graph.outputs, strict=False):
+        op, _, place = ref.key.partition(".")
+        if op.isdecimal() and place.isdecimal() and int(place) < len(ops[int(op)].outputs):
+            record = ops[int(op)].outputs[int(place)]
+            if one.dim() == len(record.shape):
+                share = max(share, deviation(record, one, another))
+    return None if share <= OUTPUT_TOLERANCE else Difference(share, first_deviation(run, first, second, deviation))
+
+
+def first_deviation(run: RunView, first: Recording, second: Recording, deviation: Deviation) -> Op | None:
+    """Return the first op whose result deviates; None where the two runs have different ops, or none deviates."""
+    if not has_same_ops(run, first, second):
+        return None
+    for op in run.trace.ops:
+        for position, record in enumerate(op.outputs):
+            one, another = (recording.store.get(f"{op.index}.{position}") for recording in (first, second))
+            if one is None or another is None or one.dim() != len(record.shape):
+                continue
+            if deviation(record, one, another) > OUTPUT_TOLERANCE:
+                return op
+    return None
+
+
+def has_same_ops(run: RunView, *recordings: Recording) -> bool:
+    """Return whether runs have the ops of the trace, so that one key is one value in all of them."""
+    names = [op.op for op in run.trace.ops]
+    return all([op.name for op in recording.ops] == names for recording in recordings)
+
+
+def output_list(recording: Recording) -> list[torch.Tensor]:
+    """Return the tensors of an output, in order."""
+    return [tensor for _, tensor in output_tensors(recording.output)]
+
+
+def input_records(run: RunView) -> dict[str, TensorRecord]:
+    """Return the record of each input that an op reads as a whole, by its name."""
+    records: dict[str, TensorRecord] = {}
+    for tensor in (tensor for op in run.trace.ops for tensor in op.inputs):
+        name = str(tensor.maker).removeprefix("input ")
+        if name not in run.inputs or tensor.shape != tuple(run.inputs[name].shape):
+            continue
+        if name not in records or (records[name].symbolic is None and tensor.symbolic):
+            records[name] = tensor
+    return records

@@ -1,0 +1,457 @@
+"""Rules on what the answer at a token reads: later tokens and padding. Both are measured by runs with other ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from tracer.capture import Recording
+from tracer.capture.modes import Function
+from tracer.diagnostics.findings.attention import PaddedMask, is_causal, padded_masks
+from tracer.diagnostics.findings.batches import BATCH, STATISTICS
+from tracer.diagnostics.findings.run_view import Evidence, rule
+from tracer.diagnostics.findings.second_runs import (
+    OUTPUT_TOLERANCE,
+    Deviation,
+    first_deviation,
+    has_same_ops,
+    input_records,
+    output_difference,
+    output_list,
+    relative_difference,
+)
+from tracer.diagnostics.findings.training import label_pairs, losses
+from tracer.graph.attention_sites import AttentionSite
+from tracer.graph.dataflow import Graph
+from tracer.ops import ATTENTION, CONCATENATIONS, CONVOLUTIONS, MATMULS, NORMS, PADS, RECURRENT, base
+from tracer.record import Op, TensorRecord
+from tracer.shapes.variation import other_values
+from tracer.symbols.notation import parse
+from tracer.utils.errors import reason
+
+if TYPE_CHECKING:
+    from tracer.diagnostics.findings.run_view import RunView
+
+
+# Later tokens: of a model that predicts the next one, no earlier output may depend on them.
+
+MIN_TOKENS = 3
+"""Tokens from which on earlier and later ones can be told apart."""
+NEXT_TOKEN_MODELS = ("ForCausalLM", "LMHeadModel")
+"""Ends of names that libraries give to models of the next token."""
+HIDE_LATER = "Hide later tokens in every attention: `is_causal=True`, or a mask of `torch.ones(T, T).tril()`."
+PAD_LEFT = "Pad the beginning alone: `F.pad(x, (kernel - 1, 0))`, and no padding in the convolution."
+NORM_TOKEN = (
+    "Norm and average over the features of one token (`dim=-1`), or over the tokens up to it:"
+    " `x.cumsum(1) / torch.arange(1, T + 1)[:, None]`."
+)
+SHIFT_RIGHT = "Move tokens to the right, so that each reads the one before it: `F.pad(x, (0, 0, 1, 0))[:, :-1]`."
+READ_FORWARD = "Read the text in one direction: `bidirectional=False`."
+FROM_EARLIER = "Compute the answer at a token from this token and those before it."
+
+
+class Continuation(NamedTuple):
+    """A text that a model continues: the name of its input, the axis of its tokens, their number, the symbols of that
+    number, and where it is known from.
+
+    `logits` is the key of the logits of a loss, "" where the outputs are compared, and `shift` by how many positions
+    labels are ahead of them.
+    """
+
+    name: str
+    axis: int
+    length: int
+    sizes: tuple[str, ...]
+    known: str
+    logits: str = ""
+    shift: int = 1
+
+    def axes(self, record: TensorRecord) -> list[int]:
+        """Return the axes of a tensor along which these tokens lie; those of their number where there are no
+        symbols."""
+        if record.symbolic and self.sizes:
+            return [axis for axis, size in enumerate(record.symbolic) if size in self.sizes]
+        return [axis for axis, size in enumerate(record.shape) if size == self.length]
+
+
+def continuations(run: RunView) -> Iterator[Continuation]:
+    """Yield the texts of which a model predicts the next token, by its loss, its causal attention, or its class."""
+    records, memories, known = input_records(run), set(_memories(run)), set()
+    for loss in losses(run):
+        pairs = label_pairs(run, loss)
+        if pairs is None or pairs.shift < 1 or pairs.ids in memories or pairs.ids not in records:
+            continue
+        record = records[pairs.ids]
+        sizes = {record.symbolic[1]} if record.symbolic else set()
+        sizes |= _sizes(run, pairs.logits, 1)
+        known.add(pairs.ids)
+        yield Continuation(
+            pairs.ids, 1, record.shape[1], tuple(sorted(sizes - {"?"})), "Its loss is that of the next token.",
+            pairs.logits, pairs.shift,
+        )  # fmt: skip
+    evidence = _next_token_evidence(run)
+    for site in run.sites if evidence else ():
+        length, keys = _lengths(run.graph, site)
+        if length < MIN_TOKENS or keys != length:
+            continue
+        above = {*run.graph.ancestors([site.q])}
+        for name, record in records.items():
+            axis = _token_axis(record, length)
+            if f"input {name}" in above and axis is not None and name not in known | memories:
+                known.add(name)
+                sizes = (record.symbolic[axis],) if record.symbolic else ()
+                yield Continuation(name, axis, length, sizes, evidence)
+
+
+def _lengths(graph: Graph, site: AttentionSite) -> tuple[int, int]:
+    """Return the numbers of queries and keys of an attention; 0 for none."""
+    if site.weights is not None:
+        return graph.shape(site.weights)[-2:] if len(graph.shape(site.weights)) > 1 else (0, 0)  # type: ignore[return-value]
+    shapes = graph.shape(site.q), graph.shape(site.k)
+    return (shapes[0][-2], shapes[1][-2]) if min(map(len, shapes)) > 1 else (0, 0)
+
+
+def _next_token_evidence(run: RunView) -> str:
+    """Return why a model without a loss is one of the next token; "" if it is none."""
+    if is_causal(run):
+        return "Its attention is causal."
+    module = None if run.replay is None else run.replay.module
+    kind = "" if module is None or isinstance(module, Function) else type(module).__name__
+    return f"`{kind}` predicts the next token." if kind.endswith(NEXT_TOKEN_MODELS) else ""
+
+
+def _token_axis(record: TensorRecord, length: int) -> int | None:
+    """Return the axis of an input that holds tokens: not that of samples, and not the last one of floats."""
+    axes = range(len(record.shape) - ("float" in record.dtype))
+    fitting = [axis for axis in axes if record.shape[axis] == length]
+    if record.symbolic:
+        fitting = [axis for axis in fitting if record.symbolic[axis] != BATCH]
+    return fitting[-1] if fitting else None
+
+
+def _sizes(run: RunView, key: str, axis: int) -> set[str]:
+    """Return the symbol of an axis of a value, if it has one."""
+    op, _, place = key.partition(".")
+    if not (op.isdecimal() and place.isdecimal()):
+        return set()
+    symbolic = run.trace.ops[int(op)].outputs[int(place)].symbolic
+    return {symbolic[axis]} if symbolic else set()
+
+
+def _memories(run: RunView) -> Iterator[str]:
+    """Yield the inputs that some attention reads as another stream than that of its queries, as a decoder reads what
+    the encoder made."""
+    for name in run.inputs:
+        within = run.graph.descendants(f"input {name}")
+        if any(_is_memory(run.graph, site, within) for site in run.sites):
+            yield name
+
+
+def _is_memory(graph: Graph, site: AttentionSite, within: set[str]) -> bool:
+    """Return whether keys come from another stream than queries: there is no one value, after the ids, that both were
+    computed from."""
+    if site.k not in within:
+        return False
+    if site.q not in within:
+        return graph.depends[site.q] == "x"  # learned queries pool, and predict nothing
+    waiting = {site.q, site.k}
+    while len(waiting) > 1 or not waiting & graph.producer.keys():
+        last = max(waiting, key=lambda key: graph.producer.get(key, -1))
+        if last not in graph.producer:
+            break
+        waiting.remove(last)
+        waiting |= {ref.key for ref in graph.inputs[graph.producer[last]] if ref.key in within}
+        if len(waiting) == 1:
+            break
+    return len(waiting) != 1 or not graph.ref[next(iter(waiting))].dtype.is_floating_point
+
+
+class Leak(NamedTuple):
+    """A text that a model continues, how far what it predicts moves with later tokens, the first op whose result moves,
+    and the position of the first token that was changed."""
+
+    text: Continuation
+    share: float
+    op: Op | None
+    first: int
+
+
+def leaks(run: RunView) -> Iterator[Leak]:
+    """Yield the texts where an answer moves with a later token."""
+    for text in continuations(run):
+        if (leak := _find_leak(run, text)) is not None:
+            yield leak
+
+
+def _find_leak(run: RunView, text: Continuation) -> Leak | None:
+    """Return the leak of a text; None if no earlier answer moves.
+
+    Two runs change the tokens from a position on, and from the next one, so that blocks of any length are cut once.
+    """
+    half = text.length // 2
+    for first in sorted({max(half, 1), min(half + 1, text.length - 1)}):
+        changed = _with_other_tokens(run, text, first)
+        if changed is None:
+            return None
+
+        def deviation(
+            record: TensorRecord, one: torch.Tensor, another: torch.Tensor, rows: int = first - text.shift + 1
+        ) -> float:
+            axes = text.axes(record)
+            if len(axes) != 1 or rows < 1 or one.shape != another.shape:
+                return 0.0
+            return relative_difference(one.narrow(axes[0], 0, rows), another.narrow(axes[0], 0, rows))
+
+        leak = _compare(run, text, changed, deviation, first)
+        if leak is not None:
+            return leak
+    return None
+
+
+def _compare(run: RunView, text: Continuation, changed: Recording, deviation: Deviation, first: int) -> Leak | None:
+    if not text.logits:
+        difference = output_difference(run, run.values, changed, deviation)
+        return None if difference is None else Leak(text, difference.share, difference.op, first)
+    op, _, place = text.logits.partition(".")
+    before, after = (recording.store.get(text.logits) for recording in (run.values, changed))
+    if before is None or after is None or not op.isdecimal() or not has_same_ops(run, changed):
+        return None
+    share = deviation(run.trace.ops[int(op)].outputs[int(place)], before, after)
+    if share <= OUTPUT_TOLERANCE:
+        return None
+    return Leak(text, share, first_deviation(run, run.values, changed, deviation), first)
+
+
+def _with_other_tokens(run: RunView, text: Continuation, first: int) -> Recording | None:
+    """Run the model with other tokens from a position on; None where there are no others, or it fails."""
+    tensor = run.inputs[text.name].detach()
+    if tensor.is_meta:
+        return None
+    later = tensor.narrow(text.axis, first, tensor.shape[text.axis] - first)
+    if tensor.is_floating_point():
+        others = other_values(later.contiguous(), torch.Generator().manual_seed(1))
+    else:
+        known = tensor.unique()
+        if len(known) < 2:
+            return None
+        others = known[(torch.searchsorted(known, later.contiguous()) + 1) % len(known)]
+    again = torch.cat([tensor.narrow(text.axis, 0, first), others], dim=text.axis)
+    try:
+        return run.run({id(run.inputs[text.name]): again})
+    except Exception as error:  # of a stranger's model, on other numbers
+        run.problems.append(f"It could not be run with other tokens ({reason(error)}).")
+        return None
+
+
+@rule(
+    "label leak",
+    leaks,
+    "{known} A second run has other tokens in `{name}` from token {first} on, and the answer at {place} moves by"
+    " {share:.2g} of the largest value: it reads what it has to predict.{where}",
+    "{repair}",
+    lesson="mask",
+    runs_again=True,
+    explained_by=("mask reversed", "mask after softmax", "mask without effect", "softmax axis", "axes mixed"),
+)
+def find_leak(run: RunView, leak: Leak) -> Evidence | None:
+    """Find an answer at a token that moves when only later tokens change."""
+    op = leak.op
+    makers = [] if op is None else _moved_makers(run, op)
+    if run.trains and any("batch_norm" in near.op for near in (*makers, *([op] if op else []))):
+        return None
+    rows = leak.first - leak.text.shift + 1
+    return Evidence(
+        *(near.index for near in makers),
+        *([op.index] if op else []),
+        known=leak.text.known,
+        name=leak.text.name,
+        first=leak.first,
+        place="token 0" if rows == 1 else f"tokens 0 to {rows - 1}",
+        share=leak.share,
+        where=f" It begins with the operation {op.op} in {op.module or 'the model itself'}." if op else "",
+        repair=FROM_EARLIER if op is None else _leak_repair(run, op, makers),
+    )
+
+
+def _moved_makers(run: RunView, op: Op) -> list[Op]:
+    """Return the ops that computed the operands of an op by statistics, which have no axis of tokens any more."""
+    makers = [run.trace.ops[tensor.maker] for tensor in op.inputs if isinstance(tensor.maker, int)]
+    return [near for near in makers if base(near.op) in STATISTICS]
+
+
+def _leak_repair(run: RunView, op: Op, makers: list[Op]) -> str:
+    """Return the repair that fits the first op whose result moves."""
+    name = base(op.op)
+    around = {call.op.name for call in run.graph.calls if call.first <= op.index < call.last}
+    results = {site.result for site in run.sites}
+    attends = any(
+        ref.key in results for call in run.graph.calls if call.first <= op.index < call.last for ref in call.outputs
+    )
+    names = {name, *around}
+    if attends or ATTENTION in names or any("attention" in each for each in names):
+        return HIDE_LATER
+    if names & CONVOLUTIONS:
+        return PAD_LEFT
+    if names & NORMS or names & STATISTICS or makers:
+        return NORM_TOKEN
+    if names & RECURRENT or any(word in name for word in ("rnn", "lstm", "gru")):
+        return READ_FORWARD
+    if names & (CONCATENATIONS | PADS) or name in ("roll", "slice", "narrow", "index", "copy", "constant_pad_nd"):
+        return SHIFT_RIGHT
+    return HIDE_LATER if names & MATMULS else FROM_EARLIER
+
+
+# Padding: the same sample has the same answer without it.
+
+READ_LAST = "Read the last token that is no padding: `x[torch.arange(B), keep.sum(1) - 1]`."
+AVERAGE_TOKENS = "Average the tokens alone: `(x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)`."
+MAXIMUM_OF_TOKENS = "Take the maximum over tokens alone: `x.masked_fill(~keep[..., None], float('-inf')).amax(1)`."
+IGNORE_LABELS = "Leave padding out of the loss: `ignore_index=pad`, or labels of -100 where `ids == pad`."
+HIDE_PADDING = "Leave padding out wherever tokens are summed, averaged or selected."
+
+
+class Unpadded(NamedTuple):
+    """One sample of a run, with its padding and without: its number, its tokens, the tokens of padding, how
+    padding is known, how far the answer differs, the first op whose result does, and whether only the loss differs."""
+
+    sample: int
+    tokens: int
+    padding: int
+    known: str
+    share: float
+    op: Op | None
+    loss: bool
+
+
+def unpadded_samples(run: RunView) -> Iterator[Unpadded]:
+    """Yield the sample with the most padding of a run that hides padding from attention, if its answer differs without
+    that padding."""
+    if run.draws or (run.trains and any("batch_norm" in op.op for op in run.trace.ops)):
+        return
+    tried: set[str] = set()
+    for mask in padded_masks(run):
+        if mask.wrong or mask.input in tried:
+            continue
+        tried.add(mask.input)
+        if any(other.wrong for other in padded_masks(run) if other.input == mask.input):
+            continue
+        if (sample := _without_padding(run, mask)) is not None:
+            yield sample
+
+
+def _without_padding(run: RunView, mask: PaddedMask) -> Unpadded | None:
+    """Return the sample with the most padding at its end, if its answer differs without; None if not, or if the run has
+    no symbols for samples and tokens."""
+    record = input_records(run).get(mask.input)
+    if record is None or record.symbolic is None or record.symbolic[0] != BATCH or record.symbolic[1] in ("?", BATCH):
+        return None
+    size = record.symbolic[1]
+    sample = int(mask.cells.sum(dim=-1).argmax())
+    padding = int(mask.cells[sample].sum())
+    tokens = mask.cells.shape[1] - padding
+    if bool(mask.cells[sample, :tokens].any()) or tokens < 2:
+        return None
+    full = _run_sample(run, sample, size, tokens + padding)
+    cut = _run_sample(run, sample, size, tokens)
+    if full is None or cut is None:
+        return None
+
+    def deviation(record: TensorRecord, first: torch.Tensor, second: torch.Tensor) -> float:
+        return _unpadded_difference(record, first, second, size, tokens)
+
+    difference = output_difference(run, full, cut, deviation)
+    if difference is None:
+        return None
+    loss = _only_loss(run, full, cut, deviation)
+    if loss:  # the first token of padding may be the label of the end
+        longer = _run_sample(run, sample, size, tokens + 1)
+        if longer is None or output_difference(run, full, longer, deviation) is None:
+            return None
+    return Unpadded(sample, tokens, padding, mask.padding, difference.share, difference.op, loss)
+
+
+def _run_sample(run: RunView, sample: int, size: str, length: int) -> Recording | None:
+    """Run one sample with its first tokens alone, beside itself; None where that fails. `size` is the symbol of the
+    tokens."""
+    replaced: dict[int, torch.Tensor] = {}
+    for name, record in input_records(run).items():
+        tensor = run.inputs[name].detach()
+        for axis, symbol in enumerate(record.symbolic or ()):
+            if symbol == BATCH:
+                copies = min(tensor.shape[axis], 2)  # one sample alone may take other ops
+                tensor = tensor.narrow(axis, sample, 1).repeat_interleave(copies, axis)
+            elif symbol == size:
+                tensor = tensor.narrow(axis, 0, length)
+        replaced[id(run.inputs[name])] = tensor.clone()
+    try:
+        return run.run(replaced)
+    except Exception as error:  # of a stranger's model, at another size
+        run.problems.append(f"It could not be run on one sample without its padding ({reason(error)}).")
+        return None
+
+
+def _unpadded_difference(
+    record: TensorRecord, first: torch.Tensor, second: torch.Tensor, size: str, tokens: int
+) -> float:
+    """Return how far two values differ at the tokens that are no padding; 0 for one of another layout."""
+    symbolic = record.symbolic or ()
+    if "?" in symbolic:
+        return 0.0
+    along = [axis for axis, text in enumerate(symbolic) if size in map(str, parse(text).free_symbols)]
+    if not along:
+        return relative_difference(first, second)
+    if len(along) > 1 or symbolic[along[0]] != size:
+        return 0.0
+    return relative_difference(first.narrow(along[0], 0, tokens), second.narrow(along[0], 0, tokens))
+
+
+def _only_loss(run: RunView, full: Recording, cut: Recording, deviation: Deviation) -> bool:
+    """Return whether the outputs that differ are losses: single numbers of a run that compares labels."""
+    if not any(losses(run)):
+        return False
+    records = [run.trace.ops[int(ref.key.partition(".")[0])].outputs[0] for ref in run.graph.outputs if "." in ref.key]
+    pairs: Collection[Any] = zip(records, output_list(full), output_list(cut), strict=False)  # type: ignore[assignment]
+    moved = [record for record, one, another in pairs if deviation(record, one, another) > OUTPUT_TOLERANCE]
+    return all(not record.shape for record in moved)
+
+
+@rule(
+    "padding read",
+    unpadded_samples,
+    "{known} Attention hides it, and sample {sample}, of {tokens} tokens and {padding} of padding, has another {answer}"
+    " without its padding: a second run differs by {share:.2g} of the largest value.{where}",
+    "{repair}",
+    lesson="mask",
+    runs_again=True,
+    explained_by=("padding attended", "padding mask reversed", "mask without effect", "mask after softmax"),
+)
+def find_read_padding(run: RunView, sample: Unpadded) -> Evidence:
+    """Find an answer that padding changes although attention hides it."""
+    loss = next(losses(run), None) if sample.loss else None
+    op = sample.op
+    at = [loss] if loss is not None else [op.index] if op is not None else []
+    return Evidence(
+        *at,
+        known=sample.known,
+        sample=sample.sample,
+        tokens=sample.tokens,
+        padding=sample.padding,
+        share=sample.share,
+        answer="loss" if sample.loss else "answer",
+        where=f" It begins with the operation {op.op} in {op.module or 'the model itself'}."
+        if op is not None and loss is None
+        else "",
+        repair=IGNORE_LABELS if sample.loss else _padding_repair(op),
+    )
+
+
+def _padding_repair(op: Op | None) -> str:
+    """Return the repair that fits the first op whose result differs."""
+    name = "" if op is None else base(op.op)
+    if name in ("max", "amax"):
+        return MAXIMUM_OF_TOKENS
+    if name in ("select", "slice", "narrow", "index_select"):
+        return READ_LAST
+    return AVERAGE_TOKENS if name in ("mean", "sum", "div") else HIDE_PADDING
