@@ -86,7 +86,7 @@ def find_empty_row(run: RunView, mask: MaskCells) -> Evidence | None:
     empty = ~mask.open.any(dim=-1)
     if mask.record.queries == mask.record.keys:
         empty &= mask.open.any(dim=-2)  # whom nobody sees is padding, and what it sees does not matter
-    if not bool(empty.any()) or _future(mask):
+    if not bool(empty.any()) or _future(mask) or not _is_read(run, mask.record, empty):
         return None
     sample, query = (int(i) for i in empty.nonzero()[0])
     then = (
@@ -106,6 +106,7 @@ def find_empty_row(run: RunView, mask: MaskCells) -> Evidence | None:
     "Say which way round the mask is: `scaled_dot_product_attention` reads True as visible, `nn.MultiheadAttention` and"
     " `masked_fill` read True as hidden. Invert it: `~mask`.",
     lesson="mask",
+    explained_by=("softmax axis",),
 )
 def find_reversed(run: RunView, mask: MaskCells) -> Evidence | None:
     """Find a mask that hides the past and shows the future: a causal mask read the other way."""
@@ -114,6 +115,18 @@ def find_reversed(run: RunView, mask: MaskCells) -> Evidence | None:
     diagonal = bool(mask.open.all(dim=0).diagonal().any())
     opposite = "" if diagonal else " It is the exact opposite of a causal mask, cell by cell."
     return Evidence(mask.record.op, count=count, tokens=mask.record.queries, opposite=opposite)
+
+
+def _is_read(run: RunView, record: AttentionRecord, rows: torch.Tensor) -> bool:
+    """Return whether an output depends on these queries of an attention, `[B, S_q]`; True where that is not known."""
+    site = run.site_of(record) if run.repeatable else None
+    if site is None:
+        return True
+    shape = run.graph.shape(site.result)
+    if len(shape) < 3 or shape[-2] != record.queries or prod(shape[:-2]) % len(rows):
+        return True
+    cells = rows[:, None, :, None].expand(-1, prod(shape[:-2]) // len(rows), -1, shape[-1])
+    return run.moves_with(site.result, cells.reshape(shape))
 
 
 def _future(mask: MaskCells) -> int:
@@ -143,6 +156,9 @@ def find_corner(run: RunView, mask: MaskCells) -> Evidence | None:
         return None
     if not bool((mask.open == torch.ones(queries, keys, dtype=torch.bool).tril()).all()):
         return None
+    site = run.site_of(mask.record)
+    if site is not None and run.reads_state([site.k]):
+        return None  # places of a cache that are not written yet
     return Evidence(mask.record.op, queries=queries, keys=keys, seen=int(mask.open[0, -1].sum()))
 
 
@@ -262,6 +278,7 @@ def padded_masks(run: RunView) -> Iterator[PaddedMask]:
     "Hide padding as keys: `key_padding_mask=ids == pad` of `nn.MultiheadAttention`, or `attn_mask=(ids != pad)[:,"
     " None, None, :]` of `scaled_dot_product_attention`.",
     lesson="mask",
+    explained_by=("mask without effect",),
 )
 def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     """Find tokens other than padding that see padding."""
@@ -586,7 +603,7 @@ def _is_mask(run: RunView, index: int, shape: torch.Size) -> bool:
         mask = run.value(ref.key)
         if mask is None or mask.dim() < 2 or mask.shape[-1] != shape[-1] or mask.shape == ():
             continue
-        if mask.shape[-2] not in (1, shape[-2]) or graph.depends[ref.key] == "p":
+        if mask.shape[-2] not in (1, shape[-2]) or run.is_learned(ref.key):
             continue
         kinds = mask.unique()
         if len(kinds) == 2 and (mask.dtype == torch.bool or bool(kinds[0] <= MASKED_SCORE) or kinds.tolist() == [0, 1]):

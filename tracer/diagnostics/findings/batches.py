@@ -72,7 +72,7 @@ def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
 
 @rule(
     "samples told apart",
-    lambda run: () if run.draws or run.trains else _two_batches(run, reverse=True),
+    lambda run: () if run.draws or run.trains or _remembers(run) else _two_batches(run, reverse=True),
     "A second run had the same samples in the reverse order, and its outputs are not those of the first in the reverse"
     " order: they differ by {share:.2g} of the largest value.{first}",
     "{repair}",
@@ -84,6 +84,11 @@ def find_unequal(run: RunView, pair: BatchPair) -> Evidence | None:
         return None
     recurrent = difference.op and any(name in difference.op.op for name in RECURRENT)
     return _evidence(difference, repair=BATCH_FIRST if recurrent else ALONG_BATCH)
+
+
+def _remembers(run: RunView) -> bool:
+    """Return whether an output depends on what earlier runs left, which may be of each sample its own."""
+    return run.reads_state(ref.key for ref in run.graph.outputs)
 
 
 def _evidence(difference: Difference, **values: Any) -> Evidence:

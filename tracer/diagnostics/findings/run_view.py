@@ -16,11 +16,11 @@ from tracer.capture import Recording, inputs_of, record
 from tracer.capture.calls import Call, CallLog, Ref
 from tracer.capture.modes import Function
 from tracer.graph.attention_sites import AttentionSite, find_attention_sites
-from tracer.graph.dataflow import Graph, einsum_letters
+from tracer.graph.dataflow import Graph, einsum_letters, replay
 from tracer.graph.index_maps import IndexMap, IndexMapCache
 from tracer.lowering.aten import has_lowering
 from tracer.ops import ATTENTION, MATMULS, base, is_layout
-from tracer.record import Finding, Op, TensorRecord, Trace
+from tracer.record import AttentionRecord, Finding, Op, TensorRecord, Trace
 from tracer.shapes import UNKNOWN
 from tracer.shapes.variation import parameters, shadow_copy
 from tracer.symbols.axes import first_crossing
@@ -204,6 +204,55 @@ class RunView:
         if key.startswith("input "):
             return self.values.inputs.get(key.removeprefix("input "))
         return self.values.store.get(key)
+
+    def site_of(self, record: AttentionRecord) -> AttentionSite | None:
+        """Return the attention of the graph that a record is of; None where the graph has none there."""
+        for site in self.sites:
+            call = self.graph.producing_call(site.weights) if site.weights else self.graph.calls[site.call]
+            if call is not None and call.first <= record.op < call.last:
+                return site
+        return None
+
+    @cached_property
+    def state(self) -> frozenset[str]:
+        """Values from before the run that it writes into, such as a cache in a buffer."""
+        targets = set()
+        for call in self.graph.calls:
+            if call.name == "overwrite" or call.name.split(".")[0].endswith("_"):
+                target = (
+                    call.arguments["old"] if call.name == "overwrite" else next(iter(call.arguments.values()), None)
+                )
+                if isinstance(target, Ref):
+                    targets.add(self.graph.root(target.key))
+        return frozenset(key for key in targets if key not in self.graph.producer)
+
+    def reads_state(self, keys: Iterable[str]) -> bool:
+        """Return whether values were computed from what the run writes into, and so from earlier runs."""
+        return bool(self.state) and not self.state.isdisjoint(self.graph.ancestors(keys))
+
+    def moves_with(self, key: str, cells: torch.Tensor) -> bool:
+        """Return whether an output moves with these cells of a value, bool in its shape: what follows from it is
+        computed again with other numbers there. True where that can't be done."""
+        values = {name: tensor for name in self.graph.ref if (tensor := self.value(name)) is not None}
+        values = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in values.items()}
+        after = self.graph.descendants(key)
+        calls = [call for call in self.graph.calls if any(ref.key in after and ref.key != key for ref in call.outputs)]
+        outputs = [ref.key for ref in self.graph.outputs if ref.key in after]
+        results = []
+        for number in (0.0, 1.0):
+            values[key] = values[key].masked_fill(cells, number)
+            try:
+                results.append(replay(calls, values))
+            except Exception:  # a call that can't be run again, or of a stranger's model on other numbers
+                return True
+        return any(not torch.equal(*(result[name].nan_to_num() for result in results)) for name in outputs)
+
+    def is_learned(self, key: str) -> bool:
+        """Return whether a value depends on parameters, and on no input: not on buffers alone, such as masks."""
+        if self.graph.depends[key] != "p" or self.replay is None:
+            return False
+        learned = {f"parameter {name}" for name, _ in self.replay.module.named_parameters(remove_duplicate=False)}
+        return not learned.isdisjoint(self.graph.ancestors([key]))
 
     def places(self, key: str) -> tuple[str, IndexMap]:
         """Return the value that one is laid out from, and where in it each of its cells lies."""

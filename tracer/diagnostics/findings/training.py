@@ -416,6 +416,8 @@ def find_skip(run: RunView, sums: ResidualSum) -> Evidence | None:
         return Evidence(call, what=SKIPPED, repair=repair)
     if residual.normed or normed is None or not normed.normed or normed.skip != normed.read:
         return None
+    if graph.calls[normed.call].module != call.module:
+        return None  # the norm at the end of a stack
     return Evidence(call, what=NORMED, repair="Norm inside of the branch alone: `x = x + mlp(norm2(x))`.")
 
 
