@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import tracer
+from tests.diagnostics.correct_modules import CORRECT
 from tests.diagnostics.test_pairs import trace_of
-from tests.diagnostics.wrong_modules import PAIRS
+from tests.diagnostics.wrong_modules import PAIRS, Heads, later, texts
 from tracer import zoo
 from tracer.cli import main
 from tracer.diagnostics import findings
 from tracer.diagnostics.findings import NO_REASON, rules
+from tracer.diagnostics.findings.run_view import RunView
 from tracer.textbook.names import Hint
 from tracer.verify import report, small
 
@@ -213,3 +216,43 @@ def test_the_command_line_prints_them(own_module, capsys):
     assert "there is no file 'heads_of_yours.py'" in capsys.readouterr().err
     assert main(["trace", "nanogpt", "--set", "T=8"]) == 0
     assert "finding" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct_code_that_looks_like_a_mistake_is_not_accused(name):
+    torch.manual_seed(0)
+    build, args, symbols = CORRECT[name]
+    with torch.no_grad():
+        trace = tracer.trace(build().eval(), *args(), symbols=symbols)
+    assert [finding.message for finding in trace.findings] == []
+
+
+class CausalByQueries(Heads):
+    """A causal mask, and a softmax over the queries in the place of the keys."""
+
+    def forward(self, x):
+        q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        scores = (q @ k.transpose(-2, -1) / 2).masked_fill(later(x), float("-inf"))
+        return self.out(self.merge(F.softmax(scores, dim=-2) @ v))
+
+
+def test_a_cause_stands_without_its_consequence():
+    trace = tracer.trace(CausalByQueries(True).eval(), torch.randn(2, 6, 16), symbols={"B": 0, "T": 1})
+    assert [finding.kind for finding in trace.findings] == ["softmax axis"]
+    pair = PAIRS["MaskInAnotherOrderOfHeads"]
+    trace = tracer.trace(pair.build(True).eval(), *pair.args(), symbols=pair.symbols)
+    assert [finding.kind for finding in trace.findings] == ["axis order"]
+    assert "repeat_interleave(4, 0)" in trace.findings[0].fix
+
+
+def test_both_readings_of_a_scale_are_given_where_both_fit():
+    """With 4 heads of width 4, √D is d_k."""
+    (finding,) = trace_of("ScaledTwice", True).findings
+    assert "scaled twice" in finding.message and "root of the width of all heads" in finding.message
+
+
+def test_second_runs_have_the_gradients_of_the_run():
+    with torch.no_grad():
+        trace = tracer.trace(PAIRS["LabelsNotShifted"].build(False).eval(), *texts(), symbols={"B": 0, "T": 1})
+    view = RunView(trace)
+    assert view.has_same_ops(view.values)

@@ -17,6 +17,7 @@ def trace_of(name: str, wrong: bool):
         return tracer.trace(module, *pair.args(), symbols=pair.symbols)
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_mistake_is_found_at_its_line(name):
     trace = trace_of(name, True)

@@ -458,3 +458,288 @@ class ClassTokenLast(Block):
         x = x + self.attention(self.norm1(x))
         x = x + self.mlp(self.norm2(x))
         return self.head(x[:, -1] if self.wrong else x[:, 0])  # wrong
+
+
+def later(x: Tensor) -> Tensor:
+    return torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+
+
+class CausalHeads(Heads):
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@pair("label leak", texts_and_next)
+class MaskForgotten(LanguageModel):
+    def forward(self, ids, labels):
+        x = self.table(ids) + self.places(self.positions(ids))
+        mask, normed = None if self.wrong else later(ids), self.norm1(x)
+        x = x + self.attention(normed, normed, normed, attn_mask=mask, need_weights=False)[0]  # wrong
+        return F.cross_entropy(self.head(x + self.mlp(self.norm2(x))).transpose(1, 2), labels)
+
+
+@pair("label leak")
+class NormOverTokens(CausalHeads):
+    def forward(self, x):
+        x = F.layer_norm(x, x.shape[1:] if self.wrong else x.shape[2:])  # wrong
+        return super().forward(x)
+
+
+@pair("label leak")
+class MeanOfAllTokens(CausalHeads):
+    def forward(self, x):
+        before = x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]
+        x = x + (x.mean(1, keepdim=True) if self.wrong else before)  # wrong
+        return super().forward(x)
+
+
+@pair("label leak")
+class MeanOfBlocks(CausalHeads):
+    def forward(self, x):
+        pairs = x.unflatten(1, (-1, 2))
+        means = pairs.mean(2) if self.wrong else pairs[:, :, 0]  # wrong
+        return super().forward(x + means.repeat_interleave(2, 1))  # wrong
+
+
+@pair("label leak")
+class TwoSidedConvolution(CausalHeads):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.mix = nn.Conv1d(D, D, 3)
+
+    def forward(self, x):
+        ends = (1, 1) if self.wrong else (2, 0)
+        return super().forward(x + self.mix(F.pad(x.transpose(1, 2), ends)).transpose(1, 2))  # wrong
+
+
+@pair("label leak")
+class ShiftedToTheLeft(CausalHeads):
+    def forward(self, x):
+        near = (
+            torch.cat([x[:, 1:], x[:, :1] * 0], 1) if self.wrong else torch.cat([x[:, :1] * 0, x[:, :-1]], 1)
+        )  # wrong
+        return super().forward(x + near)
+
+
+def padded_texts() -> tuple[Tensor]:
+    return (torch.tensor([[3, 5, 2, 7, 9, 4, 6, 8], [4, 8, 9, 5, 0, 0, 0, 0], [4, 1, 9, 7, 3, 0, 0, 0]]),)
+
+
+class Encoder(Padded):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.out = nn.Linear(D, 3)
+
+    def forward(self, ids):
+        x, keep = self.table(ids), ids != 0
+        x = x + self.attention(x, x, x, key_padding_mask=~keep, need_weights=False)[0]
+        return self.out(self.pool(x, keep))
+
+
+@pair("padding read", padded_texts)
+class MeanOfPadding(Encoder):
+    def pool(self, x, keep):
+        if self.wrong:
+            return x.mean(1)  # wrong
+        return (x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)
+
+
+@pair("padding read", padded_texts)
+class MaximumOfPadding(Encoder):
+    def pool(self, x, keep):
+        x = x + 0.1
+        if self.wrong:
+            return x.amax(1)  # wrong
+        return x.masked_fill(~keep[..., None], float("-inf")).amax(1)
+
+
+@pair("padding read", padded_texts)
+class LastTokenOfPadding(Encoder):
+    def pool(self, x, keep):
+        x = x + torch.arange(x.shape[1])[:, None] / 8
+        if self.wrong:
+            return x[:, -1]  # wrong
+        return x[torch.arange(len(x)), keep.sum(1) - 1]
+
+
+@pair("padding read", lambda: (torch.randn(3, 7, D), torch.arange(7)[None] < torch.tensor([[7], [4], [5]])))
+class MeanOverWhatAMaskLeavesOut(Heads):
+    def forward(self, x, keep):
+        q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        y = self.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None]))
+        if self.wrong:
+            return self.out(y.mean(1))  # wrong
+        return self.out((y * keep[..., None]).sum(1) / keep.sum(1, keepdim=True))
+
+
+@pair("padding read", padded_texts)
+class LossOfPadding(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.ignored = -100 if wrong else 0
+        self.table, self.heads, self.head = nn.Embedding(V, D, padding_idx=0), CausalHeads(False), nn.Linear(D, V)
+
+    def forward(self, ids):
+        logits = self.head(self.heads(self.table(ids[:, :-1])))
+        return F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], ignore_index=self.ignored)  # wrong
+
+
+class Scores(Heads):
+    def attend(self, q, k, v):
+        hidden = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1)
+        return self.mask(q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5, hidden).softmax(-1) @ v
+
+
+@pair("mask without effect")
+class ZeroOneMaskAdded(Scores):
+    def mask(self, scores, hidden):
+        return scores + ((~hidden).float() if self.wrong else hidden.float() * -1e9)  # wrong
+
+
+@pair("mask without effect")
+class FillAboveTheScores(Scores):
+    def mask(self, scores, hidden):
+        return scores.masked_fill(hidden, 1e-9 if self.wrong else -1e9)  # wrong
+
+
+@pair("mask without effect")
+class LowNumberByWhere(Scores):
+    def mask(self, scores, hidden):
+        return torch.where(hidden, torch.tensor(-1.0 if self.wrong else -1e9), scores)  # wrong
+
+
+@pair("mask without effect")
+class ScoresTimesMask(Scores):
+    def mask(self, scores, hidden):
+        if self.wrong:
+            return scores * ~hidden  # wrong
+        return scores.masked_fill(hidden, -1e9)
+
+
+@pair("mask without effect")
+class OpenedByAProduct(Scores):
+    def mask(self, scores, hidden):
+        mask = torch.zeros(hidden.shape).masked_fill(hidden, -1e9)
+        mask = mask * torch.ones_like(mask).tril() if self.wrong else mask * torch.ones_like(mask).triu()  # wrong
+        return scores + mask
+
+
+@pair("mask without effect")
+class WrittenNowhere(Scores):
+    def mask(self, scores, hidden):
+        mask = torch.zeros(hidden.shape)
+        mask[:, 50 if self.wrong else 4 :] = -1e9  # wrong
+        return scores + mask
+
+
+@pair("mask without effect")
+class VisibleAsNumbers(Heads):
+    def attend(self, q, k, v):
+        seen = torch.ones(q.shape[-2], q.shape[-2]).tril()
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen if self.wrong else seen.bool())  # wrong
+
+
+@pair("mask after softmax")
+class LateMaskOfABuffer(Heads):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.register_buffer("seen", torch.ones(1, 1, 16, 16).tril())
+
+    def attend(self, q, k, v):
+        seen, scores = self.seen[:, :, : q.shape[-2], : q.shape[-2]], q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+        if self.wrong:
+            return scores.softmax(-1).masked_fill(seen == 0, 0) @ v  # wrong
+        return scores.masked_fill(seen == 0, float("-inf")).softmax(-1) @ v
+
+
+@pair("result dropped")
+class MaskDropped(Scores):
+    def mask(self, scores, hidden):
+        if self.wrong:
+            scores.masked_fill(hidden, float("-inf"))  # wrong
+        else:
+            scores.masked_fill_(hidden, float("-inf"))
+        return scores
+
+
+@pair("result dropped")
+class CopyFilled(Scores):
+    def mask(self, scores, hidden):
+        if self.wrong:
+            scores[..., hidden].fill_(float("-inf"))  # wrong
+        else:
+            scores[..., hidden] = float("-inf")
+        return scores
+
+
+@pair("result dropped")
+class TransposeDropped(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.out = wrong, nn.Linear(D, D)
+
+    def forward(self, x):
+        y = self.out(x)
+        if self.wrong:
+            y.relu()  # wrong
+        else:
+            y = y.relu()
+        return y + x
+
+
+def images() -> tuple[Tensor]:
+    return (torch.randn(B, 3, 24, 16),)
+
+
+@pair("axis order", images, symbols={"B": 0, "H": 2, "W": 3})
+class PositionsByColumns(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.patch = wrong, nn.Conv2d(3, D, 4, 4)
+        self.row, self.column, self.head = nn.Embedding(32, D), nn.Embedding(32, D), nn.Linear(D, 3)
+
+    def forward(self, image):
+        x = self.patch(image)
+        rows, columns = self.row(torch.arange(x.shape[2])), self.column(torch.arange(x.shape[3]))
+        places = rows[None] + columns[:, None] if self.wrong else rows[:, None] + columns[None]
+        return self.head((x.flatten(2).transpose(1, 2) + places.flatten(0, 1)).tanh().mean(1))  # wrong
+
+
+@pair("axis order", lambda: (torch.randn(B, T, D), torch.arange(T)[None] >= torch.tensor([[T], [3]])))
+class MaskInAnotherOrderOfHeads(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.attention = wrong, nn.MultiheadAttention(D, H, batch_first=True)
+
+    def forward(self, x, padding):
+        mask = padding[:, None, :].expand(-1, x.shape[1], -1)
+        mask = mask.repeat(H, 1, 1) if self.wrong else mask.repeat_interleave(H, 0)
+        return self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]  # wrong
+
+
+@pair("broadcast to pairs", lambda: (torch.randn(5, D), torch.randn(5)), symbols={"B": 0})
+class ColumnLessRow(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.head = wrong, nn.Linear(D, 1)
+
+    def forward(self, x, target):
+        value = self.head(x)
+        return ((value if self.wrong else value.squeeze(-1)) - target).square().mean()  # wrong
+
+
+@pair("broadcast to pairs", lambda: (torch.randn(5, D), torch.randn(5)), symbols={"B": 0})
+class LossOfColumnAndRow(ColumnLessRow):
+    def forward(self, x, target):
+        value = self.head(x)
+        return F.l1_loss(value if self.wrong else value.squeeze(-1), target)  # wrong
+
+
+@pair("layer made in forward")
+class LayerMadeInForward(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.inner, self.out = wrong, nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x):
+        return (nn.Linear(D, D) if self.wrong else self.out)(self.inner(x).relu())  # wrong

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import torch
+
 from tracer.capture.calls import Call, Ref, refs
 from tracer.graph.dataflow import Graph, einsum_letters
 from tracer.ops import ATTENTION, COMPARES, LOOKUPS, MATMULS, SOFTMAXES, ops_with
@@ -127,7 +129,7 @@ def _find_score_product(graph: Graph, call: Call) -> int | None:
         if "matmul" in op.traits and graph.depends[key] == "x" and computed:
             return index
         if not op.is_heavy:
-            waiting += [ref.key for ref in graph.inputs[index]][:2]
+            waiting += [ref.key for ref in graph.inputs[index] if ref.dtype != torch.bool][:2]
     return None
 
 

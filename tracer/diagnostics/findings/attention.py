@@ -234,12 +234,6 @@ def _left_out(run: RunView, name: str, tensor: torch.Tensor) -> torch.Tensor | N
     return cells if sites and not {sites[0].q, sites[0].k} & after else None
 
 
-def _edge(cells: torch.Tensor) -> torch.Tensor:
-    """Return the cells of a run of True at the beginning or at the end of each row."""
-    after = cells.flip(-1).long().cumprod(-1).flip(-1)
-    return (after + cells.long().cumprod(-1)) > 0
-
-
 class PaddedMask(NamedTuple):
     """A mask over tokens with padding: the pairs that it opens to tokens that are none, those of them whose key is
     padding, and whether these tokens see no other token besides. `padding` says how it is known, `cells` are the tokens
@@ -278,7 +272,7 @@ def padded_masks(run: RunView) -> Iterator[PaddedMask]:
     "Hide padding as keys: `key_padding_mask=ids == pad` of `nn.MultiheadAttention`, or `attn_mask=(ids != pad)[:,"
     " None, None, :]` of `scaled_dot_product_attention`.",
     lesson="mask",
-    explained_by=("mask without effect",),
+    explained_by=("mask without effect", "axis order"),
 )
 def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     """Find tokens other than padding that see padding."""
@@ -423,9 +417,15 @@ def _wrong_scale(factor: float, width: int, heads: int) -> str | None:
         return "The scores are not scaled, so the softmax saturates as heads get wider."
     if alike(width**0.5):
         return "The scores are multiplied by √d_k where they are to be divided by it."
-    if heads > 1 and alike((heads * width) ** -0.5):
+    of_all_heads, twice = heads > 1 and alike((heads * width) ** -0.5), alike(1 / width)
+    if of_all_heads and twice:
+        return (
+            "The scores are divided by d_k itself, which is √D here: they are scaled twice, or by the root of the width"
+            " of all heads."
+        )
+    if of_all_heads:
         return "The scores are divided by √D, the root of the width of all heads, instead of that of one head."
-    if alike(1 / width):
+    if twice:
         return "The scores are divided by d_k itself: they are scaled twice, or the root is missing."
     return None
 

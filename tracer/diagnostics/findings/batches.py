@@ -13,7 +13,6 @@ from tracer.diagnostics.findings.attention import is_causal
 from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
 from tracer.diagnostics.findings.second_runs import (
     Difference,
-    input_records,
     output_difference,
     relative_difference,
 )
@@ -60,6 +59,7 @@ class BatchPair(NamedTuple):
     " run had the same first sample, and others beside it.{first}",
     "{repair}",
     runs_again=True,
+    explained_by=("axis order", "broadcast to pairs"),
 )
 def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
     """Find the op from which on one sample's numbers change when only the other samples change."""
@@ -77,6 +77,7 @@ def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
     " order: they differ by {share:.2g} of the largest value.{first}",
     "{repair}",
     runs_again=True,
+    explained_by=("axis order",),
 )
 def find_unequal(run: RunView, pair: BatchPair) -> Evidence | None:
     """Find the op from which on a sample's numbers depend on its position in the batch, where samples are not mixed."""
@@ -154,7 +155,7 @@ def _other(tensor: torch.Tensor, axis: int, count: int, seed: int) -> torch.Tens
 
 def _batch_axes(run: RunView) -> dict[str, int]:
     """Return the axis of the batch of each input that has one."""
-    symbolic = {name: record.symbolic or () for name, record in input_records(run).items()}
+    symbolic = {name: record.symbolic or () for name, record in run.input_records.items()}
     return {name: sizes.index(BATCH) for name, sizes in symbolic.items() if BATCH in sizes}
 
 

@@ -30,10 +30,15 @@ KEEP_MASK = (
     "Combine masks as bool (`seen & near`), and write -∞ once, where the result is False: a product with 0 opens what"
     " was closed."
 )
+WRITE_INSIDE = "Write within the length of this text: the slice begins behind its end."
 ADDED = "A mask of 0 and 1 is added to the scores, which raises visible keys by 1 and hides none."
 MULTIPLIED = "The scores are multiplied by a mask of 0 and 1, and so a hidden key has the score 0, like any other."
 LOWERED = "The mask lowers hidden scores by {low:.3g} alone."
 FILLED = "Hidden scores become {low:.3g}, and visible ones lie between {least:.3g} and {most:.3g}."
+NOTHING_WRITTEN = (
+    "The line writes into 0 cells of a mask of {count}, and so the mask that is added to the scores is 0 everywhere: no"
+    " key is hidden."
+)
 OPENED = (
     "{closed} cells of the mask are closed before this call and none after it, and that mask is added to the scores: no"
     " key is hidden."
@@ -51,12 +56,11 @@ class MaskUse(NamedTuple):
 
 
 class OpenMask(NamedTuple):
-    """A call whose result closes no cell, the number of cells that its operand closes, and the attention that it is
-    for."""
+    """A call after which a mask on scores closes no cell, what it did, and the repair."""
 
-    site: AttentionSite
     call: Call
-    closed: int
+    what: str
+    repair: str
 
 
 def ineffective_masks(run: RunView) -> Iterator[MaskUse | OpenMask]:
@@ -66,7 +70,7 @@ def ineffective_masks(run: RunView) -> Iterator[MaskUse | OpenMask]:
             if (use := _read_use(run, site, call, mask)) is not None:
                 yield use
             elif call.op.name in ("add", "sub", ATTENTION, "baddbmm"):
-                yield from _opened(run, site, mask)
+                yield from _open_masks(run, mask)
 
 
 def _mask_operands(run: RunView, site: AttentionSite) -> Iterator[tuple[Call, Ref]]:
@@ -104,8 +108,8 @@ def _read_use(run: RunView, site: AttentionSite, call: Call, operand: Ref) -> Ma
         scores = call.arguments.get("self")
         on_path = isinstance(scores, Ref) and run.graph.shape(scores.key) == call.outputs[0].shape
         return MaskUse(site, call, ~values.bool() if on_path else values.bool(), FILLED, FILL)
-    kinds = values.unique() if values.numel() > 1 else values
-    if name not in ("add", "sub", "mul", ATTENTION, "baddbmm") or len(kinds) != 2 or values.shape[-1] < MIN_TOKENS:
+    kinds = values.unique()
+    if name not in ("add", "sub", "mul", ATTENTION, "baddbmm") or len(kinds) != 2 or values.shape[-1] == 1:
         return None
     if name == ATTENTION and values.dtype == torch.bool:
         return None
@@ -118,12 +122,13 @@ def _read_use(run: RunView, site: AttentionSite, call: Call, operand: Ref) -> Ma
     return None
 
 
-def _opened(run: RunView, site: AttentionSite, mask: Ref) -> Iterator[OpenMask]:
-    """Yield the call that opened all that a mask had closed."""
+def _open_masks(run: RunView, mask: Ref) -> Iterator[OpenMask]:
+    """Yield the call that opened all that a mask had closed, or that wrote its hidden cells nowhere."""
     graph, values = run.graph, run.value(mask.key)
     if values is None or not values.is_floating_point() or bool((values <= MASKED_SCORE).any()):
         return
-    for key in graph.ancestors([mask.key], lambda key: not graph.calls[graph.producer[key]].op.is_heavy):
+    above = [*graph.ancestors([mask.key], lambda key: not graph.call_of(key).op.is_heavy)]
+    for key in above:
         before = run.value(key)
         if (
             key == mask.key
@@ -135,12 +140,24 @@ def _opened(run: RunView, site: AttentionSite, mask: Ref) -> Iterator[OpenMask]:
         closed = before <= MASKED_SCORE
         if not bool(closed.any()) or bool(closed.all()):
             continue
-        path = path_back(graph, mask.key, key) or []
-        for index in reversed(path):
+        for index in reversed(path_back(graph, mask.key, key) or []):
             after = run.value(graph.calls[index].outputs[0].key)
             if after is not None and not bool((after <= MASKED_SCORE).any()):
-                yield OpenMask(site, graph.calls[index], int(closed.sum()))
+                yield OpenMask(graph.calls[index], OPENED.format(closed=int(closed.sum())), KEEP_MASK)
                 return
+    if bool(values.any()) or graph.depends[mask.key] != "c":
+        return
+    parts = [graph.calls[index].outputs[0].key for key in above for index in graph.users.get(key, ())]
+    for part in parts:
+        for index in graph.users.get(part, ()):
+            if 0 in graph.shape(part) and _writes(graph.calls[index]):
+                yield OpenMask(graph.calls[index], NOTHING_WRITTEN.format(count=values.numel()), WRITE_INSIDE)
+                return
+
+
+def _writes(call: Call) -> bool:
+    """Return whether a call writes into its operand."""
+    return call.name.split(".")[0].endswith("_")
 
 
 @rule(
@@ -155,7 +172,7 @@ def _opened(run: RunView, site: AttentionSite, mask: Ref) -> Iterator[OpenMask]:
 def find_ineffective(run: RunView, use: MaskUse | OpenMask) -> Evidence | None:
     """Find a mask whose hidden keys keep a weight, next to keys that it shows."""
     if isinstance(use, OpenMask):
-        return Evidence(use.call, what=OPENED.format(closed=use.closed), leak="", repair=KEEP_MASK)
+        return Evidence(use.call, what=use.what, leak="", repair=use.repair)
     weights = _weights(run, use.site)
     try:
         hidden = None if weights is None else use.hidden.expand(weights.shape)
@@ -240,7 +257,7 @@ def _statement(text: str) -> str:
 
 def _writes_outside(run: RunView, call: Call) -> bool:
     """Return whether a call writes into a tensor that it did not get from another call."""
-    if not call.name.split(".")[0].endswith("_"):
+    if not _writes(call):
         return False
     target = next(iter(call.arguments.values()), None)
     return not isinstance(target, Ref) or run.graph.root(target.key) not in run.graph.producer

@@ -113,6 +113,8 @@ def rule(
     return register
 
 
+DRAWS = ("rand", "bernoulli", "native_dropout", "normal", "multinomial", "uniform")
+"""Beginnings of the names of ops that draw random numbers."""
 KEPT_BYTES = 2**30
 """Cap in bytes on the tensors that a second run keeps."""
 
@@ -183,12 +185,8 @@ class RunView:
     @cached_property
     def draws(self) -> bool:
         """True if the run draws random numbers, which differ between the samples of a batch."""
-        names = {base(op.op) for op in self.trace.ops}
         dropout = any(call.arguments.get("dropout_p") for call in self.graph.calls if call.name == ATTENTION)
-        return dropout or any(
-            name.startswith(("rand", "bernoulli", "native_dropout", "normal", "multinomial", "uniform"))
-            for name in names
-        )
+        return dropout or any(base(op.op).startswith(DRAWS) for op in self.trace.ops)
 
     @cached_property
     def values(self) -> Recording:
@@ -203,7 +201,34 @@ class RunView:
             return tensors.get(key.removeprefix("parameter "))
         if key.startswith("input "):
             return self.values.inputs.get(key.removeprefix("input "))
-        return self.values.store.get(key)
+        return self.values.store.get(key) if self.has_same_ops(self.values) else None
+
+    def has_same_ops(self, *recordings: Recording) -> bool:
+        """Return whether runs have the ops of the trace, so that one key is one value in all of them."""
+        names = [op.op for op in self.trace.ops]
+        return all([op.name for op in recording.ops] == names for recording in recordings)
+
+    @cached_property
+    def input_records(self) -> dict[str, TensorRecord]:
+        """Record of each input that an op reads as a whole, by its name."""
+        records: dict[str, TensorRecord] = {}
+        for tensor in (tensor for op in self.trace.ops for tensor in op.inputs):
+            name = str(tensor.maker).removeprefix("input ")
+            if name not in self.inputs or tensor.shape != tuple(self.inputs[name].shape):
+                continue
+            if name not in records or (records[name].symbolic is None and tensor.symbolic):
+                records[name] = tensor
+        return records
+
+    def record(self, key: str) -> TensorRecord | None:
+        """Return the record of a value of the graph; None for parameters, and for what no op returned as it is."""
+        if key.startswith("input "):
+            return self.input_records.get(key.removeprefix("input "))
+        op, _, place = key.partition(".")
+        if not (op.isdecimal() and place.isdecimal()) or int(op) >= len(self.trace.ops):
+            return None
+        outputs = self.trace.ops[int(op)].outputs
+        return outputs[int(place)] if int(place) < len(outputs) else None
 
     def site_of(self, record: AttentionRecord) -> AttentionSite | None:
         """Return the attention of the graph that a record is of; None where the graph has none there."""

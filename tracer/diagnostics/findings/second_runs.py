@@ -45,19 +45,17 @@ def relative_difference(first: torch.Tensor, second: torch.Tensor) -> float:
 
 def output_difference(run: RunView, first: Recording, second: Recording, deviation: Deviation) -> Difference | None:
     """Return how far the outputs of two runs deviate, and where that begins; None if they do not."""
-    ops, share = run.trace.ops, 0.0
+    share = 0.0
     for one, another, ref in zip(output_list(first), output_list(second), run.graph.outputs, strict=False):
-        op, _, place = ref.key.partition(".")
-        if op.isdecimal() and place.isdecimal() and int(place) < len(ops[int(op)].outputs):
-            record = ops[int(op)].outputs[int(place)]
-            if one.dim() == len(record.shape):
-                share = max(share, deviation(record, one, another))
+        record = None if ref.key.startswith("input ") else run.record(ref.key)
+        if record is not None and one.dim() == len(record.shape):
+            share = max(share, deviation(record, one, another))
     return None if share <= OUTPUT_TOLERANCE else Difference(share, first_deviation(run, first, second, deviation))
 
 
 def first_deviation(run: RunView, first: Recording, second: Recording, deviation: Deviation) -> Op | None:
     """Return the first op whose result deviates; None where the two runs have different ops, or none deviates."""
-    if not has_same_ops(run, first, second):
+    if not run.has_same_ops(first, second):
         return None
     for op in run.trace.ops:
         for position, record in enumerate(op.outputs):
@@ -69,24 +67,6 @@ def first_deviation(run: RunView, first: Recording, second: Recording, deviation
     return None
 
 
-def has_same_ops(run: RunView, *recordings: Recording) -> bool:
-    """Return whether runs have the ops of the trace, so that one key is one value in all of them."""
-    names = [op.op for op in run.trace.ops]
-    return all([op.name for op in recording.ops] == names for recording in recordings)
-
-
 def output_list(recording: Recording) -> list[torch.Tensor]:
     """Return the tensors of an output, in order."""
     return [tensor for _, tensor in output_tensors(recording.output)]
-
-
-def input_records(run: RunView) -> dict[str, TensorRecord]:
-    """Return the record of each input that an op reads as a whole, by its name."""
-    records: dict[str, TensorRecord] = {}
-    for tensor in (tensor for op in run.trace.ops for tensor in op.inputs):
-        name = str(tensor.maker).removeprefix("input ")
-        if name not in run.inputs or tensor.shape != tuple(run.inputs[name].shape):
-            continue
-        if name not in records or (records[name].symbolic is None and tensor.symbolic):
-            records[name] = tensor
-    return records

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -16,8 +16,6 @@ from tracer.diagnostics.findings.second_runs import (
     OUTPUT_TOLERANCE,
     Deviation,
     first_deviation,
-    has_same_ops,
-    input_records,
     output_difference,
     output_list,
     relative_difference,
@@ -78,14 +76,14 @@ class Continuation(NamedTuple):
 
 def continuations(run: RunView) -> Iterator[Continuation]:
     """Yield the texts of which a model predicts the next token, by its loss, its causal attention, or its class."""
-    records, memories, known = input_records(run), set(_memories(run)), set()
+    records, memories, known = run.input_records, set(_memories(run)), set()
     for loss in losses(run):
         pairs = label_pairs(run, loss)
         if pairs is None or pairs.shift < 1 or pairs.ids in memories or pairs.ids not in records:
             continue
         record = records[pairs.ids]
-        sizes = {record.symbolic[1]} if record.symbolic else set()
-        sizes |= _sizes(run, pairs.logits, 1)
+        known_records = (record, run.record(pairs.logits))
+        sizes = {each.symbolic[1] for each in known_records if each is not None and each.symbolic}
         known.add(pairs.ids)
         yield Continuation(
             pairs.ids, 1, record.shape[1], tuple(sorted(sizes - {"?"})), "Its loss is that of the next token.",
@@ -129,15 +127,6 @@ def _token_axis(record: TensorRecord, length: int) -> int | None:
     if record.symbolic:
         fitting = [axis for axis in fitting if record.symbolic[axis] != BATCH]
     return fitting[-1] if fitting else None
-
-
-def _sizes(run: RunView, key: str, axis: int) -> set[str]:
-    """Return the symbol of an axis of a value, if it has one."""
-    op, _, place = key.partition(".")
-    if not (op.isdecimal() and place.isdecimal()):
-        return set()
-    symbolic = run.trace.ops[int(op)].outputs[int(place)].symbolic
-    return {symbolic[axis]} if symbolic else set()
 
 
 def _memories(run: RunView) -> Iterator[str]:
@@ -214,11 +203,11 @@ def _compare(run: RunView, text: Continuation, changed: Recording, deviation: De
     if not text.logits:
         difference = output_difference(run, run.values, changed, deviation)
         return None if difference is None else Leak(text, difference.share, difference.op, first)
-    op, _, place = text.logits.partition(".")
+    record = run.record(text.logits)
     before, after = (recording.store.get(text.logits) for recording in (run.values, changed))
-    if before is None or after is None or not op.isdecimal() or not has_same_ops(run, changed):
+    if before is None or after is None or record is None or not run.has_same_ops(changed):
         return None
-    share = deviation(run.trace.ops[int(op)].outputs[int(place)], before, after)
+    share = deviation(record, before, after)
     if share <= OUTPUT_TOLERANCE:
         return None
     return Leak(text, share, first_deviation(run, run.values, changed, deviation), first)
@@ -344,7 +333,7 @@ def unpadded_samples(run: RunView) -> Iterator[Unpadded]:
 def _without_padding(run: RunView, mask: PaddedMask) -> Unpadded | None:
     """Return the sample with the most padding at its end, if its answer differs without; None if not, or if the run has
     no symbols for samples and tokens."""
-    record = input_records(run).get(mask.input)
+    record = run.input_records.get(mask.input)
     if record is None or record.symbolic is None or record.symbolic[0] != BATCH or record.symbolic[1] in ("?", BATCH):
         return None
     size = record.symbolic[1]
@@ -376,7 +365,7 @@ def _run_sample(run: RunView, sample: int, size: str, length: int) -> Recording 
     """Run one sample with its first tokens alone, beside itself; None where that fails. `size` is the symbol of the
     tokens."""
     replaced: dict[int, torch.Tensor] = {}
-    for name, record in input_records(run).items():
+    for name, record in run.input_records.items():
         tensor = run.inputs[name].detach()
         for axis, symbol in enumerate(record.symbolic or ()):
             if symbol == BATCH:
@@ -411,9 +400,9 @@ def _only_loss(run: RunView, full: Recording, cut: Recording, deviation: Deviati
     """Return whether the outputs that differ are losses: single numbers of a run that compares labels."""
     if not any(losses(run)):
         return False
-    records = [run.trace.ops[int(ref.key.partition(".")[0])].outputs[0] for ref in run.graph.outputs if "." in ref.key]
-    pairs: Collection[Any] = zip(records, output_list(full), output_list(cut), strict=False)  # type: ignore[assignment]
-    moved = [record for record, one, another in pairs if deviation(record, one, another) > OUTPUT_TOLERANCE]
+    records = [run.record(ref.key) for ref in run.graph.outputs]
+    pairs = zip(records, output_list(full), output_list(cut), strict=False)
+    moved = [record for record, *both in pairs if record is not None and deviation(record, *both) > OUTPUT_TOLERANCE]
     return all(not record.shape for record in moved)
 
 

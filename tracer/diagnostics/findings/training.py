@@ -13,7 +13,7 @@ from tracer.capture.calls import Call, Ref
 from tracer.capture.modes import Function
 from tracer.capture.tensors import output_tensors, same_outputs
 from tracer.diagnostics.findings.attention import is_causal
-from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
+from tracer.diagnostics.findings.run_view import DRAWS, Evidence, live_calls, rule
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap
 from tracer.ops import ATTENTION, NORMS
@@ -82,7 +82,7 @@ def find_shift(run: RunView, loss: Call) -> Evidence | None:
     pairs = label_pairs(run, loss)
     if pairs is None or pairs.shift == 1:
         return None
-    return Evidence(loss, how=HOW[pairs.shift].format(pairs.ids), count=pairs.count, labels=pairs.labels)
+    return Evidence(loss, how=HOW[pairs.shift].format(pairs.ids), count=pairs.fitting, labels=pairs.labels)
 
 
 class LabelPairs(NamedTuple):
@@ -91,7 +91,7 @@ class LabelPairs(NamedTuple):
     V]` before they are reshaped."""
 
     shift: int
-    count: int
+    fitting: int
     labels: int
     ids: str
     logits: str
@@ -271,6 +271,46 @@ def _spread(run: RunView) -> float:
             high = first.double().abs().max()
             share = max(share, float((first.double() - second.double()).abs().max() / high) if high > 0 else 0.0)
     return share
+
+
+class NewLayer(NamedTuple):
+    """A layer whose weights the forward drew, and how far two runs of the same input differ."""
+
+    call: Call
+    draw: Call
+    share: float
+
+
+def new_layers(run: RunView) -> Iterator[NewLayer]:
+    """Yield the layers whose weights are drawn in the forward, where two runs differ by that."""
+    graph, layers = run.graph, []
+    for call in live_calls(run):
+        weight = call.arguments.get("weight")
+        if not call.op.traits & {"linear", "convolution", "lookup"} or not isinstance(weight, Ref):
+            continue
+        if graph.depends[weight.key] != "c" or graph.depends[call.outputs[0].key] != "x":
+            continue
+        above = filter(None, map(graph.producing_call, graph.ancestors([weight.key])))
+        draw = next((before for before in above if before.op.name.startswith(DRAWS)), None)
+        if draw is not None:
+            layers.append((call, draw))
+    share = _spread(run) if layers else 0.0
+    if share:
+        yield from (NewLayer(call, draw, share) for call, draw in layers)
+
+
+@rule(
+    "layer made in forward",
+    new_layers,
+    "The weights {shape} of this layer are drawn in each forward: they are no parameters, so that nothing trains them,"
+    " and two runs of this input differ by {share:.2g} of the largest value.",
+    "Make the layer once, in `__init__`: `self.layer = nn.Linear(…)`, and call it in forward.",
+    runs_again=True,
+)
+def find_new_layer(run: RunView, layer: NewLayer) -> Evidence:
+    """Find a layer that is made in forward, with new random weights each time."""
+    weight = layer.call.arguments["weight"]
+    return Evidence(layer.draw, layer.call, shape=list(weight.shape), share=layer.share)
 
 
 class IdleParameters(NamedTuple):

@@ -1,0 +1,159 @@
+"""Correct modules that look like a mistake: none of them is accused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.diagnostics.wrong_modules import CausalHeads, D, H, Heads, V, later
+
+CORRECT: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]], dict[str, Any]]] = {}
+
+
+def correct(args, **symbols):
+    """Register a class, its arguments and its symbols."""
+
+    def register(build):
+        CORRECT[build.__name__] = build, args, symbols or {"B": 0, "T": 1}
+        return build
+
+    return register
+
+
+def stream() -> tuple[Tensor]:
+    return (torch.randn(2, 5, D),)
+
+
+class Cache(Heads):
+    def __init__(self):
+        super().__init__(False)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.randn(2, H, 12, D // H))
+        self.register_buffer("seen", torch.ones(12, 12, dtype=torch.bool).tril())
+
+
+@correct(lambda: (torch.randn(2, 5, D), torch.arange(5)), B=("x", 0))
+class CacheWithEmptyPlaces(Cache):
+    """A cache of fixed length, whose places behind the queries are not written yet."""
+
+    def forward(self, x, places):
+        q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        self.keys[:, :, places], self.values[:, :, places] = k, v
+        return self.out(self.merge(F.scaled_dot_product_attention(q, self.keys, self.values, self.seen[places])))
+
+
+@correct(lambda: (torch.randn(2, 3, D), 5), B=("x", 0))
+class CacheOfEachSample(Cache):
+    """A cache that holds what each sample said before."""
+
+    def forward(self, x, start: int):
+        length = x.shape[1]
+        end = start + length
+        q, k, v = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        self.keys[:, :, start:end], self.values[:, :, start:end] = k, v
+        seen = torch.ones(length, end, dtype=torch.bool).tril(start)
+        return self.out(
+            self.merge(F.scaled_dot_product_attention(q, self.keys[:, :, :end], self.values[:, :, :end], seen))
+        )
+
+
+def packed() -> tuple[Tensor, ...]:
+    return torch.randn(2, 4, D), torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]]), torch.tensor([[True, True], [True, False]])
+
+
+@correct(packed, B=("x", 0))
+class EmptyRowThatNothingReads(nn.Module):
+    """A query that may look at no key, and whose result is left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries, self.key, self.out = nn.Parameter(torch.randn(2, D)), nn.Linear(D, D), nn.Linear(D, 3)
+
+    def forward(self, x, owner, real):
+        mask = owner[:, None, :] == torch.arange(2)[None, :, None]
+        y = F.scaled_dot_product_attention(self.queries.expand(len(x), -1, -1), self.key(x), x, attn_mask=mask)
+        return self.out(y[real])
+
+
+class Stack(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2, self.end = (nn.LayerNorm(D) for _ in range(3))
+        self.attention, self.mlp = Heads(False), nn.Linear(D, D)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        x = x + self.mlp(self.norm2(x)).relu()
+        return self.end(x)
+
+
+@correct(stream)
+class StackThatEndsInANorm(nn.Module):
+    """A sum on the result of a stack whose last layer is a norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.stack, self.mix = Stack(), nn.Linear(D, D)
+
+    def forward(self, x):
+        x = self.stack(x)
+        return x + self.mix(x).relu()
+
+
+@correct(lambda: (torch.randint(0, V, (2, 6)),))
+class DecoderOfItsOwnEncoder(nn.Module):
+    """An encoder and a causal decoder of one text, as BART runs without other ids: the encoder sees all of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+        self.encoder, self.decoder = (nn.MultiheadAttention(D, H, batch_first=True) for _ in range(2))
+        self.cross = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def forward(self, ids):
+        x, y = self.table(ids), self.table(F.pad(ids[:, :-1], (1, 0), value=1))
+        x = x + self.encoder(x, x, x, need_weights=False)[0]
+        y = y + self.decoder(y, y, y, attn_mask=later(ids), need_weights=False)[0]
+        return self.head(y + self.cross(y, x, x, need_weights=False)[0])
+
+
+@correct(stream)
+class ShuffledChannels(nn.Module):
+    """A shuffle of channels: features change their order on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x):
+        y = self.first(x).unflatten(-1, (4, D // 4)).transpose(2, 3).flatten(2)
+        return self.second(y).unflatten(-1, (4, D // 4)).sum(2)
+
+
+@correct(lambda: (torch.randn(4, D), torch.randn(4, D)), B=0)
+class AllPairs(nn.Module):
+    """A loss of all pairs: the axis of 1 was inserted."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(D, 1)
+
+    def forward(self, x, y):
+        good, bad = self.score(x).squeeze(-1), self.score(y).squeeze(-1)
+        return (1 - good[:, None] + bad).relu().mean()
+
+
+@correct(stream)
+class SoftBias(CausalHeads):
+    """A bias of two values that is learned."""
+
+    def __init__(self):
+        super().__init__(False)
+        self.bias = nn.Parameter(torch.eye(5))
+
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
