@@ -261,7 +261,7 @@ def _is_inserted(graph: Graph, column: Ref) -> bool:
     key = column.key
     while True:
         root = graph.root(key)
-        if graph.shape(root) != column.shape:
+        if any(len(graph.shape(before)) != len(column.shape) for before in (root, *graph.chain(key, root))):
             return True
         index = graph.producer.get(root)
         alike = [] if index is None else [ref for ref in graph.data(index) if ref.shape == column.shape]
