@@ -515,10 +515,9 @@ class TwoSidedConvolution(CausalHeads):
 @pair("label leak")
 class ShiftedToTheLeft(CausalHeads):
     def forward(self, x):
-        near = (
-            torch.cat([x[:, 1:], x[:, :1] * 0], 1) if self.wrong else torch.cat([x[:, :1] * 0, x[:, :-1]], 1)
-        )  # wrong
-        return super().forward(x + near)
+        nothing = torch.zeros_like(x[:, :1])
+        near = (x[:, 1:], nothing) if self.wrong else (nothing, x[:, :-1])
+        return super().forward(x + torch.cat(near, 1))  # wrong
 
 
 def padded_texts() -> tuple[Tensor]:
