@@ -29,9 +29,6 @@ OF_INPUT = "was computed from the values of this input: for others it is another
 REACH = "The code takes {} at most: it was not run at larger sizes."
 MINIMUM_NOTE = "The code takes fewer of an axis that is shorter than {}."
 
-PICKS = (*SLICES, "narrow")
-"""Calls whose numbers say which places of an axis they take."""
-
 TRIES = 400
 """Largest number of readings of one pattern that are compared with the shapes."""
 
@@ -271,17 +268,19 @@ class Shapes:
     def remark_moving(self, chain: Sequence[str], places: Iterable[int]) -> None:
         """Add remarks on those bounds of a slice that are numbers of this run, if the slices of the chain had other
         numbers at other sizes."""
-        calls = [call for call in map(self._graph.producing_call, chain) if call is not None and call.name in PICKS]
+        calls = [call for call in map(self._graph.producing_call, chain) if call is not None and call.name in SLICES]
         if any(text != DATA for call in calls for text in self.varying_numbers(call).values()):
             self._remark_numbers(place for place in places if place > 0)
 
     def remark_unsolved(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
-        """Add remarks on sizes of a layout that are numbers of this run, from axes of the chain without a symbol."""
+        """Add remarks on sizes of a layout that are numbers of this run or of this input, from axes of the chain without
+        a symbol."""
         for key in chain:
             for size, number in zip(self.solved.get(key, ()), self._graph.shape(key), strict=False):
-                known = MOVES.format(number) in self.remarks or self.depends_on_values(key)
-                if size == UNKNOWN and number > 1 and number in sizes and not known:
-                    self.remarks[OPEN_SIZE_NOTE.format(number)] = None
+                if size != UNKNOWN or number < 2 or number not in sizes or MOVES.format(number) in self.remarks:
+                    continue
+                of_data = self.depends_on_values(key)
+                self.remarks[f"{number} {OF_INPUT}" if of_data else OPEN_SIZE_NOTE.format(number)] = None
 
     def _remark_numbers(self, numbers: Iterable[object]) -> None:
         """Add remarks on numbers that move with the sizes in a way that was not found."""

@@ -41,7 +41,7 @@ from tracer.latex_reader.functions import (
     scan,
     softmax,
 )
-from tracer.latex_reader.parser import Line, Tree, UnreadableLatex, require_word
+from tracer.latex_reader.parser import Line, Tree, Undefined, UnreadableLatex, require_word
 from tracer.utils.errors import quote
 
 # Meaning of names in printed lines, and the deviation of printed values from those that ran.
@@ -194,7 +194,7 @@ def _rotate_half(x: np.ndarray) -> np.ndarray:
 def _unroll_kernels(kernels: np.ndarray) -> np.ndarray:
     """Return kernels `[D, C, P, P]` as the columns of a matrix, channel after channel."""
     if kernels.ndim != 4:
-        raise UnreadableLatex(f"expected kernels [D, C, P, P], got {list(kernels.shape)}")
+        raise Undefined(f"expected kernels [D, C, P, P], got {list(kernels.shape)}")
     return kernels.reshape(len(kernels), -1).T
 
 
@@ -224,20 +224,20 @@ def _heads(x: np.ndarray, count: int) -> np.ndarray:
 
 def _concat(x: np.ndarray, count: int) -> np.ndarray:
     if x.ndim < 3 or x.shape[-3] != count:
-        raise UnreadableLatex(f"{count} heads were to be joined, got {list(x.shape)}")
+        raise Undefined(f"{count} heads were to be joined, got {list(x.shape)}")
     return x.swapaxes(-3, -2).reshape(*x.shape[:-3], x.shape[-2], -1)
 
 
 def _repeat_heads(x: np.ndarray, count: int) -> np.ndarray:
     if x.ndim < 3 or count % x.shape[-3]:
-        raise UnreadableLatex(f"{list(x.shape)} can't become {count} heads")
+        raise Undefined(f"{list(x.shape)} can't become {count} heads")
     return np.repeat(x, count // x.shape[-3], axis=-3)
 
 
 def _windows(grid: np.ndarray, side: int) -> np.ndarray:
     """Cut grids `[B, n, m, D]` into squares, row by row, grid after grid."""
     if grid.ndim != 4 or grid.shape[1] % side or grid.shape[2] % side:
-        raise UnreadableLatex(f"{list(grid.shape)} has no windows of {side} by {side}")
+        raise Undefined(f"{list(grid.shape)} has no windows of {side} by {side}")
     starts = [(row, column) for row in range(0, grid.shape[1], side) for column in range(0, grid.shape[2], side)]
     cut = [grid[:, row : row + side, column : column + side] for row, column in starts]
     return np.stack(cut, axis=1).reshape(-1, side * side, grid.shape[-1])
@@ -246,7 +246,7 @@ def _windows(grid: np.ndarray, side: int) -> np.ndarray:
 def _merge_windows(windows: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Merge such squares into their grids."""
     if windows.ndim != 3 or math.isqrt(windows.shape[1]) ** 2 != windows.shape[1]:
-        raise UnreadableLatex(f"{list(windows.shape)} are not windows")
+        raise Undefined(f"{list(windows.shape)} are not windows")
     side = math.isqrt(windows.shape[1])
     grids = np.empty((windows[..., 0].size // (rows * columns), rows, columns, windows.shape[-1]))
     squares = iter(windows.reshape(-1, side, side, windows.shape[-1]))
@@ -383,7 +383,7 @@ class Scope:
 
 def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Perturbations | None = None) -> np.ndarray:
     """Return the value of a line, of the shape that is printed beside it; with its parts perturbed if `moves` are
-    passed. Raise UnreadableLatex, in one sentence, if it has no value."""
+    passed. Raise Undefined, in one sentence, if it has no value, and UnreadableLatex if it can't be evaluated."""
     try:
         with np.errstate(all="ignore"):
             scope = Scope(value, moves=moves)
@@ -394,7 +394,7 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Perturbati
             letters = line.cells + line.rows
             runs = shape[-2:-1] if line.rows else shape[len(shape) - len(letters) :]
             if len(runs) != len(letters):
-                raise UnreadableLatex(f"it has {len(letters)} indices for {len(shape)} axes")
+                raise Undefined(f"it has {len(letters)} indices for {len(shape)} axes")
             for index, size in zip(letters, runs, strict=True):
                 scope = scope.with_index(index, np.arange(size))
             cells = _of(line.right, replace(scope, vectors=bool(line.rows)))
@@ -404,9 +404,9 @@ def evaluate(line: Line, value: Value, shape: tuple[int, ...], moves: Perturbati
     except UnreadableLatex:
         raise
     except ValueError as error:
-        raise UnreadableLatex(f"its shapes don't fit: {error}") from None
+        raise Undefined(f"its shapes don't fit: {error}") from None
     except (IndexError, ZeroDivisionError, OverflowError) as error:
-        raise UnreadableLatex(f"it has no value: {error}") from None
+        raise Undefined(f"it has no value: {error}") from None
 
 
 def _with_leading_axes(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -415,7 +415,7 @@ def _with_leading_axes(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         cells = cells[0]
     full_shape = (1,) * (len(shape) - cells.ndim) + cells.shape
     if full_shape[-2:] != shape[-2:] or cells.ndim > len(shape):
-        raise UnreadableLatex(f"it gives {list(cells.shape)}, the run {list(shape)}")
+        raise Undefined(f"it gives {list(cells.shape)}, the run {list(shape)}")
     return np.broadcast_to(cells, shape)
 
 
@@ -452,13 +452,13 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
         case "sum of axes":
             cells, sizes = _of(rest[1], scope), [_size(size, scope) for size in rest[0]]
             if list(cells.shape[: len(sizes)]) != sizes:
-                raise UnreadableLatex(f"a sum over axes of {sizes} is of {list(cells.shape)}")
+                raise Undefined(f"a sum over axes of {sizes} is of {list(cells.shape)}")
             return cells.sum(axis=tuple(range(len(sizes))))
         case "first":
             inner = scope.with_index(rest[0], _extent(rest[0], rest[1], scope))
             cells = _holds(rest[1], inner)
             if not cells.any(axis=-1).all():
-                raise UnreadableLatex("it asks for the least of none")
+                raise Undefined("it asks for the least of none")
             return cells.argmax(axis=-1)
         case "for all":
             inner = scope.with_index(rest[0], _extent(rest[0], rest[1], scope))
@@ -475,7 +475,7 @@ def _evaluate(tree: Tree, scope: Scope) -> np.ndarray:
         case "swapped":
             left, *sizes = _of(rest[0], scope), *(_size(size, scope) for size in rest[1:])
             if list(left.shape[:2]) != sizes:
-                raise UnreadableLatex(f"the axes that change places are {list(left.shape[:2])}, it says {sizes}")
+                raise Undefined(f"the axes that change places are {list(left.shape[:2])}, it says {sizes}")
             return left.swapaxes(0, 1)
         case "counting":
             return np.arange(_size(rest[0], scope) + 1)
@@ -578,7 +578,7 @@ def _size(tree: Tree, scope: Scope) -> int:
     """Return a whole number."""
     cells = _of(tree, scope.exact)
     if cells.ndim or not math.isclose(cells, round(float(cells))):
-        raise UnreadableLatex(f"expected a size, got {cells.tolist() if cells.size < 3 else list(cells.shape)}")
+        raise Undefined(f"expected a size, got {cells.tolist() if cells.size < 3 else list(cells.shape)}")
     return round(float(cells))
 
 
@@ -588,11 +588,11 @@ def _gather(whole: np.ndarray, places: list[np.ndarray], axes: int, behind: int 
     front = whole.shape[: whole.ndim - behind - len(places)]
     inner = whole.shape[len(front) :]
     if whole.ndim < behind + len(places):
-        raise UnreadableLatex(f"{len(places)} indices are too many for {list(whole.shape)}")
+        raise Undefined(f"{len(places)} indices are too many for {list(whole.shape)}")
     places = [place.reshape((1,) * (axes - place.ndim) + place.shape).astype(int) for place in places]
     for place, size in zip(places, inner, strict=False):
         if place.size and not 0 <= place.min() <= place.max() < size:
-            raise UnreadableLatex(f"an index runs from {place.min()} to {place.max()} over {size}")
+            raise Undefined(f"an index runs from {place.min()} to {place.max()} over {size}")
     lead = np.broadcast_shapes(front, *(place.shape[: place.ndim - axes] for place in places))
     whole = np.broadcast_to(whole, lead + inner)
     counted = [np.arange(n).reshape((n,) + (1,) * (len(lead) - axis - 1 + axes)) for axis, n in enumerate(lead)]
@@ -613,7 +613,7 @@ def _slice(whole: Tree, axis: str, start: Tree | None, stop: Tree | None, scope:
     last = length if stop is None else _size(stop, scope)
     first, last = (place + length if place < 0 else place for place in (first, last))
     if not 0 <= first <= last <= length:
-        raise UnreadableLatex(f"{axis} {first} to {last} of {length}")
+        raise Undefined(f"{axis} {first} to {last} of {length}")
     return cells[..., first:last, :] if axis == "rows" else cells[..., first:last]
 
 
@@ -637,10 +637,10 @@ def _cases(rows: list[Tree], scope: Scope) -> np.ndarray:
         if scope.vectors and holds.ndim:
             holds = holds[..., None]
         if condition and (holds & ~open_cells).any():
-            raise UnreadableLatex("two of its cases hold at once")
+            raise Undefined("two of its cases hold at once")
         chosen, open_cells = np.where(open_cells & holds, cells, chosen), open_cells & ~holds
     if open_cells.any():
-        raise UnreadableLatex("none of its cases holds somewhere")
+        raise Undefined("none of its cases holds somewhere")
     return chosen
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracer.latex_reader.parser import Tree, UnreadableLatex
+from tracer.latex_reader.parser import Tree, Undefined, UnreadableLatex
 
 # Convolution, pooling, im2col and resizing of printed equations, in NumPy alone.
 
@@ -25,7 +25,7 @@ def convolve(below, back: bool, kernels: np.ndarray, x: np.ndarray) -> np.ndarra
     if x.ndim == count + 1:
         return convolve(below, back, kernels, x[None])[0]
     if x.ndim != kernels.ndim:
-        raise UnreadableLatex(f"kernels {list(kernels.shape)} don't fit {list(x.shape)}")
+        raise Undefined(f"kernels {list(kernels.shape)} don't fit {list(x.shape)}")
     groups, dilation = int(below.get("groups", 1)[0]), _ints(below.get("dilation", 1, count))
     parts = np.split(x, groups, axis=1)
     weights = np.split(kernels, groups, axis=0)
@@ -203,10 +203,10 @@ def places(entries: tuple[Tree, ...], x: np.ndarray, value) -> tuple:
             continue
         place, size = value(rest[0]).astype(int), x.shape[axes - 1] if rest_at is None and axes <= x.ndim else None
         if size is not None and place.size and not -size <= place.min() <= place.max() < size:
-            raise UnreadableLatex(f"a place from {place.min()} to {place.max()} of {size}")
+            raise Undefined(f"a place from {place.min()} to {place.max()} of {size}")
         indices.append(place)
     if axes > x.ndim or (axes < x.ndim and rest_at is None):
-        raise UnreadableLatex(f"{axes} places for the {x.ndim} axes of {list(x.shape)}")
+        raise Undefined(f"{axes} places for the {x.ndim} axes of {list(x.shape)}")
     return tuple(indices)
 
 
@@ -225,13 +225,13 @@ def laid_out(x: np.ndarray, left, right, value) -> np.ndarray:
     real = [[atom for atom in axis if atom[0] != ("number", 1.0)] for axis in left]
     sizes_of_axes = [math.prod(sizes[atom] for atom in axis) for axis in real]
     if sizes_of_axes != list(x.shape):
-        raise UnreadableLatex(f"it lays out {sizes_of_axes}, the tensor is {list(x.shape)}")
+        raise Undefined(f"it lays out {sizes_of_axes}, the tensor is {list(x.shape)}")
     have = [atom for axis in real for atom in axis]
     want = [atom for axis in right for atom in axis if atom[0] != ("number", 1.0)]
     if len(set(have)) < len(have) or len(set(want)) < len(want):
         raise UnreadableLatex("an axis of a layout stands there twice")
     if any(sizes[atom] != 1 for atom in have if atom not in want):
-        raise UnreadableLatex("an axis of a layout is lost")
+        raise Undefined("an axis of a layout is lost")
     cut = x.reshape([sizes[atom] for atom in have])
     cut = cut[tuple(0 if atom not in want else slice(None) for atom in have)]
     have = [atom for atom in have if atom in want]
@@ -259,7 +259,7 @@ def contract(letters: tuple[str, ...], tree: Tree, value) -> np.ndarray:
         operands.append(value(factor[1] if factor[0] == "cells" else factor))
         axes.append([codes.setdefault(index[1], len(codes)) for index in indices])
         if len(axes[-1]) != operands[-1].ndim:
-            raise UnreadableLatex(f"{len(axes[-1])} indices for {operands[-1].ndim} axes")
+            raise Undefined(f"{len(axes[-1])} indices for {operands[-1].ndim} axes")
     if set(below) | set(letters) != set(codes) or set(below) & set(letters):
         raise UnreadableLatex("the indices of a sum are not those of its terms")
     pairs = [names for operand, axis in zip(operands, axes, strict=True) for names in (operand, axis)]
@@ -328,7 +328,7 @@ def _part(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
 def _take_along(shape: tuple[int, ...], count: int) -> int:
     """Return the first axis of length `count`."""
     if count not in shape:
-        raise UnreadableLatex(f"no axis of {list(shape)} is as long as its {count} turns")
+        raise Undefined(f"no axis of {list(shape)} is as long as its {count} turns")
     return shape.index(count)
 
 
@@ -454,7 +454,7 @@ class Subscript(tuple):
         for (size,) in reversed(self.plain[skip:]):
             at = next((axis for axis in range(at - 1, -1, -1) if x.shape[axis] == size), -1)
             if at < 0:
-                raise UnreadableLatex(f"{list(x.shape)} has no axis of {size:g} where one is named")
+                raise Undefined(f"{list(x.shape)} has no axis of {size:g} where one is named")
             numbers.append(at)
         return tuple(numbers) or (() if not x.ndim else (x.ndim - 1,))
 

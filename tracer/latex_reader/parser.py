@@ -23,6 +23,10 @@ class UnreadableLatex(ValueError):
     """An equation outside the grammar, or without a value, in one sentence."""
 
 
+class Undefined(UnreadableLatex):
+    """An equation without a value for these tensors and sizes, such as a product of shapes that don't fit."""
+
+
 def signs(latex: str) -> tuple[str, ...]:
     """Return the signs of a line of LaTeX, without spacing commands."""
     return tuple(sign for sign in _SIGN.findall(latex) if sign not in _ROOM)

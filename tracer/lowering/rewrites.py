@@ -90,6 +90,7 @@ def lower_loop(writer, call: Call) -> Node:
     for key, what, axis, of, start in body.places:
         operand = own if of == body.own else whole[of]
         matrix = what == INVARIANT and isinstance(operand, Tensor) and _is_matrix(key, body)
+        matrix = matrix and not writer.names.has_two_layouts(key)
         if matrix:
             operand = Tensor(operand.name, operand.shape[::-1], operand.key, transposed=True)
         operands.append(operand)
@@ -162,6 +163,8 @@ class RearrangePrinter:
         changed = [axis for axis, pair in enumerate(zip(before, after, strict=True)) if not self._shapes.same(*pair)]
         if changed != [len(before) - 2] or not self._shapes.starts_at_zero(chain):
             return node, before
+        if after[-2].is_Integer:
+            self._shapes.remark_moving(chain, (int(after[-2]),))
         return Rows(node, after[-2]), (*before[:-2], *after[-2:])
 
     def _take_slices(

@@ -588,8 +588,9 @@ class PartialSolution:
             if moved:
                 self.scalars.setdefault(key, {}).update(dict.fromkeys(moved, DATA))
             if entry.name in SLICES and (edge := self.edges.get(entry.first)) is not None:
-                names, ends = {name for name, _ in moved}, (("start", edge.start), ("end", edge.stop))
-                start, stop = (DATA if names & {name, "index"} else bound for name, bound in ends)
+                names = {name for name, _ in moved}
+                start = DATA if names & {"start", "index"} else edge.start
+                stop = DATA if names & ({"start", "length"} if entry.name == "narrow" else {"end", "index"}) else edge.stop
                 self.edges[entry.first] = edge._replace(start=start, stop=stop)
         return differences
 

@@ -482,7 +482,7 @@ POWERS = {1.0: "{}", -1.0: "1/({})", 0.5: "sqrt({})", -0.5: "1/sqrt({})", 2.0: "
 POWERS |= {0.25: "({})**(1/4)", -0.25: "({})**(-1/4)"}
 """Powers of sizes that are tried, with their formulas."""
 
-SLICES = ("slice", "select")
+SLICES = ("slice", "select", "narrow")
 """Calls that take a slice of an axis."""
 
 PADS = ("pad", "constant_pad_nd")
@@ -681,7 +681,7 @@ def solve_slice(solver: Solver, entries: Sequence[Scalars], ops: Sequence, input
     for entry, op in zip(entries, ops, strict=True):
         shape = op.inputs[0][0]
         n = shape[entry.values["dim"] % len(shape)]
-        if entry.name != "select":
+        if entry.name == "slice":
             start_value, end = entry.values.get("start", 0), entry.values.get("end", n)
             reach.append(-start_value if start_value < 0 and -start_value >= n else end if n <= end < SLICE_END else 0)
             least.append(max(number if 0 < number < n else -number for number in (start_value, end)))
@@ -703,6 +703,9 @@ def clamp_slice(entry: Scalars, n: int) -> tuple[int, int]:
     if entry.name == "select":
         start = entry.values["index"] % n if n else 0
         return start, start + 1
+    if entry.name == "narrow":
+        start = entry.values["start"]
+        return (start + n if start < 0 else start), (start + n if start < 0 else start) + entry.values["length"]
     start, end = (entry.values.get(name, default) for name, default in (("start", 0), ("end", n)))
     start = min(max(start + n, 0) if start < 0 else start, n)
     return start, max(start, min(max(end + n, start) if end < 0 else end, n))

@@ -284,7 +284,7 @@ class ExpressionBuilder:
             if isinstance(value, Ref)
         }
         weight = arguments.get("weight")
-        if isinstance(weight, Tensor) and self.names.is_tied(weight.key):
+        if isinstance(weight, Tensor) and self.names.has_two_layouts(weight.key):
             bound.tied = frozenset((weight,))
         return bound
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from itertools import count
+from functools import cached_property
+from itertools import chain, count
 from typing import NamedTuple, cast
 
 from tracer import ops
@@ -29,7 +30,8 @@ from tracer.textbook.roles import Roles
 #
 # Hints are beside the model that they are for, 10 to 40 lines of them. A book without hints is complete, only drier.
 
-SOURCE_PREFIXES = "parameter ", "input "
+PARAMETER = "parameter "
+SOURCE_PREFIXES = PARAMETER, "input "
 
 
 @dataclass(frozen=True)
@@ -672,10 +674,28 @@ class ParameterSymbols(StepSymbols):
         numbers = (call.arguments["indices"].key for call in calls if call.op.name == "embedding")
         return any(self._graph.depends[number] == "x" for number in numbers)
 
-    def is_tied(self, key: str) -> bool:
-        """Return whether a parameter is both an embedding table and the matrix of a linear map."""
-        calls = {call for _, call in self._users.get(key, ())}
-        return "embedding" in calls and "linear" in calls
+    def has_two_layouts(self, key: str) -> bool:
+        """Return whether a parameter is both the matrix of a linear map, which has its axes exchanged, and read as it is
+        stored, such as an embedding table. One letter is one matrix, so the linear map then reads its transpose."""
+        return len(self._layouts.get(key, ())) > 1
+
+    @cached_property
+    def _layouts(self) -> dict[str, set[bool]]:
+        """For each parameter, whether it is the matrix of a linear map, for all calls that read it."""
+        graph, lines = self._graph, self._roles.plan.lines
+        layouts: dict[str, set[bool]] = {root: {False} for root in map(graph.root, lines) if root.startswith(PARAMETER)}
+        calls = [graph.calls[index] for index in graph.computing_calls()]
+        for call in [*calls, *chain.from_iterable(call.arguments["body"].calls for call in calls if call.name == "scan")]:
+            matrix = call.arguments.get("weight") if call.op.name == "linear" else None
+            for ref in refs(call.arguments):
+                if call.name != "scan" and (root := graph.root(ref.key)).startswith(PARAMETER):
+                    layouts.setdefault(root, set()).add(ref is matrix and self._is_as_stored(root, ref.key))
+        return layouts
+
+    def _is_as_stored(self, root: str, key: str) -> bool:
+        """Return whether a value is a parameter without any layout."""
+        graph = self._graph
+        return all(graph.kind[graph.producer[step]] == "same" for step in graph.chain(key, root))
 
     def _tables(self) -> set[str]:
         tables = {key for key, uses in self._users.items() if any(call == "embedding" for _, call in uses)}

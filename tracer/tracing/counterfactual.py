@@ -22,7 +22,7 @@ from tracer.capture.calls import Call, CallLog
 from tracer.capture.modes import Function, blocks
 from tracer.expr import tensors
 from tracer.latex_reader.evaluator import MissingOperand, Operands, deviation, evaluate, names, zero_empty_rows
-from tracer.latex_reader.parser import Line, UnreadableLatex, read
+from tracer.latex_reader.parser import Line, Undefined, UnreadableLatex, read
 from tracer.record import ModuleRecord, Step, Trace, dtype_name, tolerance
 from tracer.shapes import Solution, value_of
 from tracer.shapes.solver import UNKNOWN
@@ -411,16 +411,19 @@ def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -
     ran = None if step.recomputed else array(f"step {step.id}")
     if not step.recomputed and (ran is None or not run.precision.get(step.id)):
         return Outcome()
-    shape = _shape(step, run)
-    if ran is not None and shape is not None and ran.shape != shape:
-        return Outcome(reason=f"With {run.label}, its shape is another one: it depends on values.")
+    shape = _shape(step, run, ran)
+    if shape is None:
+        return Outcome(reason=f"With {run.label}, its shape is not known.")
+    if ran is not None and ran.shape != shape:
+        return _refute(run, f"its shape is {list(shape)}, and that of the tensor {list(ran.shape)}")
     try:
-        shape = ran.shape if ran is not None else shape
-        if shape is None:
-            return Outcome(reason=f"With {run.label}, its shape is not known.")
         computed = evaluate(line, operands, shape)
     except MissingOperand:
         return Outcome()
+    except Undefined as error:
+        if ran is not None:
+            return _refute(run, f"it has no value there, since {error}")
+        return Outcome(reason=f"With {run.label}, its equation has no value: {error}.")
     except UnreadableLatex as error:
         return Outcome(reason=f"With {run.label}, its equation has no value: {error}.")
     if ran is None:
@@ -433,14 +436,23 @@ def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -
         return Outcome(holds=True)
     at = tuple(int(i) for i in wrong[0])
     difference = f"cell {list(at)} is {ran[at]:.4g}, and the equation gives {computed[at]:.4g}" if at else "it is off"
-    return Outcome(wrong=f"It does not hold on another run, with {run.label}: {difference}.")
+    return _refute(run, difference)
 
 
-def _shape(step: Step, run: Run) -> tuple[int, ...] | None:
-    """Return the shape of a step at the sizes of a run; None if it is not solved."""
-    if UNKNOWN in step.symbolic or len(step.symbolic) != len(step.shape):
-        return step.shape if run.same_sizes else None
-    return tuple(int(value_of(size, run.sizes)) for size in step.symbolic)
+def _refute(run: Run, how: str) -> Outcome:
+    return Outcome(wrong=f"It does not hold on another run, with {run.label}: {how}.")
+
+
+def _shape(step: Step, run: Run, ran: np.ndarray | None) -> tuple[int, ...] | None:
+    """Return the shape of a step at the sizes of a run, with the axes that are not solved as the tensor that `ran` has
+    them; None if there is none."""
+    if len(step.symbolic) != len(step.shape):
+        return step.shape if run.same_sizes else None if ran is None else ran.shape
+    known = [None if size == UNKNOWN else int(value_of(size, run.sizes)) for size in step.symbolic]
+    own = step.shape if ran is None and run.same_sizes else () if ran is None else ran.shape
+    if None in known and len(own) != len(known):
+        return own or None
+    return tuple(own[axis] if size is None else size for axis, size in enumerate(known))
 
 
 def _array(tensor: torch.Tensor | None) -> np.ndarray | None:
