@@ -96,7 +96,7 @@ class Transposed(Layout, Node):
     reads = "... i j -> ... j i"
 
     def _latex(self, printer) -> str:
-        return rf"{{{self.args[0].factor_latex(printer)}}}^{{\top}}"
+        return rf"{{{tight(self.args[0], printer)}}}^{{\top}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-1], shape[-2])
@@ -109,7 +109,7 @@ class Row(Indexing, Node):
     """One token of the sequence: `Row(X, 0)` is the CLS token, without the sequence axis."""
 
     def _latex(self, printer) -> str:
-        return rf"{{{self.args[0].factor_latex(printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"
+        return rf"{{{tight(self.args[0], printer)}}}_{{[\,{printer._print(self.args[1])}\,]}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-1])
@@ -278,6 +278,8 @@ class _UnaryFunction(Elementwise, _FunctionCall):
 
 class _Named(_UnaryFunction):
     r"""A function whose word stands in front of its operand without brackets, `\cos x`."""
+
+    needs_parens_in_script = True
 
     def _latex(self, printer) -> str:
         return f"{self.word} {tight(self.operands[0], printer)}"
@@ -460,7 +462,6 @@ class Not(_Named):
     """1 where the operand is 0, else 0."""
 
     word = r"\lnot"
-    needs_parens_in_script = True
     compute = staticmethod(lambda x: (~holds(x)).double())
 
 

@@ -6,7 +6,7 @@ import sympy
 import torch
 
 from tracer.expr.arithmetic import Row, _Named, function
-from tracer.expr.function_call import _WithFields, encode, whole
+from tracer.expr.function_call import _WithFields, encode, tight, whole
 from tracer.expr.index_sets import (
     AlongAxes,
     AxisReads,
@@ -139,7 +139,7 @@ class Lookup(Copies, Node):
 
     def _latex(self, printer) -> str:
         matrix, numbers = self.args
-        return rf"{matrix.factor_latex(printer)}\left[{printer._print(numbers)}\right]"
+        return rf"{tight(matrix, printer)}\left[{printer._print(numbers)}\right]"
 
     def infer(self, same, matrix, numbers) -> Shape:
         return (*numbers, matrix[-1])
@@ -152,7 +152,7 @@ class Rows(Indexing, Node):
     """First rows of a longer table: `Rows(P, T)` is `P[:T]`."""
 
     def _latex(self, printer) -> str:
-        table = self.args[0].factor_latex(printer)
+        table = tight(self.args[0], printer)
         table = rf"{{{table}}}" if "_" in table else table
         return rf"{table}_{{[:{printer._print(self.args[1])}]}}"
 

@@ -11,7 +11,7 @@ from torch.nn.functional import unfold
 
 from tracer.expr.convolutions import _AdaptivePooling, taps, window_latex
 from tracer.expr.embeddings import Patches
-from tracer.expr.function_call import _FunctionCall, decimal, setting_latex, whole
+from tracer.expr.function_call import _FunctionCall, decimal, setting_latex, tight, whole
 from tracer.expr.index_sets import (
     AlongAxes,
     AxisReads,
@@ -153,7 +153,7 @@ class RowsFrom(Indexing, Node):
     """Rows of a sequence from row n on, counted from 0: `RowsFrom(X, n)` is `X[:, n:]`."""
 
     def _latex(self, printer) -> str:
-        return rf"{{{self.args[0].factor_latex(printer)}}}_{{[{printer._print(self.args[1])}:]}}"
+        return rf"{{{tight(self.args[0], printer)}}}_{{[{printer._print(self.args[1])}:]}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-2], shape[-2] - self.args[1], shape[-1])

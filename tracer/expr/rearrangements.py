@@ -254,7 +254,7 @@ class Columns(Indexing, Node):
 
     def _latex(self, printer) -> str:
         start, stop = map(printer._print, self.args[1:])
-        return rf"{{{self.args[0].factor_latex(printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
+        return rf"{{{tight(self.args[0], printer)}}}_{{[\ldots,\,{start}:{stop}]}}"
 
     def infer(self, same, shape) -> Shape:
         return (*shape[:-1], self.args[2] - self.args[1])
@@ -271,7 +271,7 @@ class TransposeBatchSeq(Layout, Node):
 
     def _latex(self, printer) -> str:
         first, second = map(printer._print, self.args[1:])
-        return rf"{{{self.args[0].factor_latex(printer)}}}^{{{first} \leftrightarrow {second}}}"
+        return rf"{{{tight(self.args[0], printer)}}}^{{{first} \leftrightarrow {second}}}"
 
     def infer(self, same, shape) -> Shape:
         if not all(map(same, shape[:2], self.args[1:])):

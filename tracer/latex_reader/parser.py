@@ -373,8 +373,11 @@ class _Reader(TokenCursor):
         return (name, self.argument())
 
     def argument(self) -> Tree:
-        """Parse the argument of a function: an expression in brackets, or a factor."""
-        return self.round() if self.signs[self.at : self.at + 2] == (r"\left", "(") else self.factor()
+        """Parse the argument of a function: an expression or a count in brackets, or a factor."""
+        if not self.follows(r"\left", "("):
+            return self.factor()
+        self.at -= 1
+        return self.brackets()
 
     def word(self, name: str) -> Tree:
         """Return `("softmax", x)`; settings come after the word: `("heads", h, x)`; of words in general `("word", name,

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import islice
-from math import prod
+from math import copysign, inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +20,15 @@ import torch
 
 from tracer.capture import OpEvent, Recording, record
 from tracer.capture.calls import Call, CallLog
+from tracer.capture.logged_sizes import scalars_of
 from tracer.capture.modes import Function, blocks
 from tracer.expr import tensors
-from tracer.latex_reader.evaluator import MissingOperand, Operands, deviation, evaluate, names, zero_empty_rows
+from tracer.latex_reader.evaluator import INFINITY_THRESHOLD, MissingOperand, Operands, deviation, evaluate, names, zero_empty_rows
 from tracer.latex_reader.parser import Line, Undefined, UnreadableLatex, read
+from tracer.ops import ops_with
 from tracer.record import ModuleRecord, Step, Trace, dtype_name, tolerance
 from tracer.shapes import Solution, value_of
-from tracer.shapes.solver import UNKNOWN
+from tracer.shapes.solver import UNKNOWN, flatten
 from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
 from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep, Textbook
@@ -41,6 +44,7 @@ LARGE_BYTES = 500 * 2**20
 """Bytes of weights above which one block of each kind is run."""
 SMALL_BYTES = 50 * 2**20
 """The same of a model that is to be run in a short time."""
+CASTS = ops_with("cast")
 KEPT_BYTES = 2**30
 """Cap in bytes on the tensors that another run keeps."""
 
@@ -50,8 +54,10 @@ OTHER_WEIGHTS, OTHER_SIZES = "With other weights", "At other sizes"
 NOT_RUN = "{}, no line was checked: the model does not run there ({})."
 """Of a line that was checked on fewer runs."""
 ABSENT = "It was not checked on other runs: they do not make this step's tensor, or did not keep it."
-PRECISION_NOTE = "With {}, the model was run in its own precision: in float64 it does not run ({})."
+PRECISION_NOTE = "With {}, the model was run in its own precision: in float64 {}."
 """Of a run whose numbers are less precise than those of others."""
+FAILS, OTHER_CODE = "it does not run ({})", "its code does something else"
+"""Why a run in float64 does not count."""
 
 
 class Outcome(NamedTuple):
@@ -61,6 +67,36 @@ class Outcome(NamedTuple):
     holds: bool = False
     wrong: str = ""
     reason: str = ""
+
+
+class Course(NamedTuple):
+    """What the code of a run did: its ops and the numbers in its calls in order, without casts, and the count of
+    these."""
+
+    ops: tuple[str, ...]
+    numbers: tuple[tuple, ...]
+    casts: int
+
+    @classmethod
+    def of(cls, recording: Recording) -> Course:
+        """Return the course of a run."""
+        names = [op.name for op in recording.ops if not op.name.startswith("view")]
+        entries = scalars_of(recording.calls.entries if recording.calls else ())
+        numbers = ((entry.name, *map(_without_infinities, flatten(entry).values())) for entry in entries)
+        return cls(
+            tuple(name for name in names if name not in CASTS),
+            tuple(entry for entry in numbers if len(entry) > 1),
+            sum(name in CASTS for name in names),
+        )
+
+    def is_in(self, wide: Course) -> bool:
+        """Return whether a run in float64 did all that this one did; there, the code may need more casts."""
+        return (self.ops, self.numbers) == (wide.ops, wide.numbers) and self.casts <= wide.casts
+
+
+def _without_infinities(number: float) -> float:
+    """Return a number; an infinity for one that stands for it, such as the lowest of a dtype."""
+    return copysign(inf, number) if abs(number) > INFINITY_THRESHOLD else number
 
 
 class Run(NamedTuple):
@@ -73,6 +109,9 @@ class Run(NamedTuple):
     places: dict[str, str | None]
     precision: dict[str, str]
     same_sizes: bool
+    course: Course | None = None
+    own_precision: Callable[[], Run] | None = None
+    """Makes the same run in the precision of the model; None if it was made in that."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +178,7 @@ class Replay:
             try:
                 if (run := next(runs, None)) is None:
                     break
-                for id, outcome in predict(steps, lines, run):
+                for id, outcome in self._predict(steps, lines, run):
                     outcomes[id].append(outcome)
                 values = ProbeValues(run.tensor, run.places, fused, run.sizes)
                 for id, keys in open.items():
@@ -195,7 +234,7 @@ class Replay:
                 raise
             narrow = how._replace(wide=False)
             run = self.at(label, self.module, self.args, self.kwargs, narrow, self.sizes, shared)
-            self.narrow.append(PRECISION_NOTE.format(label, reason(error)))
+            self.narrow.append(PRECISION_NOTE.format(label, FAILS.format(reason(error))))
             return run
 
     def left_out(self, built: torch.nn.Module | None = None) -> tuple[torch.nn.Module, ...]:
@@ -226,8 +265,23 @@ class Replay:
 
         return run_again
 
+    def _predict(
+        self, steps: Sequence[Step], lines: dict[str, Line | str], run: Run
+    ) -> Iterator[tuple[str, Outcome]]:
+        """Yield the outcomes of another run. A run in float64 in which the code does something else, such as under
+        autocast, refutes nothing: its lines have the outcomes of the same run in the model's own precision."""
+        outcomes = dict(predict(steps, lines, run))
+        if run.own_precision and any(outcome.wrong for outcome in outcomes.values()):
+            own = run.own_precision()
+            if own.course and run.course and not own.course.is_in(run.course):
+                self.narrow.append(PRECISION_NOTE.format(run.label, OTHER_CODE))
+                outcomes = dict(predict(steps, lines, own))
+        yield from outcomes.items()
+
     def at(self, label: str, module, args, kwargs, how: Variation, sizes: dict[str, int], left_out) -> Run:
         """Return a run of a twin, aligned with the traced one."""
+        again = partial(self.at, label, module, args, kwargs, how._replace(wide=False), sizes, left_out)
+        own = again if how.wide and not self.outside else None
         varied, args, kwargs = vary(module, args, kwargs, how, left_out)
         if left_out:
             inner = dict(zip(map(id, module.modules()), varied.modules(), strict=True))
@@ -245,7 +299,7 @@ class Replay:
             held = recording.inputs if key.startswith("input ") else recording.store
             return held.get(key.removeprefix("input "))
 
-        return Run(label, sizes, tensor, places, precision, sizes == self.sizes)
+        return Run(label, sizes, tensor, places, precision, sizes == self.sizes, Course.of(recording), own)
 
     def _align(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
         """Return the key of each step's tensor in another run, and the precision of its line there.
