@@ -7,9 +7,10 @@ of one thread and one run.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -160,6 +161,8 @@ def record(
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
         keyed = inputs | {f"parameter {name}": tensor for name, tensor in weights.items()}  # by keys of equations
         call_recorder = CallRecorder(recording, keyed, modules) if calls else None
+        if call_recorder:
+            call_recorder.calls.ties = _ties(module, weights)
         above_ops = ScalarRecorder(recording) if scalars else call_recorder
         run = (above_ops or CallRunner()).run
         observer = _observer(recording, makers, modules, names, untouched, keeping, digests, run)
@@ -258,6 +261,14 @@ def _note_positions(recording: Recording, makers: ProducerIndex, op: int, operan
     for place, tensor in enumerate(operands):
         if (position := makers.position(tensor)) is not None:
             recording.positions[op, place] = position
+
+
+def _ties(module: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Return the key of each parameter and buffer by its other keys."""
+    first = {id(tensor): name for name, tensor in reversed(weights.items())}
+    every = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    others = ((name, first.get(id(tensor))) for name, tensor in every if name not in weights)
+    return {f"parameter {name}": f"parameter {known}" for name, known in others if known is not None}
 
 
 def inputs_of(module, args, kwargs) -> dict[str, Tensor]:

@@ -287,6 +287,8 @@ class CallLog:
     """Where each of the outputs stands in what was returned: `logits`, `[1]`, "" for the value itself."""
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The shapes of all parameters and buffers by their keys, also of those that the run did not take."""
+    ties: dict[str, str] = field(default_factory=dict)
+    """The key of each parameter and buffer by its other keys: a tied one is the same tensor in several modules."""
     changes: list[ChangedValue] = field(default_factory=list)
 
     def without_changes(self) -> CallLog:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from math import gcd, prod
 
@@ -265,18 +265,33 @@ def align(run, probe) -> list[int | None]:
     right = [i for i, op in enumerate(probe) if op.name not in COPIES]
     result: list[int | None] = [None] * len(run)
     keys = [_key(run[i]) for i in left], [_key(probe[i]) for i in right]
-    if keys[0] == keys[1]:
-        blocks = [(0, 0, len(left))]
-    else:
-        blocks = SequenceMatcher(a=keys[0], b=keys[1], autojunk=False).get_matching_blocks()
-    for a, b, length in blocks:
-        for offset in range(length):
-            result[left[a + offset]] = right[b + offset]
+    for i, j in match_in_order(*keys):
+        result[left[i]] = right[j]
     _match_iterations(keys[0], left, result)
     for i, op in enumerate(run):  # a copy belongs to the reshape after it
         if op.name in COPIES and i + 1 < len(run) and (after := result[i + 1]):
             result[i] = after - 1 if _key(probe[after - 1]) == _key(op) else None
     return [j if j is not None and _fits(run[i], probe[j]) else None for i, j in enumerate(result)]
+
+
+def match_in_order(first: Sequence[Hashable], second: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Return the places of equal items of two sequences, in order, as pairs.
+
+    Where only one of them has a stretch, it may lie at the start or at the end of what repeats around it. It is put at
+    the end, so that the iterations of two loops match from the first on.
+    """
+    if first == second:
+        return [(place, place) for place in range(len(first))]
+    blocks = SequenceMatcher(a=first, b=second, autojunk=False).get_matching_blocks()
+    pairs = [(a + offset, b + offset) for a, b, length in blocks for offset in range(length)]
+    before = -1, -1
+    for number, (i, j) in enumerate(pairs):
+        if i == before[0] + 1 and second[before[1] + 1] == second[j]:
+            j = before[1] + 1
+        elif j == before[1] + 1 and first[before[0] + 1] == first[i]:
+            i = before[0] + 1
+        before = pairs[number] = i, j
+    return pairs
 
 
 def _match_iterations(keys: list[tuple], left: list[int], result: list[int | None]) -> None:

@@ -346,7 +346,7 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
 
 
 def _parameter_sites(calls: CallLog, steps: Sequence[DerivedStep]) -> dict[str, LineSite]:
-    """Return the parameters and buffers that the calls of a run read."""
+    """Return the parameters and buffers that the calls of a run read, tied ones under each of their names."""
     symbolic = {
         tensor.key: tensor.shape[::-1] if tensor.transposed else tensor.shape
         for step in steps
@@ -354,7 +354,7 @@ def _parameter_sites(calls: CallLog, steps: Sequence[DerivedStep]) -> dict[str, 
         if tensor.key in calls.weights
     }
     read = {ref.key for call in calls.entries for ref in refs(call.arguments)}
-    return {
+    sites = {
         key: LineSite(
             TargetLine(key, tuple(map(str, symbolic.get(key, shape))), tuple(shape)),
             ParameterSite(key.removeprefix(PARAMETER)),
@@ -362,6 +362,7 @@ def _parameter_sites(calls: CallLog, steps: Sequence[DerivedStep]) -> dict[str, 
         for key, shape in calls.weights.items()
         if key in read and key.startswith(PARAMETER)
     }
+    return sites | {other: sites[key] for other, key in calls.ties.items() if key in sites}
 
 
 def _line_site(step: DerivedStep, sites: Mapping, ids: set[str], kernels: Mapping[int, CallSite]) -> LineSite:
@@ -400,7 +401,7 @@ def resolve(changes: Mapping[str, Change], lines: Mapping[str, LineSite]) -> tup
     """
     by_line: dict[str, list[Change]] = {}
     for pattern, change in changes.items():
-        for id in _matching(pattern, lines):
+        for id in dict.fromkeys(lines[id].line.id for id in _matching(pattern, lines)):
             by_line.setdefault(id, []).append(change)
     wanted = {id: join_changes(several) for id, several in by_line.items()}
     for id, change in wanted.items():

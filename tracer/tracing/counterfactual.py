@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
 from functools import partial
 from itertools import islice
 from math import copysign, inf, prod
@@ -28,6 +27,7 @@ from tracer.latex_reader.parser import Line, Undefined, UnreadableLatex, read
 from tracer.ops import ops_with
 from tracer.record import ModuleRecord, Step, Trace, dtype_name, tolerance
 from tracer.shapes import Solution, value_of
+from tracer.shapes.alignment import match_in_order
 from tracer.shapes.solver import UNKNOWN, flatten
 from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
@@ -323,7 +323,8 @@ class Replay:
         precision: dict[str, str] = {}
         for step in self.derived_steps:
             places[step.line.id] = _map_key(step.value, keys)
-            precision[step.line.id] = _precision(recording.ops, {j for i in step.ops for j in ops.get(i, ())}, owned)
+            own = step.ops or (step.op,)  # one call can compute several lines
+            precision[step.line.id] = _precision(recording.ops, {j for i in own for j in ops.get(i, ())}, owned)
             if step.line.idiom and precision[step.line.id] == "float64":
                 precision[step.line.id] = "float32"
         loops = {step.line.id for step in self.derived_steps if "|" in step.value and places[step.line.id] is None}
@@ -382,10 +383,7 @@ def _match_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> list[tuple[Cal
         return call.name, call.module, call.call, len(call.outputs)
 
     left, right = (list(map(outline, calls)) for calls in (ours, theirs))
-    stretches = [(0, 0, len(left))]
-    if left != right:
-        stretches = SequenceMatcher(a=left, b=right, autojunk=False).get_matching_blocks()
-    pairs = [(ours[a + i], theirs[b + i]) for a, b, length in stretches for i in range(length)]
+    pairs = [(ours[i], theirs[j]) for i, j in match_in_order(left, right)]
     within = [pair for first, second in pairs for pair in _match_calls(first.inner, second.inner)]
     return [*within, *pairs]
 
