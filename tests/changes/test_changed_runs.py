@@ -672,3 +672,24 @@ def test_changes_hold_at_sizes_that_build_makes_and_on_the_device_meta():
     assert trace.step("1.gelu.changed").symbolic == ("B", "D") and {s.verdict for s in trace.steps} == {"verified"}
     bare = tracer.trace(net.to("meta"), x.to("meta"), prove=False, change=changes_of_lines)
     assert [step.id for step in bare.steps] == [step.id for step in trace.steps] and bare.output.is_meta
+
+
+class Tied(nn.Module):
+    """A table of tokens that the head has, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(11, 8), nn.Linear(8, 11, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, t):
+        return self.head(self.table(t).tanh())
+
+
+@pytest.mark.parametrize("name", ["table.weight", "head.weight", "*.weight"])
+def test_a_tied_parameter_is_changed_by_any_of_its_names(name):
+    module, tokens = Tied().eval(), torch.randint(0, 11, (2, 5))
+    changed = tracer.trace(module, tokens, change={f"parameter {name}": "scale(0.5)"})
+    half = copy.deepcopy(module)
+    half.table.weight.data.mul_(0.5)
+    assert torch.allclose(changed.output, half(tokens))

@@ -223,3 +223,41 @@ def test_runs_of_which_nothing_is_left_are_not_called_equal(plain):
     comparison = tracer.compare(empty, empty)
     assert not comparison.equal and comparison.first is None
     assert comparison.counts() == {"not kept": len(plain.steps)}
+
+
+class Cellwise(nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        self._forward = forward
+
+    def forward(self, x):
+        return self._forward(x)
+
+
+FAR = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)).index_put(
+    (torch.tensor(0),) * 3, torch.tensor(3e5)
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "x"),
+    [
+        (lambda x: x + x.tanh(), lambda x: x + x.sin(), FAR),
+        (lambda x: x * 1.0, lambda x: x * 1.02, FAR.bfloat16()),
+        (lambda x: nn.functional.gelu(x * 3), lambda x: nn.functional.relu(x * 3), FAR.clamp(max=13).bfloat16()),
+    ],
+)
+def test_large_cells_hide_no_others(first, second, x):
+    a, b = (tracer.trace(Cellwise(function), x) for function in (first, second))
+    comparison = tracer.compare(a, b)
+    assert not comparison.equal and comparison.first.values.relation is Relation.DIFFERENT
+    assert "times what rounding explains" in comparison.first.values.note == comparison.output.note
+    assert tracer.compare(a, tracer.trace(Cellwise(first), x.double())).equal
+
+
+def test_lines_that_inherit_rounding_are_equal(net):
+    deep = nn.Sequential(*(copy.deepcopy(net) for _ in range(3)))
+    x = torch.randn(2, 5, 12)
+    a, b = tracer.trace(deep, x), tracer.trace(copy.deepcopy(deep).double(), x.double())
+    comparison = tracer.compare(a, b)
+    assert comparison.equal and comparison.counts() == {"equal up to rounding": len(a.steps)}

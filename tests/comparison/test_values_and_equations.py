@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.handmade import sample
-from tracer.comparison import Relation, compare_answers, compare_outputs, compare_tensors
+from tracer.comparison import Relation, TensorRelation, compare_answers, compare_outputs, compare_tensors
 from tracer.comparison.equations import EquationComparison, EquationRelation
 from tracer.record import Name, Symbol, Trace
 
@@ -63,6 +63,18 @@ def test_outputs_are_compared_tensor_by_tensor():
     assert compare_outputs({"x": X, "y": (X,)}, {"x": X, "y": (X + 1,)}).relation is Relation.DIFFERENT
     assert compare_outputs((X, X), X).note == "2 and 1 tensors"
     assert compare_outputs(None, None).relation is Relation.MISSING
+
+
+def test_what_is_no_tensor_is_compared_or_named():
+    assert compare_outputs(("cat", X), ("dog", X)) == TensorRelation(Relation.DIFFERENT, note="'cat' and 'dog'")
+    assert compare_outputs(("cat", X), ("cat", X)).relation is Relation.IDENTICAL
+    assert compare_outputs((1.0, X), (1.0 + 1e-7, X)).relation is Relation.ROUNDING
+    assert (
+        compare_outputs((1, X), (2, X)).relation is compare_outputs((1.0, X), (1.1, X)).relation is Relation.DIFFERENT
+    )
+    assert compare_outputs((1, X), X).note == "1 and 0 other values"
+    unknown = compare_outputs((object(), X), (object(), X))
+    assert unknown.note == "object can't be compared" and unknown.relation is Relation.IDENTICAL
 
 
 SIZES = (Symbol("D", "", 12), Symbol("h", "", 3), Symbol("d_k", "", 4, "D/h"))

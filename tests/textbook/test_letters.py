@@ -1,5 +1,6 @@
 """Letters, titles and ids that derived lines have by structure, on nets written by hand."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -329,3 +330,44 @@ def test_what_has_no_module_has_no_letter_below_and_ones_are_a_figure():
         r"\mathbf{X}",
     ]
     assert any(r"\mathbf{1}_{" in step.latex for step in found.steps)
+
+
+class TwoLayouts(nn.Module):
+    """A matrix that a linear map and another call read, in a loop too."""
+
+    def __init__(self, read, columns=6):
+        super().__init__()
+        self.layer, self.read = nn.Linear(6, columns, bias=False), read
+
+    def forward(self, x):
+        return self.read(self.layer(x), self.layer.weight)
+
+
+@pytest.mark.parametrize(
+    ("read", "columns"),
+    [
+        (lambda y, w: y.relu() @ w, 4),
+        (lambda y, w: y.relu() @ w, 6),
+        (lambda y, w: y + w.mean(1), 6),
+        (lambda y, w: torch.stack([nn.functional.linear(y[:, t], w) + w[0] for t in range(y.shape[1])], 1), 6),
+        (lambda y, w: nn.functional.linear(y, w.T), 6),
+    ],
+)
+def test_one_letter_is_one_matrix(read, columns):
+    trace = tracer.trace(TwoLayouts(read, columns).eval(), torch.randn(2, 5, 6), symbols={"B": 0, "T": 1}).check()
+    assert {step.verdict for step in trace.steps} == {"verified"} and all(step.checked for step in trace.steps)
+    assert {name.transposed for step in trace.steps for name in step.names if name.of == "parameter layer.weight"} == {
+        False
+    }
+    assert r"\mathbf{x}\,{\mathbf{W}" in trace.steps[0].latex
+
+
+def test_what_is_taken_of_a_product_stands_behind_brackets():
+    def forward(x):
+        order = x[..., 0].argsort(1)[..., None].expand_as(x)
+        return (x @ x.mT @ x).gather(1, order) + torch.arange(x.shape[1]).sin()[:, None]
+
+    steps = tracer.trace(forward, torch.randn(2, 5, 6), symbols={"B": 0, "T": 1}).check().steps
+    assert r"\right)\left[" in steps[-1].latex or r"\right)}_" in steps[-1].latex
+    assert r"{\left(\sin \left(0, 1, \ldots, T - 1\right)\right)}_{[T \to T\,1]}" in steps[-1].latex
+    assert steps[-1].checked == 3 and steps[-1].verdict == "verified"

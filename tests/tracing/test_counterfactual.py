@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -88,6 +89,71 @@ def test_what_the_run_itself_hides_is_found(right, wrong):
     changed = replace(run, steps=steps).check()
     assert [step.id for step in changed.steps if step.verdict == "refuted"] == [line.id]
     assert changed.steps[0].replayed.startswith("It does not hold on another run, with other ")
+
+
+@pytest.mark.parametrize(
+    ("latex", "symbolic", "said"),
+    [
+        (r"2\,\mathbf{x}_{[:5]}", ("B", "T", "6"), "with other sizes: it has no value there, since it gives"),
+        (r"2\,\mathbf{x}", ("B", "5", "6"), "with other sizes: its shape is ["),
+        (r"2\,\mathbf{x}", ("B", "?", "6"), ""),
+    ],
+)
+def test_a_run_without_a_value_or_with_another_shape_refutes_a_line(latex, symbolic, said):
+    run = tracer.trace(lambda x: x * 2, torch.randn(2, 5, 6), symbols=SYMBOLS)
+    step = replace(run.steps[0], latex=rf"\mathbf{{Z}} = {latex}", symbolic=symbolic)
+    (checked,) = replace(run, steps=(step,)).check().steps
+    assert said in checked.replayed and checked.verdict == ("refuted" if said else "verified")
+
+
+def test_a_tensor_that_is_missing_refutes_nothing():
+    run = tracer.trace(lambda x: (x * 2).sin(), torch.randn(2, 5, 6), symbols=SYMBOLS)
+    outcome = counterfactual._predict_line(run.steps[0], None, SimpleNamespace(precision={}), None, lambda key: None)
+    assert outcome == counterfactual.Outcome()
+
+
+class ByDtype(nn.Module):
+    """A module whose code depends on the dtype."""
+
+    def forward(self, x):
+        return x * (2 if x.dtype == torch.float32 else 3) + torch.finfo(x.dtype).eps
+
+
+class Autocast(nn.Linear):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(x)
+
+
+@pytest.mark.parametrize("module", [ByDtype(), Autocast(6, 6)])
+def test_where_the_code_does_something_else_in_float64_runs_have_the_precision_of_the_model(module):
+    checked = trace_module(module, torch.randn(2, 5, 6), symbols=SYMBOLS).check()
+    assert {(step.verdict, step.checked) for step in checked.steps} == {("verified", 3)}
+    assert all("in float64 its code does something else" in note for note in checked.notes) and checked.notes
+
+
+def test_a_wrong_line_is_refuted_in_the_precision_of_the_model_too():
+    run = trace_module(ByDtype(), torch.randn(2, 5, 6), symbols=SYMBOLS)
+    wrong = replace(run.steps[0], latex=run.steps[0].latex.replace("2", "2.001", 1))
+    assert wrong.latex != run.steps[0].latex
+    assert replace(run, steps=(wrong,)).check().steps[0].refuted
+
+
+def test_a_cast_that_float64_needs_besides_is_no_other_code():
+    class Norm(nn.Module):
+        def forward(self, x):
+            return x / x.float().pow(2).mean(-1, keepdim=True).sqrt()
+
+    run = trace_module(Norm(), torch.randn(2, 5, 6), symbols=SYMBOLS).check()
+    assert not run.notes and {step.checked for step in run.steps} == {3}
+
+
+def test_all_results_of_one_call_are_checked():
+    def forward(x):
+        return torch.stack([part * (n + 1) for n, part in enumerate(x.unbind(1))], 1)
+
+    steps = tracer.trace(forward, torch.randn(2, 3, 6)).check().steps
+    assert len(steps) == 4 and {(step.verdict, step.checked) for step in steps} == {("verified", 3)}
 
 
 @pytest.mark.parametrize("fill", [-1e4, -1e9, -1e20, -1e30])

@@ -163,3 +163,39 @@ def test_a_model_that_takes_no_small_sizes_keeps_its_symbols():
 def test_numbers_that_a_comparison_chooses_are_verified():
     trace = tracer.trace(lambda x: x[x.sum(-1) > 0].mean(0), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
     assert trace.steps[-1].verdict == "verified"
+
+
+def last_rows(x):
+    return x.narrow(1, 0, min(x.shape[1], 128)) * 2
+
+
+def test_a_slice_that_narrow_takes_says_at_which_sizes_it_holds():
+    first, *_ = tracer.trace(last_rows, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check().steps
+    assert THIS_RUN_NOTE in first.note and first.verdict == "verified"
+    narrow = tracer.trace(lambda x: x.narrow(1, -3, 2) * 2, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    assert (narrow.steps[0].latex, narrow.steps[0].note) == (r"\mathbf{Y} = {\mathbf{x}}_{[:,\,T - 3:T - 1,\,:]}", "")
+    assert {step.checked for step in narrow.steps} == {3}
+
+
+@pytest.mark.parametrize(
+    ("place", "printed"), [(lambda t, T: t, "[\\,{n}\\,]"), (lambda t, T: T - 1 - t, "[\\,T - {m}\\,]")]
+)
+def test_the_turns_of_a_loop_count_from_where_its_code_counts(place, printed):
+    def forward(x):
+        return torch.stack([x[:, place(t, x.shape[1])] * (2 if t < 100 else 3) for t in range(x.shape[1])], 1)
+
+    steps = tracer.trace(forward, torch.randn(4, 7, 5), symbols={"B": 0, "T": 1}).check().steps
+    for n, step in enumerate(steps[:-1]):
+        assert printed.format(n=n, m=n + 1) in step.latex and step.checked == 3 and not step.note
+
+
+def test_a_size_that_the_input_decides_is_no_number_of_a_law():
+    def forward(x):
+        rows, tokens = (x[..., 0] > 0).nonzero(as_tuple=True)
+        return x.index_put((rows, tokens), x[rows, tokens, 1][:, None] * x[rows, tokens])
+
+    steps = tracer.trace(forward, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check().steps
+    assert {step.verdict for step in steps} <= {"verified", "not executed"} and "?" in {
+        size for step in steps for size in step.symbolic
+    }
+    assert all(step.checked for step in steps if step.verdict == "verified")

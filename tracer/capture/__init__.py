@@ -265,7 +265,7 @@ def _note_positions(recording: Recording, makers: ProducerIndex, op: int, operan
 
 def _ties(module: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Return the key of each parameter and buffer by its other keys."""
-    first = {id(tensor): name for name, tensor in reversed(weights.items())}
+    first = {id(tensor): name for name, tensor in reversed(list(weights.items()))}
     every = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
     others = ((name, first.get(id(tensor))) for name, tensor in every if name not in weights)
     return {f"parameter {name}": f"parameter {known}" for name, known in others if known is not None}

@@ -9,9 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 from math import inf, isnan
+from numbers import Number
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ import torch
 
 from tracer.attention import layers, parts, weights
 from tracer.comparison.equations import EquationComparison, EquationRelation
+from tracer.comparison.rounding import RunEquations, rounding_shares
 from tracer.latex_reader.evaluator import INFINITY_THRESHOLD, deviation, fill_threshold
 from tracer.record.steps import CHANGED_SUFFIX, Step, dtype_name, tolerance
 from tracer.record.trace import Trace
@@ -217,17 +219,22 @@ class TensorRelation(NamedTuple):
     note: str = ""
 
 
-def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> TensorRelation:
+def compare_tensors(
+    a: torch.Tensor | None,
+    b: torch.Tensor | None,
+    shares: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None] = lambda a, b: None,
+) -> TensorRelation:
     """Return the relation of two tensors. Leading axes of length 1 are left out.
 
     Numbers are equal up to rounding where they differ by at most `tracer.record.tolerance` of the largest that stands
-    for no infinity, by the less precise of both dtypes. Whole numbers have to be the same.
+    for no infinity, by the less precise of both dtypes, and no cell by more than its own rounding explains, where it
+    is known: `shares` returns the difference of each cell as a share of that. Whole numbers have to be the same.
     """
     if a is None or b is None or a.is_meta or b.is_meta:
         missing = [name for name, tensor in (("a", a), ("b", b)) if tensor is None or tensor.is_meta]
         return TensorRelation(Relation.MISSING, note=f"not kept in {' and '.join(missing)}")
-    rank = a.dim()
-    a, b = _squeeze(a.detach()), _squeeze(b.detach())
+    rank, whole = a.dim(), (a.detach(), b.detach())
+    a, b = map(_squeeze, whole)
     if identical(a, b):
         return TensorRelation(Relation.IDENTICAL, 0.0, 0.0)
     most = max(tolerance(dtype_name(tensor.dtype)) for tensor in (a, b))
@@ -238,25 +245,55 @@ def compare_tensors(a: torch.Tensor | None, b: torch.Tensor | None) -> TensorRel
         return permuted if order else TensorRelation(Relation.SHAPES)
     difference, relative = distance(a, b)
     if relative <= most:
-        return TensorRelation(Relation.ROUNDING, difference, relative)
+        largest = 0.0 if (cells := shares(*whole)) is None or not cells.numel() else float(cells.max())
+        if largest <= 1:
+            return TensorRelation(Relation.ROUNDING, difference, relative)
+        return TensorRelation(Relation.DIFFERENT, difference, relative, f"{largest:.3g} times what rounding explains")
     axis = _permuted_axis(a, b, most)
     if axis is not None:
         return TensorRelation(Relation.PERMUTED, difference, relative, f"axis {axis + rank - a.dim()} in another order")
     return TensorRelation(Relation.DIFFERENT, difference, relative)
 
 
-def compare_outputs(a: object, b: object) -> TensorRelation:
-    """Return the relation of everything that two forwards returned, tensor by tensor: of the pair that differs most."""
-    first, second = ([leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)] for output in (a, b))
-    if len(first) != len(second):
-        return TensorRelation(Relation.SHAPES, note=f"{len(first)} and {len(second)} tensors")
-    comparisons = [compare_tensors(*pair) for pair in zip(first, second, strict=True)]
+def compare_outputs(
+    a: object, b: object, compare: Callable[[int, torch.Tensor, torch.Tensor], TensorRelation] | None = None
+) -> TensorRelation:
+    """Return the relation of everything that two forwards returned, value by value: of the pair that differs most.
+
+    `compare(place, a, b)` compares the tensors at a place among those that were returned. Text and numbers have to be
+    the same, numbers with a fraction up to rounding to float32. What is of another kind is named as not compared.
+    """
+    first, second = ([leaf for leaf in tree_leaves(output) if leaf is not None] for output in (a, b))
+    tensors = [[leaf for leaf in leaves if isinstance(leaf, torch.Tensor)] for leaves in (first, second)]
+    if len(tensors[0]) != len(tensors[1]):
+        return TensorRelation(Relation.SHAPES, note=f"{len(tensors[0])} and {len(tensors[1])} tensors")
+    compared = compare or (lambda place, left, right: compare_tensors(left, right))
+    comparisons = [compared(place, *pair) for place, pair in enumerate(zip(*tensors, strict=True))]
+    others = [[leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)] for leaves in (first, second)]
+    if len(others[0]) != len(others[1]):
+        comparisons.append(TensorRelation(Relation.SHAPES, note=f"{len(others[0])} and {len(others[1])} other values"))
+    comparisons += (_compare_values(*pair) for pair in zip(*others, strict=False))
     order = list(Relation)
-    return max(
+    most = max(
         comparisons,
         key=lambda values: (order.index(values.relation), values.relative or 0),
         default=TensorRelation(Relation.MISSING),
     )
+    unknown = dict.fromkeys(values.note for values in comparisons if values.relation is Relation.MISSING)
+    return most._replace(note="; ".join(filter(None, dict.fromkeys((most.note, *unknown)))))
+
+
+def _compare_values(a: object, b: object) -> TensorRelation:
+    """Return the relation of two values that are no tensors."""
+    if not all(isinstance(value, (str, bytes, Number)) for value in (a, b)):
+        kinds = dict.fromkeys(type(value).__name__ for value in (a, b))
+        return TensorRelation(Relation.MISSING, note=f"{' and '.join(kinds)} can't be compared")
+    if type(a) is type(b) and (a == b or (a != a and b != b)):
+        return TensorRelation(Relation.IDENTICAL, 0.0, 0.0)
+    if all(isinstance(value, float) for value in (a, b)):
+        tensors = (torch.tensor(value, dtype=torch.float64).float() for value in (a, b))
+        return compare_tensors(*tensors)
+    return TensorRelation(Relation.DIFFERENT, note=f"{quote(a)} and {quote(b)}")
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
@@ -518,17 +555,38 @@ def compare(a: Trace, b: Trace) -> Comparison:
     equations, first, second = EquationComparison(a, b, pairs), _Tensors(a), _Tensors(b)
     partner = {right.id: left for left, right in pairs if left and right}
     partner_in_b = {left.id: right for left, right in pairs if left and right}
+    ids = {id: right.id for id, right in partner_in_b.items()}
+    runs = RunEquations(a), RunEquations(b)
+
+    def values(left: Step, right: Step) -> TensorRelation:
+        if left.recomputed and right.recomputed:
+            return TensorRelation(Relation.MISSING, note="inside a fused op in both runs")
+        shares = partial(rounding_shares, (left, right), runs, ids, _are_alike)
+        return compare_tensors(first(left), second(right), shares)
 
     def row(left: Step | None, right: Step | None) -> LinePair:
         if left and right:
-            return LinePair(left, right, _values(left, right, first, second), equations.relation(left, right))
+            return LinePair(left, right, values(left, right), equations.relation(left, right))
         base = _original_line(right, partner) or _original_line(left, partner_in_b)
         if base is None:
             return LinePair(left, right, TensorRelation(Relation.ALONE, note=f"only in {'a' if left else 'b'}"), None)
-        values = _values(left or base, right or base, first, second)
-        return LinePair(left, right, values._replace(note=values.note or f"beside {base.id}"), None, base)
+        beside = values(left or base, right or base)
+        return LinePair(left, right, beside._replace(note=beside.note or f"beside {base.id}"), None, base)
 
-    return Comparison(a, b, tuple(row(*pair) for pair in pairs), compare_outputs(a.output, b.output))
+    rows = tuple(row(*pair) for pair in pairs)
+    lines = {(pair.a.id, pair.b.id): pair.values for pair in rows if pair.a and pair.b}
+
+    def returned(place: int, left: torch.Tensor, right: torch.Tensor) -> TensorRelation:
+        """Compare returned tensors as the lines whose tensors they are."""
+        steps = [run.returned[place].step if place < len(run.returned) else "" for run in (a, b)]
+        line = lines.get((steps[0], steps[1]))
+        return line if line and line.relation is not Relation.MISSING else compare_tensors(left, right)
+
+    return Comparison(a, b, rows, compare_outputs(a.output, b.output, returned))
+
+
+def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return compare_tensors(a, b).relation.equal
 
 
 def _original_line(step: Step | None, partner: dict[str, Step]) -> Step | None:
@@ -545,9 +603,3 @@ class _Tensors:
     def __call__(self, step: Step) -> torch.Tensor | None:
         value = self._trace.value(step)
         return self._recomputed(step.id) if value is None and step.recomputed and self._recomputed else value
-
-
-def _values(left: Step, right: Step, first: _Tensors, second: _Tensors) -> TensorRelation:
-    if left.recomputed and right.recomputed:
-        return TensorRelation(Relation.MISSING, note="inside a fused op in both runs")
-    return compare_tensors(first(left), second(right))

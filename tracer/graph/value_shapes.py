@@ -273,8 +273,8 @@ class Shapes:
             self._remark_numbers(place for place in places if place > 0)
 
     def remark_unsolved(self, chain: Sequence[str], sizes: Sequence[sympy.Expr]) -> None:
-        """Add remarks on sizes of a layout that are numbers of this run or of this input, from axes of the chain without
-        a symbol."""
+        """Add remarks on sizes of a layout that are numbers of this run, or of this input, from axes of the chain
+        without a symbol."""
         for key in chain:
             for size, number in zip(self.solved.get(key, ()), self._graph.shape(key), strict=False):
                 if size != UNKNOWN or number < 2 or number not in sizes or MOVES.format(number) in self.remarks:

@@ -590,7 +590,9 @@ class PartialSolution:
             if entry.name in SLICES and (edge := self.edges.get(entry.first)) is not None:
                 names = {name for name, _ in moved}
                 start = DATA if names & {"start", "index"} else edge.start
-                stop = DATA if names & ({"start", "length"} if entry.name == "narrow" else {"end", "index"}) else edge.stop
+                stop = (
+                    DATA if names & ({"start", "length"} if entry.name == "narrow" else {"end", "index"}) else edge.stop
+                )
                 self.edges[entry.first] = edge._replace(start=start, stop=stop)
         return differences
 

@@ -675,7 +675,7 @@ class ParameterSymbols(StepSymbols):
         return any(self._graph.depends[number] == "x" for number in numbers)
 
     def has_two_layouts(self, key: str) -> bool:
-        """Return whether a parameter is both the matrix of a linear map, which has its axes exchanged, and read as it is
+        """Return whether a parameter is both the matrix of a linear map, with its axes exchanged, and read as it is
         stored, such as an embedding table. One letter is one matrix, so the linear map then reads its transpose."""
         return len(self._layouts.get(key, ())) > 1
 
@@ -685,7 +685,10 @@ class ParameterSymbols(StepSymbols):
         graph, lines = self._graph, self._roles.plan.lines
         layouts: dict[str, set[bool]] = {root: {False} for root in map(graph.root, lines) if root.startswith(PARAMETER)}
         calls = [graph.calls[index] for index in graph.computing_calls()]
-        for call in [*calls, *chain.from_iterable(call.arguments["body"].calls for call in calls if call.name == "scan")]:
+        for call in [
+            *calls,
+            *chain.from_iterable(call.arguments["body"].calls for call in calls if call.name == "scan"),
+        ]:
             matrix = call.arguments.get("weight") if call.op.name == "linear" else None
             for ref in refs(call.arguments):
                 if call.name != "scan" and (root := graph.root(ref.key)).startswith(PARAMETER):

@@ -22,7 +22,15 @@ from tracer.capture.calls import Call, CallLog
 from tracer.capture.logged_sizes import scalars_of
 from tracer.capture.modes import Function, blocks
 from tracer.expr import tensors
-from tracer.latex_reader.evaluator import INFINITY_THRESHOLD, MissingOperand, Operands, deviation, evaluate, names, zero_empty_rows
+from tracer.latex_reader.evaluator import (
+    INFINITY_THRESHOLD,
+    MissingOperand,
+    Operands,
+    deviation,
+    evaluate,
+    names,
+    zero_empty_rows,
+)
 from tracer.latex_reader.parser import Line, Undefined, UnreadableLatex, read
 from tracer.ops import ops_with
 from tracer.record import ModuleRecord, Step, Trace, dtype_name, tolerance
@@ -265,9 +273,7 @@ class Replay:
 
         return run_again
 
-    def _predict(
-        self, steps: Sequence[Step], lines: dict[str, Line | str], run: Run
-    ) -> Iterator[tuple[str, Outcome]]:
+    def _predict(self, steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> Iterator[tuple[str, Outcome]]:
         """Yield the outcomes of another run. A run in float64 in which the code does something else, such as under
         autocast, refutes nothing: its lines have the outcomes of the same run in the model's own precision."""
         outcomes = dict(predict(steps, lines, run))
