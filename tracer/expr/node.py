@@ -10,6 +10,7 @@ raise ShapeError. Batch and head axes come before the last two.
 
 from __future__ import annotations
 
+import atexit
 from functools import lru_cache
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -22,6 +23,7 @@ from tracer.expr.index_sets import IndexSet, Term, list_terms, shape_of, through
 from tracer.symbols.notation import SizePrinter
 
 _nodes: WeakValueDictionary[tuple, Node] = WeakValueDictionary()
+atexit.register(_nodes.clear)  # nodes that die while Python shuts down would be looked up in it, which prints errors
 
 Shape = tuple[sympy.Expr, ...]
 """A symbolic shape: a size for each axis."""
