@@ -12,7 +12,7 @@ from pages.jobs import render_gate
 from pages.jobs.single_flight import of
 from pages.sections import answer, lens, sidebar, what_if
 from pages.state import session, url_state
-from pages.state.visitor import View, model_name
+from pages.state.visitor import PhotoView, model_name
 from pages.ui import page_frame, screen, texts, widgets
 from tracer import models
 from tracer.figures import tensors
@@ -35,14 +35,14 @@ with st.container(key="lead", horizontal=True, vertical_alignment="center", gap=
     components.give(models.takes(model_name()), text=session.user_input().text or "", write=session.write)
 
 
-def photo(view: View, key: str) -> None:
+def photo(view: PhotoView, key: str) -> None:
     """Draw the photo with its grid of patches."""
     crop = view.crop, view.rows, view.columns
     grid = of(view.photo, ("grid", *crop), lambda: tensors.grid(view.photo, view.crop, view.rows, view.columns))
     components.drawing(grid, key)
 
 
-def cut(view: View) -> None:
+def cut(view: PhotoView) -> None:
     """Draw the photo with its grid, and its patches."""
     with st.container(key="way"):
         left, right = st.columns(2, gap="medium")
@@ -56,7 +56,7 @@ def cut(view: View) -> None:
         st.caption(texts.size_text(view))
 
 
-def look(trace: Trace, view: View | None) -> None:
+def look(trace: Trace, view: PhotoView | None) -> None:
     """Play the film of a run; without one draw the photo with its grid, or the plain text."""
     if reel := answer.of_run(trace):
         widgets.check(beat=reel.beats)

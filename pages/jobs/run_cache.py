@@ -4,7 +4,6 @@ Models and the runs of samples are kept here, within bounds. A visitor's run is 
 and shared only with visitors who uploaded the very same input. Nothing here imports torch before a model is asked for.
 """
 
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -42,10 +41,8 @@ LIBRARY_MODELS = 2
 RUN_MESSAGE = model_process.MESSAGE
 LOADING = "Loading the model"
 OPENING_MESSAGE = "Opening the operation and running its primitives"
-CHANGE, BETWEEN = "change", ";"
-"""The option that holds the changes of a run as text, and what stands between several."""
-SEPARATOR = re.compile(r";(?![^()]*\))")
-"""A semicolon outside brackets."""
+CHANGE = "change"
+"""The option that holds the changes of a run, as a tuple of texts."""
 LARGE_BYTES = 8 * 2**20
 """Bytes of tensors above which a run is large."""
 EACH_OP = 4096
@@ -106,12 +103,7 @@ def split_options(name: str, options: Options) -> tuple[dict, dict]:
 
 def changes(options: Options) -> tuple[str, ...]:
     """Return the changes of runs with these options, as texts."""
-    return split_changes(str(dict(options).get(CHANGE, "")))
-
-
-def split_changes(text: str) -> tuple[str, ...]:
-    """Return the changes in a text; a semicolon between brackets belongs to a change."""
-    return tuple(filter(None, map(str.strip, SEPARATOR.split(text))))
+    return dict(options).get(CHANGE, ())
 
 
 def without_changes(options: Options) -> Options:
@@ -121,7 +113,7 @@ def without_changes(options: Options) -> Options:
 
 def with_changes(options: Options, texts: Sequence[str]) -> Options:
     """Return the options with these changes in place of their own."""
-    change = ((CHANGE, BETWEEN.join(texts)),) if texts else ()
+    change = ((CHANGE, tuple(texts)),) if texts else ()
     return tuple(sorted((*without_changes(options), *change)))
 
 

@@ -12,7 +12,7 @@ from pages import components
 from pages.jobs.single_flight import of
 from pages.sections import mask_controls
 from pages.state import session
-from pages.state.visitor import View
+from pages.state.visitor import PhotoView
 from pages.ui import texts
 from pages.ui.texts import literal, plain
 from tracer.attention import parts, places
@@ -284,7 +284,7 @@ def _over_photo(trace: Trace, lens: LensAnswers) -> None:
     st.caption(texts.plain(f"{summary} Lighter patches have more."))
 
 
-def _photo_map(trace: Trace, view: View, lens: LensAnswers, at: int) -> tuple[str, str]:
+def _photo_map(trace: Trace, view: PhotoView, lens: LensAnswers, at: int) -> tuple[str, str]:
     """Draw the probability of the run's answer at each patch, as the head reads it at a depth; with a summary."""
     answer, shares = _short(lens.answers[-1].answer), lens.answers[at].patches
     assert shares is not None  # of one depth where of another

@@ -15,7 +15,8 @@ import streamlit as st
 from pages import components
 from pages.jobs import background_checks, run_cache, single_flight
 from pages.jobs.single_flight import PLAIN_CONFIG, chart
-from pages.state import page_registry, session, url_state
+from pages.state import page_registry, session
+from pages.state.view import PLACES
 from pages.state.visitor import model_name, visitor
 from pages.ui import screen, texts, widgets
 from tracer import models
@@ -326,7 +327,7 @@ def statement_link(finding: Finding, note: str = "", text: str = OURS) -> str:
         return ""
     if page == "notes" and place.get("note") == note:
         return ""
-    place |= {"letters": text} if text != OURS and "letters" in url_state.PLACES[page] else {}
+    place |= {"letters": text} if text != OURS and "letters" in PLACES[page] else {}
     query, of = urlencode(place), f" of {place['model']}" if place.get("model") else ""
     if "claim" in place:
         return f" [→\u00a0This claim, measured on {place['of']}](notes?{query})"

@@ -12,7 +12,8 @@ import streamlit as st
 from pages import components
 from pages.jobs import run_cache, single_flight
 from pages.state import session, url_state
-from pages.state.visitor import FIRST_MODEL, model_name
+from pages.state.view import FIRST_MODEL
+from pages.state.visitor import model_name
 from pages.ui import widgets
 from pages.ui.texts import escape, prose
 from tracer import models

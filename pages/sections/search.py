@@ -12,9 +12,10 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from pages import components
-from pages.jobs import run_cache, single_flight
+from pages.jobs import single_flight
 from pages.sections import note_statements
 from pages.state import page_registry, session, url_state
+from pages.state.view import PLACES, split_changes
 from pages.state.visitor import HIDING, Key, model_name
 from tracer.attention import layers
 from tracer.export.rows import NOTE_TITLES
@@ -84,7 +85,7 @@ MACROS = {
     "infty": "infinity",
 }
 """Signs of equations in words."""
-PLACES_OF_NOTES = url_state.PLACES["notes"]
+PLACES_OF_NOTES = PLACES["notes"]
 OPTION_WORDS = {
     "zero": "even same weight for all",
     "unscale": "without no square root sqrt scale temperature variance",
@@ -182,10 +183,8 @@ def _experiments(trace: Trace) -> Iterator[dict[str, Any]]:
     """Yield the choices of the panels "What if?", each with the page that then shows the run with that change."""
 
     def entry(page: str, title: str, changes: str, words: str, **place: object) -> dict[str, Any]:
-        query = url_state.of(page)
-        known = [each for each in (query.get(run_cache.CHANGE, ""), changes) if each]
-        changed = {run_cache.CHANGE: run_cache.BETWEEN.join(dict.fromkeys(known))}
-        query |= changed | {name: str(value) for name, value in place.items()}
+        there = url_state.view_of(page).with_changes(split_changes(changes))
+        query = there.to_url() | {name: str(value) for name, value in place.items()}
         return _entry("what if", title, CHANGES_THE_RUN, f"what if {words}", f"{page or './'}?{urlencode(query)}")
 
     for option in options.of_model(trace):

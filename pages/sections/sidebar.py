@@ -88,13 +88,13 @@ def choices(pages: list, page: str) -> SidebarSlots:
 def _links(pages: list) -> None:
     """Draw a link to each page with its full URL, so that a click adds one entry to the browser's history."""
     headings = [page.heading for page in page_registry.find_pages()]
-    addresses = url_state.of_pages(page.url_path for page in pages)
+    addresses = url_state.views_of(page.url_path for page in pages)
     for heading in dict.fromkeys(headings):
         with st.container(key=f"pages-{heading}" if heading else "pages", gap=None):
             if heading:
                 st.caption(heading)
             for page in (page for page, its in zip(pages, headings, strict=True) if its == heading):
-                st.page_link(page, query_params=addresses[page.url_path], width="stretch")
+                st.page_link(page, query_params=addresses[page.url_path].to_url(), width="stretch")
 
 
 def _item(page, here: str) -> dict:

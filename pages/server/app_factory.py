@@ -29,7 +29,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from pages.jobs import render_gate
 from pages.server import browser_requests, prewarm, request_gate, websockets
-from pages.state.visitor import FIRST_MODEL
+from pages.state.view import FIRST_MODEL
 from pages.ui import texts
 from tracer import models, zoo
 from tracer.inputs.model_inputs import samples

@@ -108,4 +108,4 @@ def awaits_consent() -> bool:
     """Return whether the URL names a model that waits for consent. The page is not drawn meanwhile: it would show the
     run of another model, and replace the position in that URL."""
     now = visitor()
-    return now.pending_cost is not None and now.url_input is not None
+    return now.pending_cost is not None and now.wanted is not None

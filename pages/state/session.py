@@ -17,7 +17,8 @@ from PIL import Image
 
 import tracer
 from pages.jobs import background_checks, render_gate, run_cache, single_flight
-from pages.state.visitor import FIRST_MODEL, Key, OpenSurvey, UserInput, View, model_name, visitor
+from pages.state.view import FIRST_MODEL
+from pages.state.visitor import Key, OpenSurvey, PhotoView, UserInput, model_name, visitor
 from tracer import models
 from tracer.inputs import images
 from tracer.inputs.model_inputs import samples
@@ -157,12 +158,12 @@ def take_photo(chosen: UserInput) -> None:
     visitor().choose(replace(chosen, kind="photo", text=None, model=""))
 
 
-def traced_view(trace: Trace) -> View | None:
+def traced_view(trace: Trace) -> PhotoView | None:
     """Return the view recorded in a run, with its photo and grid; None if it had no photo."""
     return single_flight.of(trace, "view", lambda: _traced_view(trace))
 
 
-def _traced_view(trace: Trace) -> View | None:
+def _traced_view(trace: Trace) -> PhotoView | None:
     picture, sizes = trace.picture, {size.name: size.value for size in trace.symbols}
     if picture is None or not {"H", "W"} <= sizes.keys():
         return None
@@ -170,7 +171,7 @@ def _traced_view(trace: Trace) -> View | None:
     (left, top, right, bottom), (width, height) = picture.crop, photo.size
     crop = images.Crop(left, top, right, bottom, width, height, sizes["W"], sizes["H"])
     image = photo.resize((crop.width, crop.height), Image.Resampling.BICUBIC, box=crop.box)
-    return View(photo, crop, match_channels(image, sizes), picture.rows, picture.columns)
+    return PhotoView(photo, crop, match_channels(image, sizes), picture.rows, picture.columns)
 
 
 def match_channels(image: Image.Image, sizes: dict[str, int]) -> Image.Image:
@@ -234,7 +235,7 @@ def go_back() -> None:
     now.ask(None)
     now.show(model)
     now.options[model] = known
-    now.user_input, now.url_input = chosen(), None
+    now.user_input, now.wanted = chosen(), None
     if now.user_input is None:
         if now.own and now.own.name == name:
             now.choose(replace(now.own, kind="photo", text=None, model=""))

@@ -7,14 +7,15 @@ pages carry the whole URL. Back and forward then lead to what was on screen.
 """
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.jobs import model_costs, run_cache
 from pages.state import page_registry, session
-from pages.state.visitor import FIRST_MODEL, OF_INPUT, Key, UserInput, model_name, new, visitor
+from pages.state.view import FIRST_MODEL, PLACES, View, place_on
+from pages.state.visitor import OF_INPUT, Key, UserInput, model_name, new, visitor
 from tracer import models
 from tracer.record import Trace
 from tracer.utils.errors import capitalize, quote, shorten
@@ -23,8 +24,6 @@ LONGEST_CHANGES = 1000
 """Characters of all changes that an address carries."""
 MAX_TEXT_LETTERS = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
-PLACES = {page.path.stem if order else "": page.places for order, page in enumerate(page_registry.find_pages())}
-"""What the address of a page says of the place on it, in order. Blocks count from 1 there, as on screen."""
 EVERYWHERE = ("zoom", "scale", "letters")
 """Places that another model has too."""
 OF_ALL_PAGES = ("letters",)
@@ -36,38 +35,30 @@ LESSONS = {page.path.stem for page in page_registry.find_pages() if page.heading
 def read(page: str) -> None:
     """Set the model from the URL, at the start of a session and when the visitor goes back or forward in the browser's
     history to the page `page`. Runs before the model is settled."""
-    now, query = visitor(), _read_query()
+    now, moved = visitor(), get_script_run_ctx().is_history_navigation
     now.page = page
-    _catch_up(query)
-    if new() or get_script_run_ctx().is_history_navigation:
-        now.panel = query.get("panel", "")
-    if get_script_run_ctx().is_history_navigation:
-        now.places[page, query.get("model", now.model)] = _position_params(page, query)
+    _catch_up(st.query_params.to_dict())
+    view = _view_in_url(page)
+    if new() or moved:
+        now.panel = view.panel
+        if page == "operations" and "step" in view.place:
+            now.step = view.place["step"]
+    if moved:
+        now.places[page, view.model or now.model] = dict(view.place)
         for name in PLACES.get(page, ()):
-            if name not in query:
+            if name not in view.place:
                 now.leave(name)
-    if page == "operations" and "step" in query and (new() or get_script_run_ctx().is_history_navigation):
-        now.step = query["step"]
     if new():
         st.session_state[Key.MODEL] = FIRST_MODEL
         session.user_input()  # what is on screen if the model in the address is refused
-    elif not _went_back(query):
+    elif not moved or view.is_same_run(now.written or view):
         return
-    st.session_state[Key.MODEL], now.url_input = query.get("model", FIRST_MODEL), _input(query)
+    st.session_state[Key.MODEL], now.wanted = view.model or FIRST_MODEL, view
     now.ask(None)
 
 
-def _read_query() -> dict[str, str]:
-    """Return the parameters of the URL; several changes, each a parameter of its own, as one text."""
-    query = st.query_params.to_dict()
-    if changes := st.query_params.get_all(run_cache.CHANGE):
-        query[run_cache.CHANGE] = run_cache.BETWEEN.join(changes)
-    return query
-
-
-def _position_params(page: str, query: dict[str, str]) -> dict[str, str]:
-    """Return the parameters of a URL that belong to a page, in the order in which they are written."""
-    return {name: query[name] for name in PLACES.get(page, ()) if name in query}
+def _view_in_url(page: str) -> View:
+    return View.from_url(page, {name: st.query_params.get_all(name) for name in st.query_params})
 
 
 def _catch_up(parameters: dict[str, str]) -> None:
@@ -79,7 +70,7 @@ def _catch_up(parameters: dict[str, str]) -> None:
     if position is None:
         return
     page, query = position
-    place, written = _position_params(page, query), now.url_params or {}
+    place, written = place_on(page, query), now.written.place if now.written else {}
     if place.get("step"):
         now.step = now.at = place["step"]
     before = now.places.get((page, now.model), {})
@@ -91,35 +82,21 @@ def _catch_up(parameters: dict[str, str]) -> None:
         st.query_params.from_dict(changed_parameters | {name: place[name] for name in stayed if place[name]})
 
 
-def _went_back(query: dict[str, str]) -> bool:
-    """Return whether the visitor went back or forward to a URL with another model, input or options."""
-    written = query if (written_params := visitor().url_params) is None else written_params
-    is_other_model = query.get("model", FIRST_MODEL) != written.get("model", FIRST_MODEL)
-    return get_script_run_ctx().is_history_navigation and (is_other_model or _input(query) != _input(written))
-
-
-def _input(query: dict[str, str]) -> dict[str, str]:
-    """Return the parameters of a URL that name the input, the changes, and the options of one of our models."""
-    model = query.get("model", FIRST_MODEL)
-    options = (*models.spec_of(model).options, *model_costs.sizes(model)) if model in models.names() else ()
-    return {name: query[name] for name in ("sample", "text", "file", run_cache.CHANGE, *options) if name in query}
-
-
 def follow() -> None:
     """Set the sample or the text that the URL names, once its model is loaded. Only the last photo of a visitor is
     kept; a message says so if the URL names another one."""
     now = visitor()
-    if now.pending_cost is not None or (wanted := now.url_input) is None:
+    if now.pending_cost is not None or (wanted := now.wanted) is None:
         return
-    now.url_input = None
+    now.wanted = None
     refusal = _take_options(wanted)
     known, own = session.sample_names(), now.own
     session.user_input()  # settled before anything is refused: what is chosen takes a refusal back
-    if own and wanted.get("file") == own.name:
+    if own and wanted.file == own.name:
         session.take_photo(own)
-    elif wanted.get("sample") in known or now.url_params is not None:
-        session.take_sample(wanted["sample"] if wanted.get("sample") in known else known[0])
-    if "text" in models.takes(model_name()) and (text := wanted.get("text")):
+    elif wanted.sample in known or now.written is not None:
+        session.take_sample(wanted.sample if wanted.sample in known else known[0])
+    if "text" in models.takes(model_name()) and (text := wanted.text):
         if len(text) > MAX_TEXT_LETTERS:
             refusal = refusal or (
                 f"The text {quote(shorten(text, 60))} of the address has {len(text):,} characters, expected at most "
@@ -129,51 +106,50 @@ def follow() -> None:
             session.take_text(text, session.text_key())
             st.session_state[session.text_key()] = text
     now.refusal = refusal or now.refusal
-    if "sample" in wanted and wanted["sample"] not in known:
+    if wanted.sample is not None and wanted.sample not in known:
         expected = f"one of {', '.join(map(quote, known))}" if len(known) > 1 else "none: it has a text of its own"
-        now.refusal = f"{quote(wanted['sample'])} is not a sample of {model_name()}, expected {expected}."
-    if "file" in wanted and session.user_input().name != wanted["file"]:
-        what = "saved run" if wanted["file"].endswith(".safetensors") else "photo"
+        now.refusal = f"{quote(wanted.sample)} is not a sample of {model_name()}, expected {expected}."
+    if wanted.file is not None and session.user_input().name != wanted.file:
+        what = "saved run" if wanted.file.endswith(".safetensors") else "photo"
         now.refusal = (
-            f"This link is about the {what} {quote(wanted['file'][:100])}, which a link cannot contain and this "
+            f"This link is about the {what} {quote(wanted.file[:100])}, which a link cannot contain and this "
             "session no longer has. Upload it to see the same page."
         )
 
 
-def _take_options(wanted: dict[str, str]) -> str:
+def _take_options(wanted: View) -> str:
     """Set the options that the URL names, and the defaults for the others. Return an error message, or ""."""
     model, wrong = model_name(), ""
     visitor().options.pop(model, None)
     for name, choices in models.spec_of(model).options.items() if model in models.names() else ():
         known = {str(choice): choice for choice in choices}
-        if wanted.get(name) in known:
-            session.choose(name, known[wanted[name]])
-        elif name in wanted:
+        if (text := wanted.options.get(name)) in known:
+            session.choose(name, known[text])
+        elif text is not None:
             expected = ", ".join(map(quote, known))
-            wrong = f"{quote(wanted[name])} is not a {name} of {model}, expected one of {expected}."
-    return _take_sizes(wanted) or _take_changes(wanted) or wrong
+            wrong = f"{quote(text)} is not a {name} of {model}, expected one of {expected}."
+    return _take_sizes(wanted.options) or _take_changes(wanted.changes) or wrong
 
 
-def _take_changes(wanted: dict[str, str]) -> str:
+def _take_changes(wanted: tuple[str, ...]) -> str:
     """Set the changes that the URL names, all or none. Return an error message, or "". Whether the run has their lines
     is known once it is there."""
-    if not (text := wanted.get(run_cache.CHANGE, "")):
+    if not wanted:
         return ""
-    if len(text) > LONGEST_CHANGES:
+    if len(text := ";".join(wanted)) > LONGEST_CHANGES:
         most = f"expected at most {LONGEST_CHANGES} characters"
         return f"The changes {quote(shorten(text, 60))} are too long, {most}. {session.UNCHANGED_NOTE}"
     from tracer.changes import divide, parse_all  # torch, which pages start without
 
-    changes = run_cache.split_changes(text)
     try:
-        divide(parse_all(changes))
+        divide(parse_all(wanted))
     except ValueError as error:
         return f"{capitalize(str(error))}. {session.UNCHANGED_NOTE}"
-    session.change(changes)
+    session.change(wanted)
     return ""
 
 
-def _take_sizes(wanted: dict[str, str]) -> str:
+def _take_sizes(wanted: Mapping[str, str]) -> str:
     """Set the sizes that the URL names, all or none. Return an error message, or ""."""
     model, taken = model_name(), {}
     for name in model_costs.sizes(model):
@@ -194,30 +170,33 @@ def _take_sizes(wanted: dict[str, str]) -> str:
 
 def write(page: str) -> None:
     """Write the state of the page `page` into the URL."""
-    visitor().url_params = named = of(page)
+    visitor().written = view = view_of(page)
     visitor().written_for = weakref.ref(session.user_input())
-    if st.query_params.to_dict() != named:
+    if st.query_params.to_dict() != (named := view.to_url()):
         st.query_params.from_dict(named)
 
 
-def _of_run() -> dict[str, str]:
-    """Return the URL parameters of the model and the input chosen now, as far as a URL can hold them: those that all
-    pages share."""
+def _view_of_run() -> View:
+    """Return the model and the input chosen now, as far as a URL can hold them: what all pages share."""
     chosen, model = session.user_input(), _model_of_links()
-    silent = chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in st.query_params)
-    named = {} if silent else {"model": model}
+    options, changes = {}, ()
     if chosen.kind != "trace":
-        options, own = visitor().options.get(model, ()), model in models.names()  # a library's model has changes alone
-        named |= {
-            name: str(value) for name, value in options if not own or value != model_costs.default_option(model, name)
+        options, own = dict(visitor().options.get(model, ())), model in models.names()
+        changes = options.pop(run_cache.CHANGE, ())
+        options = {
+            name: str(value)
+            for name, value in options.items()
+            if not own or value != model_costs.default_option(model, name)
         }
-    if chosen.own or chosen.kind == "trace":
-        named["file"] = chosen.name
-    elif chosen.name != session.sample_names()[0]:
-        named["sample"] = chosen.name
-    if chosen.text and len(chosen.text) <= MAX_TEXT_LETTERS:
-        named["text"] = chosen.text
-    return named
+    photo = chosen.own or chosen.kind == "trace"
+    return View(
+        model=None if chosen.kind == "trace" or (model == FIRST_MODEL and "model" not in st.query_params) else model,
+        options=options,
+        changes=changes,
+        file=chosen.name if photo else None,
+        sample=None if photo or chosen.name == session.sample_names()[0] else chosen.name,
+        text=chosen.text if chosen.text and len(chosen.text) <= MAX_TEXT_LETTERS else None,
+    )
 
 
 def _model_of_links() -> str:
@@ -227,22 +206,28 @@ def _model_of_links() -> str:
 
 def of(page: str) -> dict[str, str]:
     """Return the URL parameters of the page `page` for the model and the input chosen now."""
-    return of_pages((page,))[page]
+    return view_of(page).to_url()
 
 
-def of_pages(pages: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the URL parameters of each of these pages for the model and the input chosen now."""
-    chosen, model, there, run = session.user_input(), _model_of_links(), st.query_params.to_dict(), _of_run()
+def view_of(page: str) -> View:
+    """Return the view of the page `page` for the model and the input chosen now."""
+    return views_of((page,))[page]
+
+
+def views_of(pages: Iterable[str]) -> dict[str, View]:
+    """Return the view of each of these pages for the model and the input chosen now."""
+    chosen, model, there, run = session.user_input(), _model_of_links(), st.query_params.to_dict(), _view_of_run()
     now, same = visitor(), there.get("model", FIRST_MODEL) == model  # else it is a place in another model
     left = () if _is_of(chosen) else OF_INPUT
-    addresses = {}
+    views = {}
     for page in pages:
-        addresses[page] = named = dict(run)
+        place = {}
         for name in PLACES.get(page, ()):
             stays = page == now.page and (same or _anywhere(page, name)) and name not in left
-            if place := (stays and there.get(name)) or _place(page, model, name):
-                named[name] = place
-    return addresses
+            if value := (stays and there.get(name)) or _place(page, model, name):
+                place[name] = value
+        views[page] = run.at(page, place)
+    return views
 
 
 def _is_of(chosen: UserInput) -> bool:

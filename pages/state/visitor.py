@@ -17,6 +17,7 @@ import streamlit as st
 from PIL import Image
 
 from pages.jobs import run_cache
+from pages.state.view import FIRST_MODEL, View
 from tracer.inputs import images
 from tracer.record import Trace
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tracer.survey.result import SurveyResult
     from tracer.zoo.downloads import Cost, Download
 
-FIRST_MODEL = "vit"
 OF_INPUT = ("query",)
 """Places, as addresses name them, that another input does not have."""
 KEY = "visitor"
@@ -42,7 +42,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class View:
+class PhotoView:
     """Photo, the crop that the model sees, that crop at the model's size, and the grid of patches."""
 
     photo: Image.Image
@@ -116,7 +116,7 @@ class Visitor:
     of those that have it. `aside` is an input that the model on screen can't take, `own` the last photo of the
     visitor's, `second` a saved run that others are compared with, `survey` the survey that was opened last, `of_survey`
     the photo that was taken from it last, with its number there, `readable` the last input that the model could read.
-    `url_input` is the input that a URL names, `url_params` the parameters in the URL now, `written_for` their input.
+    `wanted` is the view that a URL asks for, `written` the view in the URL now, `written_for` its input.
     `page` is the one on screen, and `places` the last choice of each position on a page, of a model, as in URLs.
     `widget_versions` counts how often something else than its widget moved a position, by its name.
     `reported_place` is the page and the position on it that the browser moved to by itself since the last run of a
@@ -139,8 +139,8 @@ class Visitor:
     readable: UserInput | None = None
     refusal: str = ""
     refused_on: str | None = None
-    url_input: dict[str, str] | None = None
-    url_params: dict[str, str] | None = None
+    wanted: View | None = None
+    written: View | None = None
     written_for: weakref.ref[UserInput] | None = None
     current: CurrentRun | None = None
     instead: str = ""

@@ -11,7 +11,7 @@ import streamlit as st
 
 from pages.jobs import background_checks, model_costs, render_gate, run_cache
 from pages.state import session
-from pages.state.visitor import UserInput, View, model_name, visitor
+from pages.state.visitor import PhotoView, UserInput, model_name, visitor
 from pages.ui import page_frame, texts
 from pages.ui.texts import escape, plain
 from tracer import models, zoo
@@ -40,7 +40,7 @@ def card() -> dict | None:
     return facts
 
 
-def view() -> View | None:
+def view() -> PhotoView | None:
     """Return the photo as the model sees it, before any model is loaded; None where there is no photo or no card."""
     chosen = session.user_input()
     if chosen.trace is not None:
@@ -49,7 +49,7 @@ def view() -> View | None:
     if not {"H", "W", "P"} <= sizes.keys():
         return None
     image, crop = images.centre_crop(chosen.photo, sizes["H"], sizes["W"])
-    return View(
+    return PhotoView(
         chosen.photo, crop, session.match_channels(image, sizes), sizes["H"] // sizes["P"], sizes["W"] // sizes["P"]
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from pages.state.visitor import UserInput, View
+from pages.state.visitor import PhotoView, UserInput
 from tracer import models
 from tracer.attention import windows
 from tracer.export import rows, verdicts
@@ -143,7 +143,7 @@ def strange(user_input: UserInput, model: str) -> str:
     )
 
 
-def crop_text(view: View) -> str:
+def crop_text(view: PhotoView) -> str:
     """Return a sentence on the part of the photo that the model sees."""
     photo = f"{view.photo.width} × {view.photo.height} pixels"
     left, top, right, bottom = view.crop.box
@@ -153,7 +153,7 @@ def crop_text(view: View) -> str:
     return f"The photo has {photo}. The model gets the {part} pixels in the middle; the dimmed part is cut off."
 
 
-def size_text(view: View) -> str:
+def size_text(view: PhotoView) -> str:
     """Return a sentence on the size at which the model sees the photo."""
     side = f"{view.image.height // view.rows} × {view.image.width // view.columns}"
     return (

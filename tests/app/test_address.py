@@ -1,9 +1,14 @@
 """Address of a page: it opens on the model and the input that it names, and is kept current."""
 
+import string
+from dataclasses import replace
+
 import pytest
+from hypothesis import given, strategies
 from streamlit.testing.v1 import AppTest
 
 import app
+from pages.state.view import FIRST_MODEL, PLACES, View, option_names
 from tests.app.test_app import SECONDS, visit
 
 APP = app.__file__
@@ -127,3 +132,28 @@ def test_right_places_in_an_address_are_not_quoted():
     assert not visit("mask", query="64", head="3", block="6").main.warning
     assert not visit("operations", open="modules_0-3.18").main.warning
     assert not visit("operations", open="ops_99").main.warning  # of another zoom
+
+
+WORDS = strategies.text(string.ascii_letters + " ,;=()&?", min_size=1, max_size=8)
+CHANGES = strategies.sampled_from(("position=off", "block1.attention.weights=drop_heads(1;2)", "image=hide(5,grey)"))
+
+
+@given(
+    page=strategies.sampled_from(sorted(PLACES)),
+    model=strategies.sampled_from((None, "vit", "nanogpt", "hf:bert")),
+    named=strategies.dictionaries(strategies.sampled_from(("file", "sample", "text")), WORDS),
+    changes=strategies.lists(CHANGES, unique=True),
+    data=strategies.data(),
+)
+def test_a_view_is_read_as_it_was_written(page, model, named, changes, data):
+    own = option_names(model or FIRST_MODEL)
+    options = data.draw(strategies.dictionaries(strategies.sampled_from(own), WORDS)) if own else {}
+    place = data.draw(strategies.dictionaries(strategies.sampled_from(PLACES[page]), WORDS)) if PLACES[page] else {}
+    view = View(model=model, options=options, changes=tuple(changes), **named).at(page, place)
+    url = view.to_url()
+    assert View.from_url(page, {name: [value] for name, value in url.items()}) == view
+    one_by_one = {name: [value] for name, value in url.items()} | ({"change": changes} if changes else {})
+    assert View.from_url(page, one_by_one) == view
+    other = replace(view, place={}, model=model or FIRST_MODEL)
+    assert "V" not in view.options or page != "tokens"  # there it is the size of the lesson's own vocabulary
+    assert view.is_same_run(other) and not view.is_same_run(replace(other, changes=("norm=zero",)))

@@ -124,14 +124,14 @@ def test_changed_lines_that_nobody_looks_at_any_more_are_not_checked(nothing_kno
     at = visit("trace", change="block1.norm1=zero")
     visitor, keys = at.session_state["visitor"], []
     for change in ("block2.norm1=zero", "block3.norm1=zero"):  # they wait for the first check, which waits for `go`
-        visitor.option("vit", run_cache.CHANGE, change)
+        visitor.change("vit", (change,))
         at.run()
         keys.append(("vit", visitor.options["vit"]))
     nothing_known.set()
     for key in keys:
         background_checks.wait(key)
     assert [background_checks._results.get(key) is not None for key in keys] == [False, True]
-    visitor.option("vit", run_cache.CHANGE, "block2.norm1=zero")
+    visitor.change("vit", ("block2.norm1=zero",))
     at.run()
     background_checks.wait(keys[0])
     assert background_checks._results.get(keys[0]) is not None

@@ -123,7 +123,7 @@ def test_its_checks_are_those_of_the_server(process, model):
 
 def test_what_the_process_measures_is_what_the_server_would(process, monkeypatch):
     change = "block1.attention.weights=drop_heads(0)"
-    key, user_input = ("nanogpt", (("change", change),)), {"text": "to be or not"}
+    key, user_input = ("nanogpt", (("change", (change,)),)), {"text": "to be or not"}
     model = run_cache.load(*key)
     inputs, trace = model.inputs(**user_input), model.trace(**user_input)
     ends = masks.tower_ends(model, trace.later.derived_steps)
@@ -277,7 +277,7 @@ def test_it_starts_only_where_another_visitor_waits(monkeypatch):
 def test_models_of_libraries_and_at_other_sizes_run_in_the_server(monkeypatch):
     monkeypatch.setattr(model_process, "is_ready", lambda: True)
     assert run_cache.queue_of(NAME, ()) is model_process.line
-    assert run_cache.queue_of("vit", (("change", "position=off"),)) is model_process.line
+    assert run_cache.queue_of("vit", (("change", ("position=off",)),)) is model_process.line
     assert run_cache.queue_of("vit", (("L", 2),)) is None
     assert run_cache.queue_of("hf:bert", ()) is None
 

@@ -8,7 +8,8 @@ from streamlit.testing.v1 import AppTest
 
 import app
 from pages.state import session
-from pages.state.visitor import FIRST_MODEL, Visitor
+from pages.state.view import FIRST_MODEL
+from pages.state.visitor import Visitor
 from pages.ui import screen, texts
 from tests.app.test_app import PAGES, SECONDS, film_of, picture, text, upload
 from tests.support.sweeping import cases

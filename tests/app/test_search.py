@@ -7,6 +7,7 @@ import pytest
 
 from pages.sections import note_statements, search
 from pages.state import url_state
+from pages.state.view import View
 from tests.app.test_app import text, visit
 from tests.support.note_runs import run
 from tracer.changes.options import options
@@ -16,7 +17,7 @@ from tracer.lessons.notes.statements import rows, sections
 def entries_of(monkeypatch, model: str, **address: str) -> list[dict]:
     """Return the index of a run, searched at an address."""
     with monkeypatch.context() as patch:
-        patch.setattr(url_state, "of", lambda page: {"model": model, **(address if page == "notes" else {})})
+        patch.setattr(url_state, "view_of", lambda page: View(model, place=address if page == "notes" else {}))
         return search.search_entries(run(model)[1])
 
 
@@ -103,7 +104,7 @@ def words_in(entry: dict) -> set[str]:
 
 
 def test_an_experiment_keeps_the_changes_of_the_run_and_a_saved_run_has_none(monkeypatch):
-    monkeypatch.setattr(url_state, "of", lambda page: {"change": "position=off"})
+    monkeypatch.setattr(url_state, "view_of", lambda page: View(changes=("position=off",)))
     trace = run("vit")[1]
     found = [entry["to"] for entry in search.search_entries(trace) if entry["title"] == "No division by √d_k (block 2)"]
     assert dict(parse_qsl(found[0].partition("?")[2]))["change"] == "position=off;block2.attention.scores=unscale"

@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 import app
 from pages.jobs import run_cache
 from pages.sections import what_if
+from pages.state.view import split_changes
 from tests.app.test_app import PAGES, SECONDS, text, upload, visit
 from tests.app.test_server import picture
 from tests.support.sweeping import cases
@@ -201,7 +202,7 @@ def markups(at: AppTest) -> list[str]:
 
 def test_runs_of_one_photo_with_other_patches_hidden_share_the_check_of_their_lines():
     lines = [
-        run_cache.of_lines(((run_cache.CHANGE, text),) if text else ())
+        run_cache.of_lines(run_cache.with_changes((), split_changes(text)))
         for text in ("", "image=hide(1,mean)", "text=mask_words(1;0)", "image=hide(1,mean);norm=zero", "norm=zero",
                      "image=hide(1,removed)")
     ]  # fmt: skip

@@ -8,7 +8,8 @@ from streamlit.testing.v1 import AppTest, app_test
 from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
 import app
-from pages.state.visitor import FIRST_MODEL, UserInput, Visitor
+from pages.state.view import FIRST_MODEL
+from pages.state.visitor import UserInput, Visitor
 from tracer.record import Trace
 
 APP = Path(app.__file__)

@@ -8,7 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from pages.jobs import render_gate, single_flight
-from pages.state.visitor import FIRST_MODEL
+from pages.state.view import FIRST_MODEL
 from tests.app.test_app import open_page, picture, text, upload
 from tests.app.test_libraries_in_app import type_name
 from tracer import models, zoo

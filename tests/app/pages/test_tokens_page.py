@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from pages.sections import tokenization
 from pages.sections.tokenization.text import SENTENCE
-from pages.state import url_state
+from pages.state.view import PLACES
 from tests.app.test_app import ROOT, SECONDS, text
 from tests.app.test_models_in_app import open_model
 from tests.support.sweeping import cases
@@ -111,7 +111,7 @@ def test_statements_of_the_notes_lead_to_kinds_and_ways_that_are_there():
     asked = [dict(one.split("=") for one in place) for place in places]
     assert len(asked) == 5
     for one in asked:
-        assert one["way"] in tokenization.kinds()[one["kind"]].ways and one.keys() <= set(url_state.PLACES["tokens"])
+        assert one["way"] in tokenization.kinds()[one["kind"]].ways and one.keys() <= set(PLACES["tokens"])
 
 
 def test_signs_that_one_does_not_see_are_shown():
