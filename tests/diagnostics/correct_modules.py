@@ -121,6 +121,20 @@ class DecoderOfItsOwnEncoder(nn.Module):
         return self.head(y + self.cross(y, x, x, need_weights=False)[0])
 
 
+@correct(lambda: (torch.randint(0, V, (2, 6)),))
+class BeginningInFront(nn.Module):
+    """A learned token in front of the text: the logits at each position predict the token of that position."""
+
+    def __init__(self):
+        super().__init__()
+        self.begin, self.table, self.head = nn.Parameter(torch.randn(1, 1, D)), nn.Embedding(V, D), nn.Linear(D, V)
+        self.attention = CausalHeads(False)
+
+    def forward(self, ids):
+        x = torch.cat([self.begin.expand(len(ids), -1, -1), self.table(ids[:, :-1])], 1)
+        return F.cross_entropy(self.head(self.attention(x)).transpose(1, 2), ids)
+
+
 @correct(stream)
 class ShuffledChannels(nn.Module):
     """A shuffle of channels: features change their order on purpose."""

@@ -742,3 +742,28 @@ class LayerMadeInForward(nn.Module):
 
     def forward(self, x):
         return (nn.Linear(D, D) if self.wrong else self.out)(self.inner(x).relu())  # wrong
+
+
+class PackedHeads(Heads):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.packed = nn.Linear(D, 3 * D)
+        del self.query, self.key, self.value
+
+    def forward(self, x):
+        q, k, v = self.packed(x).chunk(3, -1)  # wrong
+        return self.out(self.merge(self.attend(*map(self.split, (q, k, k if self.wrong else v)))))
+
+
+@pair("projection part unused")
+class KeysAsValues(PackedHeads):
+    """Values are the keys, and their own part is never read."""
+
+
+@pair("projection part unused")
+class SlicesOfOneStart(PackedHeads):
+    def forward(self, x):
+        packed = self.packed(x)  # wrong
+        first = D if self.wrong else 2 * D
+        parts = packed[..., :D], packed[..., D : 2 * D], packed[..., first : first + D]
+        return self.out(self.merge(self.attend(*map(self.split, parts))))

@@ -87,6 +87,8 @@ class AxisOrders:
         elif name in ELEMENTWISE or "pointwise" in call.op.traits:
             self._meet(call, [self.of(ref) for ref in operands])
             self._keep(out, self._broadcast(out, operands))
+        elif "concat" in call.op.traits and len({ref.shape for ref in call.arguments.get("tensors", ())}) == 1:
+            self._keep(out, self._join(call))
         elif operands[0].shape == out.shape:
             self._keep(out, self.of(operands[0]))
 
@@ -94,6 +96,14 @@ class AxisOrders:
         """Remember the factors of a value, if they multiply to its shape."""
         if tuple(prod(factor.size for factor in axis) for axis in factors) == out.shape:
             self._factors[out.key] = factors
+
+    def _join(self, call: Call) -> Factors:
+        """Return the factors of tensors of one shape that are joined: along that axis, the number of tensors is the
+        outer factor."""
+        tensors, axis = call.arguments["tensors"], call.arguments.get("dim", 0)
+        factors = list(self.of(tensors[0]))
+        factors[axis] = (Factor(str(len(tensors)), len(tensors)), *factors[axis])
+        return tuple(factors)
 
     def _broadcast(self, out: Ref, operands: Iterable[Ref]) -> Factors:
         """Return the factors of an element-wise result: on each axis those of the operand that knows the most."""
@@ -174,6 +184,24 @@ def _order(factors: tuple[Factor, ...]) -> str:
     return " × ".join(factor.text for factor in factors)
 
 
+def _order_repair(meeting: Meeting) -> str:
+    """Return the repair of an order: of the call that repeated numbers, if one did."""
+    axis, sides = max(meeting.axis, 0), (meeting.first, meeting.second)
+    repeat = next(((place, factor) for side in sides for place, factor in enumerate(side) if factor.repeated), None)
+    if repeat is None:
+        return "Flatten both in one order: exchange the axes of one of them before, such as `.transpose(0, 1)`."
+    place, factor = repeat
+    if place:
+        return (
+            f"Lay whole copies one after another, as `repeat` does with {factor.text} at axis {axis}:"
+            " `repeat_interleave` repeats each number in its place."
+        )
+    return (
+        f"Repeat each number in its place: `repeat_interleave({factor.text}, {axis})`. `repeat` lays whole copies one"
+        " after another."
+    )
+
+
 @rule(
     "axis order",
     lambda run: AxisOrders(run).meetings,
@@ -184,15 +212,16 @@ def _order(factors: tuple[Factor, ...]) -> str:
 def find_meeting(run: RunView, meeting: Meeting) -> Evidence:
     """Find two tensors that meet along an axis whose factors they have in another order."""
     call, axis, first, second = meeting
-    repeats = [factor for factor in (*first, *second) if factor.repeated]
-    repair = (
-        f"Repeat each number in its place: `repeat_interleave({repeats[0].text}, {max(axis, 0)})`. `repeat` lays whole"
-        " copies one after another."
-        if repeats
-        else "Flatten both in one order: exchange the axes of one of them before, such as `.transpose(0, 1)`."
-    )
     length = prod(factor.size for factor in first)
-    return Evidence(call, axis=axis, first=_order(first), second=_order(second), length=length, place=1, repair=repair)
+    return Evidence(
+        call,
+        axis=axis,
+        first=_order(first),
+        second=_order(second),
+        length=length,
+        place=1,
+        repair=_order_repair(meeting),
+    )
 
 
 # A broadcast of a column with a row of as many numbers: all pairs, where one number for each was meant.

@@ -275,6 +275,6 @@ def find_dropped(run: RunView, result: DroppedResult) -> Evidence:
     if name.endswith("_"):
         repair = f"`{name}` writes into a copy here: assign to the tensor itself, as in `x[mask] = value`."
     else:
-        repair = f"Assign the result: `x = x.{name}(…)`. It changes nothing in place."
+        repair = f"Assign the result of `{name}(…)`: it changes nothing in place."
     shape = run.graph.shape(call.outputs[0].key)
     return Evidence(call, what=f"a tensor of shape {list(shape)}", name=name, repair=repair)

@@ -492,8 +492,14 @@ def _shape(tensor: TensorRecord) -> str:
 
 
 def _exchange_text(view: Reshape) -> str:
-    """Return the transpose of two axes with which no boundary is crossed."""
+    """Return the rearrangement with which no boundary is crossed: of two neighbours, else of one axis, which keeps the
+    order of all others, else of two axes."""
     op, before, after = view
+    neighbours = [(place, place + 1) for place in range(len(before) - 1)]
+    if not any(cross(_exchange_axes(before, *pair), after) is None for pair in neighbours):
+        for order in _moves(len(before)):
+            if cross(tuple(before[axis] for axis in order), after) is None:
+                return f"Exchange the axes first: `.permute({', '.join(map(str, order))})` before the view."
     for first, second in sorted(combinations(range(len(before)), 2), key=lambda pair: (pair[1] - pair[0], pair)):
         if cross(_exchange_axes(before, first, second), after) is None:
             return f"Exchange the axes first: `.transpose({first}, {second})` before the view."
@@ -506,6 +512,15 @@ def _exchange_text(view: Reshape) -> str:
                 f" them afterwards: `.transpose({first}, {second})`."
             )
     return "Split the axes one by one, exchange them with `.permute(…)`, and only then merge neighbours."
+
+
+def _moves(rank: int) -> Iterator[tuple[int, ...]]:
+    """Yield the orders of axes where one was moved past several, the nearest moves first."""
+    moves = [(abs(end - start), start, end) for start in range(rank) for end in range(rank) if abs(end - start) > 1]
+    for _, start, end in sorted(moves):
+        order = [axis for axis in range(rank) if axis != start]
+        order.insert(end, start)
+        yield tuple(order)
 
 
 def _exchange_axes(shape: tuple, first: int, second: int) -> tuple:

@@ -9,6 +9,8 @@ import torch
 
 from tracer.capture.tensors import output_tensors
 from tracer.record import Op, TensorRecord, dtype_name, tolerance
+from tracer.shapes.variation import other_values
+from tracer.utils.errors import reason
 
 if TYPE_CHECKING:
     from tracer.capture import Recording
@@ -70,3 +72,23 @@ def first_deviation(run: RunView, first: Recording, second: Recording, deviation
 def output_list(recording: Recording) -> list[torch.Tensor]:
     """Return the tensors of an output, in order."""
     return [tensor for _, tensor in output_tensors(recording.output)]
+
+
+def run_with_other_tokens(run: RunView, name: str, axis: int, first: int) -> Recording | None:
+    """Run the model with other tokens of an input from a position on; None where there are no others, or it fails."""
+    tensor = run.inputs[name].detach()
+    if tensor.is_meta:
+        return None
+    later = tensor.narrow(axis, first, tensor.shape[axis] - first).contiguous()
+    if tensor.is_floating_point():
+        others = other_values(later, torch.Generator().manual_seed(1))
+    else:
+        known = tensor.unique()
+        if len(known) < 2:
+            return None
+        others = known[(torch.searchsorted(known, later) + 1) % len(known)]
+    try:
+        return run.run({id(run.inputs[name]): torch.cat([tensor.narrow(axis, 0, first), others], dim=axis)})
+    except Exception as error:  # of a stranger's model, on other numbers
+        run.problems.append(f"It could not be run with other tokens ({reason(error)}).")
+        return None

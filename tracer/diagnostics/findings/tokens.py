@@ -19,13 +19,13 @@ from tracer.diagnostics.findings.second_runs import (
     output_difference,
     output_list,
     relative_difference,
+    run_with_other_tokens,
 )
 from tracer.diagnostics.findings.training import label_pairs, losses
 from tracer.graph.attention_sites import AttentionSite
 from tracer.graph.dataflow import Graph
 from tracer.ops import ATTENTION, CONCATENATIONS, CONVOLUTIONS, MATMULS, NORMS, PADS, RECURRENT, base
 from tracer.record import Op, TensorRecord
-from tracer.shapes.variation import other_values
 from tracer.symbols.notation import parse
 from tracer.utils.errors import reason
 
@@ -181,7 +181,7 @@ def _find_leak(run: RunView, text: Continuation) -> Leak | None:
     """
     half = text.length // 2
     for first in sorted({max(half, 1), min(half + 1, text.length - 1)}):
-        changed = _with_other_tokens(run, text, first)
+        changed = run_with_other_tokens(run, text.name, text.axis, first)
         if changed is None:
             return None
 
@@ -211,27 +211,6 @@ def _compare(run: RunView, text: Continuation, changed: Recording, deviation: De
     if share <= OUTPUT_TOLERANCE:
         return None
     return Leak(text, share, first_deviation(run, run.values, changed, deviation), first)
-
-
-def _with_other_tokens(run: RunView, text: Continuation, first: int) -> Recording | None:
-    """Run the model with other tokens from a position on; None where there are no others, or it fails."""
-    tensor = run.inputs[text.name].detach()
-    if tensor.is_meta:
-        return None
-    later = tensor.narrow(text.axis, first, tensor.shape[text.axis] - first)
-    if tensor.is_floating_point():
-        others = other_values(later.contiguous(), torch.Generator().manual_seed(1))
-    else:
-        known = tensor.unique()
-        if len(known) < 2:
-            return None
-        others = known[(torch.searchsorted(known, later.contiguous()) + 1) % len(known)]
-    again = torch.cat([tensor.narrow(text.axis, 0, first), others], dim=text.axis)
-    try:
-        return run.run({id(run.inputs[text.name]): again})
-    except Exception as error:  # of a stranger's model, on other numbers
-        run.problems.append(f"It could not be run with other tokens ({reason(error)}).")
-        return None
 
 
 @rule(

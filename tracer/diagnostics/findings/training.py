@@ -14,9 +14,10 @@ from tracer.capture.modes import Function
 from tracer.capture.tensors import output_tensors, same_outputs
 from tracer.diagnostics.findings.attention import is_causal
 from tracer.diagnostics.findings.run_view import DRAWS, Evidence, live_calls, rule
+from tracer.diagnostics.findings.second_runs import OUTPUT_TOLERANCE, relative_difference, run_with_other_tokens
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap
-from tracer.ops import ATTENTION, NORMS
+from tracer.ops import ATTENTION, LINEAR, NORMS
 from tracer.shapes.variation import other_weights
 from tracer.utils.errors import reason
 
@@ -80,9 +81,21 @@ def find_shift(run: RunView, loss: Call) -> Evidence | None:
     are compared with the ids that the model was given.
     """
     pairs = label_pairs(run, loss)
-    if pairs is None or pairs.shift == 1:
+    if pairs is None or pairs.shift == 1 or (pairs.shift == 0 and _is_ahead(run, pairs)):
         return None
     return Evidence(loss, how=HOW[pairs.shift].format(pairs.ids), count=pairs.fitting, labels=pairs.labels)
+
+
+def _is_ahead(run: RunView, pairs: LabelPairs) -> bool:
+    """Return whether the logits at a position do not see its own token, as where a token was put in front: it is their
+    label then."""
+    first = run.inputs[pairs.ids].shape[1] // 2
+    changed = run_with_other_tokens(run, pairs.ids, 1, first)
+    logits = [] if changed is None else [each.store.get(pairs.logits) for each in (run.values, changed)]
+    if changed is None or not run.has_same_ops(changed) or any(each is None for each in logits):
+        return False
+    one, another = (each[:, : first + 1] for each in logits if each is not None)
+    return relative_difference(one, another) <= OUTPUT_TOLERANCE
 
 
 class LabelPairs(NamedTuple):
@@ -379,6 +392,97 @@ def _groups(idle: list[str], every: list[str]) -> list[str]:
                     groups.append(group)
                 break
     return groups
+
+
+class IdlePart(NamedTuple):
+    """Rows of the weight of a packed projection that no output depends on, one of as many equal parts: the call, the
+    name of the weight, the first row, and the row after the last."""
+
+    call: Call
+    name: str
+    first: int
+    stop: int
+    parts: int
+
+
+def idle_parts(run: RunView) -> Iterator[IdlePart]:
+    """Yield the parts of projections for attention without which a second run gives the same output: it has other
+    values in these rows."""
+    graph = run.graph
+    for name, calls in _packed_projections(run).items():
+        width = calls[0].outputs[0].shape[-1]
+        read = np.zeros(width, bool)
+        for call in calls:
+            read |= _features_read(run, call.outputs[0].key, width)
+        unread = np.flatnonzero(~read)
+        size = len(unread)
+        if not size or width % size or size == width or unread[0] % size or unread[-1] - unread[0] != size - 1:
+            continue
+        part = IdlePart(calls[-1], name, int(unread[0]), int(unread[-1]) + 1, width // size)
+        if graph.outputs and _same_without(run, part):
+            yield part
+
+
+def _packed_projections(run: RunView) -> dict[str, list[Call]]:
+    """Return the linear maps whose results queries, keys and values of attentions are parts of, by their weights."""
+    graph, packed = run.graph, dict[str, list[Call]]()
+    near = {
+        key
+        for site in run.sites
+        for key in graph.ancestors([site.q, site.k, site.v], lambda key: not graph.call_of(key).op.is_heavy)
+    }
+    for call in live_calls(run):
+        weight = call.arguments.get("weight")
+        if call.op.name not in LINEAR or not isinstance(weight, Ref) or call.outputs[0].key not in near:
+            continue
+        if weight.key.startswith("parameter "):
+            packed.setdefault(weight.key.removeprefix("parameter "), []).append(call)
+    return packed
+
+
+def _features_read(run: RunView, key: str, width: int) -> np.ndarray:
+    """Return which features of a projection some computation reads, bool `[width]`, through layouts."""
+    graph, read, waiting = run.graph, np.zeros(width, bool), [key]
+    while waiting:
+        value = waiting.pop()
+        moved = [
+            index for index in graph.users.get(value, ()) if graph.source(graph.calls[index].outputs[0].key) == value
+        ]
+        if value in graph.returned or len(moved) < len(graph.live_users[value]):
+            places = run.places(value)[1].table() if value != key else np.arange(width)
+            read[np.unique(places % width)] = True
+        waiting += [ref.key for index in moved for ref in graph.calls[index].outputs]
+    return read
+
+
+def _same_without(run: RunView, part: IdlePart) -> bool:
+    """Return whether a run with other numbers in these rows of a weight gives the same output."""
+    assert run.replay is not None
+    weight = dict(run.replay.module.named_parameters(remove_duplicate=False)).get(part.name)
+    if weight is None:
+        return False
+    other = weight.detach().clone()
+    other[part.first : part.stop] = other[part.first : part.stop].flip(-1) + 1
+    try:
+        again = run.run({id(weight): torch.nn.Parameter(other, requires_grad=False)}, whole=True)
+    except Exception as error:  # of a stranger's model, with other numbers
+        run.problems.append(f"It could not be run with other parameters ({reason(error)}).")
+        return False
+    return same_outputs(again.output, run.values.output)
+
+
+@rule(
+    "projection part unused",
+    idle_parts,
+    "This projection has {parts} parts of {size} features for attention, and no output depends on rows {first} to"
+    " {last} of `{name}`: with other values in them, a second run gives the same output, bit by bit.",
+    "Read each part once: `q, k, v = qkv(x).chunk(3, dim=-1)`.",
+    runs_again=True,
+)
+def find_idle_part(run: RunView, part: IdlePart) -> Evidence:
+    """Find a part of a packed projection of queries, keys and values that nothing reads."""
+    size = part.stop - part.first
+    return Evidence(part.call, parts=part.parts, size=size, first=part.first, last=part.stop - 1, name=part.name)
 
 
 # Residual sums that add another stream than the one that the branch read.
