@@ -121,6 +121,18 @@ class DecoderOfItsOwnEncoder(nn.Module):
         return self.head(y + self.cross(y, x, x, need_weights=False)[0])
 
 
+@correct(lambda: (torch.randn(3, 7, D), torch.arange(7)[None] < torch.tensor([[7], [4], [5]])))
+class SegmentsOfTokens(nn.Module):
+    """Flags of two segments, which look like a mask of padding: both segments are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.kinds, self.out = nn.Parameter(torch.randn(2, D)), nn.Linear(D, D)
+
+    def forward(self, x, segments):
+        return self.out((x + torch.where(segments[..., None], self.kinds[0], self.kinds[1])).relu().mean(1))
+
+
 @correct(lambda: (torch.randint(0, V, (2, 6)),))
 class BeginningInFront(nn.Module):
     """A learned token in front of the text: the logits at each position predict the token of that position."""

@@ -571,6 +571,19 @@ class MeanOverWhatAMaskLeavesOut(Heads):
         return self.out((y * keep[..., None]).sum(1) / keep.sum(1, keepdim=True))
 
 
+@pair("padding read", lambda: (torch.randn(3, 7, D), torch.arange(7)[None] < torch.tensor([[7], [4], [5]])))
+class MaskedSumOverTheLengthOfTheBatch(nn.Module):
+    """A mean without attention: what padding holds is left out, and its number is counted."""
+
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.out = wrong, nn.Linear(D, D)
+
+    def forward(self, x, keep):
+        total = (x * keep[..., None]).sum(1)
+        return self.out(total / (x.shape[1] if self.wrong else keep.sum(1, keepdim=True)))  # wrong
+
+
 @pair("padding read", padded_texts)
 class LossOfPadding(nn.Module):
     def __init__(self, wrong: bool):

@@ -186,7 +186,7 @@ def paddings(run: RunView) -> Iterator[Padding]:
             continue
         if tensor.is_floating_point() and tensor.dim() == 3:
             cells, evidence = _edge((tensor == 0).all(dim=-1)), f"rows of zeros in `{name}`"
-        elif tensor.dim() == 2 and (left_out := _left_out(run, name, tensor)) is not None:
+        elif (left_out := _left_out(run, name, tensor)) is not None:
             cells, evidence = left_out, f"what `{name}` leaves out"
         else:
             continue
@@ -221,17 +221,23 @@ def _edge(cells: torch.Tensor) -> torch.Tensor:
 
 
 def _left_out(run: RunView, name: str, tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the tokens that a mask `[B, T]` of 0 and 1 leaves out at the end of some samples; None for an input that
-    is no such mask: it reaches attention, and neither queries nor keys."""
-    kept = tensor[:, 0]
-    if tensor.is_complex() or not bool(((tensor == 0) | (tensor == 1)).all()) or bool((kept != kept[0]).any()):
-        return None
-    cells = tensor != kept[0]
-    if not bool(cells.any()) or not torch.equal(_edge(cells), cells):
-        return None
+    """Return the tokens that a mask leaves out; None for an input that is no mask for attention: such a one reaches
+    attention, and neither queries nor keys."""
+    cells = left_out_cells(tensor)
     after = run.graph.descendants(f"input {name}")
     sites = [site for site in run.sites if site.result in after]
     return cells if sites and not {sites[0].q, sites[0].k} & after else None
+
+
+def left_out_cells(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the tokens that a tensor `[B, T]` of 0 and 1 leaves out at the end of some samples; None for any other."""
+    if tensor.is_meta or tensor.dim() != 2 or tensor.is_complex() or not tensor.numel():
+        return None
+    kept = tensor[:, 0]
+    if not bool(((tensor == 0) | (tensor == 1)).all()) or bool((kept != kept[0]).any()):
+        return None
+    cells = tensor != kept[0]
+    return cells if _fills(cells) and torch.equal(_edge(cells), cells) else None
 
 
 class PaddedMask(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.modes import Function
-from tracer.diagnostics.findings.attention import PaddedMask, is_causal, padded_masks
+from tracer.diagnostics.findings.attention import is_causal, left_out_cells, padded_masks
 from tracer.diagnostics.findings.batches import BATCH, STATISTICS
 from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.diagnostics.findings.second_runs import (
@@ -26,6 +26,7 @@ from tracer.graph.attention_sites import AttentionSite
 from tracer.graph.dataflow import Graph
 from tracer.ops import ATTENTION, CONCATENATIONS, CONVOLUTIONS, MATMULS, NORMS, PADS, RECURRENT, base
 from tracer.record import Op, TensorRecord
+from tracer.shapes.variation import other_values
 from tracer.symbols.notation import parse
 from tracer.utils.errors import reason
 
@@ -280,9 +281,18 @@ IGNORE_LABELS = "Leave padding out of the loss: `ignore_index=pad`, or labels of
 HIDE_PADDING = "Leave padding out wherever tokens are summed, averaged or selected."
 
 
+class HiddenPadding(NamedTuple):
+    """Padding that a model hides: the tokens of an input that are padding, bool `[B, T]`, the name of the input, and
+    how that is known."""
+
+    cells: torch.Tensor
+    name: str
+    known: str
+
+
 class Unpadded(NamedTuple):
-    """One sample of a run, with its padding and without: its number, its tokens, the tokens of padding, how
-    padding is known, how far the answer differs, the first op whose result does, and whether only the loss differs."""
+    """One sample of a run, with its padding and without: its number, its tokens, the tokens of padding, how padding is
+    known, how far the answer differs, the first op whose result does, and whether only the loss differs."""
 
     sample: int
     tokens: int
@@ -294,32 +304,69 @@ class Unpadded(NamedTuple):
 
 
 def unpadded_samples(run: RunView) -> Iterator[Unpadded]:
-    """Yield the sample with the most padding of a run that hides padding from attention, if its answer differs without
-    that padding."""
+    """Yield the sample with the most padding of a run that hides padding, if its answer differs without that
+    padding."""
     if run.draws or (run.trains and any("batch_norm" in op.op for op in run.trace.ops)):
         return
-    tried: set[str] = set()
-    for mask in padded_masks(run):
-        if mask.wrong or mask.input in tried:
-            continue
-        tried.add(mask.input)
-        if any(other.wrong for other in padded_masks(run) if other.input == mask.input):
-            continue
-        if (sample := _without_padding(run, mask)) is not None:
+    for padding in _hidden_paddings(run):
+        if (sample := _without_padding(run, padding)) is not None:
             yield sample
 
 
-def _without_padding(run: RunView, mask: PaddedMask) -> Unpadded | None:
+def _hidden_paddings(run: RunView) -> Iterator[HiddenPadding]:
+    """Yield the padding that attention hides, and that of masks of tokens where no attention reads one: whether those
+    hide the tokens that they leave out is for a run to show."""
+    masks = list(padded_masks(run))
+    for name in dict.fromkeys(mask.input for mask in masks):
+        own = [mask for mask in masks if mask.input == name]
+        if not any(mask.wrong for mask in own):
+            yield HiddenPadding(own[0].cells, name, f"{own[0].padding} Attention hides it")
+    tables = {run.graph.root(call.arguments["indices"].key) for call in run.graph.calls if call.op.name == "embedding"}
+    for name, tensor in run.inputs.items() if not masks else ():
+        cells = None if f"input {name}" in tables else left_out_cells(tensor)
+        if cells is not None and _ignores(run, name, cells):
+            yield HiddenPadding(
+                cells, name, f"`{name}` leaves padding out. Other numbers in its place change no answer"
+            )
+
+
+def _ignores(run: RunView, mask: str, cells: torch.Tensor) -> bool:
+    """Return whether no answer at a token, or of a sample, moves with what other inputs hold where a mask leaves tokens
+    out."""
+    own, replaced = run.input_records.get(mask), {}
+    if own is None or own.symbolic is None or own.symbolic[0] != BATCH:
+        return False
+    for name, record in run.input_records.items():
+        tensor = run.inputs[name].detach()
+        if name == mask or not tensor.is_floating_point() or (record.symbolic or ())[:2] != own.symbolic:
+            continue
+        others = other_values(tensor, torch.Generator().manual_seed(1))
+        there = cells.reshape(*cells.shape, *[1] * (tensor.dim() - 2))
+        replaced[id(run.inputs[name])] = torch.where(there, others, tensor)
+    try:
+        again = run.run(replaced) if replaced else None
+    except Exception as error:  # of a stranger's model, on other numbers
+        run.problems.append(f"It could not be run with other numbers for padding ({reason(error)}).")
+        return False
+    size, shortest = own.symbolic[1], int((~cells).sum(dim=-1).min())
+
+    def deviation(record: TensorRecord, first: torch.Tensor, second: torch.Tensor) -> float:
+        return _unpadded_difference(record, first, second, size, shortest)
+
+    return again is not None and output_difference(run, run.values, again, deviation) is None
+
+
+def _without_padding(run: RunView, hidden: HiddenPadding) -> Unpadded | None:
     """Return the sample with the most padding at its end, if its answer differs without; None if not, or if the run has
     no symbols for samples and tokens."""
-    record = run.input_records.get(mask.input)
+    record = run.input_records.get(hidden.name)
     if record is None or record.symbolic is None or record.symbolic[0] != BATCH or record.symbolic[1] in ("?", BATCH):
         return None
     size = record.symbolic[1]
-    sample = int(mask.cells.sum(dim=-1).argmax())
-    padding = int(mask.cells[sample].sum())
-    tokens = mask.cells.shape[1] - padding
-    if bool(mask.cells[sample, :tokens].any()) or tokens < 2:
+    sample = int(hidden.cells.sum(dim=-1).argmax())
+    padding = int(hidden.cells[sample].sum())
+    tokens = hidden.cells.shape[1] - padding
+    if bool(hidden.cells[sample, :tokens].any()) or tokens < 2:
         return None
     full = _run_sample(run, sample, size, tokens + padding)
     cut = _run_sample(run, sample, size, tokens)
@@ -337,7 +384,7 @@ def _without_padding(run: RunView, mask: PaddedMask) -> Unpadded | None:
         longer = _run_sample(run, sample, size, tokens + 1)
         if longer is None or output_difference(run, full, longer, deviation) is None:
             return None
-    return Unpadded(sample, tokens, padding, mask.padding, difference.share, difference.op, loss)
+    return Unpadded(sample, tokens, padding, hidden.known, difference.share, difference.op, loss)
 
 
 def _run_sample(run: RunView, sample: int, size: str, length: int) -> Recording | None:
@@ -388,15 +435,15 @@ def _only_loss(run: RunView, full: Recording, cut: Recording, deviation: Deviati
 @rule(
     "padding read",
     unpadded_samples,
-    "{known} Attention hides it, and sample {sample}, of {tokens} tokens and {padding} of padding, has another {answer}"
-    " without its padding: a second run differs by {share:.2g} of the largest value.{where}",
+    "{known}, and sample {sample}, of {tokens} tokens and {padding} of padding, has another {answer} without its"
+    " padding: a second run differs by {share:.2g} of the largest value.{where}",
     "{repair}",
     lesson="mask",
     runs_again=True,
     explained_by=("padding attended", "padding mask reversed", "mask without effect", "mask after softmax"),
 )
 def find_read_padding(run: RunView, sample: Unpadded) -> Evidence:
-    """Find an answer that padding changes although attention hides it."""
+    """Find an answer that padding changes although the model hides it."""
     loss = next(losses(run), None) if sample.loss else None
     op = sample.op
     at = [loss] if loss is not None else [op.index] if op is not None else []
