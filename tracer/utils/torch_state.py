@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from math import inf
-from threading import Lock
+from threading import RLock
 
 import torch
 
@@ -14,7 +14,7 @@ from tracer.utils.torch_internals import DispatchMode, function_schema
 
 # Seeded random numbers that are this thread's own: other threads draw at the same time and change none of them.
 
-_whole_process = Lock()
+_whole_process = RLock()  # one mode may run inside another
 
 
 @contextmanager
