@@ -176,7 +176,7 @@ def _fix(number: int, fix: dict[str, Any], ran: str, text: str) -> None:
         sentence = fix["message"]
         st.html(
             f'<div class="why"><p>{code(sentence[:1].upper() + sentence[1:])}. {html.escape(where)}</p>'
-            f"{f'<pre>{diff}</pre>' if diff else ''}</div>"
+            f"{f'<pre>{diff}</pre>' if diff else ''}<p>{html.escape(fix['caution'])}</p></div>"
         )
         own = fix["edits"] and all(edit["file"].endswith(NAME) for edit in fix["edits"])
         if own and ran == text:

@@ -65,7 +65,7 @@ MORE = {
     "rnn": "nn.LSTM(D, 6, batch_first=True)",
     "moe": "w.unsqueeze(-1) * y",
     "res": "nn.Conv2d(C, C, 3, padding=1)",
-    "half": "self.proj(x).half().to(self.proj.weight.T.dtype)",
+    "half": "self.proj(x).half().float()",
     "stack": "nn.Sequential(*[",
     "dec": "mask.T",
     "cnn": "nn.Linear(196 * C, K)",
@@ -184,6 +184,109 @@ def test_every_move_of_a_repair_has_a_module_that_it_repairs_at_two_sizes(monkey
             user_factory.trace(reference)
         tracer.explain(raised.value)
     assert [move for number, move in enumerate(moves) if str(number) not in repaired] == []
+
+
+def test_a_repair_that_confuses_axes_or_samples_has_the_finding_beside_it():
+    class Scores(nn.Module):
+        def forward(self, q, k, v):
+            weights = torch.softmax(torch.einsum("bkd,bqd->bkq", k, q), -1)
+            return weights @ v
+
+    module, args = Scores(), tuple(torch.randn(2, length, 6) for length in (5, 7, 7))
+    explanation = tracer.explain(failure(module, args))
+    fix = explanation.fixes[0]
+    assert "transpose(1, 2)" in fix.diff() and "softmax axis" in fix.doubts[0]
+    assert fix.caution.startswith("It may compute something else than was meant.") and fix.doubts[0] in fix.caution
+    assert fix.caution in explanation.text() and explanation.plain()["fixes"][0]["caution"] == fix.caution
+    assert "It may compute something else" in explanation._repr_html_()
+
+
+def test_a_repair_runs_where_all_symbols_are_changed():
+    class Letters(nn.Module):
+        def forward(self, x, w):
+            return torch.einsum("btd,ed->bte", x, w)
+
+    args = torch.randn(2, 5, 8), torch.randn(8, 5)
+    (fix,) = tracer.explain(failure(Letters(), args, symbols={"B": ("x", 0), "T": ("x", 1)})).fixes
+    assert "btd,de->bte" in fix.diff() and fix.sizes[0]["T"] != fix.sizes[1]["T"] and not fix.doubts
+
+
+def test_the_mask_of_samples_is_repeated_for_each_head_and_the_bias_of_heads_for_each_sample():
+    class Folded(nn.Module):
+        def __init__(self, h):
+            super().__init__()
+            self.h, self.bias = h, nn.Parameter(torch.randn(h, 1, 1))
+
+        def forward(self, x, keep=None):
+            B, T, _ = x.shape
+            heads = x.view(B, T, self.h, -1).transpose(1, 2).reshape(B * self.h, T, -1)
+            return heads + (self.bias if keep is None else keep)
+
+    module, x = Folded(2), torch.randn(3, 5, 8)
+    bias = tracer.explain(failure(module, (x,), symbols={"B": 0})).fixes[0].diff()
+    mask = tracer.explain(failure(module, (x, torch.rand(3, 5, 1)), symbols={"B": 0})).fixes[0].diff()
+    assert ".repeat(B, 1, 1)" in bias and ".repeat_interleave(self.h, dim=0)" in mask
+
+
+def test_a_layer_that_refuses_its_arguments_shows_them_as_they_arrived():
+    class Detector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.transformer, self.query = nn.Transformer(8, 2, 1, 1, 8), nn.Parameter(torch.randn(4, 8))
+
+        def forward(self, x):
+            return self.transformer(x.flatten(2).permute(2, 0, 1), self.query.unsqueeze(1))
+
+    explanation = tracer.explain(failure(Detector().eval(), (torch.randn(2, 8, 3, 2),), symbols={"B": 0}))
+    assert [operand.shape for operand in explanation.operands] == [(6, 2, 8), (4, 1, 8)]
+    assert "self.query.unsqueeze(1).expand(-1, x.size(0), -1)" in explanation.fixes[0].diff()
+
+
+def test_transposed_tensors_of_a_state_dict_are_named_and_those_whose_shape_can_not_tell():
+    state = {
+        "a.weight": torch.randn(4, 6),
+        "a.bias": torch.randn(6),
+        "b.weight": torch.randn(6, 6),
+        "b.bias": torch.randn(6),
+    }
+    module = nn.ModuleDict({"a": nn.Linear(4, 6), "b": nn.Linear(6, 6)})
+    with pytest.raises(RuntimeError) as raised:
+        module.load_state_dict(state)
+    explanation = tracer.explain(raised.value)
+    assert (
+        "`a.weight` is [4, 6] there and [6, 4] here" in explanation.message
+        and "`b.weight`: square" in explanation.message
+    )
+    loaded = eval(explanation.fixes[0].edits[0].text, {"state": state})
+    module.load_state_dict(loaded)
+    assert torch.equal(module["b"].weight, state["b.weight"].t()) and explanation.fixes[0].doubts
+
+
+class OddWaves(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        table = torch.zeros(9, width)
+        rate = torch.arange(0, width, 2) / width
+        table[:, 0::2] = torch.sin(torch.arange(9)[:, None] * rate)
+        table[:, 1::2] = torch.cos(torch.arange(9)[:, None] * rate)
+        self.register_buffer("table", table)
+
+
+def test_a_constructor_that_writes_too_many_columns_is_repaired():
+    with pytest.raises(RuntimeError) as raised:
+        OddWaves(7)
+    explanation = tracer.explain(raised.value)
+    assert "`1::2` takes ⌊7/2⌋ = 3 of the 7 places of axis 1, and the right side has ⌈7/2⌉ = 4." in explanation.message
+    (fix,) = explanation.fixes
+    assert "rate)[:, :width // 2]" in fix.diff() and fix.sizes == ({"width": 7}, {"width": 8})
+
+
+def test_an_explanation_shows_shapes_and_no_numbers_of_tensors():
+    pair = torch.randn(40, 5, 8), torch.randn(40, 5, 8)
+    with pytest.raises(ValueError, match="axis 7") as raised:
+        tracer.trace(lambda x, y: x + y, *pair, symbols={"T": 7})
+    text = tracer.explain(raised.value).message
+    assert "tensor(" not in text and "pair = (tensor [40, 5, 8], tensor [40, 5, 8])" in text
 
 
 def test_every_rule_of_a_clash_is_for_functions_of_its_own():

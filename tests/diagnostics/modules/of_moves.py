@@ -146,3 +146,83 @@ class Bare(nn.Module):
 
 def no_super(B=2, D=8):
     return Bare(D), torch.randn(B, D)
+
+
+def heads_of_a_slice(B=2, T=5, D=8):
+    return Call(lambda x: x[..., :4].view(x.size(0), 2, x.size(1), 2).softmax(-1)), torch.randn(B, T, D)
+
+
+def grid_of_another_picture(B=2, D=8):
+    return Call(lambda x: x.reshape(x.size(0), 3, 3, x.size(2))), torch.randn(B, 16, D)
+
+
+def half_a_window(B=2, T=6, D=8):
+    return Call(lambda x: x.view(x.size(0), x.size(1) // 4, 4, x.size(2))), torch.randn(B, T, D)
+
+
+class HeadNorm(nn.Module):
+    def __init__(self, D, h):
+        super().__init__()
+        self.norm = nn.LayerNorm(D // h)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def norm_of_heads(B=2, T=5, D=12, h=3):
+    return HeadNorm(D, h), torch.randn(B, T, D)
+
+
+def last_tokens(B=2, T=5, D=8):
+    return Call(lambda x, length: x.gather(1, (length - 1)[:, None])), (torch.randn(B, T, D), torch.arange(B) % T + 1)
+
+
+class Strided(nn.Module):
+    def __init__(self, C):
+        super().__init__()
+        self.conv = nn.Conv2d(C, C, 3, stride=2, padding=1)
+
+    def forward(self, x):
+        return x + self.conv(x)
+
+
+def strided_skip(B=2, C=3, H=8, W=6):
+    return Strided(C), torch.randn(B, C, H, W)
+
+
+class UpAndDown(nn.Module):
+    def __init__(self, C):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(C, C, 3, stride=2, padding=1), nn.ConvTranspose2d(C, C, 2, stride=2)
+
+    def forward(self, x):
+        return torch.cat([x, self.up(self.down(x))], 1)
+
+
+def odd_picture(B=2, C=3, H=7, W=9):
+    return UpAndDown(C), torch.randn(B, C, H, W)
+
+
+def picture_and_rows(B=2, C=3, H=4, W=4):
+    return Call(lambda x, table: torch.relu(x) + table), (torch.randn(B, C, H, W), torch.randn(H * W, C))
+
+
+def exchanged_queries(B=2, T=5, S=7, D=8):
+    def attend(q, k, v):
+        scores = k @ q.transpose(1, 2)
+        return scores.softmax(-1) @ v
+
+    return Call(attend), (torch.randn(B, T, D), torch.randn(B, S, D), torch.randn(B, S, D))
+
+
+class Angles(nn.Module):
+    def __init__(self, D, h):
+        super().__init__()
+        self.angles = torch.arange(D) / D
+
+    def forward(self, x):
+        return x * self.angles.cos()
+
+
+def angles_of_a_head(B=2, D=16, h=2):
+    return Angles(D, h), torch.randn(B, h, D // h)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 import torch
 
@@ -15,7 +16,10 @@ from tracer.diagnostics.failures.clashes import clash_of
 from tracer.diagnostics.failures.explanation import Explanation, Fix, Operand
 from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of, root_call
 from tracer.diagnostics.failures.python_errors import sentence_of
+from tracer.diagnostics.failures.repair_tables import cut_what_is_written
+from tracer.diagnostics.failures.state_dicts import transpose_what_is_transposed
 from tracer.diagnostics.failures.trials import (
+    MAX_TRIALS,
     Candidate,
     Clash,
     Scene,
@@ -35,6 +39,8 @@ __all__ = ["Edit", "Explanation", "Fix", "Operand", "explain", "run_text"]
 LAST = 3
 """Lines before the failure that are shown."""
 FIRSTS = 12
+"""Most repairs that lead past a failure and are the first of two."""
+MAX_FIRSTS = 48
 """Most repairs that are tried as the first of two."""
 MESSAGES = 3
 """Other sizes at which the error is shown."""
@@ -89,6 +95,7 @@ def _explain(error: BaseException) -> Explanation:
         sentence = sentence_of(original, site)
         clash = Clash(sentence.kind, sentence.message, {}, tuple(scene.tensors[: len(ROLES)]))
     elif not fixes:
+        trials.limit += MAX_TRIALS
         fixes = trials.choose(list(_pairs(scene, trials, candidates)))
     run_so_far = _trace(run, shapes)
     return Explanation(
@@ -137,7 +144,11 @@ def _of_python(error: BaseException, site: FailureSite | None, run: FailedRun | 
         message = f"The forward was refused before its first line: {reason(error)}."
         return Explanation("call", message, text)
     sentence = sentence_of(error, site)
-    return Explanation(sentence.kind, sentence.message, text, "", site.source, site.span)
+    fixes: tuple[Fix, ...] = ()
+    for repair in (transpose_what_is_transposed, cut_what_is_written):
+        with suppress(Exception):  # code of an unforeseen form: the sentence stands
+            fixes += tuple(repair(error, site))
+    return Explanation(sentence.kind, sentence.message, text, "", site.source, site.span, fixes=fixes)
 
 
 def _guesses(scene: Scene) -> Iterator[Clash]:
@@ -152,10 +163,9 @@ def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterato
     site = scene.site
     plain = [first for first in candidates if first.replace is None and not first.sizes and first.edits]
     plain = [first for first in plain if all(edit.file == site.file for edit in first.edits)]
-    for first in sorted(plain, key=lambda first: first.cost)[:FIRSTS]:
-        if (failure := trials.failure(first)) is None:
-            continue
-        error, run = failure
+    tried = sorted(plain, key=lambda first: first.cost)[:MAX_FIRSTS]
+    failures = ((first, failure) for first in tried if (failure := trials.failure(first)) is not None)
+    for first, (error, run) in islice(failures, FIRSTS):
         text = apply_edits(site.lines, first.edits)
         there = locate_failure(error)
         if there is None or len(text.splitlines()) != len(site.lines):

@@ -234,10 +234,13 @@ def view(scene: Scene, call: FailedCall) -> Clash | None:
     name = scene.name(x, "the tensor")
     fixed = prod(size for size in shape if size != -1)
     if STRIDES in str(call.error):
-        message = (
-            f"{name} {scene.shape(x)} does not lie in memory in the order of its axes, as after a transpose, so "
-            f"{list(shape)} is no view of it."
+        strides = [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1]
+        lies = (
+            "is a part of a larger tensor, as after a slice or a split, whose numbers do not lie side by side"
+            if strides == sorted(strides, reverse=True)
+            else "does not lie in memory in the order of its axes, as after a transpose"
         )
+        message = f"{name} {scene.shape(x)} {lies}, so {list(shape)} is no view of it."
         return Clash("view", message, {}, (x,))
     if fixed <= 0 or (x.numel() % fixed if -1 in shape else x.numel() != fixed):
         if -1 in shape:
@@ -337,6 +340,13 @@ def gather(scene: Scene, call: FailedCall) -> Clash | None:
     if not (isinstance(x, Tensor) and isinstance(dim, int) and isinstance(index, Tensor)):
         return None
     axis = dim % max(1, x.dim())
+    if index.dim() != x.dim() and call.name == "gather":
+        message = (
+            f"`gather` takes an index with as many axes as the tensor, and one cell for each of its numbers: "
+            f"{scene.label(x, 'the tensor')} has {x.dim()} axes, and {scene.label(index, 'the index')} has "
+            f"{index.dim()}."
+        )
+        return Clash("gather", message, {id(index): tuple(range(index.dim()))}, (x, index))
     what = f"axis {axis} of {scene.name(x, 'the tensor')}"
     return _out_of_range(scene, index, x, axis, x, what)
 

@@ -139,16 +139,31 @@ class Operand:
         )
 
 
+RUNS_TO_THE_END = "the forward pass runs to the end"
+"""What the trial of most repairs shows."""
+MAY_DIFFER = "It may compute something else than was meant."
+"""What stands beside each repair: its trial shows that it runs, not that it is right."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fix:
     """A repair: in words, as edits of the source, and the sizes at which the repaired forward ran to its end.
 
-    A repair of a dtype or a device may have no trial: `sizes` is then empty.
+    A repair of a dtype or a device may have no trial: `sizes` is then empty. `doubts` are reasons, each a sentence, why
+    it is probably not what was meant: a finding of the repaired run, or sizes at which it fails. `outcome` is what its
+    trial showed.
     """
 
     message: str
     edits: tuple[Edit, ...] = ()
     sizes: tuple[dict[str, int], ...] = ()
+    doubts: tuple[str, ...] = ()
+    outcome: str = RUNS_TO_THE_END
+
+    @property
+    def caution(self) -> str:
+        """What the trial of the repair does not show, and its doubts."""
+        return " ".join((MAY_DIFFER, *self.doubts))
 
     def diff(self) -> str:
         """Return the changes of the lines."""
@@ -168,7 +183,8 @@ class Explanation:
         span: The first and the last column of the failed expression in that line, counted from 0.
         steps: The last lines of the textbook that ran, in order; `step` is the last of them.
         operands: The tensors that the failed call took.
-        fixes: Repairs with which the forward runs to its end, those that change least first.
+        fixes: Repairs with which the forward runs to its end: those without doubts, of which those that change least
+            come first, else those with doubts.
         attempts: The number of repairs that were tried.
         messages: The error at other sizes, by those sizes: "" where the forward runs.
         notes: What else a reader should know.
@@ -214,7 +230,8 @@ class Explanation:
             }
             for step in self.steps
         ]
-        return {**facts, "steps": steps}
+        fixes = [{**plain, "caution": fix.caution} for plain, fix in zip(facts["fixes"], self.fixes, strict=True)]
+        return {**facts, "steps": steps, "fixes": fixes}
 
 
 def sizes_text(sizes: dict[str, int]) -> str:
@@ -226,7 +243,7 @@ def trial_text(fix: Fix) -> str:
     """Return in words at which sizes a repair ran."""
     if not fix.sizes:
         return "not tried"
-    return "the forward pass runs to the end at " + " and at ".join(map(sizes_text, fix.sizes))
+    return f"{fix.outcome} at " + " and at ".join(map(sizes_text, fix.sizes))
 
 
 def place_text(explanation: Explanation) -> str:
@@ -277,6 +294,7 @@ def _lines(explanation: Explanation):
         yield f"repair {number}: {fix.message} ({trial_text(fix)})"
         for line in fix.diff().splitlines():
             yield f"  {line}"
+        yield f"  {fix.caution}"
     if attempts := attempts_text(explanation):
         yield ""
         yield f"{attempts}."
@@ -320,6 +338,7 @@ def _html(explanation: Explanation) -> str:
         )
         parts.append(f"<div>Repair {number}: {escape(fix.message)} ({escape(trial_text(fix))})</div>")
         parts.append(f"<pre>{diff}</pre>" if diff else "")
+        parts.append(f"<div>{escape(fix.caution)}</div>")
     if attempts := attempts_text(explanation):
         parts.append(f"<p>{escape(attempts)}.</p>")
     parts += [f"<p>{escape(note)}</p>" for note in explanation.notes]

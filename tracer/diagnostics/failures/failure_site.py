@@ -30,7 +30,8 @@ UNKNOWN_SITE = object()
 """In place of the value of an expression that could only be had by running code again."""
 PURE = frozenset(
     "size shape dim view reshape transpose permute unsqueeze squeeze flatten float long int to expand contiguous"
-    " numel len type double half bool unbind chunk split softmax relu tanh sigmoid exp cos sin sqrt mean sum".split()
+    " numel len type double half bool unbind chunk split softmax relu tanh sigmoid exp cos sin sqrt mean sum arange"
+    " linspace zeros ones".split()
 )
 """Functions and methods that change nothing, so that an expression may be evaluated once more."""
 
@@ -276,6 +277,14 @@ def root_call(error: BaseException) -> tuple[nn.Module, tuple, dict] | None:
         for module in _modules_called([frame]):
             return module, tuple(frame.f_locals.get("args", ())), dict(frame.f_locals.get("kwargs", {}))
     return None
+
+
+def arguments_of(error: BaseException, module: nn.Module) -> tuple[tuple, dict]:
+    """Return the arguments of the call of a module on the path of an error, none where it was not called."""
+    for frame, _ in walk_tb(error.__traceback__):
+        if module in _modules_called([frame]):
+            return tuple(frame.f_locals.get("args", ())), dict(frame.f_locals.get("kwargs", {}))
+    return (), {}
 
 
 def _modules_called(frames: Iterable[FrameType]) -> tuple[nn.Module, ...]:

@@ -13,9 +13,11 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, FailureSite, is_users
+from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression, FailureSite, is_users
+from tracer.diagnostics.failures.state_dicts import loading_of, loading_text
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, move
 from tracer.utils import files
 from tracer.utils.errors import quote, reason, shorten
@@ -103,11 +105,21 @@ def _values_text(site: FailureSite, node: ast.AST | None) -> str:
     for inner in ast.walk(node):
         if isinstance(inner, (ast.Name, ast.Attribute)) and isinstance(getattr(inner, "ctx", None), ast.Load):
             value = site.value(inner)
-            if isinstance(value, (int, float, str, tuple)) and value is not UNKNOWN_SITE:
-                texts[site.text_of(inner)] = quote(value, 40) if isinstance(value, str) else str(value)
-            elif isinstance(value, Tensor):
-                texts[site.text_of(inner)] = f"tensor {list(value.shape)}"
+            if (text := _value_text(value)) is not None:
+                texts[site.text_of(inner)] = text
     return f" Here {', '.join(f'{name} = {value}' for name, value in texts.items())}." if texts else ""
+
+
+def _value_text(value: Any) -> str | None:
+    """Return a number, a text, the shape of a tensor, or a tuple of those; None for other values."""
+    if isinstance(value, Tensor):
+        return f"tensor {list(value.shape)}"
+    if isinstance(value, str):
+        return quote(value, 40)
+    if isinstance(value, (int, float, torch.Size)):
+        return str(value)
+    texts = [_value_text(item) for item in value] if isinstance(value, tuple) else [None]
+    return None if None in texts else f"({', '.join(map(str, texts))}{',' * (len(texts) == 1)})"
 
 
 @sentence(AssertionError)
@@ -401,6 +413,72 @@ def _index(error: IndexError, site: FailureSite) -> Sentence | None:
         f"`{holder.text}` has {len(holder.value)} items, 0 to {len(holder.value) - 1}: "
         f"`{site.text_of(site.node) if site.node else 'the index'}` is past its end.",
     )
+
+
+@sentence(RuntimeError)
+def _of_tensors(error: RuntimeError, site: FailureSite) -> Sentence | None:
+    """Return the sentence of a state dict that does not load, or of a part of a tensor that is written with too many or
+    too few numbers."""
+    if (loading := loading_of(error)) is not None:
+        return Sentence("state dict", loading_text(loading))
+    if (write := write_of(site)) is None:
+        return None
+    part, values = write.part.value, write.values.value
+    message = f"`{write.part.text}` is {list(part.shape)}, and `{write.values.text}`, which is written into it, is "
+    return Sentence("assignment", f"{message}{list(values.shape)}.{''.join(_steps_text(write))}")
+
+
+class Write(NamedTuple):
+    """An assignment into a part of a tensor: the part, the values, the tensor, and the items of the index."""
+
+    part: Expression
+    values: Expression
+    whole: Tensor
+    items: list[ast.expr]
+
+
+def write_of(site: FailureSite) -> Write | None:
+    """Return the failed assignment into a part of a tensor; None for another line, and where the shapes fit."""
+    line = next(site.nodes_around(ast.Assign), None)
+    target = line.targets[0] if line is not None else None
+    if line is None or not isinstance(target, ast.Subscript):
+        return None
+    part, values, whole = site.expression(target), site.expression(line.value), site.value(target.value)
+    if not (isinstance(part.value, Tensor) and isinstance(values.value, Tensor) and isinstance(whole, Tensor)):
+        return None
+    sizes = zip(reversed(part.value.shape), reversed(values.value.shape), strict=False)
+    if all(theirs in (1, ours) for ours, theirs in sizes) and values.value.dim() <= part.value.dim():
+        return None
+    items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+    return Write(part, values, whole, items)
+
+
+class Step(NamedTuple):
+    """A slice of every so many places: its axis, its text, and its parts."""
+
+    axis: int
+    text: str
+    start: int
+    step: int
+
+
+def steps_of(write: Write) -> Iterator[Step]:
+    """Yield the slices with a step in a part of a tensor, with whole numbers, to its end."""
+    for axis, item in enumerate(write.items):
+        if isinstance(item, ast.Slice) and item.step is not None and item.upper is None:
+            start, step = (getattr(node, "value", 0) for node in (item.lower, item.step))
+            if type(start) is int and type(step) is int and step > 1 and axis < write.whole.dim():
+                yield Step(axis, ast.unparse(item), start, step)
+
+
+def _steps_text(write: Write) -> Iterator[str]:
+    for axis, text, start, step in steps_of(write):
+        length, count = write.whole.shape[axis], write.part.value.shape[axis]
+        sign = {0: "⌈{}/{}⌉ = ", step - 1: "⌊{}/{}⌋ = "}.get(start, "").format(length, step)
+        yield f" `{text}` takes {sign}{count} of the {length} places of axis {axis}"
+        theirs = write.values.value.shape[axis - write.part.value.dim()] if write.values.value.dim() else 1
+        both = -(-length // step) == theirs != count
+        yield f", and the right side has ⌈{length}/{step}⌉ = {theirs}." if both else "."
 
 
 # Repairs of errors of Python.

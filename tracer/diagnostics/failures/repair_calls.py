@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, combinations, permutations, product
+from math import isqrt, prod
 from operator import mul
 from typing import Any, NamedTuple
 
@@ -13,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_places, subscripts, wanted_shape
+from tracer.diagnostics.failures.explanation import construction_of
 from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression, callee_name, items_of
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, move
+from tracer.symbols import notation
 from tracer.utils.files import set_argument
 
 LETTERS = 6
@@ -99,6 +103,8 @@ def copy_the_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         text = f"{receiver}.reshape" if i == j else f"{receiver}.transpose({i}, {j}).reshape"
         batch = i != j and i == 0
         yield _write(scene, function, text, f"write `{text}(…)`, which copies the tensor", (i != j) / 10 + batch)
+        if i == j:
+            return
 
 
 def boundaries(shape: Sequence[int]) -> set[int]:
@@ -128,6 +134,164 @@ def infer_a_size(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     for number, item in enumerate(() if any(map(_is_minus_one, sizes)) else reversed(sizes)):
         text = scene.site.text_of(item)
         yield _write(scene, item, "-1", f"leave this size to PyTorch: `-1` in the place of `{text}`", number / 100)
+
+
+@call_move("view", cost=0.95)
+def view_before_the_exchange(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the view that only splits axes, with two of them exchanged afterwards, where the view itself would join
+    numbers of several places: heads before tokens."""
+    shape = wanted_shape(scene.call) if scene.call else None
+    sizes, node = _sizes(scene), scene.node
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or shape is None:
+        return
+    whole = boundaries(scene.tensors[0].shape)
+    if len(sizes) != len(shape) or -1 in shape or whole <= boundaries(shape) or STRIDES not in str(scene.error):
+        return
+    texts = [scene.site.text_of(item) for item in sizes]
+    for i, j in combinations(range(len(shape)), 2):
+        if whole <= boundaries(_exchanged(shape, i, j)):
+            view = f"{scene.site.text_of(node.func)}({', '.join(_exchanged(texts, i, j))}).transpose({i}, {j})"
+            yield _write(scene, node, view, f"split the axis, then exchange: `{view}`", (i == 0) + (j - i) / 10)
+
+
+def _exchanged(items: Sequence[Any], i: int, j: int) -> list[Any]:
+    """Return items with two of them exchanged."""
+    changed = list(items)
+    changed[i], changed[j] = items[j], items[i]
+    return changed
+
+
+@call_move("view", cost=1.1)
+def write_the_sides_of_a_grid(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a grid with the sides that its tokens have, for two sizes that are written out: their formulas, or those of
+    a square."""
+    shape, sizes, node = wanted_shape(scene.call) if scene.call else None, _sizes(scene), scene.node
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or shape is None:
+        return
+    x, receiver = scene.tensors[0], scene.site.expression(node.func.value).atom
+    for i in range(len(shape) - 1):
+        rest = prod((*shape[:i], *shape[i + 2 :]))
+        if len(sizes) != len(shape) or -1 in shape or not rest or x.numel() % rest:
+            continue
+        cells = x.numel() // rest
+        for axis in (axis for axis, size in enumerate(x.shape) if size == cells):
+            square = f"int({receiver}.size({axis}) ** 0.5)"
+            pairs = [_formula_texts(scene, x, axis), [square] * 2 if isqrt(cells) ** 2 == cells else []]
+            for cost, texts in enumerate(pair for pair in pairs if len(pair) == 2):
+                edits = tuple(scene.edit(item, text) for item, text in zip(sizes[i : i + 2], texts, strict=True))
+                message = f"write the sides of {cells} tokens: `{', '.join(texts)}`"
+                yield Candidate(message, cost / 10, edits)
+
+
+def _formula_texts(scene: Scene, x: Tensor, axis: int) -> list[str]:
+    """Return the factors of a size as Python, in terms of sizes in scope; none where one can't be written."""
+    symbolic = scene.symbolic(x)
+    formula = notation.parse(symbolic[axis]) if symbolic else None
+    texts = []
+    for factor in getattr(formula, "args", ()) if getattr(formula, "is_Mul", False) else ():
+        text = QUOTIENT.sub(r"\1 // \2", str(factor))
+        for letter in map(str, factor.free_symbols):
+            known = _names_of_letter(scene, letter)
+            if not known:
+                return []
+            text = re.sub(rf"\b{letter}\b", known, text)
+        texts.append(text)
+    return [] if any("floor" in text or "ceiling" in text for text in texts) else texts
+
+
+QUOTIENT = re.compile(r"floor\((\w+)/(\d+)\)")
+"""A size that is divided, in a formula."""
+
+
+def _names_of_letter(scene: Scene, letter: str) -> str:
+    """Return the text of a size of the run in scope: a variable of that name, or an axis of a tensor; "" for none."""
+    variables = scene.site.frame.f_locals
+    if variables.get(letter) == scene.shapes.sizes.get(letter, 0):
+        return letter
+    for name, value in variables.items():
+        symbolic = scene.symbolic(value) if isinstance(value, Tensor) else None
+        if symbolic and letter in symbolic:
+            return f"{name}.size({symbolic.index(letter)})"
+    return ""
+
+
+@call_move("view", cost=0.9)
+def pad_to_whole_windows(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the view of a tensor that is padded to a multiple of the window, where its length is divided by that and
+    the rest is lost."""
+    node, functional = scene.node, _functional(scene)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not functional:
+        return
+    x, receiver = scene.tensors[0], scene.site.text_of(node.func.value)
+    for item in _sizes(scene):
+        if not isinstance(item, ast.BinOp) or not isinstance(item.op, ast.FloorDiv):
+            continue
+        length, window = scene.site.expression(item.left), scene.site.expression(item.right)
+        if type(length.value) is not int or type(window.value) is not int or not length.value % (window.value or 1):
+            continue
+        for axis in (axis for axis in range(1, x.dim()) if x.shape[axis] == length.value):
+            left = "0, 0, " * (x.dim() - 1 - axis)
+            padded = f"{functional}.pad({receiver}, ({left}0, -{length.atom} % {window.atom}))"
+            count = f"-(-{length.atom} // {window.atom})"
+            edits = (scene.edit(node.func.value, padded), scene.edit(item, count))
+            yield Candidate(f"pad axis {axis} to a multiple of `{window.text}`: `{padded}`", 0.0, edits)
+
+
+def _functional(scene: Scene) -> str:
+    """Return the name of `torch.nn.functional` in the failing file; "" where it has none."""
+    names = scene.site.frame.f_globals
+    known = [name for name, value in names.items() if value is torch.nn.functional]
+    known += [f"{name}.functional" for name, value in names.items() if value is nn]
+    known += [f"{name}.nn.functional" for name, value in names.items() if value is torch]
+    return next(iter(known), "")
+
+
+@call_move("norm", cost=1.2)
+def norm_each_head(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a norm over each head, whose width it was built for, where that divides the width of all."""
+    node, module = scene.node, scene.module
+    if not isinstance(node, ast.Call) or not scene.is_module_call or len(node.args) != 1:
+        return
+    size = module.normalized_shape[0] if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) else 0
+    if not size or len(scene.tensors[0].shape) < 2 or scene.tensors[0].shape[-1] % size:
+        return
+    built = construction_of(scene.run.module, scene.path)
+    written = built.argument(type(module), "normalized_shape") if built else None
+    quotient = isinstance(written, ast.BinOp) and isinstance(written.op, ast.FloorDiv)
+    layer, x = scene.site.text_of(node.func), scene.site.expression(node.args[0])
+    text = f"{layer}({x.atom}.unflatten(-1, (-1, {layer}.normalized_shape[0]))).flatten(-2)"
+    yield _write(scene, node, text, f"norm each head alone: `{text}`", 0.0 if quotient else 1.4)
+
+
+@call_move("gather", cost=1.0)
+def take_a_row_of_each_sample(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the rows that an index of fewer axes names: one of each sample, or several with all their numbers."""
+    call, node = scene.call, scene.node
+    if call is None or not isinstance(node, ast.Call) or not node.args or argument(call, 1, "dim") != 1:
+        return
+    of_torch = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "torch"
+    receiver = node.args[0] if of_torch or not isinstance(node.func, ast.Attribute) else node.func.value
+    index = next((keyword.value for keyword in node.keywords if keyword.arg == "index"), node.args[-1])
+    x, rows = scene.site.expression(receiver), scene.site.expression(index)
+    ids = argument(call, 2, "index")
+    if ids.dim() == 1 or (ids.dim() == 2 and ids.shape[1] == 1):
+        text = f"{x.atom}[torch.arange({x.atom}.size(0)), {_without_new_axis(scene, rows, ids)}]"
+        yield _write(scene, node, text, f"take one row of each sample: `{text}`")
+    new = f"{rows.atom}{'[:, None, None]' if ids.dim() == 1 else '[..., None]'}"
+    text = f"{new}.expand(-1, -1, {x.atom}.size(-1))"
+    yield _write(scene, index, text, f"choose all numbers of a row: `{text}`", 0.2)
+
+
+def _without_new_axis(scene: Scene, index: Expression, ids: Tensor) -> str:
+    """Return an index of one axis: without the axis of length 1 that the code adds, else the only column."""
+    node = index.node
+    if ids.dim() == 1:
+        return index.text
+    if isinstance(node, ast.Subscript) and scene.site.text_of(node.slice).replace(" ", "") in (":,None", "...,None"):
+        return scene.site.text_of(node.value)
+    if isinstance(node, ast.Call) and callee_name(node) == "unsqueeze" and isinstance(node.func, ast.Attribute):
+        return scene.site.text_of(node.func.value)
+    return f"{index.atom}[:, 0]"
 
 
 @call_move("expand", cost=1.2)
@@ -375,7 +539,7 @@ class Target(NamedTuple):
 
 
 def _operands(scene: Scene) -> list[Expression]:
-    return [operand for operand in scene.site.operands if not isinstance(operand.value, nn.Module)]
+    return [operand for operand in scene.operands if not isinstance(operand.value, nn.Module)]
 
 
 def _targets(scene: Scene) -> Iterator[Target]:
@@ -496,7 +660,7 @@ def squeeze(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, f
 @operand_move(*JOINS, cost=1.2)
 def take_a_part(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
     """Yield the part of a table or a mask that is as long as another tensor."""
-    if not isinstance(target.value, Tensor) or not _is_table(scene, target.value):
+    if not isinstance(target.value, Tensor) or not is_table(scene, target.value):
         return
     for other, axis in product(target.others, range(target.rank)):
         for theirs in range(1, other.value.dim()):
@@ -532,21 +696,104 @@ def expand(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, fl
     """Yield the expansion of an axis of 1 to that of another tensor."""
     for other, axis, size, _ in _short_axes(target):
         if size == 1:
-            sizes = [f"{other.atom}.size({i})" if i == axis else "-1" for i in range(target.rank)]
-            yield f"{target.atom}.expand({', '.join(sizes)})", 0.0 if _is_table(scene, target.value) else 0.6
+            length = _size_text(scene, other, axis)
+            sizes = [length if i == axis else "-1" for i in range(target.rank)]
+            yield f"{target.atom}.expand({', '.join(sizes)})", 0.0 if is_table(scene, target.value) else 0.6
 
 
 @operand_move(*JOINS, cost=1.3)
 def repeat(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
-    """Yield a tensor repeated along an axis that another one has several times as long."""
+    """Yield a tensor repeated along an axis that another one has several times as long, each number or the whole.
+
+    Which of them fits an axis of samples and heads depends on which come first; findings tell it.
+    """
     for other, axis, size, theirs in _short_axes(target):
         if size == 1 or theirs % size:
             continue
-        if axis == target.rank - 1 and theirs == 2 * size:
-            yield f"torch.cat([{target.atom}, {target.atom}], dim=-1)", 0.1
-        elif 0 < axis < target.rank - 2:
-            times = f"{other.atom}.size({axis}) // {target.atom}.size({axis})"
-            yield f"{target.atom}.repeat_interleave({times}, dim={axis})", 0.0
+        if axis == target.rank - 1 and axis:
+            if theirs == 2 * size:
+                yield f"torch.cat([{target.atom}, {target.atom}], dim=-1)", 0.1 + _is_data(scene, target.value)
+        elif axis == 0 or axis < target.rank - 2:
+            sizes = [f"{other.atom}.size({axis}) // {target.atom}.size({axis})"]
+            parts = _parts_of_axis(scene, other.value, axis)
+            for number, times in enumerate(_names_of_times(scene, target.value, other.value, axis) or sizes):
+                if parts is None or parts[0] == size:
+                    yield f"{target.atom}.repeat_interleave({times}, dim={axis})", number / 50
+                if axis == 0 and (parts is None or parts[1] == size):
+                    yield f"{target.atom}.repeat({times}{', 1' * (target.rank - 1)})", 0.01 + number / 50
+
+
+def _parts_of_axis(scene: Scene, tensor: Tensor, axis: int) -> tuple[int, int] | None:
+    """Return the lengths of the two axes that a view joined to one, the outer first; None where none did."""
+    maker, ops, size = scene.maker(tensor), scene.run.recording.ops, tensor.shape[axis]
+    for _ in range(MAX_STEPS):
+        if not isinstance(maker, int) or maker >= len(ops):
+            return None
+        for shape, _, before in ops[maker].inputs:
+            if (length := shape[axis : axis + 1]) == (size,):
+                maker = before
+                break
+            if len(shape) > axis + 1 and length and length[0] * shape[axis + 1] == size:
+                return length[0], shape[axis + 1]
+        else:
+            return None
+    return None
+
+
+MAX_STEPS = 12
+"""Most ops between a tensor and the view that joined two of its axes."""
+
+
+def _size_text(scene: Scene, other: Expression, axis: int) -> str:
+    """Return the size of an axis as code: of a variable with the same symbol where the operand itself is no name."""
+    symbol = scene.formula(other.value, axis)
+    if not isinstance(other.node, (ast.Name, ast.Attribute)) and symbol.isidentifier():
+        return _names_of_letter(scene, symbol) or f"{other.atom}.size({axis})"
+    return f"{other.atom}.size({axis})"
+
+
+def _is_data(scene: Scene, tensor: Tensor) -> float:
+    """Return what repeating the numbers of a tensor that was computed from an input costs besides."""
+    return 0.0 if is_table(scene, tensor) else 1.0
+
+
+def _names_of_times(scene: Scene, tensor: Tensor, other: Tensor, axis: int) -> list[str]:
+    """Return the names in scope of how often an axis is repeated: of its symbol, or of a number that is no symbol."""
+    ratio = str(notation.parse(scene.formula(other, axis)) / notation.parse(scene.formula(tensor, axis)))
+    names = _names_of(scene, other.shape[axis] // tensor.shape[axis])
+    if ratio.isdecimal():
+        return [name for name in names if name not in scene.shapes.sizes]
+    return [name for name in names if name == ratio]
+
+
+def _names_of(scene: Scene, number: int) -> list[str]:
+    """Return the names in scope of a whole number: variables, and attributes of the running module."""
+    variables = scene.site.frame.f_locals
+    names = [name for name, value in variables.items() if type(value) is int and value == number]
+    own = vars(variables["self"]).items() if isinstance(variables.get("self"), nn.Module) else ()
+    return [*names, *(f"self.{name}" for name, value in own if type(value) is int and value == number)]
+
+
+@operand_move("broadcast", "join", cost=1.9)
+def crop(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor cut to the lengths of another where it is a little longer: a picture of odd sides, or more tokens
+    than a table has rows."""
+    if not isinstance(value := target.value, Tensor) or is_table(scene, value):
+        return
+    axes = {axis % target.rank for axis in clash.axes.get(id(value), ())}
+    for other in target.others:
+        offset = target.rank - other.value.dim()
+        sizes = {axis: other.value.shape[axis - offset] for axis in axes if axis >= max(1, offset)}
+        if axes and len(sizes) == len(axes) and all(1 < n < value.shape[axis] < 2 * n for axis, n in sizes.items()):
+            stops = [f":{other.atom}.size({axis - offset})" if axis in axes else ":" for axis in range(max(axes) + 1)]
+            yield f"{target.atom}[{', '.join(stops)}]", 0.3 * is_table(scene, other.value)
+
+
+@operand_move("broadcast", "join", "product", "norm", cost=1.2)
+def flatten_a_grid(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield the places of a picture of channels as tokens, for what has one row for each."""
+    if isinstance(target.value, Tensor) and target.rank >= 4:
+        yield f"{target.atom}.flatten(2).transpose(1, 2)", 0.0
 
 
 @operand_move("dtype", cost=1.0)
@@ -569,7 +816,7 @@ def cast(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, floa
 @operand_move("device", cost=1.0)
 def move_to_the_device(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
     """Yield a tensor on the device of another, or of the parameter."""
-    cost = 0.0 if isinstance(target.value, Tensor) and _is_table(scene, target.value) else 1.5
+    cost = 0.0 if isinstance(target.value, Tensor) and is_table(scene, target.value) else 1.5
     yield from ((f"{target.atom}.to({other.atom}.device)", cost) for other in target.others)
     if path := _parameter_path(scene):
         yield f"{target.atom}.to(self.{path}.device)", cost + 0.5
@@ -583,6 +830,37 @@ def exchange_factors(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         left, right = operands
         text = f"{right.atom} {'@' if isinstance(node.op, ast.MatMult) else '*'} {left.atom}"
         yield _write(scene, node, text, f"exchange the factors: `{text}`")
+
+
+@move("product", "broadcast", cost=1.2, edits="operand")
+def exchange_queries_and_keys(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the product that computed an operand with its two tensors exchanged, as scores of queries by keys."""
+    site = scene.site
+    names = {name.id for operand in _operands(scene) for name in ast.walk(operand.node) if isinstance(name, ast.Name)}
+    for line in filter(None, map(site.last_assignment, sorted(names))):
+        for node in ast.walk(line.value):
+            factors = _factors(node)
+            inside = [[n for n in ast.walk(factor) if _is_tensor_name(scene, n)] for factor in factors]
+            ids = [{n.id for n in names} for names in inside]  # type: ignore[attr-defined] # of names
+            if len(ids) != 2 or any(len(each) != 1 for each in ids) or ids[0] == ids[1]:
+                continue
+            (first,), (second,) = ids
+            edits = (*(scene.edit(n, second) for n in inside[0]), *(scene.edit(n, first) for n in inside[1]))
+            yield Candidate(f"exchange `{first}` and `{second}` in `{site.text_of(node)}`", 0.0, edits)
+
+
+def _factors(node: ast.AST) -> list[ast.expr]:
+    """Return the factors of a product of matrices, none of another expression."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        return [node.left, node.right]
+    if isinstance(node, ast.Call) and callee_name(node) in ("matmul", "bmm"):
+        method = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") != "torch"
+        return [*([node.func.value] if method and isinstance(node.func, ast.Attribute) else []), *node.args]
+    return []
+
+
+def _is_tensor_name(scene: Scene, node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(scene.site.frame.f_locals.get(node.id), Tensor)
 
 
 @move("broadcast", "product", "attention", cost=1.5, edits="operand")
@@ -605,7 +883,8 @@ def repeat_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidat
             if not isinstance(wanted, Tensor) or not wanted.dim() or not value.dim():
                 continue
             if wanted.shape[-1] == 2 * value.shape[-1]:
-                yield _exchange(scene, before, f"torch.cat([{before.text}] * 2, dim=-1)")
+                cost = _is_data(scene, value)
+                yield _exchange(scene, before, f"torch.cat([{before.text}] * 2, dim=-1)", cost)
 
 
 @move("device", cost=0.9, edits="operand")
@@ -614,7 +893,7 @@ def build_on_the_device(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     site, operands = scene.site, _operands(scene)
     for operand in operands:
         maker = scene.maker(operand.value) if isinstance(operand.value, Tensor) else ""
-        if not isinstance(maker, int) or not _is_table(scene, operand.value):
+        if not isinstance(maker, int) or not is_table(scene, operand.value):
             continue
         line = scene.run.recording.ops[maker].line
         others = [
@@ -631,7 +910,7 @@ def build_on_the_device(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                     yield Candidate(f"build `{operand.text}` on the device of `{other.text}`", edits=(edit,))
 
 
-def _is_table(scene: Scene, tensor: Tensor) -> bool:
+def is_table(scene: Scene, tensor: Tensor) -> bool:
     """Return whether a tensor is a parameter or a buffer, or was not computed from one of the inputs."""
     maker, ops = scene.maker(tensor), scene.run.recording.ops
     waiting, seen = [maker], set[int]()

@@ -6,7 +6,7 @@ import ast
 import copy
 import inspect
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tracer.diagnostics.failures.clashes import STRIDES
 from tracer.diagnostics.failures.explanation import (
     Construction,
     assignments,
@@ -21,7 +22,7 @@ from tracer.diagnostics.failures.explanation import (
     constructors_of,
 )
 from tracer.diagnostics.failures.failure_site import callee_name, items_of, source_text, tree_of
-from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, letters, move, path_of
+from tracer.diagnostics.failures.trials import Candidate, Candidates, Clash, Scene, argument, letters, move, path_of
 from tracer.shapes import value_of
 from tracer.symbols import notation
 from tracer.utils import files
@@ -327,21 +328,48 @@ def pad_a_convolution(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         yield Candidate(f"build `{path}` with `padding={padding}`", 0.0, edits, path, pad)
 
 
-@constructor_move("broadcast", cost=1.9)
+@constructor_move("broadcast", cost=1.8)
+def step_by_one(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the stride with which a convolution keeps the size of its picture, for the sum of both."""
+    for tensor in scene.tensors:
+        path, module = _layer_of(scene, tensor)
+        if not isinstance(module, CONVOLUTIONS) or set(module.stride) == {1} or id(tensor) not in clash.axes:
+            continue
+        built = construction_of(scene.run.module, path)
+        edits = (set_argument(built.file, built.lines, built.call, "stride", "1"),) if built else ()
+
+        def step(old: nn.Module, at: dict[str, int]) -> nn.Module:
+            return rebuild_layer(old, stride=1)
+
+        yield Candidate(f"build `{path}` with `stride=1`", 0.0, edits, path, step)
+
+
+@constructor_move("broadcast", "join", cost=1.9)
 def size_a_table(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield a parameter of the size that it meets, such as a table of positions with one token more."""
-    tensors = scene.tensors
+    tensors, parameters = scene.tensors, dict(scene.run.module.named_parameters())
     for tensor in tensors:
-        name = scene.maker(tensor)
-        if not isinstance(name, str) or name not in dict(scene.run.module.named_parameters()):
-            continue
+        name = _table_of(scene, tensor)
         other = next((t for t in tensors if t is not tensor and t.dim() >= tensor.dim()), None)
         axes = clash.axes.get(id(tensor), ())
-        if other is None or len(axes) != 1:
+        if name not in parameters or other is None or len(axes) != 1:
             continue
-        axis = axes[0] % tensor.dim()
-        formula, value = scene.formula(other, axis - tensor.dim()), other.shape[axis - tensor.dim()]
-        yield from _table_candidates(scene, name, axis, formula, value)
+        place = axes[0] % tensor.dim() - tensor.dim()  # counted from the last, as axes are added before the first
+        axis = parameters[name].dim() + place
+        if axis >= 0 and parameters[name].shape[axis] == tensor.shape[place]:
+            yield from _table_candidates(scene, name, axis, scene.formula(other, place), other.shape[place])
+
+
+def _table_of(scene: Scene, tensor: Tensor) -> str:
+    """Return the name of the parameter that a tensor is, or is a layout of, such as a slice; "" for none."""
+    maker, ops = scene.maker(tensor), scene.run.recording.ops
+    for _ in range(STEPS):
+        if isinstance(maker, str):
+            return maker
+        if maker >= len(ops) or not ops[maker].layout or not ops[maker].inputs:
+            return ""
+        maker = ops[maker].inputs[0][2]
+    return ""
 
 
 def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: int) -> Iterator[Candidate]:
@@ -463,7 +491,20 @@ def _code(formula: str) -> str:
 
 REACH = 4
 """How far from a number others are tried, besides its double and its half."""
-number_move = partial(move, "view", "norm", "attention", "expand", "refusal", edits="number")
+
+
+def number_move(cost: float) -> Callable[[Candidates], Candidates]:
+    """Register a function that yields other numbers as a move, for failures that depend on numbers: a view of a tensor
+    whose memory is in another order does not."""
+
+    def register(candidates: Candidates) -> Candidates:
+        @move("view", "norm", "attention", "expand", "refusal", cost=cost, edits="number")
+        def numbers(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+            return iter(()) if STRIDES in str(scene.error) else candidates(scene, clash)
+
+        return candidates
+
+    return register
 
 
 def near(value: int) -> Iterator[tuple[int, float]]:

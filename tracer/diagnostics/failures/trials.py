@@ -25,10 +25,13 @@ from tracer.capture import OpEvent, Recording, inputs_of, record
 from tracer.capture.calls import source
 from tracer.capture.modes import FailedCall, Function
 from tracer.capture.tensors import named_tensors, same_outputs
-from tracer.diagnostics.failures.explanation import Fix, Operand, construction_of
+from tracer.diagnostics.failures.doubts import doubts_of
+from tracer.diagnostics.failures.explanation import Fix, Operand, construction_of, sizes_text
 from tracer.diagnostics.failures.failure_site import (
     UNKNOWN_SITE,
+    Expression,
     FailureSite,
+    arguments_of,
     is_users,
     line_of,
     locate_failure,
@@ -41,7 +44,7 @@ from tracer.shapes.variation import other_inputs, parameters, shadow_copy
 from tracer.symbols import notation
 from tracer.tracing import FailedRun
 from tracer.utils.errors import reason, shorten
-from tracer.utils.files import Edit, apply_edits, edit_node
+from tracer.utils.files import Edit, apply_edits, edit_node, line_edits
 from tracer.utils.torch_state import seeded_draws
 
 # Shapes of a failing forward in symbols: the code runs at other sizes, and what ran before the error is solved.
@@ -267,16 +270,21 @@ class Rebinder:
     def rebind_all(self, root: nn.Module) -> nn.Module:
         """Change the classes of a module and of all inside it to their edited twins."""
         for module in root.modules():
-            module.__class__ = self._class(type(module))
+            module.__class__ = self.twin(type(module))
             forward = vars(module).get("forward")
             if isinstance(forward, FunctionType):
                 vars(module)["forward"] = self.function(forward)
             elif isinstance(forward, MethodType) and isinstance(forward.__self__, nn.Module):
-                forward.__self__.__class__ = self._class(type(forward.__self__))  # a copy, as all of the module
+                forward.__self__.__class__ = self.twin(type(forward.__self__))  # a copy, as all of the module
                 vars(module)["forward"] = getattr(forward.__self__, forward.__name__)
+            for name in ("_forward_hooks", "_forward_pre_hooks"):
+                hooks = vars(module)[name]
+                edited = {n: self.function(h) if isinstance(h, FunctionType) else h for n, h in hooks.items()}
+                vars(module)[name] = type(hooks)(edited)
         return root
 
-    def _class(self, kind: type) -> type:
+    def twin(self, kind: type) -> type:
+        """Return the edited twin of a class, the class itself if nothing of it is of this file."""
         if kind not in self._classes:
             own: dict[str, Any] = {}
             for base in reversed(kind.__mro__):
@@ -343,12 +351,18 @@ def run_text(text: str, file: str, name: str) -> ModuleType:
 
 MAX_TRIALS, MAX_SECONDS = 160, 40.0
 """Most repairs that are tried for one error, and the time after which no further one is."""
+MAX_DOUBTED = 6
+"""Repairs with doubts after which no further one is tried."""
 MAX_OFFERS = 3
 """Repairs that are offered at most."""
 MARGIN = 1.0
 """How much more than the first repair another may cost."""
 FAILS = object()
 """In place of the output of a forward that does not run to its end."""
+NEAR_SIZES = (1, 3, 5)
+"""What is added to all sizes where the code fails at no other ones."""
+SECOND_SIZES = 3
+"""Most other sizes with all symbols changed at which a repair is tried."""
 SIBLINGS = 256
 """Most modules that one repair of a constructor replaces: those in other blocks have the same line."""
 
@@ -384,22 +398,25 @@ class Trials:
     shapes: Shapes
     line: tuple[str, int] | None
     attempts: int = 0
+    limit: int = MAX_TRIALS
     deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
 
     def choose(self, candidates: list[Candidate]) -> list[Fix]:
         """Return the repairs with which the forward runs to its end at two sizes, those that change least first.
 
         Of repairs that give the same output, the first is kept; those that change much more than the first are left
-        out.
+        out. Those with doubts are left out where there are others, and follow those with fewer.
         """
         fixes: list[Fix] = []
+        doubted: list[Fix] = []
         outputs: list[object] = []
         families: set[str] = set()
         texts: set[tuple[Edit, ...]] = set()
         best = math.inf
         masked = any(tensor.dtype == torch.bool for tensor in call_tensors(self.run.recording))  # perhaps of one value
         for candidate in sorted(candidates, key=lambda candidate: candidate.cost):
-            full = len(fixes) >= MAX_OFFERS or self.attempts >= MAX_TRIALS or time.monotonic() > self.deadline
+            full = len(fixes) >= MAX_OFFERS or len(doubted) >= MAX_DOUBTED
+            full = full or self.attempts >= self.limit or time.monotonic() > self.deadline
             if full or candidate.cost > best + MARGIN:
                 break
             if (candidate.edits and candidate.edits in texts) or (candidate.family and candidate.family in families):
@@ -408,19 +425,39 @@ class Trials:
             self.attempts += 1
             here = {**self.shapes.sizes, **dict(candidate.sizes)}
             output = self.output(candidate, here)
-            same = not masked and any(same_outputs(output, before) for before in outputs)
-            if output is FAILS or same:
-                continue
-            others = self._other_sizes(here, dict(candidate.sizes))
-            second = next((at for at in others if self.output(candidate, at) is not FAILS), None)
-            if second is None and others:
+            same = not masked and any(_are_same(output, before) for before in outputs)
+            if output is FAILS or same or (trial := self._at_other_sizes(candidate, here)) is None:
                 continue
             outputs.append(output)
-            sizes = (here, second) if second is not None else (here,)
-            fixes.append(Fix(candidate.message, candidate.edits, sizes))
+            sizes, doubts = trial
+            doubts += self._doubts(candidate, here)
+            fix = Fix(candidate.message, _of_whole_lines(candidate.edits), (here, *sizes), doubts)
+            if doubts:
+                doubted.append(fix)
+                continue
+            fixes.append(fix)
             families.add(candidate.family)
             best = min(best, candidate.cost)
-        return fixes
+        return fixes or sorted(doubted, key=lambda fix: len(fix.doubts))[:MAX_OFFERS]
+
+    def _at_other_sizes(
+        self, candidate: Candidate, here: dict[str, int]
+    ) -> tuple[tuple[dict[str, int], ...], tuple[str, ...]] | None:
+        """Return the other sizes at which a repair runs, where there are any, and the doubt of one that does not run at
+        all that were tried; None for one that runs at none of them.
+
+        A number of the code, such as the rows of a table, may be too small at others.
+        """
+        fixed = dict(candidate.sizes)
+        others = self._other_sizes(here, fixed)
+        if not others:
+            return (), ()
+        apart = [at for at in others if all(at[name] != here[name] for name in at if name not in fixed)]
+        second = next((at for at in others if self.output(candidate, at) is not FAILS), None)
+        if second is None:
+            return None
+        doubted = apart and second not in apart and not candidate.family
+        return (second,), (f"It does not run at {sizes_text(apart[0])}.",) if doubted else ()
 
     def failure(self, candidate: Candidate) -> tuple[BaseException, FailedRun] | None:
         """Return the error with which a repaired forward fails elsewhere than before; None where it fails at the same
@@ -439,34 +476,67 @@ class Trials:
         return None
 
     def _other_sizes(self, here: dict[str, int], fixed: dict[str, int]) -> list[dict[str, int]]:
-        """Return other sizes at which the module reached the same call: all changed, or the first alone; multiples
-        where it reached none, or where a repair has `fixed` some."""
+        """Return other sizes: those with all changed at which the module failed in the same call, then the first
+        changed alone; multiples where it reached none, or where a repair has `fixed` some."""
         if fixed or (not self.shapes.probes and self.run.rebuild is not None):
             multiples = [{name: size * factor for name, size in here.items()} for factor in (2, 3)]
             alone = [{**here, name: here[name] * 2} for name in here if name not in fixed]
-            return [at for at in ({**at, **fixed} for at in (*multiples, *alone)) if at != here]
-        others = [at for at in self.shapes.probes if at != here][:2]
-        alone = [{**here, name: at[name]} for at in others[:1] for name in list(at)[:1]]
-        return [*others, *(at for at in alone if at != here)]
+            return [at for at in ({**at, **fixed} for at in (*multiples[:1], *alone, *multiples[1:])) if at != here]
+        others = self._failing_sizes
+        alone = [{**here, name: at[name]} for at in self.shapes.probes[:1] for name in list(at)[:1]]
+        return [at for at in (*others, *alone) if at != here]
+
+    @cached_property
+    def _failing_sizes(self) -> list[dict[str, int]]:
+        """Sizes at which the code as it is fails in the same call; where it runs at all that were tried for its
+        symbols, such as multiples of a window, larger ones by a little."""
+        here, build, reached = self.shapes.sizes, self.shapes.build, self.shapes.probes
+        failing = [at for at, message in self.shapes.messages if message and at != here]
+        for more in NEAR_SIZES if reached and not failing else ():
+            if build is None:
+                break
+            at = {name: size + more for name, size in here.items()}
+            with suppress(Exception), seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
+                module, args, *kwargs = build(at)
+                _, error = run_to_error(module, args, kwargs[0] if kwargs else {})
+                failing += [at] if error is not None and line_of(error) == self.line else []
+        return (failing or [at for at in reached if at != here])[:SECOND_SIZES]
+
+    def _doubts(self, candidate: Candidate, sizes: dict[str, int]) -> tuple[str, ...]:
+        """Return what the findings say of the repaired run; none where it can't be traced."""
+        with suppress(Exception), seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
+            if (repaired := self._repaired(candidate, sizes)) is not None:
+                module, args, kwargs, _ = repaired
+                symbols = default_symbols(inputs_of(module, args, kwargs)) | dict(self.run.symbols or {})
+                return doubts_of(module, args, kwargs, symbols)
+        return ()
 
     def output(self, candidate: Candidate, sizes: dict[str, int]) -> object:
         """Return the output of the repaired forward at these sizes, `FAILS` if it does not run to its end."""
         try:
             with seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
-                module, args, kwargs, replace = self._apply_candidate(candidate, sizes)
-                replaced: set[str] = set()
-                for _ in range(SIBLINGS):
-                    try:
-                        return record(module, args, kwargs, attention=False).output
-                    except Exception as error:
-                        path = self._path_to_replace(candidate, module, error) if replace else None
-                        if path is None or path in replaced or replace is None:
-                            return FAILS
-                        replaced.add(path)
-                        module = _replace_at(module, path, replace, sizes)
-            return FAILS
+                repaired = self._repaired(candidate, sizes)
         except Exception:  # code that does not compile, a constructor that fails
             return FAILS
+        return FAILS if repaired is None else repaired[-1]
+
+    def _repaired(
+        self, candidate: Candidate, sizes: dict[str, int]
+    ) -> tuple[nn.Module, tuple, dict[str, Any], object] | None:
+        """Return the repaired module, its arguments and its output at these sizes; None where it does not run to its
+        end."""
+        module, args, kwargs, replace = self._apply_candidate(candidate, sizes)
+        replaced: set[str] = set()
+        for _ in range(SIBLINGS):
+            try:
+                return module, args, kwargs, record(module, args, kwargs, attention=False).output
+            except Exception as error:
+                path = self._path_to_replace(candidate, module, error) if replace else None
+                if path is None or path in replaced or replace is None:
+                    return None
+                replaced.add(path)
+                module = _replace_at(module, path, replace, sizes)
+        return None
 
     def _apply_candidate(
         self, candidate: Candidate, sizes: dict[str, int]
@@ -500,6 +570,25 @@ class Trials:
             return None
         before = path_of(self.run.module, self.site.modules[-1])
         return moved_path(candidate.path, before, path_of(module, modules[-1]))
+
+
+def _are_same(output: object, other: object) -> bool:
+    """Return whether two outputs are the same; False for tensors without values."""
+    with suppress(NotImplementedError):
+        return same_outputs(output, other)
+    return False
+
+
+def _of_whole_lines(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """Return edits of which several are in one line as one edit of that line each."""
+    places = [(edit.file, edit.line) for edit in edits]
+    if len(set(places)) == len(places) or any(edit.start[0] != edit.end[0] for edit in edits):
+        return edits
+    whole: list[Edit] = []
+    for file in dict.fromkeys(edit.file for edit in edits):
+        lines = linecache.getlines(file)
+        whole += line_edits(file, lines, apply_edits(lines, [edit for edit in edits if edit.file == file]))
+    return tuple(whole)
 
 
 def path_of(root: nn.Module, module: nn.Module) -> str:
@@ -562,8 +651,17 @@ class Scene:
 
     @cached_property
     def tensors(self) -> list[Tensor]:
-        """Tensors of the failed call, in order."""
+        """Tensors of the failed call, in order; of a module that refused them, as they arrived."""
+        if self.call is None and self.is_module_call:
+            arguments = arguments_of(self.error, self.site.modules[self.site.own])
+            return [tensor for _, tensor in named_tensors("", arguments)]
         return call_tensors(self.run.recording)
+
+    @cached_property
+    def operands(self) -> tuple[Expression, ...]:
+        """Operands of the failed expression, whose tensors are those of the failed call."""
+        tensors = {text: tensor for tensor in self.tensors if (text := self._texts.get(id(tensor)))}
+        return tuple(replace(each, value=tensors.get(each.text, each.value)) for each in self.site.operands)
 
     @cached_property
     def node(self) -> ast.AST | None:
@@ -651,12 +749,13 @@ class Scene:
         """Texts of the failed line's operands by the `id` of their tensors, where these are as many and in their
         order."""
         operands = [o for o in self.site.operands if o.value is UNKNOWN_SITE or isinstance(o.value, Tensor)]
-        if self.call is None or self.is_module_call or len(operands) != len(self.tensors):
+        if (self.call is not None and self.is_module_call) or len(operands) != len(self.tensors):
             return {}
         pairs = list(zip(operands, self.tensors, strict=True))
         if any(o.value is not UNKNOWN_SITE and o.value.shape != tensor.shape for o, tensor in pairs):
             return {}
-        return {} if self.call.name in REFLECTED_OPERATORS else {id(tensor): operand.text for operand, tensor in pairs}
+        reflected = self.call is not None and self.call.name in REFLECTED_OPERATORS
+        return {} if reflected else {id(tensor): operand.text for operand, tensor in pairs}
 
     @cached_property
     def _weights(self) -> set[str]:

@@ -1,0 +1,196 @@
+"""Moves that repair a table where its constructor computes it: angles of rotations, positions, masks of another size.
+
+The constructor runs again with the arguments that it had. Where nobody kept those, they are solved: numbers with which
+it computes the very tensors that the module has."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tracer.diagnostics.failures.explanation import Fix, assignments, constructors_of
+from tracer.diagnostics.failures.failure_site import FailureSite, callee_name
+from tracer.diagnostics.failures.python_errors import steps_of, write_of
+from tracer.diagnostics.failures.repair_calls import is_table
+from tracer.diagnostics.failures.repair_constructors import constructor_move
+from tracer.diagnostics.failures.trials import Candidate, Clash, Rebinder, Scene, codes_of, path_of
+from tracer.utils.files import Edit, apply_edits, edit_node
+from tracer.utils.torch_state import seeded_draws
+
+MAX_CONSTRUCTIONS = 200
+"""Most arguments with which a constructor is tried."""
+MAX_CELLS = 2**20
+"""Most numbers in the parameters of a module whose constructor runs again."""
+
+
+@constructor_move("broadcast", "join", "product", "attention", cost=1.4)
+def compute_a_table_of_another_size(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a table that the constructor computes with a quotient or a multiple of one of its arguments, such as the
+    width of a head for that of the model."""
+    holder, operands = scene.site.frame.f_locals.get("self"), scene.operands
+    sizes = [tensor.shape[axis] for tensor in scene.tensors for axis in clash.axes.get(id(tensor), ())]
+    ratios = {max(sizes) // min(sizes)} if sizes and min(sizes) and not max(sizes) % min(sizes) else set()
+    if not isinstance(holder, nn.Module) or not ratios:
+        return
+    path = path_of(scene.run.module, holder)
+    for operand in operands:
+        if not isinstance(operand.value, Tensor) or not is_table(scene, operand.value):
+            continue
+        for name in sorted(_attributes(scene, operand.node)):
+            for file, lines, function in constructors_of(holder):
+                nodes = _expressions(function, name)
+                parameters = [argument.arg for argument in (*function.args.args[1:], *function.args.kwonlyargs)]
+                used = {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
+                for size in (parameter for parameter in parameters if parameter in used):
+                    others = [other for other in parameters if other != size]
+                    texts = [f"{size} // {other}" for other in (*others, *ratios)]
+                    multiples = [f"{size} * {ratio}" for ratio in ratios]
+                    for number, text in enumerate([*texts, *multiples]):
+                        edits = tuple(_replacements(file, lines, nodes, size, text))
+                        message = f"compute `self.{name}` with `{text}` in the place of `{size}`"
+                        change = _Rebuild(file, "".join(lines), apply_edits(lines, edits), name)
+                        cost = number / 50 + 0.7 * (text in multiples)
+                        yield Candidate(message, cost, edits, path, change, family=message)
+
+
+def _attributes(scene: Scene, node: ast.AST) -> set[str]:
+    """Return the tensors of the running module that an expression is computed from, by way of variables too."""
+    holder, site = scene.site.frame.f_locals["self"], scene.site
+    before = range(site.code.co_firstlineno, site.line)
+    lines = [line for line in site.nodes(ast.Assign) if line.lineno in before]
+    waiting, visited, names = [node], set[str](), set[str]()
+    while waiting:
+        for inner in ast.walk(waiting.pop()):
+            if isinstance(inner, ast.Attribute) and getattr(inner.value, "id", "") == "self":
+                if isinstance(getattr(holder, inner.attr, None), Tensor):
+                    names.add(inner.attr)
+            elif isinstance(inner, ast.Name) and inner.id not in visited:
+                visited.add(inner.id)
+                targets = ((line, n) for line in lines for target in line.targets for n in ast.walk(target))
+                waiting += [line.value for line, n in targets if isinstance(n, ast.Name) and n.id == inner.id]
+    return names
+
+
+def _expressions(function: ast.FunctionDef, name: str) -> list[ast.expr]:
+    """Return the expressions of a constructor that an attribute is computed from."""
+    values = [value for target, value in assignments(function) if getattr(target, "attr", "") == name]
+    calls = (call for call in ast.walk(function) if isinstance(call, ast.Call) and len(call.args) > 1)
+    named = (call for call in calls if getattr(call.args[0], "value", "") == name)
+    values += [call.args[1] for call in named if callee_name(call) in ("register_buffer", "register_parameter")]
+    found: list[ast.expr] = []
+    while values:
+        value = values.pop()
+        if value in found:
+            continue
+        found.append(value)
+        names = {n.id for n in ast.walk(value) if isinstance(n, ast.Name)}
+        values += [v for target, v in assignments(function) if getattr(target, "id", "") in names]
+    return found
+
+
+def _replacements(file: str, lines: list[str], nodes: list[ast.expr], name: str, text: str) -> Iterator[Edit]:
+    """Yield the edits that replace a name in expressions."""
+    for node in nodes:
+        whole = {id(n) for call in ast.walk(node) if isinstance(call, ast.Call) for n in call.args}
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and inner.id == name:
+                yield edit_node(file, lines, inner, text if id(inner) in whole else f"({text})")
+
+
+class _Rebuild:
+    """Change of a module to one whose constructor ran from an edited text of its file."""
+
+    def __init__(self, file: str, before: str, after: str, table: str):
+        self._file, self._before, self._after, self._table = file, before, after, table
+
+    def __call__(self, old: nn.Module, sizes: dict[str, int]) -> nn.Module:
+        arguments = arguments_of_constructor(old, self._table, list(sizes.values()))
+        if arguments is None:
+            raise ValueError(f"the arguments of {type(old).__name__} are not known")
+        with seeded_draws(0):
+            new = Rebinder(self._file, codes_of(self._after, self._file), {}).twin(type(old))(**arguments)
+        weights = dict(old.named_parameters()) | dict(old.named_buffers())
+        kept = {n: p for n, p in new.named_parameters() if n in weights and weights[n].shape == p.shape}
+        with torch.no_grad():
+            for name, parameter in kept.items():
+                parameter.copy_(weights[name])
+        return new.train(old.training)
+
+
+def arguments_of_constructor(module: nn.Module, table: str, sizes: list[int]) -> dict[str, Any] | None:
+    """Return arguments with which the constructor of a module computes the tensor `table` that it has, with parameters
+    of the same shapes; None where none are found.
+
+    An argument is the attribute that keeps it, a default, or one of the sizes of tensors of the module.
+    """
+    if sum(parameter.numel() for parameter in module.parameters()) > MAX_CELLS:
+        return None
+    tensors = [value for value in vars(module).values() if isinstance(value, Tensor)]
+    tensors += [*module.parameters(), *module.buffers()]
+    lengths = {length * factor for tensor in tensors for length in tensor.shape for factor in (1, 2)}
+    choices = []
+    for name, parameter in list(inspect.signature(type(module)).parameters.items()):
+        kept = vars(module).get(_attribute_of(module, name), inspect.Parameter.empty)
+        known = kept if kept is not inspect.Parameter.empty else parameter.default
+        if known is not inspect.Parameter.empty:
+            choices.append([known])
+        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            return None
+        else:
+            choices.append(sorted({*lengths, *sizes} - {0, 1}))
+    names = list(inspect.signature(type(module)).parameters)
+    for values in islice(product(*choices), MAX_CONSTRUCTIONS):
+        arguments = dict(zip(names, values, strict=True))
+        with suppress(Exception), seeded_draws(0):
+            if _is_same(type(module)(**arguments), module, table):
+                return arguments
+    return None
+
+
+def _attribute_of(module: nn.Module, name: str) -> str:
+    """Return the attribute in which a constructor keeps an argument."""
+    for _, _, function in constructors_of(module):
+        for target, value in assignments(function):
+            if isinstance(value, ast.Name) and value.id == name and isinstance(target, ast.Attribute):
+                return target.attr
+    return name
+
+
+def _is_same(new: nn.Module, old: nn.Module, table: str) -> bool:
+    shapes = [{name: x.shape for name, x in (*m.named_parameters(), *m.named_buffers())} for m in (new, old)]
+    ours, theirs = getattr(new, table), getattr(old, table)
+    if shapes[0] != shapes[1] or ours.shape != theirs.shape:
+        return False
+    return isinstance(theirs, nn.Parameter) or torch.equal(ours, theirs)
+
+
+def cut_what_is_written(error: BaseException, site: FailureSite) -> Iterator[Fix]:
+    """Yield the repair of a constructor that writes too many numbers into every second column of a table: the right
+    side is cut. The edited constructor runs with its own arguments, and with the width one larger."""
+    write, holder = write_of(site), site.frame.f_locals.get("self")
+    if write is None or not isinstance(holder, nn.Module) or site.code.co_name != "__init__":
+        return
+    code = site.code
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    arguments = {name: site.frame.f_locals[name] for name in names}
+    for step in steps_of(write):
+        length = write.whole.shape[step.axis]
+        sizes = [name for name, value in arguments.items() if type(value) is int and value == length]
+        half = f"{sizes[0]} // {step.step}" if sizes and step.start == step.step - 1 else ""
+        stop = half or f"{write.part.text}.size({step.axis})"
+        text = f"{write.values.atom}[{':, ' * step.axis}:{stop}]"
+        edit = edit_node(site.file, site.lines, write.values.node, text)
+        kind = Rebinder(site.file, codes_of(apply_edits(site.lines, [edit]), site.file), {}).twin(type(holder))
+        trials = [arguments, {**arguments, **dict.fromkeys(sizes, length + 1)}]
+        with suppress(Exception), seeded_draws(0):
+            for each in trials:
+                kind(**each)
+            ran = tuple({name: at[name] for name in sizes} for at in trials)
+            yield Fix(f"write `{text}`", (edit,), ran, (), "the constructor runs to its end")
