@@ -267,7 +267,8 @@ def padded_masks(run: RunView) -> Iterator[PaddedMask]:
         pairs = mask.open & ~cells[:, :, None]
         wrong, right = pairs & cells[:, None], pairs & ~cells[:, None]
         alone = not bool((right & ~torch.eye(mask.record.keys, dtype=torch.bool)).any())
-        where = f"Padding is {evidence} at the edge of {int(cells.any(-1).sum())} samples."
+        count = int(cells.any(-1).sum())
+        where = f"Padding is {evidence} at the edge of {count} sample{'s' if count > 1 else ''}."
         yield PaddedMask(mask.record, where, int(pairs.sum()), int(wrong.sum()), alone, whole, name)
 
 

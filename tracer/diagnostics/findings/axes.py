@@ -12,7 +12,7 @@ from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import RearrangePattern
 from tracer.ops import ATTENTION, LINEAR, MATMULS
-from tracer.symbols.notation import parse
+from tracer.symbols.notation import parse, shape_text
 
 if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
@@ -181,7 +181,7 @@ def _name_factors(pattern: RearrangePattern, before: Factors, alone: dict[int, s
 
 def _order(factors: tuple[Factor, ...]) -> str:
     """Return factors as text, outer to inner."""
-    return " × ".join(factor.text for factor in factors)
+    return " × ".join(shape_text((factor.text,))[1:-1] for factor in factors)
 
 
 def _order_repair(meeting: Meeting) -> str:
@@ -280,7 +280,7 @@ def find_pairs(run: RunView, broadcast: Broadcast) -> Evidence | None:
         if once and not size.isdecimal() and size != "?" and first[axis] == "1" and first.index(size) < axis:
             rows = ("1",) * offset + second
             result = [one if other == "1" else other for one, other in zip(first, rows, strict=True)]
-            texts = [f"[{', '.join(each)}]" for each in (first, second, result)]
+            texts = [shape_text(tuple(each)) for each in (first, second, result)]
             return Evidence(call, column=texts[0], row=texts[1], result=texts[2], length=row.shape[axis - offset])
     return None
 
