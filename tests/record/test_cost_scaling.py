@@ -210,3 +210,33 @@ def test_the_cache_of_a_decoder_is_on_its_page():
 
 def test_a_model_without_a_cache_has_no_length_at_which_it_overtakes():
     assert formulas("vit").cache_overtakes_weights({}) is None
+
+
+class Padded(torch.nn.Module):
+    """Fused attention over one packed projection, with a padding mask that is merged with the causal one, or none."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = torch.nn.Linear(8, 24)
+
+    def forward(self, x, seen=None):
+        q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        mask = None
+        if seen is not None:
+            T = x.shape[1]
+            mask = seen[:, None, None, :].expand(-1, 2, T, -1) & torch.ones(T, T, dtype=torch.bool).tril()
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+
+def test_masks_are_counted_and_what_a_fused_op_never_holds_is_not():
+    x, net = torch.randn(2, 16, 8), Padded().eval()
+    with torch.no_grad():
+        plain, masked = (
+            tracer.trace(net, x, *seen, symbols={"B": 0, "T": 1}) for seen in ((), (torch.ones(2, 16).bool(),))
+        )
+    (without,), (merged,) = costs.parts(plain), costs.parts(masked)
+    assert (without.numbers, without.numbers_symbolic) == (7 * 2 * 16 * 8, "56*B*T")
+    bools, floats, triangle = 2 * 2 * 16 * 16, 2 * 2 * 16 * 16, 16 * 16
+    assert merged.numbers == without.numbers + bools + floats + triangle
+    assert costs.evaluate(merged.numbers_symbolic, {"B": 2, "T": 16}) == merged.numbers
+    assert "T**2" in merged.numbers_symbolic

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import sympy
 
+from tracer.ops import is_layout
 from tracer.record import ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import cost, formula_parser
 from tracer.symbols.notation import parse, symbol
@@ -326,7 +327,8 @@ def scaling(trace: Trace) -> Scaling:
 
 class PartCost(NamedTuple):
     """Cost of a part of a model: elements of its parameters, FLOPs, and elements of the tensors that its steps
-    compute, each as a number and as a formula, `"?"` where it is not known in symbols."""
+    make, masks included, each as a number and as a formula, `"?"` where it is not known in symbols. What a fused op
+    never holds, such as its scores, is not among these."""
 
     part: str
     params: int
@@ -344,7 +346,9 @@ def parts(trace: Trace) -> tuple[PartCost, ...]:
     for step, stage in zip(trace.steps, stages, strict=True):
         step = replace(step, stage=stage)
         params, params_symbolic, flops, flops_symbolic, _ = cost_of_step(trace, step)
-        counts = (params, params_symbolic), (flops, flops_symbolic), (prod(step.shape), cost.elements((step.symbolic,)))
+        shapes = _made(trace, step)
+        elements = sum(prod(shape) for shape, _ in shapes), cost.elements(tuple(symbolic for _, symbolic in shapes))
+        counts = (params, params_symbolic), (flops, flops_symbolic), elements
         costs.setdefault(_part_of_costs(trace, step), []).append((counts, (_tower(step), step.layer)))
     rows = []
     for part in (part for part in PARTS if part in costs):
@@ -355,6 +359,24 @@ def parts(trace: Trace) -> tuple[PartCost, ...]:
         rows.append(PartCost(part, *totals))
     cached, formula = cache_elements(trace)
     return (*rows, *([PartCost(CACHE, 0, "0", 0, "0", cached, formula)] if cached else []))
+
+
+def _made(trace: Trace, step: Step) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+    """Return the shapes of the tensors that a step makes, as numbers and in symbols: its own, unless a fused op never
+    holds it, and the masks that its ops make on the way, such as one of padding for all heads and queries."""
+    held = step.inside is None or "attention" not in trace.ops[step.inside].op
+    made = [(step.shape, step.symbolic)] if held else []
+    masks: set[int | str] = set()
+    for op in (trace.ops[index] for index in step.ops):
+        large = [tensor.maker for tensor in op.inputs if tensor.shape]
+        output = op.outputs[0] if op.outputs else None
+        if output is None or not (output.dtype == "bool" or (large and masks.issuperset(large))):
+            continue
+        masks.add(op.index)
+        own = output.dtype == step.dtype and prod(output.shape) == prod(step.shape)
+        if len(output.shape) > 1 and not own and not is_layout(op.op):
+            made.append((output.shape, _sizes(output)))
+    return made
 
 
 def _stages(steps: Sequence[Step]) -> list[str]:
