@@ -159,3 +159,27 @@ def test_flex_attention_is_traced_completely():
     assert torch.allclose(trace.output, expected, atol=1e-6)
     names = [op.op for op in trace.ops]
     assert names.count("matmul") == 2 and "_safe_softmax" in names and "where" in names
+
+
+class CallsCompiled(nn.Module):
+    """A module whose forward calls a compiled function, or a compiled method of its own."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.run = torch.compile(self.gate if method else torch.nn.functional.silu, backend="eager")
+
+    def gate(self, x):
+        return torch.sigmoid(self.linear(x)) * x
+
+    def forward(self, x):
+        return self.run(self.linear(x))
+
+
+@pytest.mark.parametrize("method", [True, False])
+def test_a_compiled_function_inside_runs_as_it_is_written(method):
+    net, x = CallsCompiled(method).eval(), torch.randn(2, 4)
+    run = tracer.trace(net, x, symbols={"B": 0})
+    assert run.notes == () and {step.symbolic[0] for step in run.steps} == {"B"}
+    assert {step.verdict for step in run.steps} == {"verified"}
+    assert torch.equal(run.output, (net.gate if method else torch.nn.functional.silu)(net.linear(x)))

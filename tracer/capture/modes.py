@@ -52,9 +52,12 @@ def written_out(func) -> Callable | None:
 
 
 # Process-wide settings while some trace runs, undone after the last: global hooks of modules, a watch on the threads
-# that a forward starts, and a switch that keeps `flex_attention` from compiling itself, which no mode sees into.
+# that a forward starts, and switches that keep `flex_attention` and compiled functions from compiling themselves, which
+# no mode sees into.
 
 FLEX = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+COMPILER = "torch._dynamo"
+"""The module that is loaded once something was compiled."""
 _lock = threading.Lock()
 _watch = ExitStack()
 """Undoes the settings when it is closed."""
@@ -74,6 +77,8 @@ def watch_process(enter: Callable, leave: Callable, on_start: Callable[[], None]
             _watch.callback(_before(ThreadPoolExecutor, "submit", on_start))
             if FLEX[0] in sys.modules:
                 _watch.callback(_put(sys.modules[FLEX[0]], FLEX[1], True))
+            if COMPILER in sys.modules:
+                _watch.enter_context(torch.compiler.set_stance("force_eager"))
         _tracing += 1
     try:
         yield
