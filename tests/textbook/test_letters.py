@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import tracer
@@ -371,3 +372,50 @@ def test_what_is_taken_of_a_product_stands_behind_brackets():
     assert r"\right)\left[" in steps[-1].latex or r"\right)}_" in steps[-1].latex
     assert r"{\left(\sin \left(0, 1, \ldots, T - 1\right)\right)}_{[T \to T\,1]}" in steps[-1].latex
     assert steps[-1].checked == 3 and steps[-1].verdict == "verified"
+
+
+class ScaledStream(nn.Module):
+    """A residual stream that learned numbers scale, with its first state added to each."""
+
+    def __init__(self):
+        super().__init__()
+        self.lambdas, self.zeros = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(2))
+        self.table, self.map = nn.Embedding(10, 4), nn.Linear(4, 4)
+
+    def forward(self, ids):
+        first = x = self.table(ids)
+        for i in range(2):
+            x = self.lambdas[i] * x + self.zeros[i] * first
+            x = x + self.map(F.rms_norm(x, (4,)))
+        return x
+
+
+class SharesAtTheRoot(nn.Module):
+    """A token is mixed with the one before by shares that are parameters of the module itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.share, self.rest = nn.Parameter(torch.rand(4)), nn.Parameter(torch.rand(4))
+
+    def forward(self, x):
+        before = torch.relu(x).roll(1, 1)
+        return torch.tanh(self.share * torch.relu(x) + self.rest * before)
+
+
+@pytest.mark.parametrize(
+    ("net", "x"), [(ScaledStream(), torch.ones(2, 5).long()), (SharesAtTheRoot(), torch.rand(2, 5, 4))]
+)
+def test_no_letter_says_that_something_is_a_parameter(net, x):
+    run = tracer.trace(net.eval(), x, symbols={"B": 0, "T": 1})
+    assert not any("parameter" in step.symbol for step in run.steps)
+    assert {step.verdict for step in run.steps} == {"verified"}
+
+
+def test_only_a_photo_is_called_an_image():
+    scores, photo = torch.rand(2, 3, 5, 5), torch.rand(2, 3, 8, 8)
+    softmax = tracer.trace(lambda scores: torch.softmax(scores, -1), scores)
+    product = tracer.trace(lambda q, k: torch.tanh(q @ k.mT), scores, scores.clone())
+    assert not any("img" in step.latex for run in (softmax, product) for step in run.steps)
+    convolved = tracer.trace(nn.Conv2d(3, 4, 4, 4), photo)
+    patches = tracer.trace(nn.Sequential(nn.Unflatten(2, (2, 4)), nn.Flatten(3), nn.Linear(32, 4)), photo)
+    assert all(r"\mathbf{X}_{\mathrm{img}}" in run.steps[0].latex for run in (convolved, patches))

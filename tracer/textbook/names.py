@@ -14,7 +14,7 @@ from tracer.capture.calls import refs
 from tracer.expr import BatchNorm, GroupNorm, Node
 from tracer.graph.dataflow import TOWERS, own_name
 from tracer.graph.value_shapes import Shapes
-from tracer.ops import ACTIVATIONS, CONVOLUTIONS, LINEAR, MATMULS, NORMS, RECURRENT
+from tracer.ops import ACTIVATIONS, ATTENTION, CONVOLUTIONS, LINEAR, MATMULS, NORMS, RECURRENT
 from tracer.record import (
     ATTENTION_WEIGHTS,
     LOGITS,
@@ -199,7 +199,7 @@ class StepSymbols:
                 return r"\mathbf{X}", text(own_name(module)), above
             return (ACCENTS[nth - 1], "", above) if nth <= len(ACCENTS) else (ACCENTS[0], text(own_name(module)), above)
         if role == "mix":
-            return r"\mathbf{X}", text(roles.mixed[key].rpartition(".")[2]), above
+            return r"\mathbf{X}", text(roles.mixed[key].removeprefix("parameter ").rpartition(".")[2]), above
         if role == "every token":
             return r"\mathbf{X}", token(self._graph.root(key).rpartition(".")[2]) or r"\mathrm{same}", above
         if role == "result":
@@ -561,12 +561,23 @@ class ParameterSymbols(StepSymbols):
                 letter, below = r"\boldsymbol{\pi}", ""
             elif numbers and ("id" in name or name in TOKENS):
                 letter, below = r"\mathbf{t}", "" if name in TOKENS else text(name)
-            elif len(ref.shape) == 4 and (ref.shape[1] in (1, 3) or str(self._shapes.of(key)[1]) == "C"):
+            elif len(ref.shape) == 4 and self._is_photo(key):
                 letter, below = r"\mathbf{X}", r"\mathrm{img}"
             else:
                 letter, below = r"\mathbf{x}", text(name) if name not in ("x", "input", "inputs", "0") else ""
             self._parameters[key] = self._unlike(letter, below, above)
         return self._parameters[key]
+
+    def _is_photo(self, key: str) -> bool:
+        """Return whether an input of four axes is a photo: of one channel or three, and no scores, queries, keys or
+        values of as many heads."""
+        graph, ref = self._graph, self._graph.ref[key]
+        for index in graph.consumers[key]:
+            call = graph.calls[index]
+            of_inputs = all(graph.depends[operand.key] == "x" for operand in graph.inputs[index])
+            if "softmax" in call.op.traits or call.name == ATTENTION or ("matmul" in call.op.traits and of_inputs):
+                return False
+        return ref.shape[1] in (1, 3) or str(self._shapes.of(key)[1]) == "C"
 
     def _places_of_tokens(self, key: str) -> bool:
         """Return whether an input selects tokens by position."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -238,7 +239,8 @@ class Roles:
     def _mixed_by(self, operands: list[str]) -> str:
         """Return the parameter of a weighted sum of two values with learned weights; "" for any other sum.
 
-        Such a sum mixes a token with the one before. It is not a residual sum.
+        Such a sum mixes a token with the one before, each of its features by a weight. It is not a residual sum, whose
+        weights are single numbers.
         """
         weights = []
         for root in map(self.graph.root, operands):
@@ -246,7 +248,9 @@ class Roles:
             if call is None or call.op.name != "mul" or root in self.plan.named or root in self.plan.ends:
                 return ""
             learned = [
-                ref.key for ref in self.graph.inputs[self.graph.producer[root]] if self.graph.depends[ref.key] == "p"
+                ref.key
+                for ref in self.graph.inputs[self.graph.producer[root]]
+                if self.graph.depends[ref.key] == "p" and prod(ref.shape) > 1
             ]
             weights += map(self.graph.root, learned[:1])
         return next((key for key in weights if key.startswith("parameter ")), "") if len(weights) == 2 else ""
