@@ -232,6 +232,27 @@ def lost_by_a_part(q, k, v, net):
     return weights @ v, weights
 
 
+def lost_by_halves(q, k, v, net):
+    weights = q @ k.mT / 2
+    weights[1:] = weights[1:].softmax(-1)
+    weights[:1] = weights[:1].softmax(-1)
+    return weights @ v, weights
+
+
+def lost_by_heads(q, k, v, net):
+    weights = torch.einsum("bhid,bhjd->bhij", q, k)
+    for head in (slice(0, 2), slice(2, 3)):
+        weights[:, head] = weights[:, head].softmax(-1)
+    return torch.einsum("bhij,bhjd->bhid", weights, v), weights
+
+
+@pytest.mark.parametrize("spelled", [lost_by_halves, lost_by_heads])
+def test_a_softmax_of_a_part_of_the_scores_says_so(spelled):
+    with torch.no_grad():
+        trace, _ = trace_attention(spelled)
+    assert trace.attentions and all("on a part of the scores" in record.problem for record in trace.attentions)
+
+
 @pytest.mark.parametrize(
     ("spelled", "reason"),
     [

@@ -635,13 +635,24 @@ class ScorePath:
         groups = [*batch, heads, queries, keys]
         inner = leaves(self.inner)
         before = self._atoms_before(heads, -1)
-        q = arrange(a, a_axes, [*batch, before, queries, inner])
-        k = arrange(b, b_axes, [*batch, before, own, inner], short=True)
+        try:
+            q = arrange(a, a_axes, [*batch, before, queries, inner])
+            k = arrange(b, b_axes, [*batch, before, own, inner], short=True)
+        except ValueError as error:
+            raise PathLost(
+                OF_A_PART if self._is_part() else f"its queries and keys can't be laid out: {error}"
+            ) from None
         q, k = (x.expand(*(size_of(group) for group in batch), *x.shape[-3:]) for x in (q, k))
         links = [self._link(link, i, batch, heads, queries, keys) for i, link in enumerate(self.links)]
         channels = own_features is not None and bool(queries) and set(queries) <= own_features
         over = "channels" if channels else "tokens"
         return ScoreOperands(q, k, links, self.axes, groups, size_of(heads), over, self.edited)
+
+    def _is_part(self) -> bool:
+        """Return whether the axes of the scores are parts of those of the product."""
+        whole = [atom for axis in (self.batch, self.rows, self.columns) for atom in leaves(axis)]
+        rest = [atom for axis in self.axes for atom in leaves(axis) if atom not in whole]
+        return any(atom.is_part_of(whole) for atom in rest)
 
     @property
     def _batches(self) -> Axes:
@@ -735,6 +746,9 @@ def _on(atom: Atom, axis) -> bool:
 
 DEPTH = 64
 """How many ops a search goes back at most."""
+OF_A_PART = (
+    "its softmax runs on a part of the scores, such as half of the batch, whose queries and keys are not followed"
+)
 NO_PRODUCT = "its scores could not be followed back to a product of queries and keys: they come from {origin}"
 
 
