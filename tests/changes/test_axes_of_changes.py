@@ -1,12 +1,13 @@
 """Axes of heads and tokens in any layout, and masks that reach beyond the run."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 import tracer
 from tests.support.loaded_models import load
-from tests.support.self_attention import SelfAttention
 from tracer import changes
 from tracer.changes.options import options
 
@@ -60,10 +61,9 @@ def test_heads_behind_tokens_are_told_apart_by_the_scores(change, function):
     assert torch.allclose(run.output, expected, atol=1e-6) and not [step.id for step in run.steps if step.refuted]
 
 
-@pytest.mark.parametrize("module", [SelfAttention, OneHead])
 @pytest.mark.parametrize("kind", ["drop_heads", "keep_heads"])
-def test_weights_without_an_axis_of_heads_have_no_head_to_switch_off(module, kind):
-    module = module()
+def test_weights_without_an_axis_of_heads_have_no_head_to_switch_off(kind):
+    module = OneHead()
     plain = trace_module(module, 8)
     assert not [option for option in options(plain) if "ead 1" in option.title]
     line = next(step.id for step in plain.steps if step.id.endswith("weights"))
@@ -107,3 +107,39 @@ def test_all_lines_can_be_changed_at_once():
 
 def test_one_number_is_a_list_of_one():
     assert str(changes.hide(3)) == "hide(3,mean)" and str(changes.close(1, 2)) == "close(1;2)"
+
+
+class Multi(nn.Module):
+    """PyTorch's own attention, whose weights are [B·h, T, T]; `drop` zeroes a head of the values that it joins."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x)[0]
+
+
+def without_head(net, x, head: int) -> torch.Tensor:
+    """Return the output of a net whose output projection does not read a head."""
+    net = copy.deepcopy(net)
+    net.attention.out_proj.weight.data[:, 4 * head : 4 * head + 4] = 0
+    return net(x)
+
+
+@pytest.mark.parametrize("batch", [2, 1])
+@pytest.mark.parametrize("line", ["*.weights", "*.context"])
+def test_heads_that_share_an_axis_are_dropped(batch, line, tmp_path):
+    torch.manual_seed(0)
+    net, x = Multi().eval(), torch.randn(batch, 5, 12)
+    with torch.no_grad():
+        run = tracer.trace(net, x, symbols={"B": 0, "T": 1}, change={line: "drop_heads(1)"})
+        assert torch.allclose(run.output, without_head(net, x, 1), atol=1e-6)
+    assert {step.verdict for step in run.steps} == {"verified"}
+    weights = run.attention(0)
+    assert weights.shape == (batch, 3, 5, 5) and bool(weights[:, [0, 2]].any())
+    assert bool(weights[:, 1].any()) == (line == "*.context")
+    run.save(tmp_path / "run.safetensors")
+    assert torch.equal(tracer.open(tmp_path / "run.safetensors").attention(0), weights)
+    with pytest.raises(ValueError, match="there is no head 3"):
+        tracer.trace(net, x, symbols={"B": 0, "T": 1}, change={line: "drop_heads(3)"})

@@ -23,11 +23,13 @@ from tracer.capture.score_path import (
     axes_of,
     leaves,
     pick_rows,
+    size_of,
     softmax_columns,
 )
 from tracer.capture.tensors import TensorStore
 from tracer.ops import MATMULS, SHAPE_ONLY, ops_with
 from tracer.record import AttentionRecord, dtype_name, tolerance
+from tracer.symbols.axes import AxisFactor
 from tracer.utils import devices
 from tracer.utils.errors import describe_error
 
@@ -158,14 +160,15 @@ CHUNKS_PROBLEM = "its attention ran in {count} pieces that don't make up one mat
 
 
 class AttentionOutput(NamedTuple):
-    """Output of an attention, after layout ops: its record, its module, its axes, and their atoms that are queries
-    or features."""
+    """Output of an attention, after layout ops: its record, its module, its axes, and their atoms that are queries,
+    features, or heads."""
 
     record: int
     module: str
     axes: Axes | None
     queries: tuple[Atom, ...]
     features: tuple[Atom, ...]
+    heads: tuple[Atom, ...] = ()
 
 
 class ChunkMerger:
@@ -200,11 +203,17 @@ class ChunkMerger:
             axes = None if first.axes is None else axes_after(name, self._settings.get(index, ()), first.axes, shape)
             self._contexts[index] = first._replace(axes=axes)
 
-    def begin(self, index: int, record: int, axes: Axes | None, queries=(), features=()) -> None:
+    def context(self, index: int) -> AttentionOutput | None:
+        """Return the output of an attention that an op computed or laid out; None for any other op."""
+        return self._contexts.get(index)
+
+    def begin(self, index: int, record: int, axes: Axes | None, queries=(), features=(), heads=()) -> None:
         """Record that op `index` computed the output of an attention."""
         self._level[record] = self._levels[index]
         self._levels[index] += 1
-        self._contexts[index] = AttentionOutput(record, self._ops[index].module, axes, tuple(queries), tuple(features))
+        self._contexts[index] = AttentionOutput(
+            record, self._ops[index].module, axes, tuple(queries), tuple(features), tuple(heads)
+        )
 
     def group_heads(self, records: list[int]) -> None:
         """Record that one product applied the sum of these attentions to values: they are heads of one layer."""
@@ -373,6 +382,8 @@ class AttentionDetector:
         self._observed: dict[int, torch.Tensor] = {}
         self._chains = ScoreOpChains(store)
         self.problems: dict[str, None] = {}
+        self.head_factors: dict[int, AxisFactor] = {}
+        """The axes of heads of scores, weights and contexts, by the ops."""
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Inspect one op that has run. One that can't be inspected is left out, and `problems` say so: an observer
@@ -391,6 +402,8 @@ class AttentionDetector:
         if facts.axis_arguments and len(args) > 1:
             self._settings[index] = tuple([value for value in args[1:] if not isinstance(value, torch.Tensor)])
         self._pieces.see(index, name, facts.layout, inputs)
+        if (context := self._pieces.context(index)) is not None:
+            self._note_heads(index, context.axes, context.heads)
         if self._waiting:
             taken = self._followed.see(index, facts, name, inputs, result)
             if taken is not None:
@@ -483,7 +496,8 @@ class AttentionDetector:
         q, k = place(q), place(k)
         self._add(self._record(call.module, call.index, q, k, chain, heads=q.shape[-3], over=over, fused=True), None)
         own = axes_of(result.shape)
-        self._pieces.begin(call.index, len(self.records) - 1, own, own[-2], (*own[-1], *(own[heads] if heads else ())))
+        on = own[heads] if heads else ()
+        self._pieces.begin(call.index, len(self.records) - 1, own, own[-2], (*own[-1], *on), on)
 
     def _softmax(self, index: int, module: str, source: tuple, scores, axis: int, result, logarithm: bool) -> None:
         shape, _, maker = source
@@ -513,6 +527,9 @@ class AttentionDetector:
             record = self._unreadable(module, index, heads, shape[-2] if axis else shape[-1], shape[axis], str(lost))
         self._waiting[index] = record, ran
         heads, queries, _ = (tuple(group) for group in ([], *groups)[-3:])
+        if not record.problem:
+            self._note_heads(index, axes, heads)
+            self._note_heads(maker, axes, heads)
         keys = tuple(leaves(axes[axis]))
         weights = AttentionWeights(index, axes, keys, queries, heads, read=not record.problem)
         self._followed.weights[index] = weights
@@ -528,8 +545,20 @@ class AttentionDetector:
         self._followed.end(together)
         new = () if taken.axes is None else (*taken.axes[-1], *taken.axes[-2])
         features = [atom for atom in new if not atom.is_part_of(weights.queries)]
-        self._pieces.begin(index, number, taken.axes, weights.queries, (*features, *weights.heads))
+        self._pieces.begin(index, number, taken.axes, weights.queries, (*features, *weights.heads), weights.heads)
+        self._note_heads(index, taken.axes, weights.heads)
         self._pieces.group_heads([i for i in range(number, len(self.records)) if not self.records[i].problem])
+
+    def _note_heads(self, index, axes: Axes | None, heads: tuple[Atom, ...]) -> None:
+        """Note the axis on which the heads of an op's output are, and their place among its factors."""
+        if axes is None or not heads or not isinstance(index, int):
+            return
+        known = leaves(heads)
+        for axis, factors in enumerate(map(leaves, axes)):
+            places = [place for place, atom in enumerate(factors) if atom in known]
+            if len(places) == len(known) and places[-1] - places[0] + 1 == len(places):
+                inner = size_of(factors[places[-1] + 1 :]) if places[0] else None
+                self.head_factors[index] = AxisFactor(axis, size_of(known), inner)
 
     def _add(self, record: AttentionRecord, ran: torch.Tensor | None, after: tuple[str, ...] = ()) -> None:
         if ran is not None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tracer.record import Trace, split_id
+from tracer.symbols.axes import AxisFactor
 from tracer.utils.errors import quote, shorten
 
 HEAD_SIZES = ("h", "h_kv")
@@ -39,7 +40,8 @@ class TargetLine(NamedTuple):
     """Line of a change: its id, its symbolic and numeric shape, the lines in its equation, in order,
     its first and its last term if it is a sum ("" for a term that is no line of its shape), the line that it
     normalises ("" if it is no norm), and, of scores, these without their mask, and without their scale, or why they
-    can't be computed. `token_sizes` are the sizes of the queries and keys of its attention."""
+    can't be computed. `token_sizes` are the sizes of the queries and keys of its attention, and `head_factor` says
+    where its heads are if an axis has other factors, too, as in `[B·h, T, T]`."""
 
     id: str
     symbolic: tuple[str, ...]
@@ -50,6 +52,7 @@ class TargetLine(NamedTuple):
     unmasked: ScoreEquation | str = ""
     unscaled: ScoreEquation | str = ""
     token_sizes: frozenset[str] = frozenset()
+    head_factor: AxisFactor | None = None
 
     @property
     def end(self) -> str:
@@ -196,13 +199,17 @@ class _Heads(Change):
     def outline(self) -> str:
         return f"{self.name}, {len(self.heads)} times"
 
-    def axis(self, line: TargetLine) -> int:
-        """Return the axis of heads. Raise ValueError for a line without one, or with fewer heads."""
-        if (axis := line.head_axis) is None:
+    def factor(self, line: TargetLine) -> AxisFactor:
+        """Return the axis of heads, or the factor of an axis. Raise ValueError for a line without one, or with fewer
+        heads."""
+        factor = line.head_factor
+        if (axis := line.head_axis) is not None:
+            factor = AxisFactor(axis, line.shape[axis], None)
+        if factor is None:
             shape = ", ".join(line.symbolic)
             raise ValueError(f"{quote(line.id)} has no axis of heads: it is [{shape}], expected one as in [B, h, T, T]")
-        self.check_below("head", self.heads, line.shape[axis])
-        return axis
+        self.check_below("head", self.heads, factor.size)
+        return factor
 
 
 class Drop(_Heads):
@@ -212,7 +219,7 @@ class Drop(_Heads):
     example: ClassVar[str] = "drop_heads(0,2)"
 
     def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_mask_heads, axis=self.axis(line), heads=self.heads, dropped=True)
+        return partial(_mask_heads, factor=self.factor(line), heads=self.heads, dropped=True)
 
 
 class Keep(_Heads):
@@ -222,12 +229,15 @@ class Keep(_Heads):
     example: ClassVar[str] = "keep_heads(0,2)"
 
     def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_mask_heads, axis=self.axis(line), heads=self.heads, dropped=False)
+        return partial(_mask_heads, factor=self.factor(line), heads=self.heads, dropped=False)
 
 
-def _mask_heads(x: Tensor, axis: int, heads: tuple[int, ...], dropped: bool) -> Tensor:
+def _mask_heads(x: Tensor, factor: AxisFactor, heads: tuple[int, ...], dropped: bool) -> Tensor:
     """Return a tensor with some heads at 0; heads that it does not have are left out."""
-    numbers = torch.arange(x.shape[axis], device=x.device)
+    axis, numbers = factor.axis, torch.arange(x.shape[factor.axis], device=x.device)
+    apart = len(numbers) // factor.size if factor.inner is None else factor.inner
+    numbers = numbers if apart == 1 else numbers // apart
+    numbers = numbers if factor.inner is None else numbers % factor.size
     head_mask = None
     for head in heads:
         here = numbers != head if dropped else numbers == head

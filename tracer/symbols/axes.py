@@ -14,13 +14,22 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
 from operator import mul
-from typing import Any
+from typing import Any, NamedTuple
 
 Axis = range | tuple[int, ...]
 """Places along one axis: a range, `range(n)` for all of it, or ascending numbers that are none."""
 
 Side = tuple[tuple[Any, ...], ...]
 """The axes of one tensor of a pattern, each as the names of its factors, outer to inner."""
+
+
+class AxisFactor(NamedTuple):
+    """A factor of an axis: its size, and the product of the factors inside of it; None for the outermost factor, whose
+    steps are as long as the axis allows."""
+
+    axis: int
+    size: int
+    inner: int | None
 
 
 # Reshapes: the factors that two shapes share. An axis ends at a boundary, the product of the lengths up to it.

@@ -333,7 +333,9 @@ def assemble(
         keys += recording.attentions.keys()
         attentions = recording.attentions.records
     if recording.calls and recording.calls.changes:
-        attentions = with_changed_weights(attentions, derived_steps, recording.store)
+        factors = recording.attentions.head_factors if recording.attentions else {}
+        attentions = with_changed_weights(attentions, derived_steps, recording.store, factors)
+        keys += [record.weights for record in attentions if record.weights]
     follow = prove and derived_steps
     outside = (tensor.key for line in lines for tensor in tensors(line.equation)) if follow else ()
     input_keys = [key for key in dict.fromkeys(outside) if key.startswith(("input ", "constant "))]

@@ -25,6 +25,7 @@ from tracer.shapes import Solution, Vocabulary, have_shapes
 from tracer.shapes.alignment import COPIES, Match, align, find_diverging_ops, repeated_pairs
 from tracer.shapes.solver import DATA, SLICES, UNKNOWN, CallIndex, Key, Where, evaluator, find_changing, flatten
 from tracer.shapes.variation import SmallRun, moved_constants
+from tracer.symbols.axes import AxisFactor
 from tracer.textbook.claims import PARAMETER
 from tracer.textbook.derivation import DerivedStep
 from tracer.tracing.records import unmask, unscale
@@ -327,11 +328,13 @@ def line_sites(recording: Recording, steps: Sequence[DerivedStep]) -> dict[str, 
         around, end, _ = split_id(step.line.id)
         if end == "scores":
             tokens.setdefault(around, set()).update(map(str, step.line.tensor.shape[-2:]))
+    factors = recording.attentions.head_factors if recording.attentions else {}
     lines: dict[str, LineSite] = _parameter_sites(calls, steps)
     for step in steps:
         entry = _line_site(step, sites, ids, kernels)
         sizes = frozenset(tokens.get(split_id(step.line.id)[0], ()))
-        lines[step.line.id] = entry._replace(line=entry.line._replace(token_sizes=sizes))
+        factor = factors.get(step.op) if step.line.place else None
+        lines[step.line.id] = entry._replace(line=entry.line._replace(token_sizes=sizes, head_factor=factor))
     equations = {step.line.id: step.line.equation for step in steps}
     for number, step in enumerate(steps):
         if split_id(step.line.id)[1] == "scores":
@@ -472,10 +475,14 @@ def _build(build: Callable, interventions: tuple[Intervention, ...], sizes: dict
 
 
 def with_changed_weights(
-    attentions: Iterable[AttentionRecord], derived: Sequence[DerivedStep], store: TensorStore
+    attentions: Iterable[AttentionRecord],
+    derived: Sequence[DerivedStep],
+    store: TensorStore,
+    factors: Mapping[int, AxisFactor],
 ) -> tuple[AttentionRecord, ...]:
     """Return the attentions of a run, with the weights that values were multiplied by where scores or weights were
-    changed: these do not follow from queries and keys. Changed scores that lead to no queries are named, too."""
+    changed: these do not follow from queries and keys. Changed scores that lead to no queries are named, too. `factors`
+    are the axes of heads by the ops; weights with heads and batch on one axis are kept as `[B, h, S_q, S_k]`."""
     steps = {step.line.id: step for step in derived}
     used: dict[str, DerivedStep] = {}
     for id, step in steps.items():
@@ -485,18 +492,29 @@ def with_changed_weights(
             if weights is not None and store.get(weights.value) is not None:
                 used[step.line.place.module] = weights
     return tuple(
-        _with_weights(record, used[record.module], steps, store) if record.module in used else record
+        _with_weights(record, used[record.module], steps, store, factors) if record.module in used else record
         for record in attentions
     )
 
 
 def _with_weights(
-    record: AttentionRecord, weights: DerivedStep, steps: Mapping[str, DerivedStep], store: TensorStore
+    record: AttentionRecord,
+    weights: DerivedStep,
+    steps: Mapping[str, DerivedStep],
+    store: TensorStore,
+    factors: Mapping[int, AxisFactor],
 ) -> AttentionRecord:
     """Return the record of an attention with its changed weights; unchanged where its scores were not kept."""
     changed = replace(record, weights=weights.value, problem="", after=())
     if record.q:
-        return changed
+        before = _beside(steps, weights.line.id.removesuffix(CHANGED_SUFFIX), "weights")
+        factor, tensor = factors.get(before.op) if before else None, store.get(weights.value)
+        if factor is None or tensor is None or tensor.dim() != 3:
+            return changed
+        outermost = factor.inner is None
+        apart = tensor.unflatten(0, (factor.size, -1) if outermost else (-1, factor.size))
+        store.offer(key := f"{weights.value}.heads", apart.transpose(0, 1) if outermost else apart, needed=True)
+        return replace(changed, weights=key)
     scores = _beside(steps, weights.line.id, "scores", CHANGED_SUFFIX)
     return record if scores is None or store.get(scores.value) is None else replace(changed, scores=scores.value)
 
