@@ -244,3 +244,42 @@ def test_the_proof_of_a_mixture_notices_its_gates(monkeypatch):
     with torch.no_grad():
         run = tracer.trace(Mixture(Grouped()).eval(), torch.randn(2, 6, 8))
     assert [step.title for step in run.steps if step.verdict == "refuted"] == ["Mixture of experts"]
+
+
+class Visited(nn.Module):
+    """Experts that are visited one after the other, the chosen ones alone; routed before tokens are rows, or after."""
+
+    def __init__(self, rows_first: bool):
+        super().__init__()
+        self.rows_first, self.gate = rows_first, nn.Linear(8, 4, bias=False)
+        self.up, self.down = (
+            nn.ModuleList(nn.Linear(*sizes, bias=False) for _ in range(4)) for sizes in ((8, 12), (12, 8))
+        )
+
+    def forward(self, x):
+        rows = x.reshape(-1, 8)
+        scores, chosen = torch.topk(self.gate(rows if self.rows_first else x), 2, -1)
+        gates, made = scores.softmax(-1).reshape(-1, 2), torch.zeros_like(rows)
+        chosen = chosen.reshape(-1, 2)
+        for expert in torch.unique(chosen):
+            mask, number = chosen == expert, int(expert)
+            if not mask.any():
+                continue
+            tokens = mask.any(-1).nonzero(as_tuple=False).squeeze(-1)
+            output = self.down[number](torch.relu(self.up[number](rows.index_select(0, tokens))))
+            slot = mask.index_select(0, tokens).int().argmax(-1, keepdim=True)
+            made.index_add_(0, tokens, output * gates.index_select(0, tokens).gather(-1, slot))
+        return made.reshape(x.shape)
+
+
+@pytest.mark.parametrize("rows_first", [True, False])
+@pytest.mark.parametrize("tokens", [5, 7])
+def test_experts_that_are_visited_by_number_are_one_sum(rows_first, tokens):
+    torch.manual_seed(0)
+    net, x = Visited(rows_first).eval(), torch.randn(1, tokens, 8)
+    with torch.no_grad():
+        run = tracer.trace(net, x, symbols={"T": 1})
+        assert (len(net.gate(x).topk(2).indices.unique()) < 4) == (tokens == 7)
+    assert len(run.steps) <= 7 and {step.verdict for step in run.steps} == {"verified"}
+    assert r"\sum_{e \in" in run.steps[-1].latex and run.steps[-1].symbolic == ("1", "T", "8")
+    assert not any("?" in step.symbolic for step in run.steps)

@@ -572,16 +572,25 @@ class _TopKMoE(ExpertMatcher):
     """Matcher for the mixture whose experts a `topk` selects."""
 
     def __init__(self, graph: Graph, index: int):
-        self.topk, self.chosen = index, graph.calls[index].outputs[1]
-        if len(self.chosen.shape) != 2:
-            raise NoMatch
+        self.topk, self.chosen = index, self._rows_of(graph, graph.calls[index].outputs[1])
         super().__init__(graph, next(ref for ref in graph.inputs[index]).shape[-1], self.chosen.shape[0])
+
+    @staticmethod
+    def _rows_of(graph: Graph, chosen: Ref) -> Ref:
+        """Return the experts with a row for each token: as they were selected, or the one reshape that all read."""
+        rows = prod(chosen.shape[:-1]), chosen.shape[-1]
+        readers = graph.users.get(chosen.key, [])
+        if len(chosen.shape) != 2 and len(readers) == 1 and graph.name(readers[0]) in FLAT:
+            chosen = graph.calls[readers[0]].outputs[0]
+        if chosen.shape != rows:
+            raise NoMatch
+        return chosen
 
     def match(self) -> tuple[set[int], Call]:
         """Return the calls of the mixture, and their replacement."""
         region, result = self._find_region()
         products = [index for index in sorted(region) if self.graph.name(index) in MULTIPLIES]
-        whole = self.graph.with_exclusive_producers(region, self._is_auxiliary)
+        whole = self.graph.with_exclusive_producers(region, self._is_auxiliary) - {self.graph.producer[self.chosen.key]}
         if len(products) < FEWEST:
             raise NoMatch
         self.token = self._find_token(products[0], whole)
@@ -639,13 +648,25 @@ class _TopKMoE(ExpertMatcher):
         return list(last.values())
 
     def _find_gates(self, whole: set[int]) -> Ref:
-        """Return the gates of the selected experts: the input of the mixture that has their shape."""
-        gates = {}
+        """Return the gates of the selected experts: the input of the mixture that has their shape. A reshape that gives
+        them one is taken out of the `whole`."""
+        gates, reshaped = {}, {}
         for index in sorted(whole):
             for ref in self.graph.inputs[index]:
-                inside = self.graph.producer.get(ref.key) in whole
-                if ref.dtype.is_floating_point and not inside and ref.shape == self.chosen.shape:
-                    gates[ref.key] = ref
+                producer = self.graph.producer.get(ref.key)
+                if ref.dtype.is_floating_point and ref.shape == self.chosen.shape:
+                    if producer not in whole:
+                        gates[ref.key] = ref
+                    elif self._is_reshape(producer, whole):
+                        reshaped[ref.key] = ref
+        gates = gates or reshaped
         if len(gates) != 1:
             raise NoMatch
-        return next(iter(gates.values()))
+        (gate,) = gates.values()
+        whole.discard(self.graph.producer.get(gate.key, -1))
+        return gate
+
+    def _is_reshape(self, index: int, whole: set[int]) -> bool:
+        """Return whether a call reshapes a value from outside."""
+        operands = self.graph.inputs[index]
+        return self.graph.name(index) in FLAT and all(self.graph.producer.get(ref.key) not in whole for ref in operands)
