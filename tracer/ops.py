@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-__all__ = ["COMPUTING", "ORDER", "TRAITS", "Op", "base", "category", "is_layout", "ops_with", "schema"]
+__all__ = ["COMPUTING", "ORDER", "TRAITS", "Op", "base", "category", "is_layout", "ops_with", "schema", "sentence"]
 
 
 # Entries of the table of ops.
@@ -82,6 +82,131 @@ TRAITS = {
     "argreduce": "says where the extreme of an axis stands",
 }
 """The traits that an op may have."""
+
+
+SENTENCES = {
+    # by title
+    "Matrix product": "Multiplies matrices: each number is the sum of the products of a row and a column.",
+    "Linear map": "Multiplies by a matrix, and adds a bias where there is one.",
+    "Matrix times vector": "Multiplies a matrix by a vector.",
+    "Dot product": "Multiplies two vectors number by number, and adds the products up.",
+    "Outer product": "Multiplies each number of one vector by each number of another.",
+    "Einstein sum": "Multiplies tensors along axes that letters name, and adds up along those that the result lacks.",
+    "Convolution": "Slides kernels over its input, and adds up the products of a kernel and the numbers under it.",
+    "Sum": "Adds two tensors number by number.",
+    "Difference": "Subtracts one tensor from another, number by number.",
+    "Element-wise product": "Multiplies two tensors number by number.",
+    "Element-wise quotient": "Divides one tensor by another, number by number.",
+    "Power": "Raises each number to a power.",
+    "Element-wise maximum": "Takes the larger of two numbers at each place.",
+    "Element-wise minimum": "Takes the smaller of two numbers at each place.",
+    "Integer division": "Divides, and rounds down to a whole number.",
+    "Remainder": "Returns what a division leaves over.",
+    "Element-wise choice": "Takes each number from one tensor or the other, as a condition says.",
+    "Fill where masked": "Writes one number wherever a mask says so.",
+    "Equal": "Says at each place whether two numbers are equal.",
+    "Not equal": "Says at each place whether two numbers differ.",
+    "Less than": "Says at each place whether one number is less than another.",
+    "Less or equal": "Says at each place whether one number is at most another.",
+    "Greater than": "Says at each place whether one number is greater than another.",
+    "Greater or equal": "Says at each place whether one number is at least another.",
+    "And": "Says at each place whether both hold.",
+    "Or": "Says at each place whether one of two holds.",
+    "Not": "Says at each place whether something does not hold.",
+    "Clamp": "Keeps each number within bounds.",
+    "GELU": "Multiplies each number by the share of a normal distribution that lies below it.",
+    "ReLU": "Replaces negative numbers by 0.",
+    "SiLU": "Multiplies each number by its own sigmoid.",
+    "Sigmoid": "Turns each number x into 1/(1 + e⁻ˣ), which lies between 0 and 1.",
+    "Tanh": "Turns each number into its hyperbolic tangent, which lies between −1 and 1.",
+    "Exponential": "Raises e to each number.",
+    "Logarithm": "Takes the natural logarithm of each number.",
+    "Square root": "Takes the square root of each number.",
+    "Reciprocal square root": "Divides 1 by the square root of each number.",
+    "Reciprocal": "Divides 1 by each number.",
+    "Square": "Multiplies each number by itself.",
+    "Negative": "Changes the sign of each number.",
+    "Absolute value": "Drops the sign of each number.",
+    "Floor": "Rounds each number down.",
+    "Ceiling": "Rounds each number up.",
+    "Dropout": "Replaces a random share of the numbers by 0 while training, and does nothing else.",
+    "Random numbers": "Draws random numbers.",
+    "Mean": "Averages the numbers along an axis.",
+    "Variance": "Averages the squared distances from the mean along an axis.",
+    "Standard deviation": "Takes the square root of the variance along an axis.",
+    "Sum along an axis": "Adds up the numbers along an axis.",
+    "Maximum": "Takes the largest number along an axis.",
+    "Minimum": "Takes the smallest number along an axis.",
+    "Argmax": "Says where along an axis the largest number stands.",
+    "Argmin": "Says where along an axis the smallest number stands.",
+    "Running sum": "Adds up the numbers along an axis, and keeps every sum on the way.",
+    "Vector norm": "Takes the length of the vectors along an axis.",
+    "Top k": "Takes the k largest numbers along an axis, and their places.",
+    "Sort": "Puts the numbers along an axis in order.",
+    "Any": "Says whether at least one of the numbers along an axis is true.",
+    "All": "Says whether all numbers along an axis are true.",
+    "Softmax": "Raises e to each number of a row, and divides by their sum, so that the row sums to 1.",
+    "Log-softmax": "Takes the logarithm of the softmax of each row.",
+    "Layer norm": "Subtracts each token's mean, divides by its standard deviation, then scales and shifts.",
+    "RMS norm": "Divides each token by the root of its mean square, then scales.",
+    "Batch norm": "Subtracts each channel's mean over the batch, divides by its deviation, then scales and shifts.",
+    "Fill with one number": "Fills a tensor with one number.",
+    "Zeros": "Creates a tensor of zeros.",
+    "Ones": "Creates a tensor of ones.",
+    "Count": "Counts up in equal steps.",
+    "Upper triangle": "Keeps the numbers above a diagonal, and replaces the others by 0.",
+    "Lower triangle": "Keeps the numbers below a diagonal, and replaces the others by 0.",
+    "Copy": "Copies the numbers, in the same dtype.",
+    "Cast": "Copies the numbers to another dtype or device.",
+    "Join": "Joins tensors along an axis.",
+    "Stack": "Joins tensors along a new axis.",
+    "Pad": "Adds numbers around a tensor.",
+    "Roll": "Moves the numbers along an axis; those that leave at one end come back at the other.",
+    "Flip": "Reverses the numbers along an axis.",
+    "Choose entries": "Takes the entries whose numbers are given.",
+    "Look up": "Takes the rows of a table whose numbers are given.",
+    "Scatter": "Writes numbers at the places that are given.",
+    "Scatter and add": "Adds numbers up at the places that are given.",
+    # by name
+    "erf": "Turns each number into its error function, which lies between −1 and 1.",
+    "log1p": "Takes the natural logarithm of 1 plus each number.",
+    "sin": "Takes the sine of each number.",
+    "cos": "Takes the cosine of each number.",
+    "exp2": "Raises 2 to each number.",
+    "var_mean": "Returns the variance and the mean of the numbers along an axis.",
+    "std_mean": "Returns the standard deviation and the mean of the numbers along an axis.",
+    "t": "Exchanges the two axes of a matrix.",
+    "transpose": "Exchanges two axes.",
+    "permute": "Puts the axes into another order.",
+    "squeeze": "Removes axes of size 1.",
+    "unsqueeze": "Inserts an axis of size 1.",
+    "scalar_tensor": "Creates a tensor of one number without axes.",
+    "_local_scalar_dense": "Reads the one number of a tensor into Python.",
+    "scaled_dot_product_attention": "Computes softmax(QKᵀ/√d_k)·V in one kernel, and never stores the scores.",
+    # by trait
+    "reshape": "Groups the same numbers into other axes, in the same order.",
+    "expand": "Repeats numbers along an axis without a copy.",
+    "repeat": "Repeats numbers along an axis.",
+    "slice": "Takes a range of an axis.",
+    "select": "Takes one index of an axis.",
+    "split": "Cuts an axis into several tensors.",
+    "alias": "Returns the same memory under another name.",
+    "identity": "Returns the numbers it takes.",
+    "uninitialised": "Takes memory, whatever it holds.",
+    # by category
+    MATRIX: "Multiplies numbers in pairs, and adds products up.",
+    BINARY: "Combines two tensors number by number.",
+    UNARY: "Turns each number into another one, by itself.",
+    REDUCTION: "Brings the numbers along an axis down to fewer.",
+    FUSED_OP: "Does the work of several operations in one.",
+    RESHAPE: "Groups numbers into other axes.",
+    TRANSPOSE: "Puts the axes into another order.",
+    MEMORY: "Moves or copies numbers.",
+    INDEXING: "Takes or writes entries by their places.",
+    CONSTANT: "Creates numbers that follow from no value of the input.",
+    OTHER_OP: "Does what its name says in PyTorch's documentation.",
+}
+"""What an op does, in one sentence: by its name, else by its title, else by a trait, else by its category."""
 
 
 class Op:
@@ -484,6 +609,14 @@ def category(op: str) -> str:
     """
     known = schema(op).category
     return FUSED_OP if known == OTHER_OP and base(op).startswith("_scaled_dot_product_") else known
+
+
+def sentence(op: str) -> str:
+    """Return what an operation or primitive does, in one sentence."""
+    known, kind = schema(op), category(op)
+    name = ATTENTION if kind == FUSED_OP and base(op).startswith("_scaled_dot_product_") else known.name
+    keys = (name, known.title, *(trait for trait in TRAITS if trait in known.traits), kind)
+    return next(SENTENCES[key] for key in keys if key in SENTENCES)
 
 
 def is_layout(op: str) -> bool:

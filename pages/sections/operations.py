@@ -17,7 +17,7 @@ from tracer.export.rows import symbols, with_titles
 from tracer.figures import op_tables
 from tracer.figures.drawing import PAGE, ROWS
 from tracer.lessons.notes.statements import number_steps
-from tracer.ops import COMPUTING, category, is_layout
+from tracer.ops import COMPUTING, category, is_layout, sentence
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace, verdict_within
 from tracer.symbols import notation
 from tracer.utils.errors import quote, shorten
@@ -79,6 +79,7 @@ def show(trace: Trace, op: Op, level: str) -> None:
         {
             "": list(range(len(parts))),
             "primitive": [part.name for part in parts],
+            "what it does": [sentence(part.name) for part in parts],
             "category": [category(part.name) for part in parts],
             "inputs": [symbols(part.inputs) for part in parts],
             "outputs": [symbols(part.outputs) for part in parts],
@@ -441,6 +442,7 @@ def operation(trace: Trace, level: str) -> None:
 
 def _line(op: Op) -> None:
     called = f", called as {op.function}" if op.function and op.function != op.op else ""
+    st.text(sentence(op.op))
     st.text(f"{category(op.op)}{called}" + (f", in module {op.module}" if op.module else ", in the model itself"))
     if op.source is not None:
         st.text(f"{op.source.file}, line {op.source.line}")

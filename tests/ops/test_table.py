@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from tracer import ops
 from tracer.lowering import aten
-from tracer.ops import OPS, ORDER, TRAITS
+from tracer.ops import OPS, ORDER, SENTENCES, TRAITS
 from tracer.shapes.alignment import READERS
 
 OURS = {"channel_norm", "deviation_norm", "experts", "overwrite", "rope", "sinusoids", "unit_length"}
@@ -129,3 +131,58 @@ def test_a_title_says_what_the_op_computes(op):
     computed = getattr(torch.ops.aten, op.name)(*operands).numpy()
     expected = np.asarray(meaning(*[x.numpy() for x in operands][:: -1 if op.name in REVERSED_OPS else 1]))
     assert computed.shape == expected.shape and np.allclose(computed, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_each_op_is_described_in_one_sentence(op):
+    said = ops.sentence(op.name)
+    assert said.endswith(".") and said.count(". ") == 0 and said[0].isupper() and len(said) < 120
+
+
+def test_what_is_described_is_in_the_table():
+    known = {op.name for op in OPS} | {op.title for op in OPS} | TRAITS.keys() | set(ORDER)
+    assert SENTENCES.keys() <= known
+    assert ops.sentence("_scaled_dot_product_of_tomorrow") == SENTENCES["scaled_dot_product_attention"]
+    assert ops.sentence("an_op_of_tomorrow") == SENTENCES["Other"]
+
+
+DESCRIBED = {
+    "erf": lambda x: np.vectorize(math.erf)(x),
+    "log1p": lambda x: np.log(1 + x),
+    "sin": np.sin,
+    "cos": np.cos,
+    "exp2": lambda x: 2.0**x,
+    "var_mean": lambda x: (x.var(ddof=1), x.mean()),
+    "std_mean": lambda x: (x.std(ddof=1), x.mean()),
+    "mean": lambda x: sum(x.flat) / x.size,
+    "cumsum": lambda x: np.stack([x[: at + 1].sum(0) for at in range(len(x))]),
+    "argmax": lambda x: np.array([max(range(len(row)), key=row.__getitem__) for row in x]),
+    "softmax": lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True),
+    "log_softmax": lambda x: np.log(np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    "triu": lambda x: np.array([[x[i, j] if j >= i else 0 for j in range(x.shape[1])] for i in range(len(x))]),
+    "tril": lambda x: np.array([[x[i, j] if j <= i else 0 for j in range(x.shape[1])] for i in range(len(x))]),
+    "t": lambda x: x.T,
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "flip": lambda x: x[::-1],
+    "roll": lambda x: np.concatenate([x[-1:], x[:-1]]),
+}
+"""What sentences by name, and those of titles that are tried nowhere else, say of an op, in NumPy."""
+ARGUMENTS = {
+    "cumsum": (0,),
+    "argmax": (-1,),
+    "softmax": (-1,),
+    "log_softmax": (-1,),
+    "flip": ([0],),
+    "roll": ([1], [0]),
+}
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_an_op_does_what_is_said_of_it(name):
+    x = torch.tensor([[0.5, -1.25, 2.0], [1.5, 0.25, -0.75]], dtype=torch.float64)
+    x = x.abs() if name == "log1p" else x
+    ran = getattr(torch.ops.aten, name)(x, *ARGUMENTS.get(name, ()))
+    said = DESCRIBED[name](x.numpy())
+    pairs = zip(ran, said, strict=True) if isinstance(ran, tuple) else [(ran, said)]
+    for own, expected in pairs:
+        np.testing.assert_allclose(own.numpy(), expected, atol=1e-12)

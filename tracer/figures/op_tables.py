@@ -13,7 +13,7 @@ from tracer.figures.drawing import (
     round_ticks,
     stage_colour,
 )
-from tracer.ops import COMPUTING, ORDER, category
+from tracer.ops import COMPUTING, ORDER, category, sentence
 from tracer.record import CallRecord, Decomposition, ModuleRecord, Op, Step, TensorRecord, Trace
 from tracer.symbols import notation
 from tracer.utils.text import amount, scientific, shape_numbers, symbol_text
@@ -309,7 +309,7 @@ MODULES = _columns("name", "class", "in", "out", "parameters", "FLOP", "ops", "h
 CALLS = _columns("name", "arguments", "gives", "FLOP", "ops beneath", "step")
 OPS = _columns("name", "category", "inputs", "outputs", "parameters", "FLOP", "step", "source")
 STEPS = _columns("name", "stage", "symbol", "shape", "parameters", "FLOP", "ops", "error")
-PARTS = _columns("name", "category", "inputs", "outputs", "opened from", "error of the op")
+PARTS = _columns("name", "category", "inputs", "outputs", "opened from", "error of the op", "what it does")
 (NOTE_COLUMN,) = _columns("in the note")
 
 
@@ -382,6 +382,7 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
         decomposition = known.get(op.index)
         if decomposition is None:
             cells = [op.op, category(op.op), symbols(op.inputs), symbols(op.outputs), "not opened", ["", ""]]
+            cells.append(sentence(op.op))
             rows.append({"id": f"op {op.index}", "path": _path(op.module), "number": op.index, "cells": cells})
             continue
         for number, part in enumerate(decomposition.primitives):
@@ -398,6 +399,7 @@ def _parts(trace: Trace, opened: Sequence[Decomposition]) -> tuple[list[dict], l
                         symbols(part.outputs),
                         part.within.replace("/", " → "),
                         error(decomposition.error) if number == 0 else ["", ""],
+                        sentence(part.name),
                     ],
                 }
             )
