@@ -95,7 +95,7 @@ _results = {what: Cache(most) for what, most in RESULT_COUNTS.items()}
 
 def split_options(name: str, options: Options) -> tuple[dict, dict]:
     """Return the options and sizes that a model is loaded with, and the sizes of its input."""
-    of_input = () if zoo.is_foreign(name) else models.spec_of(name).runs
+    of_input = ("B",) if zoo.is_foreign(name) else models.spec_of(name).runs
     plain = without_changes(options)
     parts = [{key: value for key, value in plain if (key in of_input) is its} for its in (False, True)]
     return parts[0], parts[1]
@@ -135,11 +135,8 @@ def load(name: str, options: Options = ()) -> Any:
 
     Raise ValueError in one sentence for changes of unknown lines, or that do not fit theirs.
     """
-    plain = without_changes(options)
-    if zoo.is_foreign(name):
-        model = _library_model(name, plain)
-    else:
-        model = _our_model(name, tuple(split_options(name, plain)[0].items()))
+    of_model = tuple(split_options(name, options)[0].items())
+    model = _library_model(name, of_model) if zoo.is_foreign(name) else _our_model(name, of_model)
     return model_worker.with_changes(model, changes(options))
 
 
@@ -166,7 +163,7 @@ def _library_model(name: str, options: Options):
 
 def loaded_model(name: str, options: Options) -> Any:
     """Return a library's model if it is in memory; runs of our models hold their own."""
-    return _foreign.get((name, without_changes(options)))
+    return _foreign.get((name, tuple(split_options(name, options)[0].items())))
 
 
 def fetch(name: str, download) -> None:

@@ -24,10 +24,10 @@ from tracer.export.rows import symbols
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures.attention_maps import Measure
 from tracer.ops import category
-from tracer.record import Trace
+from tracer.record import TensorRecord, Trace
 from tracer.utils.errors import result_or_reason, shorten
 from tracer.utils.lazy_import import lazy_import
-from tracer.utils.text import percent, scientific
+from tracer.utils.text import percent, scientific, shape_numbers
 
 if TYPE_CHECKING:
     from tracer.attention import head_effects
@@ -123,22 +123,27 @@ def _beside(paths: BackendComparison) -> None:
     sentence += "" if weights is None else f", the attention weights by **{scientific(weights)}**"
     st.success(sentence + ".", icon=":material/compare_arrows:")
     st.caption(texts.plain(f"The operations of {paths.module}, in order."))
-    for column, name in zip(st.columns(2, gap="large"), ("standard", "fused"), strict=True):
-        with column:
-            ops = ops_of[name]
-            st.markdown(f"**{name}**: {len(ops)} operations")
-            table = {
-                "operation": [op.op for op in ops],
-                "category": [category(op.op) for op in ops],
-                "inputs": [symbols(op.inputs) for op in ops],
-                "outputs": [symbols(op.outputs) for op in ops],
-            }
-            texts.show(table, alt=f"Operations of the {name} path")
+    for name in ("standard", "fused"):
+        ops = ops_of[name]
+        st.markdown(f"**{name}**: {len(ops)} operations")
+        table = {
+            "operation": [op.op for op in ops],
+            "category": [category(op.op) for op in ops],
+            "inputs": [symbols(op.inputs) for op in ops],
+            "inputs, in numbers": [_numbers(op.inputs) for op in ops],
+            "outputs": [symbols(op.outputs) for op in ops],
+            "outputs, in numbers": [_numbers(op.outputs) for op in ops],
+        }
+        texts.show(table, alt=f"Operations of the {name} path")
     if len(names) > 2:
         with st.expander("All ways to run it, and how much their outputs differ"):
             rows: dict[str, list] = {"": list(names), "operations": list(map(len, ops_of.values()))}
             rows |= {name: [scientific(row[i]) for row in paths.outputs] for i, name in enumerate(names)}
             texts.show(rows)
+
+
+def _numbers(tensors: Sequence[TensorRecord]) -> str:
+    return ", ".join(shape_numbers(tensor.shape) for tensor in tensors)
 
 
 # Columns of the attention matrices that belong to each head.

@@ -285,7 +285,7 @@ def _about(name: str, provider: Provider) -> str:
     options."""
     name = "torchvision" if name == measurement.STANDARD else name
     run = measurement.RUNS[name]
-    chosen = run.options if run.shipped else tuple(run.sizes.items())
+    chosen = run.options if run.shipped else (*run.sizes.items(), ("B", run.arguments["B"]))
     if not chosen or not texts.has_random_weights(provider(name)[1]):
         return ""
     sizes_text = ", ".join(f"{size} = {value}" for size, value in chosen)

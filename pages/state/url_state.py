@@ -22,6 +22,8 @@ from tracer.utils.errors import capitalize, quote, shorten
 
 LONGEST_CHANGES = 1000
 """Characters of all changes that an address carries."""
+MOST_INPUTS = 4
+"""Inputs that a library's model runs on at once: each takes the memory of a run."""
 MAX_TEXT_LETTERS = 500
 """Characters of a text that an address carries; browsers and mail programs cut longer ones."""
 EVERYWHERE = ("zoom", "scale", "letters")
@@ -89,7 +91,8 @@ def follow() -> None:
     if now.pending_cost is not None or (wanted := now.wanted) is None:
         return
     now.wanted = None
-    refusal = _take_options(wanted)
+    # a model that could not be loaded leaves a message, and its options to no other
+    refusal = _take_options(wanted) if (wanted.model or FIRST_MODEL) == model_name() else now.refusal
     known, own = session.sample_names(), now.own
     session.user_input()  # settled before anything is refused: what is chosen takes a refusal back
     if own and wanted.file == own.name:
@@ -152,15 +155,17 @@ def _take_changes(wanted: tuple[str, ...]) -> str:
 def _take_sizes(wanted: Mapping[str, str]) -> str:
     """Set the sizes that the URL names, all or none. Return an error message, or ""."""
     model, taken = model_name(), {}
-    for name in model_costs.sizes(model):
+    own = model in models.names()
+    most = model_costs.MAX_SIZE - 1 if own else MOST_INPUTS
+    for name in model_costs.sizes(model) if own else ("B",):
         if name in wanted:
             text = wanted[name]
-            if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text)):
-                most = f"{model_costs.MAX_SIZE - 1:,}"
-                return f"{quote(text)} is not a size {name}, expected a whole number from 1 to {most}."
+            if not (text.isascii() and text.isdecimal() and 0 < len(text) < 10 and 0 < int(text) <= most):
+                return f"{quote(text)} is not a size {name}, expected a whole number from 1 to {most:,}."
             taken[name] = int(text)
     try:
-        models.check(model, run_cache.split_options(model, tuple(taken.items()))[0])
+        if own:
+            models.check(model, run_cache.split_options(model, tuple(taken.items()))[0])
     except ValueError as error:
         return f"{error}."
     for name, value in taken.items():

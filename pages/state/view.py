@@ -26,9 +26,10 @@ def split_changes(text: str) -> tuple[str, ...]:
 class View:
     """Model, input and changes of a run, and a place on a page, as far as an address holds them.
 
-    `options` are the options and sizes of one of our models, as texts by name, and `changes` those of the run. Of the
-    input, an address names a `sample`, a `text`, or the `file` of a photo or a saved run, which it can't contain; None
-    is what it does not name. `place` are the positions on the page, and `panel` the part of a panel that it opens once.
+    `options` are the options and sizes of one of our models, or the batch of a library's, as texts by name, and
+    `changes` those of the run. Of the input, an address names a `sample`, a `text`, or the `file` of a photo or a saved
+    run, which it can't contain; None is what it does not name. `place` are the positions on the page, and `panel` the
+    part of a panel that it opens once.
     """
 
     model: str | None = None
@@ -80,8 +81,8 @@ class View:
 
 
 def option_names(model: str) -> tuple[str, ...]:
-    """Return the options and sizes of one of our models that an address names; none for a library's."""
-    return (*models.spec_of(model).options, *model_costs.sizes(model)) if model in models.names() else ()
+    """Return the options and sizes of one of our models that an address names; for a library's, the batch."""
+    return (*models.spec_of(model).options, *model_costs.sizes(model)) if model in models.names() else ("B",)
 
 
 def place_on(page: str, parameters: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 import tracer
 from pages.jobs import run_cache
-from pages.state import library_models
+from pages.state import library_models, session, url_state, view
+from pages.state.visitor import UserInput
 from tests.app.test_app import PAGES, open_page, text, upload, visit
 from tests.support.sweeping import cases
 from tracer import zoo
@@ -302,3 +303,50 @@ def test_a_no_to_the_model_of_an_address_shows_what_there_was():
     at = press(visit("trace", model="torchvision:squeezenet1_1", step="nothing"), "Not now")
     assert [title.value for title in at.title] == ["Step by step"] and not at.warning
     assert at.query_params == {"model": "vit"}
+
+
+def test_an_address_sets_the_batch_of_a_librarys_model(monkeypatch):
+    """The batch is of the input: the model is the same, and its two paths show two photos."""
+    name, tiny = "torchvision:vit_b_16", tracer.load("torchvision:vit_b_16", **zoo.tiny("torchvision:vit_b_16"))
+    monkeypatch.setattr(run_cache, "_library_model", lambda asked, options: tiny if options == () else None)
+    assert run_cache.split_options(name, (("B", 2),)) == ({}, {"B": 2})
+    assert run_cache.load(name, (("B", 2),)) is tiny
+    assert view.option_names(name) == ("B",)
+    assert session.inputs(tiny, UserInput("sample", "own"), (("B", 2),))["B"] == 2
+    assert tiny.trace(B=2, prove=False).steps[0].shape[0] == 2
+
+
+def test_a_library_that_could_not_be_loaded_leaves_its_batch_to_no_other_model(monkeypatch):
+    def refuse(name, download):
+        raise ValueError("it is gone")
+
+    monkeypatch.setattr(library_models, "_load", refuse)
+    at = press(visit("trace", model="torchvision:vit_b_16", B="2"), "Load it")
+    assert at.query_params["model"] == "vit" and "B" not in at.query_params
+    assert at.session_state["visitor"].options == {} and "it is gone" in text(at)
+
+
+def test_a_batch_that_takes_too_much_is_refused(monkeypatch):
+    monkeypatch.setattr(url_state, "model_name", lambda: "torchvision:vit_b_16")
+    for batch in ("5", "0", "x", "99999999999"):
+        assert url_state._take_sizes({"B": batch}) == f"'{batch}' is not a size B, expected a whole number from 1 to 4."
+
+
+def test_both_paths_of_an_attention_stand_in_symbols_and_in_numbers():
+    def page():
+        import tracer
+        from pages.sections import attention_heads
+        from tracer import zoo
+        from tracer.tracing import attention_backends
+
+        tiny = tracer.load("torchvision:vit_b_16", **zoo.tiny("torchvision:vit_b_16"))
+        attention_heads._beside(attention_backends.compare(tiny.net, *tiny.inputs(B=2)))
+
+    standard, fused, *_ = (table.value for table in AppTest.from_function(page, default_timeout=60).run().table)
+    sizes = tracer.load("torchvision:vit_b_16", **zoo.tiny("torchvision:vit_b_16")).trace(B=2, prove=False).symbols
+    values = {size.name: size.value for size in sizes}
+    B, h, S, d_k = 2, values["h"], values["N"] + 1, values["d_k"]
+    products = standard[standard["operation"] == "bmm"]
+    assert list(products["outputs, in numbers"]) == [f"[{B * h}, {S}, {S}]", f"[{B * h}, {S}, {d_k}]"]
+    assert list(products["outputs"]) == ["[B·h, S, S]", "[B·h, S, d_k]"] and "bmm" not in set(fused["operation"])
+    assert any(f"[{B}, {h}, {S}, {d_k}]" in numbers for numbers in fused["outputs, in numbers"])

@@ -11,12 +11,13 @@ from pages.sections.note_statements import NoteResults, StatementCard
 from tests.app.test_app import visit
 from tests.support.note_runs import run, same_blocks, whole
 from tests.support.sweeping import cases
-from tracer.lessons.notes import errata
+from tracer.lessons.notes import errata, lookup
 from tracer.lessons.notes import torchvision_block_counts as counted
 from tracer.lessons.notes.measurement import STANDARD
 from tracer.lessons.notes.statements import rows
 from tracer.lessons.notes.torchvision_block_counts import ABSENT_OPS, CALLS, block, dispatch_ops, parameters, primitives
 from tracer.ops import COMPUTING, category, is_layout
+from tracer.record import costs
 from tracer.tracing import attention_backends
 from tracer.utils.cache import Cache
 
@@ -278,3 +279,17 @@ def test_a_small_one_of_other_sizes_has_the_same_ops():
     assert [part.name for one in small.decompositions for part in one.primitives] == [
         part.name for one in large.decompositions for part in one.primitives
     ]
+
+
+def test_links_lead_to_a_run_of_the_same_batch_and_to_the_module_that_is_counted():
+    trace = run("torchvision")[1]
+    for row in rows("003"):
+        for place in row.where:
+            if place.startswith(("step ", "param ", "ran ", "count ")):
+                found = lookup.look(row, place, run)
+                assert dict(found.place)["B"] == str(trace.step("norm").shape[0]) == "2", place
+                if (path := counted.COUNTED_MODULES.get(place.removeprefix("count "))) is not None:
+                    assert trace.modules[int(dict(found.place)["module"])].path == path
+    attention = next(row for row in rows("003") if "count attention" in row.where)
+    record = trace.modules[int(dict(lookup.look(attention, "count attention", run).place)["module"])]
+    assert costs.of_module(trace, record).params == 2_362_368

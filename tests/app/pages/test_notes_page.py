@@ -65,7 +65,7 @@ def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model(
     assert note_statements._about("nanogpt-single", run) == "A run of nanogpt with h = 1, whose weights are random."
     assert note_statements._about("nanogpt-single", at_hand) == ""  # at the shipped sizes there are trained ones
     whole = {note_statements._about(name, run) for name in ("torchvision", "torchvision-standard")}
-    assert whole == {"A run of torchvision:vit_b_16 with L = 1, whose weights are random."}
+    assert whole == {"A run of torchvision:vit_b_16 with L = 1, B = 2, whose weights are random."}
 
 
 @pytest.mark.sweep

@@ -42,7 +42,8 @@ def look(row: StatementRow, place: str, run: Provider) -> Finding:
 def address(row: StatementRow, **place: object) -> tuple[tuple[str, str], ...]:
     """Return the query parameters of a row's run, and of a position in it."""
     run = RUNS["torchvision" if row.run == STANDARD else row.run]
-    return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *place.items())))
+    batch = () if run.shipped else (("B", run.arguments["B"]),)  # as in the run that was looked up
+    return (("model", run.model), *((name, str(value)) for name, value in (*run.options, *batch, *place.items())))
 
 
 def scene(model: str, options: Iterable[tuple[str, object]], measured: claims.Measurement) -> Finding:
@@ -231,7 +232,10 @@ def _names(row: StatementRow, run: Provider, *calls: str) -> Finding:
 
 def _count(row: StatementRow, run: Provider, name: str) -> Finding:
     count = torchvision_block_counts.COUNT_FUNCTIONS[name](run)
-    place = address(row, zoom="modules")
+    path = torchvision_block_counts.COUNTED_MODULES.get(name)
+    records = enumerate(run(row.run)[1].modules)
+    at_module = {"module": next(at for at, record in records if record.path == path)} if path else {}
+    place = address(row, zoom="modules", **at_module)
     return Finding("counted", count.sentence, verdict_of(count.holds), page="operations", place=place)
 
 

@@ -189,3 +189,11 @@ COUNT_FUNCTIONS: dict[str, Callable[[Provider], BlockCount]] = {
     "names": _names,
 }
 """The counted quantity of a statement, and its function."""
+COUNTED_MODULES = {
+    "norms": f"{BLOCK}ln_1",
+    "attention": f"{BLOCK}self_attention",
+    "mlp": f"{BLOCK}mlp",
+    "block": BLOCK.removesuffix("."),
+    "encoder": "encoder.layers",
+}
+"""The module that a count is about."""
