@@ -242,6 +242,29 @@ def test_a_layer_that_refuses_its_arguments_shows_them_as_they_arrived():
     assert "self.query.unsqueeze(1).expand(-1, x.size(0), -1)" in explanation.fixes[0].diff()
 
 
+class Patches(nn.Module):
+    def __init__(self, task):
+        super().__init__()
+        self.patch, self.norm, self.task = nn.Conv2d(3, 10, 4, 4), nn.LayerNorm(10), task
+
+    def forward(self, x):
+        if self.task == "norm":
+            return self.norm(self.patch(x))
+        return self.patch(x).flatten(2).reshape(len(x), -1, 14, 14)
+
+
+@pytest.mark.parametrize(
+    ("task", "repair"),
+    [
+        ("norm", "self.norm(self.patch(x).flatten(2).transpose(1, 2))"),
+        ("grid", "reshape(len(x), -1, x.size(2) // 4, x.size(3) // 4)"),
+    ],
+)
+def test_a_picture_becomes_tokens_and_tokens_a_grid_of_its_sides(task, repair):
+    explanation = tracer.explain(failure(Patches(task), (torch.randn(2, 3, 16, 12),)))
+    assert repair in explanation.fixes[0].diff() and not explanation.fixes[0].doubts, explanation
+
+
 def test_transposed_tensors_of_a_state_dict_are_named_and_those_whose_shape_can_not_tell():
     state = {
         "a.weight": torch.randn(4, 6),

@@ -169,12 +169,13 @@ def write_the_sides_of_a_grid(scene: Scene, clash: Clash) -> Iterator[Candidate]
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or shape is None:
         return
     x, receiver = scene.tensors[0], scene.site.expression(node.func.value).atom
-    for i in range(len(shape) - 1):
-        rest = prod((*shape[:i], *shape[i + 2 :]))
-        if len(sizes) != len(shape) or -1 in shape or not rest or x.numel() % rest:
+    for i, kept in product(range(len(shape) - 1), dict.fromkeys((1, *x.shape))):
+        others = [kept if size == -1 else size for size in (*shape[:i], *shape[i + 2 :])]
+        rest = prod(others)
+        if len(sizes) != len(shape) or -1 in shape[i : i + 2] or not rest or x.numel() % rest:
             continue
         cells = x.numel() // rest
-        for axis in (axis for axis, size in enumerate(x.shape) if size == cells):
+        for axis in (axis for axis, size in enumerate(x.shape) if size == cells and cells not in others):
             square = f"int({receiver}.size({axis}) ** 0.5)"
             pairs = [_formula_texts(scene, x, axis), [square] * 2 if isqrt(cells) ** 2 == cells else []]
             for cost, texts in enumerate(pair for pair in pairs if len(pair) == 2):
@@ -603,7 +604,8 @@ def transpose(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str,
         last, batch = (i, j) == (rank - 2, rank - 1), i == 0 and rank > 2
         picture = 1.6 if clash.kind == "convolution" and rank == 4 else 0.0  # an exchange would turn it, too
         text = f"{atom}.transpose(-2, -1)" if last and rank != 3 else f"{atom}.transpose({i}, {j})"
-        cost = (0.0 if last else 1.0 if batch else 0.2) + _is_large(clash, target) + picture
+        apart = 0.6 if j - i > 1 else 0.0  # those between would change their order, too
+        cost = (0.0 if last else 1.0 if batch else 0.2) + apart + _is_large(clash, target) + picture
         yield f"{atom}.T" if rank == 2 else text, cost
 
 

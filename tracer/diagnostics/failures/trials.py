@@ -652,16 +652,20 @@ class Scene:
     @cached_property
     def tensors(self) -> list[Tensor]:
         """Tensors of the failed call, in order; of a module that refused them, as they arrived."""
-        if self.call is None and self.is_module_call:
-            arguments = arguments_of(self.error, self.site.modules[self.site.own])
-            return [tensor for _, tensor in named_tensors("", arguments)]
-        return call_tensors(self.run.recording)
+        return call_tensors(self.run.recording) if self.call is not None else self.arguments
+
+    @cached_property
+    def arguments(self) -> list[Tensor]:
+        """Tensors that the module of PyTorch took which the failed line calls; none where it calls no module."""
+        called = self.site.modules[self.site.own :]
+        return [tensor for _, tensor in named_tensors("", arguments_of(self.error, called[0]))] if called else []
 
     @cached_property
     def operands(self) -> tuple[Expression, ...]:
         """Operands of the failed expression, whose tensors are those of the failed call."""
-        tensors = {text: tensor for tensor in self.tensors if (text := self._texts.get(id(tensor)))}
-        return tuple(replace(each, value=tensors.get(each.text, each.value)) for each in self.site.operands)
+        tensors = (*self.arguments, *self.tensors)
+        values = {text: tensor for tensor in tensors if (text := self._texts.get(id(tensor)))}
+        return tuple(replace(each, value=values.get(each.text, each.value)) for each in self.site.operands)
 
     @cached_property
     def node(self) -> ast.AST | None:
@@ -749,9 +753,10 @@ class Scene:
         """Texts of the failed line's operands by the `id` of their tensors, where these are as many and in their
         order."""
         operands = [o for o in self.site.operands if o.value is UNKNOWN_SITE or isinstance(o.value, Tensor)]
-        if (self.call is not None and self.is_module_call) or len(operands) != len(self.tensors):
+        tensors = self.arguments if self.is_module_call else self.tensors
+        if len(operands) != len(tensors):
             return {}
-        pairs = list(zip(operands, self.tensors, strict=True))
+        pairs = list(zip(operands, tensors, strict=True))
         if any(o.value is not UNKNOWN_SITE and o.value.shape != tensor.shape for o, tensor in pairs):
             return {}
         reflected = self.call is not None and self.call.name in REFLECTED_OPERATORS
