@@ -1,5 +1,6 @@
 """Letters of the texts: the same lines with other names, each read again, and no two that look alike."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -118,6 +119,12 @@ def test_mistakes_in_letters_are_found(runs, monkeypatch):
     ):
         monkeypatch.setattr(Letters, "line", wrong)
         assert any("letters of 004" in problem for problem in check_letters(run)), wrong
+
+
+def test_a_line_that_cannot_be_read_is_left_to_another_check(runs):
+    run = runs("transformer")
+    steps = tuple(replace(step, latex=r"\heartsuit") if step.id == "logits" else step for step in run.trace.steps)
+    assert list(check_letters(SimpleNamespace(trace=replace(run.trace, steps=steps)))) == []
 
 
 def test_the_table_names_what_is_there():

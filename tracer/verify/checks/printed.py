@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ from tracer.export.letters import letters_of
 from tracer.export.rows import NOTE_TITLES, as_printed
 from tracer.inputs.model_inputs import Inputs
 from tracer.latex_reader.evaluator import Operands, deviation, evaluate, names
-from tracer.latex_reader.parser import UnreadableLatex, read
+from tracer.latex_reader.parser import Line, UnreadableLatex, read
 from tracer.lessons.notes import claims, lookup
 from tracer.lessons.notes.measurement import RUNS, tensor_of
 from tracer.lessons.notes.statements import rows
-from tracer.record import Trace, tolerance
+from tracer.record import Step, Trace, tolerance
 from tracer.symbols import notation
 from tracer.symbols.letters import TEXTS, look
 from tracer.textbook.derivation import KERNEL
@@ -271,7 +271,7 @@ def check_letters(run: PlainRun) -> Iterator[str]:
     look alike there and not in ours."""
     trace = run.trace
     own = {notation.latex(size.name) for size in trace.symbols} | set(names(trace.steps))
-    lines = [(step, read(step.latex, own)) for step in trace.steps if KERNEL not in step.note]
+    lines = [(step, line) for step in trace.steps if (line := _readable(step, own)) is not None]
     for text in TEXTS:
         letters = letters_of(trace, text)
         other = {name: letters.line(name) for name in own}
@@ -286,6 +286,14 @@ def check_letters(run: PlainRun) -> Iterator[str]:
                 continue
             if not same:
                 yield f"in the letters of {text}, step {step.id!r} prints {quote(printed)}, which says something else"
+
+
+def _readable(step: Step, known: Collection[str]) -> Line | None:
+    """Return the printed line of a step; None for one that can't be read, of which another check says so."""
+    try:
+        return read(step.latex, known)
+    except UnreadableLatex:
+        return None
 
 
 def _alike(printed: Mapping[str, str]) -> Iterator[str]:
