@@ -23,6 +23,8 @@ register_providers(
         "film": "tracer.figures.film:film",
         "findings": "tracer.diagnostics.findings:find",
         "html": "tracer.export:html",
+        "html of findings": "tracer.export.to_html:findings",
+        "html of a step": "tracer.export.to_html:step",
         "save": "tracer.serialization:save",
         "table": "tracer.export:table",
         "users": "tracer.tracing.provenance:users",

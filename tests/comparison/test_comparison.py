@@ -261,3 +261,13 @@ def test_lines_that_inherit_rounding_are_equal(net):
     a, b = tracer.trace(deep, x), tracer.trace(copy.deepcopy(deep).double(), x.double())
     comparison = tracer.compare(a, b)
     assert comparison.equal and comparison.counts() == {"equal up to rounding": len(a.steps)}
+
+
+def test_a_notebook_shows_two_runs_line_by_line(net, plain):
+    def edit(net):
+        net.key.weight[3, 4] += 0.5
+
+    page = tracer.compare(plain, run(edit_copy(net, edit)))._repr_html_()
+    first = next(step.id for step in plain.steps if step.id.endswith(KEY))
+    assert f"The first difference: {first}." in page
+    assert page.count("<tr>") == 1 + len(plain.steps) and page.count("<math") == 2 * len(plain.steps)

@@ -1,10 +1,13 @@
 """Page of a trace as HTML: well-formed, harmless, its equations drawn, nothing loaded from elsewhere."""
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 
 import pytest
+import torch
 
+import tracer
 from tests.export.test_formats import hostile
 from tests.support.handmade import sample
 from tracer import export
@@ -98,6 +101,37 @@ def test_html_loads_nothing():
     assert not re.search(r"https?:|url\(|@import|src=", export.html(sample()))
 
 
+def test_a_bold_letter_is_a_character_of_its_own():
+    """Browsers read no variant of a letter but `normal`."""
+    page = to_html.equation(r"\mathbf{QKV} + \boldsymbol{\gamma}_1 + \boldsymbol{0}")
+    assert all(letter in page for letter in "𝐐𝐊𝐕𝜸𝟎") and "mathvariant" not in page
+
+
+def merge(heads):
+    return heads.reshape(2, 5, 12)  # [B, h, T, d_k], not transposed
+
+
+def test_a_notebook_shows_the_findings_of_a_run_and_each_alone():
+    trace = tracer.trace(merge, torch.randn(2, 3, 5, 4))
+    (finding,) = trace.findings
+    for shown in (trace, trace.findings, finding):
+        page = shown._repr_html_()
+        assert not Tags(page).open and finding.kind in page and "<code>.transpose(1, 2)</code>" in page
+    right = tracer.trace(lambda heads: heads.transpose(1, 2).reshape(2, 5, 12), torch.randn(2, 3, 5, 4))
+    assert "No finding" in right.findings._repr_html_() and "axes mixed" not in right._repr_html_()
+
+
+def test_a_notebook_shows_one_step_with_its_reason():
+    step = dataclasses.replace(sample().steps[-1], why="Because x < y.")
+    page = step._repr_html_()
+    assert not Tags(page).open and "Because x &lt; y." in page and to_html.equation(step.latex) in page
+
+
+def test_cells_are_on_the_left_in_a_notebook():
+    """Jupyter's own style would put them on the right."""
+    assert re.search(r"td \{ text-align: left !important", to_html.STYLE)
+
+
 def test_a_trace_shows_itself_in_a_notebook():
-    assert sample()._repr_html_() == export.html(sample())
+    assert sample()._repr_html_() == export.html(sample().diagnose())
     assert "1.5e-07" in export.html(sample()) and "[B, h, N+1, N+1]" in export.html(sample())

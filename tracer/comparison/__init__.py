@@ -21,10 +21,12 @@ import torch
 from tracer.attention import layers, parts, weights
 from tracer.comparison.equations import EquationComparison, EquationRelation
 from tracer.comparison.rounding import RunEquations, rounding_shares
+from tracer.export import to_html
 from tracer.latex_reader.evaluator import INFINITY_THRESHOLD, deviation, fill_threshold
 from tracer.record.steps import CHANGED_SUFFIX, Step, dtype_name, tolerance
 from tracer.record.trace import Trace
 from tracer.utils.errors import quote, require
+from tracer.utils.text import scientific
 from tracer.utils.torch_internals import tree_leaves
 from tracer.utils.torch_state import Difference, identical
 
@@ -512,10 +514,33 @@ class Comparison:
         frame = require("pandas", "comparison.table()").DataFrame(self.records(), columns=list(COLUMNS))
         return frame.astype({"layer": "Int64"})
 
+    def _repr_html_(self) -> str:
+        return _html(self)
+
     def __repr__(self) -> str:
         counted = ", ".join(f"{count} {what}" for what, count in self.counts().items())
         first = f"; the first difference is {self.first.id}" if self.first else ""
         return f"<Comparison of {self.a.model} and {self.b.model}: {counted}{first}>"
+
+
+def _html(pairs: Comparison) -> str:
+    """Return two runs, line by line, as one piece of HTML with the first difference above them."""
+    first = f"The first difference: {pairs.first.id}." if pairs.first else "No line differs."
+    counted = ", ".join(f"{count:,} {what}" for what, count in pairs.counts().items())
+    names = f"<strong>{to_html.text(pairs.a.model)}</strong> (a) and <strong>{to_html.text(pairs.b.model)}</strong> (b)"
+    lines = f"{first} Lines: {counted}." if counted else first
+    head = f"<div>{names}</div>\n<div>{to_html.text(lines)}</div>\n"
+    body = [
+        (
+            f"<td>{to_html.text(pair.step.title)}<br>{to_html.quiet(pair.id)}</td>",
+            *(f"<td>{to_html.equation(line.latex) if line else ''}</td>" for line in (pair.a, pair.b)),
+            f"<td>{to_html.text(pair.values.relation)}<br>{to_html.quiet(pair.values.note)}</td>",
+            f'<td class="number">{"" if pair.values.relative is None else scientific(pair.values.relative)}</td>',
+        )
+        for pair in pairs.rows
+    ]
+    columns = ("step", "equation of a", "equation of b", "values", "relative difference")
+    return to_html.page(head + to_html.table(columns, body))
 
 
 COLUMNS: dict[str, Callable[[LinePair], Any]] = {

@@ -6,6 +6,7 @@ Equations are MathML, which browsers draw by themselves.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
@@ -16,7 +17,7 @@ from latex2mathml.converter import convert
 
 from tracer.export import rows
 from tracer.export.rows import with_titles
-from tracer.record import Trace
+from tracer.record import Finding, Step, Trace
 from tracer.symbols import notation
 from tracer.utils.text import shape_numbers
 
@@ -34,31 +35,67 @@ ATTRIBUTES = set(
 STYLE = """
 .tensor-trace { font: 14px/1.5 system-ui, sans-serif; overflow-x: auto; }
 .tensor-trace table { border-collapse: collapse; margin: 0.5em 0; font: inherit; color: inherit; }
-.tensor-trace th, .tensor-trace td { text-align: left; vertical-align: baseline; padding: 0.3em 1.5em 0.3em 0;
-  border-bottom: 1px solid rgba(128, 128, 128, 0.35); background: none; white-space: nowrap; }
+.tensor-trace th, .tensor-trace td { text-align: left !important; vertical-align: baseline;
+  padding: 0.3em 1.5em 0.3em 0; border-bottom: 1px solid rgba(128, 128, 128, 0.35); background: none;
+  white-space: nowrap; }
 .tensor-trace th { font-weight: 600; }
 .tensor-trace math { math-style: normal; font-size: 115%; }
 .tensor-trace code { font: 12px/1.5 ui-monospace, monospace; background: none; color: inherit; }
 .tensor-trace .quiet { opacity: 0.7; }
-.tensor-trace td .quiet { white-space: normal; }
+.tensor-trace td .quiet, .tensor-trace td.words { white-space: normal; }
 .tensor-trace td.shape .quiet { white-space: nowrap; }
-.tensor-trace .number { text-align: right; font-variant-numeric: tabular-nums; }
+.tensor-trace .number { text-align: right !important; font-variant-numeric: tabular-nums; }
 """
 
 
 def render(trace: Trace, level: str) -> str:
     """Return a short header, the symbols, and the rows of the level as a table."""
     head = [
-        f"<strong>{text(trace.model)}</strong> {_quiet(trace.weights)}",
+        f"<strong>{text(trace.model)}</strong> {quiet(trace.weights)}",
         text(rows.totals(trace)),
-        *map(_quiet, trace.notes),
+        *map(quiet, trace.notes),
     ]
     views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
     views["costs"] = _costs
-    table = views[level](trace)
     lines = "".join(f"<div>{line}</div>\n" for line in head)
-    start = f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n'
-    return f"{start}{lines}{_symbols(trace)}{table}</div>\n"
+    found = tuple(finding for finding in trace.diagnosis or () if not finding.intent)
+    return page(f"{lines}{_symbols(trace)}{_findings(found) if found else ''}{views[level](trace)}")
+
+
+def page(content: str) -> str:
+    """Return HTML in the frame of a view, with its style."""
+    return f'<meta charset="utf-8">\n<div class="tensor-trace">\n<style>{STYLE}</style>\n{content}</div>\n'
+
+
+CODE = re.compile("`([^`]+)`")
+"""Code in the text of a repair."""
+
+
+def _code(match: re.Match[str]) -> str:
+    return f"<code>{match[1]}</code>"
+
+
+def findings(found: Sequence[Finding]) -> str:
+    """Return findings as a table of their own, or that there is none."""
+    return page(_findings(found) if found else "<div>No finding: no rule saw a likely mistake.</div>\n")
+
+
+def _findings(found: Sequence[Finding]) -> str:
+    body = [
+        (
+            f"<td><strong>{text(finding.kind)}</strong><br>{quiet(finding.step)}</td>",
+            f'<td class="words">{text(finding.message)}</td>',
+            f'<td class="words">{CODE.sub(_code, text(finding.fix))}</td>',
+        )
+        for finding in found
+    ]
+    return table((f"finding{'s' * (len(body) > 1)}", "what was measured", "repair"), body)
+
+
+def step(one: Step) -> str:
+    """Return one line of the textbook as a table of its own, with its reason."""
+    why = f'<div class="words">{text(with_titles(one.why))}</div>\n' if one.why else ""
+    return page(table(STEP_COLUMNS, [_step(one)]) + why)
 
 
 def _symbols(trace: Trace) -> str:
@@ -70,35 +107,38 @@ def _symbols(trace: Trace) -> str:
     return f"<div>{', '.join(items)}</div>\n" if items else ""
 
 
+STEP_COLUMNS = ("step", "equation", "shape", "error")
+
+
 def _steps(trace: Trace) -> str:
-    body = [
-        (
-            f'<td title="{text(with_titles(step.why))}">{text(step.title)}<br>{_quiet(step.id)}</td>',
-            f"<td>{equation(step.latex)}{'<br>' + _quiet(with_titles(step.note)) if step.note else ''}</td>",
-            f"<td>{text(notation.shape_text(step.symbolic))}<br>{_quiet(shape_numbers(step.shape))}</td>",
-            f'<td class="number">{text(rows.proof(step))}</td>',
-        )
-        for step in trace.steps
-    ]
-    return _table(("step", "equation", "shape", "error"), body)
+    return table(STEP_COLUMNS, [_step(step) for step in trace.steps])
+
+
+def _step(step: Step) -> tuple[str, ...]:
+    return (
+        f'<td title="{text(with_titles(step.why))}">{text(step.title)}<br>{quiet(step.id)}</td>',
+        f"<td>{equation(step.latex)}{'<br>' + quiet(with_titles(step.note)) if step.note else ''}</td>",
+        f"<td>{text(notation.shape_text(step.symbolic))}<br>{quiet(shape_numbers(step.shape))}</td>",
+        f'<td class="number">{text(rows.proof(step))}</td>',
+    )
 
 
 def _costs(trace: Trace) -> str:
     body = []
     for row in rows.costs(trace):
         cells = [
-            f'<td class="number">{row[name]:,}<br>{_quiet(notation.text(row[f"{name}_symbolic"]))}</td>'
+            f'<td class="number">{row[name]:,}<br>{quiet(notation.text(row[f"{name}_symbolic"]))}</td>'
             for name in ("params", "flops", "numbers")
         ]
         body.append((f"<td>{text(row['part'])}</td>", *cells))
-    return _table(("part", "params", "FLOPs", "numbers"), body)
+    return table(("part", "params", "FLOPs", "numbers"), body)
 
 
 def _modules(trace: Trace) -> str:
     body = [
         (
-            f"<td>{text(row['module'] or trace.model)}<br>{_quiet(row['class'])}</td>",
-            f'<td class="shape">{text(row["inputs"])} → {text(row["outputs"])}<br>{_quiet(row["shapes"])}</td>',
+            f"<td>{text(row['module'] or trace.model)}<br>{quiet(row['class'])}</td>",
+            f'<td class="shape">{text(row["inputs"])} → {text(row["outputs"])}<br>{quiet(row["shapes"])}</td>',
             f'<td class="number">{row["params"]:,}</td>',
             f'<td class="number">{rows.count(row["flops"])}</td>',
             f'<td class="number">{text(row["ops"])}</td>',
@@ -106,28 +146,28 @@ def _modules(trace: Trace) -> str:
         )
         for row in rows.modules(trace)
     ]
-    return _table(("module", "shape", "params", "FLOPs", "ops", ""), body)
+    return table(("module", "shape", "params", "FLOPs", "ops", ""), body)
 
 
 def _calls(trace: Trace) -> str:
     body = [
         (
-            f"<td><code>{text(row['call'])}</code><br>{_quiet(row['module'])}</td>",
-            f'<td class="shape">{text(row["outputs"])}<br>{_quiet(row["shapes"])}</td>',
+            f"<td><code>{text(row['call'])}</code><br>{quiet(row['module'])}</td>",
+            f'<td class="shape">{text(row["outputs"])}<br>{quiet(row["shapes"])}</td>',
             f'<td class="number">{rows.count(row["flops"])}</td>',
             f'<td class="number">{text(row["ops"])}</td>',
             f"<td>{text(row['steps'])}</td>",
         )
         for row in rows.calls(trace)
     ]
-    return _table(("call", "gives", "FLOPs", "ops", "steps"), body)
+    return table(("call", "gives", "FLOPs", "ops", "steps"), body)
 
 
 def _ops(trace: Trace) -> str:
     body = [
         (
             f'<td class="number">{op.index}</td>',
-            f"<td>{text(op.op)}<br>{_quiet(op.module)}</td>",
+            f"<td>{text(op.op)}<br>{quiet(op.module)}</td>",
             f"<td>{text(rows.symbols(op.inputs))} → {text(rows.symbols(op.outputs))}</td>",
             f'<td class="number">{op.params:,}</td>',
             f'<td class="number">{rows.flops(op)}</td>',
@@ -135,7 +175,7 @@ def _ops(trace: Trace) -> str:
         )
         for op in trace.ops
     ]
-    return _table(("op", "", "shape", "params", "FLOPs", "source"), body)
+    return table(("op", "", "shape", "params", "FLOPs", "source"), body)
 
 
 def _primitives(trace: Trace) -> str:
@@ -144,25 +184,26 @@ def _primitives(trace: Trace) -> str:
         op, several = trace.ops[opened.op], len(opened.primitives)
         whose = (
             f'<td class="number" rowspan="{several}">{op.index}</td>'
-            f'<td rowspan="{several}">{text(op.op)}<br>{_quiet(op.module)}</td>'
+            f'<td rowspan="{several}">{text(op.op)}<br>{quiet(op.module)}</td>'
         )
-        proof = text(rows.error(opened.error)) if opened.error is not None else _quiet(opened.note)
+        proof = text(rows.error(opened.error)) if opened.error is not None else quiet(opened.note)
         for number, primitive in enumerate(opened.primitives):
-            within = _quiet(primitive.within.rpartition("/")[2])
+            within = quiet(primitive.within.rpartition("/")[2])
             body.append(
                 (
                     whose if number == 0 else "",
                     f'<td title="{text(primitive.within)}">{text(primitive.name)}<br>{within}</td>',
                     f'<td class="shape">{text(rows.symbols(primitive.inputs))}'
                     f" → {text(rows.symbols(primitive.outputs))}"
-                    f"<br>{_quiet(rows.shapes(primitive))}</td>",
+                    f"<br>{quiet(rows.shapes(primitive))}</td>",
                     f'<td class="number" rowspan="{several}">{proof}</td>' if number == 0 else "",
                 )
             )
-    return _table(("op", "", "primitive", "shape", "error"), body)
+    return table(("op", "", "primitive", "shape", "error"), body)
 
 
-def _table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
+def table(names: tuple[str, ...], body: Sequence[tuple[str, ...]]) -> str:
+    """Return rows of cells as a table with a header."""
     head = "".join(f"<th>{name}</th>" for name in names)
     return f"<table>\n<tr>{head}</tr>\n" + "".join(f"<tr>{''.join(line)}</tr>\n" for line in body) + "</table>\n"
 
@@ -171,6 +212,19 @@ PRIMES = re.compile(r"('{2,})\^\{")
 """Two primes or more before a superscript: to the converter, the primes are a superscript too."""
 NAMES = re.compile(r"\\operatorname\{((?=[A-Za-z]*[\d\\])(?:[A-Za-z\d]|\\_)+)\}")
 """Names of functions with digits or underscores, which the converter would take for products of letters."""
+
+
+BOLD = {"bold": "BOLD", "bold-italic": "BOLD ITALIC"}
+"""Variants of letters as Unicode's names have them."""
+
+
+def _bold(letter: str, variant: str) -> str:
+    """Return a letter or digit in bold; any other character as it is."""
+    name = unicodedata.name(letter, "").replace("LATIN ", "").replace("GREEK ", "").replace("LETTER ", "")
+    try:
+        return unicodedata.lookup(f"MATHEMATICAL {variant if not letter.isdigit() else 'BOLD'} {name}")
+    except KeyError:
+        return letter
 
 
 @lru_cache(maxsize=4096)
@@ -189,10 +243,16 @@ def equation(latex: str) -> str:
 
 
 def _fix_layout(tree: ElementTree.Element) -> None:
-    """Write the underscores of names, and set the brace of cases as tall as their rows, and columns to the left.
+    """Write the underscores of names and bold letters, and set the brace of cases as tall as their rows, and columns to
+    the left.
 
-    Browsers stretch the brace only if a mathematical font is installed, and align columns by style sheets alone.
+    Browsers stretch the brace only if a mathematical font is installed, align columns by style sheets alone, and read
+    of variants only `normal`: a bold letter is a character of its own.
     """
+    for letters in (*tree.iter("mi"), *tree.iter("mn")):
+        if (variant := letters.get("mathvariant")) in BOLD:
+            del letters.attrib["mathvariant"]
+            letters.text = "".join(_bold(letter, BOLD[variant]) for letter in letters.text or "")
     for name in tree.iter("mtext"):
         name.text = (name.text or "").replace(r"\_", "_")
     for cell in tree.iter("mtd"):
@@ -205,7 +265,8 @@ def _fix_layout(tree: ElementTree.Element) -> None:
                 brace.set("style", f"transform: scaleY({1.2 * len(table):g})")
 
 
-def _quiet(value: str) -> str:
+def quiet(value: str) -> str:
+    """Return text that steps back."""
     return f'<span class="quiet">{text(value)}</span>' if value else ""
 
 

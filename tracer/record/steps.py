@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tracer.utils import files
 from tracer.utils.errors import quote
+from tracer.utils.lazy_import import provider
 
 if TYPE_CHECKING:
     import torch
@@ -146,6 +147,9 @@ class Step:
     of_input: bool = False
     reads: tuple[str, ...] = ()
     role: str = ""
+
+    def _repr_html_(self) -> str:
+        return provider("html of a step")(self)
 
     @property
     def verdict(self) -> str:
@@ -551,6 +555,18 @@ class Finding:
     message: str
     fix: str
     intent: str = ""
+
+    def _repr_html_(self) -> str:
+        return provider("html of findings")((self,))
+
+
+class Findings(tuple[Finding, ...]):
+    """Findings in order, which a notebook shows as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return provider("html of findings")(self)
 
 
 # Interface of the code that proves a trace's lines, which is in a higher layer than the record.

@@ -17,6 +17,7 @@ from tracer.record.steps import (
     DeferredProver,
     Film,
     Finding,
+    Findings,
     ModuleRecord,
     Op,
     Picture,
@@ -204,12 +205,12 @@ class Trace:
             >>> [finding.kind for finding in tracer.trace(merge, torch.randn(2, 3, 5, 4)).findings]
             ['axes mixed']
         """
-        return tuple(finding for finding in self._diagnosis if not finding.intent)
+        return Findings(finding for finding in self._diagnosis if not finding.intent)
 
     @property
     def acknowledged_findings(self) -> tuple[Finding, ...]:
         """Findings that are on purpose, each with the reason in its `intent`."""
-        return tuple(finding for finding in self._diagnosis if finding.intent)
+        return Findings(finding for finding in self._diagnosis if finding.intent)
 
     def __getstate__(self) -> dict:
         """Return the pickled and copied state: plain data, all of it verified."""
@@ -271,7 +272,7 @@ class Trace:
         return f"<Trace of {quote(self.model)}: {len(self.ops)} ops, {len(self.steps)} steps; {sizes}>"
 
     def _repr_html_(self) -> str:
-        return provider("html")(self)
+        return provider("html")(replace(self, diagnosis=self._diagnosis))
 
 
 class Number(NamedTuple):
