@@ -163,6 +163,8 @@ if texts.has_random_weights(trace):
     st.info(texts.about(trace), icon=":material/school:")
 if strange := texts.strange(session.user_input(), model_name()):
     st.warning(strange, icon=":material/psychology_alt:")
+if blank := texts.one_colour(view):
+    st.warning(blank, icon=":material/contrast:")
 filmed = answer.of_run(trace) is not None
 answer.show_predictions(trace, filmed)
 if saved is None and answer.kind(trace) == "classes":

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import streamlit as st
 
 from pages.state.visitor import PhotoView, UserInput
 from tracer import models
-from tracer.attention import windows
+from tracer.attention import block_names, windows
 from tracer.export import rows, verdicts
 from tracer.export.rows import with_titles
+from tracer.inputs.images import is_one_colour
 from tracer.record import MOVED_TOKENS, AttentionRecord, Name, Step, Trace
 from tracer.record.steps import mathematics
 from tracer.symbols import notation
@@ -144,6 +146,20 @@ def strange(user_input: UserInput, model: str) -> str:
 
 
 def crop_text(view: PhotoView) -> str:
+def one_colour(view: View | None) -> str:
+    """Return a warning for the answer where the pixels that the model gets are all alike; else an empty text."""
+    if view is None or not is_one_colour(view.image):
+        return ""
+    red, green, blue = (int(level) for level in view.image.convert("RGB").resize((1, 1)).getpixel((0, 0)))
+    name = "black" if max(red, green, blue) < 64 else "white" if min(red, green, blue) > 191 else "alike"
+    why = " A file that uses few of its 16 bits looks like that." if name == "black" else ""
+    return (
+        f"The model gets a picture of one colour: all its pixels are nearly {name} (red {red}, green {green}, blue "
+        f"{blue} of 255).{why} Its answer is about that, and says nothing of what the photo shows."
+    )
+
+
+def crop_text(view: View) -> str:
     """Return a sentence on the part of the photo that the model sees."""
     photo = f"{view.photo.width} × {view.photo.height} pixels"
     left, top, right, bottom = view.crop.box
@@ -185,30 +201,33 @@ def attention_problems(trace: Trace) -> list[str]:
         if record.problem:
             problems.setdefault((record.part, record.problem), []).append(record.layer)
     return [
-        plain(f"The attention of {_blocks(layers)}{f' of {part!r}' if part else ''} can’t be shown: {problem}.")
+        plain(
+            f"The attention of {_blocks(trace, part, layers)}{f' of {part!r}' if part else ''} can’t be shown: "
+            f"{problem}."
+        )
         for (part, problem), layers in list(problems.items())[:AFTER]
     ]
 
 
 def beside(trace: Trace, records: Sequence[AttentionRecord]) -> list[str]:
     """Return notes on attention besides its weights: later changes of them, and the tower that they belong to."""
-    sentences = off_photo(trace)
+    sentences, named = off_photo(trace), partial(_blocks, trace, records[0].part if records else "")
     if parted := [layer for layer, record in enumerate(records) if windows(trace, record) > 1]:
         counts = sorted({windows(trace, records[layer]) for layer in parted})
         many = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
         sentences.append(
-            f"In {_blocks(parted)}, tokens attend inside windows, {many} in all. The map shows the first window."
+            f"In {named(parted)}, tokens attend inside windows, {many} in all. The map shows the first window."
         )
     for after in list(dict.fromkeys(record.after for record in records if record.after))[:AFTER]:
-        which = _blocks([layer for layer, record in enumerate(records) if record.after == after])
+        which = named([layer for layer, record in enumerate(records) if record.after == after])
         sentences.append(
             f"In {which}, the model changed the weights between the softmax and the product with the values "
             f"({', '.join(after[:AFTER])}). The map shows the output of the softmax."
         )
     if channels := [layer for layer, record in enumerate(records) if record.over == "channels"]:
-        sentences.append(f"In {_blocks(channels)}, queries and keys are channels and not tokens.")
+        sentences.append(f"In {named(channels)}, queries and keys are channels and not tokens.")
     if sinks := [layer for layer, record in enumerate(records) if any(name == "cat" for name, _ in record.chain)]:
-        sentences.append(f"In {_blocks(sinks)}, a part of each row goes to no key (a sink) and is not shown.")
+        sentences.append(f"In {named(sinks)}, a part of each row goes to no key (a sink) and is not shown.")
     return [plain(sentence) for sentence in sentences]
 
 
@@ -217,10 +236,11 @@ def off_photo(trace: Trace) -> list[str]:
     return [note for note in trace.notes if note == MOVED_TOKENS]
 
 
-def _blocks(layers: Sequence[int]) -> str:
-    """Return blocks by their numbers, counted from 1."""
-    if len(layers) == 1:
-        return f"block {layers[0] + 1}"
+def _blocks(trace: Trace, part: str, layers: Sequence[int]) -> str:
+    """Return blocks by their numbers, counted from 1, or by their names where those say more."""
+    names = block_names(trace, part)
+    if len(layers) == 1 or names[-1] != f"block {len(names)}":
+        return "; ".join(names[layer] for layer in layers)
     if list(layers) == list(range(layers[0], layers[-1] + 1)):
         return f"blocks {layers[0] + 1} to {layers[-1] + 1}"
     return "blocks " + ", ".join(str(layer + 1) for layer in layers)

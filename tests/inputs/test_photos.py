@@ -7,6 +7,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from tracer.inputs import images
 from tracer.inputs.images import SAMPLES, open_photo, sample_photo, sample_photos, shows_none
@@ -130,8 +131,32 @@ def test_a_transparent_colour_is_white(mode, clear):
     picture = two_tone(mode)
     clear = picture.getpixel((0, 0)) if clear is None else clear
     photo = open_photo(encode(picture, "PNG", transparency=clear))
-    assert photo.getpixel((1, 4)) == (255, 255, 255)
+    ground = 0 if mode == "1" else 255  # white on white could not be seen
+    assert photo.getpixel((1, 4)) == (ground,) * 3
     assert photo.getpixel((14, 4)) == ((255, 255, 255) if mode == "1" else BRIGHT)
+
+
+def test_a_white_logo_is_laid_over_black_and_an_empty_picture_over_white():
+    logo = Image.new("RGBA", (40, 30), (255, 255, 255, 0))
+    assert np.asarray(open_photo(encode(logo, "PNG"))).min() == 255
+    logo.paste((250, 255, 252, 255), (10, 10, 30, 20))
+    photo = open_photo(encode(logo, "PNG"))
+    assert photo.getpixel((0, 0)) == (0, 0, 0) and photo.getpixel((20, 15)) == (250, 255, 252)
+    logo.paste((200, 40, 40, 255), (10, 10, 12, 12))  # now it can be seen on white
+    assert open_photo(encode(logo, "PNG")).getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_grey_of_12_bits_is_scaled_where_the_file_tells():
+    grey = np.linspace(0, 4095, 64).reshape(8, 8).astype(np.uint16)
+    told = PngInfo()
+    told.add(b"sBIT", bytes([12]))
+    silent, scaled, full = (
+        np.asarray(open_photo(encode(Image.fromarray(levels), "PNG", **how)))[..., 0]
+        for levels, how in ((grey, {}), (grey, {"pnginfo": told}), (grey * 16, {"pnginfo": told}))
+    )
+    assert silent.max() == 16 and images.is_one_colour(Image.fromarray(silent))
+    assert np.abs(scaled - grey / 4095 * 255).max() <= 0.5 and not images.is_one_colour(Image.fromarray(scaled))
+    assert np.abs(full - scaled.astype(int)).max() <= 1  # as the specification has it: 12 bits, scaled to 16
 
 
 def test_a_palette_with_an_alpha_for_each_colour():

@@ -272,7 +272,8 @@ def open_photo(data: bytes) -> Image.Image:
     most.
 
     PNG, JPEG, HEIC, AVIF, WebP, GIF and BMP in any colour mode; of an animation the first frame. EXIF rotation is
-    applied, transparency is laid over white, and 16 bit grey is scaled to 8.
+    applied, and 16 bit grey is scaled to 8: by the bits that a PNG says it uses (sBIT), where all its numbers fit into
+    them. Transparency is laid over white, or over black where nothing could be seen on white, as of a white logo.
 
     Raises ValueError with one sentence for anything else: another kind of file, a damaged one, more than 10 MB
     (`MAX_BYTES`), more than 50 megapixels (`MAX_PIXELS`), or one that takes more memory to decode than such a PNG. The
@@ -348,34 +349,76 @@ def _decode(data: bytes, size: tuple[int, int]) -> Image.Image:
         if image.size != size and not cut:
             raise ValueError(f"the decoder reads {image.size}, the header {size}")
         turn = _UPRIGHT.get(_orientation(image))
-        photo = _shrink(image)
+        photo = _shrink(image, _significant_bits(data) if image.format == "PNG" else 16)
     return photo if turn is None else photo.transpose(turn)
 
 
-def _shrink(image: Image.Image) -> Image.Image:
+def _significant_bits(data: bytes) -> int:
+    """Return how many bits of the grey of a PNG are significant, by its chunk sBIT; 16 without one."""
+    body = next((body for kind, body in _chunks(data) if kind == b"sBIT"), b"")
+    return min(16, body[0]) if body and body[0] else 16
+
+
+def _shrink(image: Image.Image, bits: int = 16) -> Image.Image:
     """Return a picture as RGB, shrunk so that its longer side is `OPENED_SIDE` at most; the decoded pixels are held
     once.
 
     Each pixel is the mean of those that it replaces. A JPEG is decoded smaller, in half, a quarter or an eighth of the
     size, as far as that goes; all others are converted and shrunk strip by strip, by a whole number, and then to size.
     """
+    top = 65535
+    if image.mode.startswith("I") and image.getextrema()[1] < 2**bits:
+        top = 2**bits - 1
+    ground = "white"
+    if image.has_transparency_data and not _differs(image, "white") and _differs(image, "black"):
+        ground = "black"
     by = max(1, max(image.size) // OPENED_SIDE)
     if by > 1 and image.format == "JPEG":
         image.draft(None, (-(-image.width // by), -(-image.height // by)))
         by = max(1, max(image.size) // OPENED_SIDE)
     if by == 1:
-        photo = image if image.mode == "RGB" and max(image.size) > OPENED_SIDE else _to_rgb(image)
+        photo = image if image.mode == "RGB" and max(image.size) > OPENED_SIDE else _to_rgb(image, top, ground)
     else:
-        image.load()
         width, height = image.size
-        photo, rows = Image.new("RGB", (-(-width // by), -(-height // by))), max(1, _STRIP // width // by) * by
-        for top in range(0, height, rows):
-            strip = image.crop((0, top, width, min(top + rows, height)))
-            photo.paste(_to_rgb(strip).reduce(by), (0, top // by))
+        photo = Image.new("RGB", (-(-width // by), -(-height // by)))
+        for start, strip in _strips(image, by):
+            photo.paste(_to_rgb(strip, top, ground).reduce(by), (0, start // by))
     share = OPENED_SIDE / max(photo.size)
     if share >= 1:
         return photo
     return photo.resize([max(1, round(side * share)) for side in photo.size], Image.Resampling.BOX)
+
+
+def _strips(image: Image.Image, by: int = 1) -> Iterator[tuple[int, Image.Image]]:
+    """Yield a picture in strips of rows, a multiple of `by` in each but the last, and the first row of each."""
+    image.load()
+    width, height = image.size
+    rows = max(1, _STRIP // width // by) * by
+    for start in range(0, height, rows):
+        yield start, image.crop((0, start, width, min(start + rows, height)))
+
+
+ONE_COLOUR = 20
+"""Levels of 255 by which the pixels of one colour differ at most, in each channel."""
+
+
+def is_one_colour(photo: Image.Image) -> bool:
+    """Return whether all pixels of a picture have the same colour, as far as one can see."""
+    return all(high - low < ONE_COLOUR for low, high in _extrema(photo))
+
+
+def _differs(image: Image.Image, ground: str) -> bool:
+    """Return whether anything can be seen of a picture with transparency over a colour."""
+    ends = [_extrema(_to_rgb(strip, ground=ground)) for _, strip in _strips(image)]
+    return any(
+        max(high for _, high in channel) - min(low for low, _ in channel) >= ONE_COLOUR
+        for channel in zip(*ends, strict=True)
+    )
+
+
+def _extrema(photo: Image.Image) -> list[tuple[int, int]]:
+    """Return the darkest and the lightest level of each channel of a picture."""
+    return [channel.getextrema() for channel in photo.convert("RGB").split()]
 
 
 def _orientation(image: Image.Image) -> int:
@@ -386,18 +429,18 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
-    """Return a decoded image of any mode as RGB, transparency over white."""
+def _to_rgb(image: Image.Image, top: int = 65535, ground: str = "white") -> Image.Image:
+    """Return a decoded image of any mode as RGB: grey of 16 bits up to `top`, and transparency over a colour."""
     if image.mode.startswith("I"):
         levels = np.asarray(image).clip(0, 65535).astype(np.uint32)
-        grey = Image.fromarray(((levels * 255 + 32767) // 65535).astype(np.uint8))
+        grey = Image.fromarray(((levels * 255 + top // 2) // top).astype(np.uint8))
         if isinstance(clear := image.info.get("transparency"), int):
             grey.putalpha(Image.fromarray(np.where(levels == clear, 0, 255).astype(np.uint8)))
         image = grey
     if not image.has_transparency_data:
         return image.convert("RGB")
     layer = image.convert("RGBA")
-    photo = Image.new("RGB", layer.size, "white")
+    photo = Image.new("RGB", layer.size, ground)
     photo.paste(layer, mask=layer)
     return photo
 
