@@ -315,13 +315,17 @@ def _best(result, of: str) -> str:
 
 def _classes(result, trace, filmed) -> None:
     names, best = result["classes"], _best(result, "classes")
-    title = "What random weights say" if has_random_weights(trace) else "The answer"
-    _bars(trace, f"{title}: {best}", names, "class", "classes", len(names), filmed)
+    _bars(trace, f"{_lead(trace)}: {best}", names, "class", "classes", len(names), filmed)
     if 1 < len(names) <= MAX_FEW_CLASSES and not has_random_weights(trace):
         st.caption(f"It knows only {len(names)} classes and must pick one of them, whatever you show it.")
     chosen = session.user_input()
     if chosen.kind == "sample" and images.shows_none(chosen.name, names):
         st.caption("This photo shows none of the classes that the model knows, but the model must choose one of them.")
+
+
+def _lead(trace: Trace, of_trained: str = "The answer") -> str:
+    """Return what the title of an answer begins with: random weights give none."""
+    return "What random weights say" if has_random_weights(trace) else of_trained
 
 
 def _vocabulary(trace: Trace) -> int | None:
@@ -335,7 +339,7 @@ def _next(result, trace, filmed) -> None:
     if bare:
         why = ", because the name of a family has none" if has_random_weights(trace) else ""
         st.info(BYTES.format(why=why, count=len(result["text"])), icon=":material/abc:")
-    title = f"Most probable next: {first if bare else repr(visible_token(first))}"
+    title = f"{_lead(trace, 'Most probable next')}: {first if bare else repr(visible_token(first))}"
     _bars(trace, title, result["tokens"], f"next {unit}", f"{unit}s", _vocabulary(trace), filmed)
     if unit == "character":
         show_generation(trace, unit)
@@ -345,7 +349,7 @@ def _tokens(result, trace, filmed) -> None:
     unit, between = result.get("unit", "token"), " " if "unit" in result else ""  # characters stand without spaces
     if not filmed:
         source, answer = (shorten(between.join(result[name]), FREE_TEXT) for name in ("text", "tokens"))
-        st.header("The answer")
+        st.header(_lead(trace))
         st.code(f"{source}\n→\n{answer}", language=None)
     if result.get("stand_in") == "bytes":
         st.info(BYTES.format(why="", count=len(result["text"])), icon=":material/abc:")
@@ -370,7 +374,7 @@ def _tokens(result, trace, filmed) -> None:
 
 def _caption(result, trace, filmed) -> None:
     if not filmed:
-        st.header(plain(f"The caption: {result['caption'] or '(none)'}"))
+        st.header(plain(f"{_lead(trace, 'The caption')}: {result['caption'] or '(none)'}"))
     if result["tokens"][0] != VOCABULARY[1]:
         title = f"Then comes: {result['tokens'][0]}"
         _bars(trace, title, result["tokens"], "next word", "tokens", _vocabulary(trace), filmed)
@@ -382,7 +386,7 @@ def _caption(result, trace, filmed) -> None:
 
 
 def _sentences(result, trace, filmed) -> None:
-    title, count = f"The answer: {_best(result, 'sentences')}", len(result["sentences"])
+    title, count = f"{_lead(trace)}: {_best(result, 'sentences')}", len(result["sentences"])
     _bars(trace, title, result["sentences"], "sentence", "sentences", count, filmed)
     if count == 1:
         st.caption("There is only one sentence to choose from: a softmax over one choice is always 100 %.")

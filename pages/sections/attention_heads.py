@@ -18,7 +18,7 @@ from pages.sections.head_survey import NAMES, MeasureUnit
 from pages.state import session
 from pages.state.visitor import model_name, visitor
 from pages.ui import texts, widgets
-from tracer.attention import layers, places, segments
+from tracer.attention import block_names, layers, places, segments, token_segments
 from tracer.export import verdicts
 from tracer.export.rows import symbols
 from tracer.figures import attention_maps, drawing, predictions
@@ -162,30 +162,38 @@ def show_head_columns(trace: Trace, part: str) -> None:
         with place:
             key = ("heads", part, matrix.symbol)
             components.drawing(of(trace, key, partial(attention_maps.draw_columns, matrix)), f"heads {matrix.symbol}")
-    caption = _describe_matrix(matrices[0])
+    caption = _describe_matrices(matrices)
     if any(matrix.transposed for matrix in matrices):
         caption += (
             " The equation multiplies by an [in, out] matrix. PyTorch stores the same numbers as [out, in], row by row."
         )
-    first = _describe_blocks([record.heads for record in blocks])
+    first = _describe_blocks(block_names(trace, part), [record.heads for record in blocks])
     st.caption(f"{first}{caption} {_proof(matrices)}".strip())
 
 
-def _describe_blocks(heads: Sequence[int]) -> str:
-    """Describe which block is drawn, whichever is chosen above, and the heads of all blocks where they have equally
-    many."""
+def _describe_blocks(names: Sequence[str], heads: Sequence[int]) -> str:
+    """Describe which block is drawn, whichever is chosen above, and the heads of all where they have equally many."""
     if len(heads) < 2:
         return ""
-    all_alike = f"; each of the {len(heads)} blocks has {heads[0]} head{'s' * (heads[0] > 1)} of its own"
-    return f"The picture shows block 1{all_alike * (len(set(heads)) == 1)}. "
+    what = "blocks" if names[-1] == f"block {len(names)}" else "attentions"
+    all_alike = f"; each of the {len(heads)} {what} has {heads[0]} head{'s' * (heads[0] > 1)}"
+    return f"The picture shows {names[0]}{all_alike * (len(set(heads)) == 1)}. "
 
 
-def _describe_matrix(matrix: attention_maps.ProjectionMatrix) -> str:
+def _describe_matrices(matrices: Sequence[attention_maps.ProjectionMatrix]) -> str:
     """Describe which columns belong to a head: of one of several matrices, or of one that computes all."""
+    matrix = matrices[0]
     each = matrix.bands[0].width
     if not matrix.is_packed:
-        several = matrix.heads > 1
-        return f"Each head reads {each} columns of one matrix." if several else "The one head reads all columns."
+        if matrix.heads == 1:
+            return "The one head reads all columns."
+        own = f"Each head reads {each} columns of one matrix"
+        fewer = [other for other in matrices if 0 < other.heads < matrix.heads]
+        if not fewer:
+            return f"{own}."
+        shared = " and ".join(f"${other.symbol}$" for other in fewer)
+        share = f"{matrix.heads // fewer[0].heads} heads share the same {fewer[0].bands[0].width} columns"
+        return f"{own} of queries, and {share} of {shared}."
     counts = {part: sum(band.part == part for band in matrix.bands) for part in "QKV"}
     many = ", ".join(f"{count} for {part}" for part, count in counts.items())
     return (
@@ -265,8 +273,9 @@ def _show_one(trace: Trace, part: str) -> None:
     name = head_survey.choose_measure(known)
     unit = MeasureUnit(bool(places(trace, part)), effects.points)
     measure = head_survey.measure_heads(name, _table(effects, name), unit)
-    components.head_grid(attention_maps.grid(measure, effects.layers, effects.flips & (name == "effect")))
-    st.markdown(texts.plain(_describe(trace, effects, measure, name)))
+    blocks, flips = block_names(trace, part), effects.flips & (name == "effect")
+    components.head_grid(attention_maps.grid(measure, effects.layers, flips, blocks=blocks))
+    st.markdown(texts.plain(_describe(trace, effects, measure, name, blocks)))
     head_survey.compare_recorded(trace, effects)
     if name == "effect":
         st.caption(
@@ -293,11 +302,11 @@ def _table(effects: HeadEffects, name: str) -> np.ndarray:
     return effects.change if name == "effect" else getattr(effects, name)
 
 
-def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str) -> str:
+def _describe(trace: Trace, effects: HeadEffects, measure: Measure, name: str, blocks: Sequence[str]) -> str:
     """Describe the table in sentences that are computed from it."""
     if name != "effect":
-        return head_survey.describe_ends(measure, effects.layers)
-    most, which = head_survey.describe_cell(measure, effects.layers, head_survey.find_largest(measure))
+        return head_survey.describe_ends(measure, effects.layers, blocks)
+    most, which = head_survey.describe_cell(measure, effects.layers, head_survey.find_largest(measure), blocks)
     if not effects.points:
         return f"Switching off {which} changes the output most, by {most} of its size."
     count, flips = int(np.isfinite(measure.values).sum()), int(effects.flips.sum())
@@ -336,20 +345,24 @@ def show_query(trace: Trace, part: str | None) -> None:
     st.info(texts.one_query(known[0]))
     numbers = [record.layer + 1 for record in known]
     left, middle, right = st.columns(3)
-    block = widgets.choose(left.selectbox, "Block", "block", numbers, numbers[-1])
+    blocks = block_names(trace, part)
+    short = lambda number: blocks[number - 1].replace("block ", "")  # noqa: E731
+    block = widgets.choose(left.selectbox, "Block", "block", numbers, numbers[-1], format_func=short)
     record = next(record for record in known if record.layer == block - 1)
     heads = ["mean", *map(str, range(record.heads))]
     number = lambda head: head if head == "mean" else str(int(head) + 1)  # noqa: E731
     head = widgets.choose(middle.selectbox, "Head", "head", heads, format_func=number)
-    names = attention_maps.names(trace, part, record.keys)
+    rows, columns = token_segments(trace, record)
+    asking = attention_maps.names(trace, part, record.queries, rows)
+    names = attention_maps.names(trace, part, record.keys, columns)
     first = next((segment.start for segment in segments(trace, part) if segment.name == "CLS"), 0)
     queries = range(record.queries)
-    query = widgets.choose(right.selectbox, "Query", "query", queries, first, format_func=names.__getitem__)
+    query = widgets.choose(right.selectbox, "Query", "query", queries, first, format_func=asking.__getitem__)
     weights = of(trace, ("row", part, block, head, query), lambda: attention_maps.row(trace, record, head, query))
     order = np.argsort(-weights, kind="stable")[:TOP_TOKENS]
     left, right = st.columns([3, 2])
     with right:
-        st.markdown(texts.plain(f"**{names[query]} attends most to:**"))
+        st.markdown(texts.plain(f"**{asking[query]} attends most to:**"))
         lines = [f"- {names[token]}: {percent(float(weights[token]))}" for token in order]
         st.markdown(texts.plain("\n".join(lines)))
     if trace.picture is not None and (patches := places(trace, part)) and max(patches) < record.keys:

@@ -90,14 +90,19 @@ def find_largest(measure: Measure, sign: int = 1) -> tuple[int, int]:
     return int(row), int(head)
 
 
-def describe_cell(measure: Measure, layers: Sequence[int], cell: tuple[int, int]) -> tuple[str, str]:
-    """Return the value of a head and which head it is, in words."""
-    return measure.full(float(measure.values[cell])), f"head {cell[1] + 1} of block {layers[cell[0]] + 1}"
+def describe_cell(
+    measure: Measure, layers: Sequence[int], cell: tuple[int, int], blocks: Sequence[str] = ()
+) -> tuple[str, str]:
+    """Return the value of a head and which head it is, in words; `blocks` has the names of all layers, by default
+    their numbers."""
+    layer = layers[cell[0]]
+    which = blocks[layer] if blocks else f"block {layer + 1}"
+    return measure.full(float(measure.values[cell])), f"head {cell[1] + 1} of {which}"
 
 
-def describe_ends(measure: Measure, layers: Sequence[int]) -> str:
+def describe_ends(measure: Measure, layers: Sequence[int], blocks: Sequence[str] = ()) -> str:
     """Return a sentence on the largest and the smallest value of a table."""
-    most, least = (describe_cell(measure, layers, find_largest(measure, sign)) for sign in (1, -1))
+    most, least = (describe_cell(measure, layers, find_largest(measure, sign), blocks) for sign in (1, -1))
     return f"The largest value is {most[0]}, of {most[1]}. The smallest is {least[0]}, of {least[1]}."
 
 

@@ -20,7 +20,7 @@ from pages.state import session, url_state
 from pages.state.visitor import HIDING, model_name, visitor
 from pages.ui import screen, texts
 from tracer import models
-from tracer.attention import layers, places
+from tracer.attention import block_names, layers, places
 from tracer.figures import drawing, predictions
 from tracer.figures.attention_maps import on_grid
 from tracer.figures.drawing import points
@@ -629,7 +629,8 @@ def show_attention_controls(plain: Trace, layer: int, part: str | None, head: st
     record = layers(plain, part)[layer]
     number = _index(head, record.heads)
     offered = list(options.of_attention(plain, record, number))
-    toggles(f"{record.part} attention of block {record.layer + 1}".strip().capitalize(), offered)
+    where = f"{record.part} attention of {block_names(plain, part)[layer]}".strip()
+    toggles(f"{where[:1].upper()}{where[1:]}", offered)
     if weights := options.attention_lines(plain, record).get("weights"):
         heads = [each for index in range(record.heads) for each in options.of_attention(plain, record, index)]
         off = [option for option in heads if option.line == weights.id and option.change.name == "drop_heads"]

@@ -16,8 +16,8 @@ from tests.support.handmade import sample
 from tracer.cli import main
 from tracer.export import verdicts
 from tracer.figures.film import block_film, film, message, sentences
-from tracer.figures.film.chapters import between, chapters
-from tracer.figures.film.sentences import HalfNumbers
+from tracer.figures.film.chapters import Chapter, Lane, Snapshot, Stream, between, chapters
+from tracer.figures.film.sentences import HalfNumbers, Scene
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
 from tracer.tracing import provenance
 from tracer.verify import small
@@ -70,9 +70,9 @@ def test_the_sentences_of_vit_are_computed_from_its_tensors(boards):
         dim=-1
     )
     assert percents(beat(board, "position").caption.sentence) == pytest.approx(
-        [100 * moved.mean().item(), 100 * moved.max().item()], abs=0.06
+        [100 * np.median(moved.numpy()), 100 * moved.max().item()][: 1 + (moved.max().item() < 2)], abs=0.06
     )
-    assert "its length on average. It changes " in beat(board, "position").caption.sentence
+    assert "changes half of the tokens by more than " in beat(board, "position").caption.sentence
     assert beat(board, "sequence").caption.sentence.endswith("CLS is a learned vector, the same for every photo.")
     before = trace.value("position")[0]
     for number in range(1, 7):
@@ -225,6 +225,32 @@ def test_weights_are_the_same_where_they_are_so_on_all_keys_that_are_open(vit):
         sentences.closed_keys(trace, trace.attentions[1], 9),
         sentences.closed_keys(trace, trace.attentions[1])[9],
     )
+
+
+def test_weights_that_are_nearly_even_are_not_called_a_look_and_random_weights_answer_nothing():
+    trace = tracer.load("nanogpt", D=12, h=3, d_ff=8, L=1).trace(text="abcde")
+    board = storyboard(trace)
+    caption, row = beat(board, "block", 1).caption, trace.attention(0)[0].mean(0)[-1].numpy()
+    assert row.max() < 2 / 5 and caption.title.endswith(" looks around")
+    assert caption.sentence.count("Equal weights would give it 20.0\N{NO-BREAK SPACE}%.") == 1
+    assert all(
+        "Equal weights would" in head
+        for head, own in zip(caption.heads, trace.attention(0)[0, :, -1], strict=True)
+        if own.max() < 2 / 5
+    )
+    assert board.beats[-1].caption.title.startswith("What random weights say: ")
+
+
+def test_one_token_of_a_tiny_length_does_not_decide_what_a_position_changes():
+    steps = tracer.load("vit", D=8, h=2, d_ff=8, L=1).trace()
+    chapter = Chapter("position", (steps.step("position"),))
+    change = np.full(65, 0.05, np.float32)
+    change[0] = 18809.996
+    after = Snapshot(0, np.ones((65, 8), np.float32), change)
+    lanes = [Lane("CLS", "CLS"), *(Lane(f"token {token}", str(token)) for token in range(1, 65))]
+    caption = sentences.caption(Scene(steps, chapter, Stream(lanes), None, after), steps.step("position"))
+    assert "half of the tokens by more than 5.0\N{NO-BREAK SPACE}% of their length" in caption.sentence
+    assert "It changes CLS most, by 18,810 times." in caption.sentence
 
 
 def test_the_second_most_probable_token_is_not_said_to_come_next(boards):

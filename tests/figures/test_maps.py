@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 import tracer
+from tracer.attention import block_names
 from tracer.figures import attention_maps, drawing
 from tracer.inputs.images import Crop, centre_crop
 from tracer.record import AttentionRecord, Picture, Segment, Trace
@@ -153,6 +154,29 @@ def test_what_does_not_fit_is_asked_for(monkeypatch):
     header, weights, *_ = unpack(attention_maps.pack(trace, [1], views=["mean"], choices=[0, 1]))
     assert (header["choices"], header["layers"], header["views"], header["heads"]) == ([0, 1], [1], ["mean"], 2)
     assert np.array_equal(weights[0, 0], trace.attention(1)[0].mean(0).numpy())
+
+
+def test_blocks_and_tokens_of_two_towers_have_their_names():
+    torch.manual_seed(0)
+    net = torch.nn.Transformer(8, 2, 2, 2, 16, batch_first=True, norm_first=True).eval()
+    trace = tracer.trace(net, torch.randn(1, 5, 8), torch.randn(1, 3, 8))
+    assert block_names(trace) == (
+        "encoder block 1", "encoder block 2",
+        "decoder block 1", "decoder block 1, across", "decoder block 2", "decoder block 2, across",
+    )  # fmt: skip
+    trace = replace(trace, words=("a", "b", "c", "d", "e"))
+    own, across, mine = (unpack(attention_maps.pack(trace, [layer], choices=range(6)))[0] for layer in (0, 3, 2))
+    words = [f"{token}: {word!r}" for token, word in enumerate("abcde", 1)]
+    assert own["names"] == own["keyNames"] == across["keyNames"] == across["keyMarks"] == words
+    assert across["names"] == mine["names"] == mine["keyNames"] == ["1", "2", "3"]
+    assert across["blocks"]["3"] == "decoder block 1, across" and len(across["blocks"]) == 6
+
+
+def test_a_block_of_most_models_is_named_by_its_number():
+    trace = tracer.load("nanogpt", D=8, h=2, d_ff=8, L=2).trace(text="abcde", prove=False)
+    assert block_names(trace) == ("block 1", "block 2")
+    header, *_ = unpack(attention_maps.pack(trace, [0]))
+    assert header["names"] == header["keyNames"] and header["names"][0] == "1: 'a'"
 
 
 def test_tokens_that_are_no_patch_have_a_name_of_their_own():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tracer.record import AttentionRecord, Segment, Trace
@@ -30,6 +33,69 @@ def layers(trace: Trace, part: str | None = None) -> tuple[AttentionRecord, ...]
     if part not in known:
         raise ValueError(f"part={quote(part)} is not one of this model's: {', '.join(map(repr, known))}")
     return tuple(record for record in trace.attentions if record.part == part)
+
+
+def block_names(trace: Trace, part: str | None = None) -> tuple[str, ...]:
+    """Return the name of each attention of a tower, for a sentence: "block 3" where each is in a block of its own, as
+    in most models.
+
+    In an encoder–decoder model they are "encoder block 1", "decoder block 1" and "decoder block 1, across", which looks
+    at the tokens of another tower. A further attention of a block is its "attention 2".
+    """
+    records = layers(trace, part) if trace.attentions else ()
+    plain = tuple(f"block {layer + 1}" for layer in range(len(records)))
+    numbers = [_layer(trace, record) for record in records]
+    towers = [BLOCK_NUMBER.split(record.module, maxsplit=1)[0] for record in records]
+    modules = {record.module for record in records}
+    if numbers == list(range(len(records))) or None in numbers or len(modules) < len(records):
+        return plain
+    names: list[str] = []
+    first: dict[tuple[str, int | None], AttentionRecord] = {}
+    count = Counter[tuple[str, int | None]]()
+    for record, number, tower in zip(records, numbers, towers, strict=True):
+        place = tower, number
+        count[place] += 1
+        before = first.setdefault(place, record)
+        across = record.keys != record.queries == before.queries == before.keys
+        more = "" if before is record else ", across" if across else f", attention {count[place]}"
+        names.append(f"{_distinct(tower, towers)} block {(number or 0) + 1}{more}".strip())
+    return tuple(names) if len({*names}) == len(names) else plain
+
+
+BLOCK_NUMBER = re.compile(r"(?:^|\.)[^.]*?\d+(?=\.|$)")
+"""The first numbered module of a path, before which the name of its tower stands."""
+
+
+def _layer(trace: Trace, record: AttentionRecord) -> int | None:
+    """Return the block that an attention belongs to, as its lines count it; None where they do not say."""
+    layers_of = (step.layer for step in trace.steps if record.op in (step.inside, *step.ops))
+    return next((layer for layer in layers_of if layer is not None), None)
+
+
+def _distinct(tower: str, towers: Sequence[str]) -> str:
+    """Return what the path of a tower has that those of the others lack, as a word; "" for one tower alone."""
+    others = {part for other in {*towers} - {tower} for part in other.split(".")}
+    return next((part.replace("_", " ") for part in tower.split(".") if part not in others), "") if others else ""
+
+
+def token_segments(trace: Trace, record: AttentionRecord) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """Return the named segments of the queries and of the keys of an attention.
+
+    Where a run names none, its text is the sequence of the first attention if that has as many tokens, and an attention
+    across looks at the same tokens.
+    """
+    own = segments(trace, record.part)
+    if own or not trace.words:
+        return own, own
+    text = (Segment("text", 0, len(trace.words), record.part),)
+    first = layers(trace, record.part)[0]
+    tower = BLOCK_NUMBER.split(first.module, maxsplit=1)[0]
+    inside = record.module.startswith(tower)
+    read = first.queries == first.keys == len(trace.words)
+    return (
+        text if read and inside and record.queries == first.queries else (),
+        text if read and record.keys == first.keys and (inside or record.keys != record.queries) else (),
+    )
 
 
 def segments(trace: Trace, part: str | None = None) -> tuple[Segment, ...]:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from tracer.attention import block_names, places, segments, token_segments, unseen, windows
 from tracer.attention import layers as of_part
-from tracer.attention import places, segments, unseen, windows
 from tracer.attention import rollout as over_blocks
 from tracer.figures import drawing
 from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, MASK, SEQUENTIAL, can_draw, stage_colour, table
 from tracer.figures.mask_payload import labels
 from tracer.figures.tensors import as_array, join_message, rescale
-from tracer.record import AttentionRecord, Picture, Step, Trace
+from tracer.record import AttentionRecord, Picture, Segment, Step, Trace
 from tracer.symbols.notation import size_html
+from tracer.utils.errors import capitalize
 from tracer.utils.text import svg_text, symbol_html, symbol_text
 
 if TYPE_CHECKING:
@@ -147,11 +148,16 @@ def pack(
     lies = trace.picture if chosen[0] in layers(trace, part) else None
     over, photo = _photo(trace, lies, part) if lies else ({}, b"")
     queries, keys = weights.shape[2:]
+    record = _records(trace, part)[chosen[0]]
+    rows, columns = token_segments(trace, record)
     channels = [f"channel {i + 1}" for i in range(max(queries, keys))]
-    channels = channels if _records(trace, part)[chosen[0]].over == "channels" else None
+    channels = channels if record.over == "channels" else None
     header = over | {
-        "names": channels or names(trace, part, max(queries, keys)),
-        "marks": channels or labels(trace, part, max(queries, keys)),
+        "names": channels or names(trace, part, queries, rows),
+        "marks": channels or labels(trace, part, queries, segments=rows),
+        "keyNames": channels or names(trace, part, keys, columns),
+        "keyMarks": channels or labels(trace, part, keys, segments=columns),
+        "blocks": {layer: block_names(trace, part)[layer] for layer in choices or chosen},
         "others": name_other_tokens(trace, part) if over else [],
         "words": words(trace, part, max(queries, keys)),
         "text": "text" in [segment.name for segment in segments(trace, part)],
@@ -159,7 +165,7 @@ def pack(
         "part": part or "",
         "choices": list(choices or chosen),
         "layers": list(chosen),
-        "heads": _records(trace, part)[chosen[0]].heads,
+        "heads": record.heads,
         "views": list(views) or [str(head) for head in range(weights.shape[1])],
         "queries": queries,
         "keys": keys,
@@ -217,12 +223,13 @@ def masks(trace: Trace, chosen: Sequence[int], part: str | None = None) -> tuple
     return closed, kind(cells[0])
 
 
-def names(trace: Trace, part: str | None, tokens: int) -> list[str]:
-    """Return a name for each of `tokens` positions that holds over the photo and in the matrix.
+def names(trace: Trace, part: str | None, tokens: int, parted: Sequence[Segment] | None = None) -> list[str]:
+    """Return a name for each of `tokens` positions that holds over the photo and in the matrix; `parted` are the
+    segments of these tokens, by default those of the tower.
 
     Examples: `patch 39 (row 5, column 7)`, `75: 'square'`.
     """
-    token_labels, hidden = labels(trace, part, tokens), set(unseen(trace)[1])
+    token_labels, hidden = labels(trace, part, tokens, segments=parted), set(unseen(trace)[1])
     if (picture := trace.picture) is None or not layers(trace, part):
         return token_labels
     lying = places(trace, part)
@@ -286,22 +293,25 @@ def grid(
     flips: np.ndarray,
     more: Callable[[int, int], str] | None = None,
     chosen: tuple[int, int] | None = None,
+    blocks: Sequence[str] = (),
 ) -> str:
     """Return the table as HTML: a row for each block, a button for each head, and the scale below.
 
-    `layers` count from 0; `flips` are True where another answer becomes the most probable, and that cell is framed.
+    `layers` count from 0, and `blocks` has the name of each layer, by default its number; `flips` are True
+    where another answer becomes the most probable, and that cell is framed.
     `more(row, head)` is said behind a number. Where a (layer, head) is `chosen`, a click chooses another one, and does
     not open it in the attention map.
     """
     values, (first, last) = measure.values, ends(measure)
     heads = values.shape[1]
+    named = {layer: blocks[layer] if blocks else f"block {layer + 1}" for layer in layers}
 
     def cell(row: int, layer: int, head: int) -> str:
         value, flip = float(values[row, head]), bool(flips[row, head])
         if not np.isfinite(value):
             return "<td></td>"
         fill, ink = _colour(measure, (value - first) / (last - first))
-        tooltip = f"Block {layer + 1}, head {head + 1}: {measure.full(value)}" + ", and another answer" * flip
+        tooltip = f"{capitalize(named[layer])}, head {head + 1}: {measure.full(value)}" + ", and another answer" * flip
         tooltip = html.escape(tooltip + (more(row, head) if more else ""))
         mark = " class=flips" * flip + ' aria-pressed="true"' * ((layer, head) == chosen)
         return (
@@ -312,7 +322,8 @@ def grid(
 
     numbers = "".join(f"<th scope=col>{number + 1}</th>" for number in range(heads))
     rows = "".join(
-        f"<tr><th scope=row>{layer + 1}</th>{''.join(cell(row, layer, head) for head in range(heads))}</tr>"
+        f"<tr><th scope=row>{html.escape(named[layer].replace('block ', ''))}</th>"
+        f"{''.join(cell(row, layer, head) for head in range(heads))}</tr>"
         for row, layer in enumerate(layers)
     )
     stops = ", ".join(_colour(measure, share)[0] for share in np.linspace(0, 1, 9))

@@ -25,9 +25,12 @@ MAX_BYTES = 1_500_000
 """Bytes of rows that one message takes; of a larger run a head's comes at a time, or rows about the one asked for."""
 
 
-def labels(trace: Trace, part: str | None, tokens: int, numbered: bool = False) -> list[str]:
+def labels(
+    trace: Trace, part: str | None, tokens: int, numbered: bool = False, segments: Sequence[Segment] | None = None
+) -> list[str]:
     """Return a name for each of the first `tokens` positions of a tower, by the words of the run; see `names`."""
-    return names(tokens, of_part(trace, part), [visible_token(word) for word in trace.words[:tokens]], numbered)
+    segments = of_part(trace, part) if segments is None else segments
+    return names(tokens, segments, [visible_token(word) for word in trace.words[:tokens]], numbered)
 
 
 def names(

@@ -17,7 +17,7 @@ from tracer.spec.results import embedding_hint, token_at_each_place
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.explanations import WHY, positions
+from tracer.textbook.explanations import ATTENTION_SUM, WHY, positions
 from tracer.textbook.names import Hint
 
 
@@ -244,7 +244,7 @@ HINTS = (
         "*.attention.residual",
         letter=r"\mathbf{R}",
         why=(
-            Claim("Attention adds what it found to the token instead of replacing it.", so.adds("O")),
+            ATTENTION_SUM,
             Claim(
                 "The sum is normalised in the next step, so no number passes through a block untouched.",
                 so.taken_only_by("X"),

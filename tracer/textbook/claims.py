@@ -36,7 +36,7 @@ PARAMETER = "parameter "
 class Subject:
     """Run that lines belong to: its graph with the roles of lines, its shapes, its parameters by their paths, and its
     recorded attentions. `masks` are the equations of masks by the keys of their tensors, `equations` those of earlier
-    lines by their keys."""
+    lines by their keys, and `changes` the keys of the lines whose value was changed in the run."""
 
     roles: Roles
     shapes: Shapes
@@ -45,6 +45,7 @@ class Subject:
     parts: Mapping[str, str]
     masks: dict[str, Node] = field(default_factory=dict)
     equations: dict[str, Node] = field(default_factory=dict)
+    changes: frozenset[str] = frozenset()
 
     @cached_property
     def attention(self) -> dict[tuple[str, str], AttentionSite]:
@@ -411,6 +412,27 @@ def heads_joined(context: Context) -> bool:
 def mixes_values(context: Context) -> bool:
     """Return whether the line is the product of weights and values, with nothing added."""
     return len(context.equation.atoms(Product)) == 1 and of_attention("H")(context)
+
+
+def adds_to_mixture(context: Context) -> bool:
+    """Return whether the line is a sum, one of whose summands is a product of two tensors."""
+    sums = [node for node in context.equation.atoms(Plus) if any(summand.has(Product) for summand in node.args)]
+    return bool(sums)
+
+
+def is_unchanged(context: Context) -> bool:
+    """Return whether the value of the line, as others read it, is what its equation gives."""
+    return context.key not in context.run.changes
+
+
+def adds_changed(*roles: str) -> Holds:
+    """Return a predicate: a sum of two, as of `adds`, with an operand of these roles whose value was changed."""
+
+    def holds(context: Context) -> bool:
+        changed = [key for key in context.operands if key in context.run.changes]
+        return adds(*roles)(context) and any(context.run.roles.plain(key) in roles for key in changed)
+
+    return holds
 
 
 def is_fused(context: Context) -> bool:

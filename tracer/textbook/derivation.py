@@ -262,7 +262,7 @@ def _derive(
         if key in ids or key.startswith(PARAMETER)
     }
     records = recording.attentions.records if recording.attentions else ()
-    subject = Subject(roles, shapes, recording.parameters, records, parts)
+    subject = Subject(roles, shapes, recording.parameters, records, parts, changes=frozenset(changes))
     book, owned, masks = Textbook(matched_hints=hints.matched_hints, idioms=frozenset(named)), set(), {}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]

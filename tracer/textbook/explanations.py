@@ -51,7 +51,15 @@ CONTEXT_CLAIMS = (
     Claim(
         "This is each channel's mixture of the values, weighted by its row of the attention weights.", so.of_channels
     ),
-    Claim("Each row of the attention weights mixes the values. The equation adds something to that mixture."),
+    Claim(
+        "Each row of the attention weights mixes the values. The equation adds something to that mixture.",
+        so.adds_to_mixture,
+    ),
+    Claim("It is computed from the attention weights and the values."),
+)
+ATTENTION_SUM = (
+    Claim("What the change put in place of the result of attention is added to the token.", so.adds_changed("O")),
+    Claim("Attention adds what it found to the token instead of replacing it.", so.adds("O")),
 )
 OUTPUT_CLAIMS = (
     Claim("The heads, which worked independently, are concatenated again.", so.heads_joined),
@@ -146,7 +154,7 @@ WHY: dict[str, Why] = {
                   so.both(so.top(Softmax), so.of_attention("A"))),
             Claim("Each row of scores becomes weights.", so.of_channels),
         ),
-        Claim("This is the tensor that attention maps show."),
+        Claim("This is the tensor that attention maps show.", so.is_unchanged, optional=True),
     ),
     "context": (CONTEXT_CLAIMS, OUTPUT_CLAIMS),
     "output": (
@@ -162,7 +170,7 @@ WHY: dict[str, Why] = {
         ),
     ),
     "residual": (
-        Claim("Attention adds what it found to the token instead of replacing it.", so.adds("O")),
+        ATTENTION_SUM,
         (
             Claim("The sum also gives gradients a direct way back through the block.", so.straight),
             Claim("The norm comes after this sum.", so.taken_only_by("X")),
@@ -195,7 +203,14 @@ WHY: dict[str, Why] = {
             Claim("It is the last step of the MLP."),
         ),
     ),
-    "residual2": (Claim("The MLP's result is added too.", so.adds("F")), ENDS, GOES_ON),
+    "residual2": (
+        (
+            Claim("What the change put in place of the MLP's result is added too.", so.adds_changed("F")),
+            Claim("The MLP's result is added too.", so.adds("F")),
+        ),
+        ENDS,
+        GOES_ON,
+    ),
     "transform": (
         Claim("Before the words are scored, each token goes through one more linear map of the same width.",
               so.both(so.linear, so.widths("D", "D"))),

@@ -1,21 +1,24 @@
 // What a head does over all queries: how many keys it spreads its weight over, how far it looks, where else it looks.
 
 const mean = (numbers) => numbers.reduce((sum, number) => sum + number, 0) / numbers.length;
-const brief = (number) => (number < 9.95 ? number.toFixed(1) : String(Math.round(number)));
+const brief = (number) => decimals(number, Number.isInteger(number) ? 0 : 1);
 
-/** The number of keys that would have the same entropy with equal weights, and how many are open, as means over queries. */
+/** The number of keys that would have the same entropy with equal weights, and that of equal weights on all open keys: both
+    by the mean entropy of the queries. */
 function spread(map, cells, layer) {
-  const [entropies, open] = [[], []];
+  const [entropies, even] = [[], []];
   for (let query = 0; query < map.queries; query++) {
     let [entropy, keys] = [0, 0];
     row(map, cells, query).forEach((weight, key) => {
       if (weight > 0) entropy -= weight * Math.log(weight);
       if (!isClosed(map, cells, layer, query, key)) keys++;
     });
+    if (!keys) continue;
     entropies.push(entropy);
-    open.push(keys);
+    even.push(Math.log(keys));
   }
-  return [Math.exp(mean(entropies)), mean(open)];
+  const alike = even.every((entropy) => entropy === even[0]); // then their number is whole
+  return [Math.exp(mean(entropies)), alike ? Math.round(Math.exp(even[0])) : Math.exp(mean(even))];
 }
 
 /** The mean distance from a patch to the patches that it attends to, and that with equal weights, in widths of a patch. */
@@ -49,11 +52,11 @@ const weightOn = (map, cells, queries, keysOf) =>
 function habits(map, cells, { layer, view }) {
   if (view === "rollout" || map.queries < 2) return "";
   const who = map.heads === 1 ? "attention" : view === "mean" ? "the mean of the heads" : `head ${Number(view) + 1}`;
-  const start = `Over all ${map.queries} queries, ${who} of block ${layer + 1}`;
+  const start = `Over all ${map.queries} queries, ${who} of ${map.blocks[layer]}`;
   if (!cells.some((weight) => weight > 0)) return `${start} attends to nothing: every weight is 0.`;
   if (!map.whole) return "";
-  const [keys, open] = spread(map, cells, layer);
-  const among = open === map.keys ? `${map.keys} keys` : `the ${brief(open)} keys that are open on average`;
+  const [keys, even] = spread(map, cells, layer);
+  const among = even === map.keys ? `${map.keys} keys` : `the ${brief(even)} that equal weights on all open keys would reach`;
   const sentences = [
     `${start} spreads its weight over about ${brief(keys)} of ${among} ` +
       `(that many equal weights have the same entropy).`,

@@ -62,7 +62,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     equations(find(".equations"), lines ?? "", (step) => setTriggerValue("step", step));
     find(".waiting").hidden = has(map, state);
     if (!has(map, state)) {
-      find(".waiting").textContent = `Fetching block ${state.layer + 1} …`;
+      find(".waiting").textContent = `Fetching ${map.blocks[state.layer]} …`;
       setStateValue("wanted", { layer: state.layer, view: state.view });
       return;
     }
@@ -85,7 +85,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   };
 
   function controls() {
-    const blocks = map.choices.map((layer) => [layer, String(layer + 1)]);
+    const blocks = map.choices.map((layer) => [layer, map.blocks[layer].replace("block ", "")]);
     choices(find("[data-group=layer]"), blocks, state.layer, (layer) => choose({ layer }));
     const views = viewsOf(map).map((view) => [String(view), Number.isInteger(view) ? String(view + 1) : view]);
     choices(find("[data-group=view]"), views, state.view, (view) => choose({ view }));
@@ -125,7 +125,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const [ends, from] = [shown.map(maximum), scale === "log" ? "up" : "0"];
     const most = Math.max(...ends);
     const range = each ? `each from ${from === "up" ? "three decades below" : "0 to"} its own largest weight` : `one scale: ${from} to ${percent(most)}`;
-    find(".heads-title").textContent = `All heads of block ${layer + 1}, ${range}`;
+    find(".heads-title").textContent = `All heads of ${map.blocks[layer]}, ${range}`;
     [...multiples.children].forEach((button, head) => {
       const place = (at) => (map.photo ? [state.query, map.tokens[at]] : [Math.floor(at / map.keys), at % map.keys]);
       const closed = (at) => place(at)[1] === null || isClosed(map, every[head], layer, ...place(at));
@@ -148,7 +148,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".numbers th:last-child").textContent = state.view === "rollout" ? "Share" : "Weight";
     find(".top").replaceChildren(
       ...open.slice(0, none || even ? 0 : SHOWN).map((token) => {
-        const name = map.names[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
+        const name = map.keyNames[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
         const item = element("li", "", element("span", "", ...unbroken(name)), element("b", "", ` ${percent(weights[token])}`));
         item.style.setProperty("--share", weights[token] / weights[open[0]]);
         return item;
@@ -169,7 +169,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   // Every token that the query may look at, and how many it may not.
   function listAll(weights, open) {
     const closed = map.keys - open.length;
-    const lines = open.map((token, rank) => [rank + 1, token + 1, map.names[token], percent(weights[token])]);
+    const lines = open.map((token, rank) => [rank + 1, token + 1, map.keyNames[token], percent(weights[token])]);
     if (closed) lines.push(["", "", `${closed} more, closed by ${maskName(map)}`, percent(0)]);
     find("tbody").replaceChildren(
       ...lines.map((values) => element("tr", "", ...values.map((value) => element("td", "", value)))),

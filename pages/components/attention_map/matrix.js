@@ -20,15 +20,15 @@ function layMatrix(map, find, state, choose) {
   );
 
   // As many labels as there is room for: first the tokens that are no patch, since their names say more.
-  function label(axis, size, pixels, side) {
+  function label(axis, marks, size, pixels, side) {
     const gap = Math.max(1, Math.ceil((LABEL * size) / Math.max(1, pixels)));
-    const patches = (token) => Number(map.marks[token].startsWith("patch "));
+    const patches = (token) => Number(marks[token].startsWith("patch "));
     const wanted = [...Array(size).keys()].sort((a, b) => patches(a) - patches(b) || a - b);
     const chosen = [];
     for (const token of wanted) if (chosen.every((other) => Math.abs(other - token) >= gap)) chosen.push(token);
     axis.replaceChildren(
       ...chosen.map((token) => {
-        const name = element("span", "", map.marks[token]);
+        const name = element("span", "", marks[token]);
         name.style[side] = `${(100 * (token + 0.5)) / size}%`;
         return name;
       }),
@@ -37,8 +37,8 @@ function layMatrix(map, find, state, choose) {
     axis.style[`min${room}`] = `${Math.max(...[...axis.children].map((name) => name.offsetWidth))}px`;
   }
   const labels = () => {
-    label(find(".queries"), map.queries, grid.clientHeight, "top");
-    label(find(".keys"), map.keys, grid.clientWidth, "left");
+    label(find(".queries"), map.marks, map.queries, grid.clientHeight, "top");
+    label(find(".keys"), map.keyMarks, map.keys, grid.clientWidth, "left");
   };
   grid.watcher?.disconnect(); // the one of the tower that was drawn before
   grid.watcher = new ResizeObserver(labels);
@@ -50,7 +50,7 @@ function layMatrix(map, find, state, choose) {
   const announce = (query, key) => {
     const closed = isClosed(map, cells, state.layer, query, key);
     const gets = closed ? `closed by ${maskName(map)}` : percent(cells[query * map.keys + key]);
-    find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.names[key]}: ${gets}`;
+    find(".cell").textContent = `${map.names[query]} ${arrow()} ${map.keyNames[key]}: ${gets}`;
     layOver(find(".at"), [key, query, 1, 1], [map.keys, map.queries]);
     find(".at").hidden = false;
   };

@@ -58,7 +58,7 @@ function shareOf(map, { view }) {
 /** The one convention: on screen all counts from 1, in code from 0. */
 function counted(map, layer, view, query) {
   const head = map.heads > 1 && view !== "mean" ? `, head ${Number(view) + 1} is head=${view}` : "";
-  return `On screen everything counts from 1, in Python from 0: block ${layer + 1} is layer=${layer}${head}, token ${query + 1} is query=${query}.`;
+  return `On screen everything counts from 1, in Python from 0: ${map.blocks[layer]} is layer=${layer}${head}, token ${query + 1} is query=${query}.`;
 }
 
 function inWords(map, { layer, view, query }) {
@@ -76,7 +76,7 @@ function inWords(map, { layer, view, query }) {
   const mean = view === "mean";
   const heads = map.heads > 1 ? (mean ? `, mean of ${map.heads} heads` : `, head ${Number(view) + 1}`) : "";
   return {
-    lead: `Block ${layer + 1}${heads}: ${map.names[query]} attends most to:`,
+    lead: `${map.blocks[layer][0].toUpperCase()}${map.blocks[layer].slice(1)}${heads}: ${map.names[query]} attends most to:`,
     python: `trace.attention(layer=${layer}, ${mean ? "" : `head=${view}, `}query=${query}${part})${mean ? ".mean(1)" : ""}`,
     note: `${counted(map, layer, view, query)}${place}`,
   };

@@ -4,6 +4,7 @@ A sentence states what the tensors of this run give. The numbers that it quotes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -267,11 +268,11 @@ def _position(scene: Scene, shown: Step) -> Caption | None:
         return None
     if np.isnan(change).all():
         return _norm(scene, shown)
-    lane, mean = int(np.nanargmax(change)), float(np.nanmean(change))
-    facts = {"mean": mean, "largest": float(change[lane]), "lane": lane}
+    lane, median = int(np.nanargmax(change)), float(np.nanmedian(change))
+    facts = {"median": median, "largest": float(change[lane]), "lane": lane}
     sentence = (
-        f"A vector for its position changes each token by {percent(mean)} of its length on average. "
-        f"It changes {scene.name(lane)} most, by {percent(float(change[lane]))}."
+        f"A vector for its position changes half of the tokens by more than {_multiple(median)} their length. "
+        f"It changes {scene.name(lane)} most, by {_multiple(facts['largest']).removesuffix(' of')}."
     )
     return Caption("Each token gets its position", sentence, facts)
 
@@ -366,12 +367,15 @@ def _row(scene: Scene, row: np.ndarray, facts: dict[str, float], start: str, eve
         says = f"gives {percent(share)}{of_it} to {TOP_PATCHES} of {which}{together}"
         those = "them" if whole else "these patches"
         return how, f"{_sentence(start, name, says)} Equal weights would give {those} {percent(even)}."
-    facts |= {"share": float(row[most]), "most": most}
+    even = total / int((~closed).sum())
+    facts |= {"share": float(row[most]), "most": most, "even": even}
     says = f"gives {percent(facts['share'])}{of_it} to {target}{together}"
     if patches and whole:
         facts["patches"] = float(row[patches].sum())
         says += f", and {percent(facts['patches'])} to all patches together"
-    return f"looks at {_short(target)}", _sentence(start, name, says)
+    if facts["share"] >= min(FOCUS_SHARE * total, UNEVENNESS_FACTOR * even):
+        return f"looks at {_short(target)}", _sentence(start, name, says)
+    return "looks around", f"{_sentence(start, name, says)} Equal weights would give it {percent(even)}."
 
 
 def _sentence(start: str, name: str, says: str) -> str:
@@ -410,7 +414,7 @@ def _parts(attention: np.ndarray, mlp: np.ndarray | None, facts: dict[str, float
 
 def _multiple(share: float) -> str:
     """Return a share of a length, as it stands before that length in a sentence."""
-    return f"{share:.3g} times" if share >= TIMES else f"{percent(share)} of"
+    return f"{share:,.0f} times" if share >= 100 else f"{share:.3g} times" if share >= TIMES else f"{percent(share)} of"
 
 
 def _return(scene: Scene, shown: Step) -> Caption | None:
@@ -486,10 +490,14 @@ def _answer(scene: Scene, shown: Step) -> Caption | None:
     try:
         caption = _result(scene.trace.result)
         if caption is not None and "random weights" in scene.trace.weights:  # then it is no answer
-            return replace(caption, title=caption.title.replace("The answer: ", "What random weights say: "))
+            return replace(caption, title=ANSWER.sub("What random weights say", caption.title))
         return caption
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
         return None
+
+
+ANSWER = re.compile(r"^(The answer|Next|The best fit|The caption)(?=: |$)")
+"""What the title of an answer begins with."""
 
 
 def _result(result: Mapping[str, Any]) -> Caption | None:

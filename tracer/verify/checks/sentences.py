@@ -219,6 +219,13 @@ def _mixtures(line: MeasuredLine, value: np.ndarray) -> Iterator[np.ndarray]:
             yield weights @ grouped if grouped.shape[1] == record.heads else np.zeros(0)
 
 
+def is_shown(line: MeasuredLine, *_) -> bool:
+    """Return whether its numbers are the attention of its block, as maps read it."""
+    if line.value is None:
+        return True
+    return any(close(line.value.ravel(), line.attention(record).ravel()) for record in line.records)
+
+
 def values(line: MeasuredLine, *_) -> bool:
     """Return whether the mixture of its numbers by the weights is a context of its block."""
     own = line.value
@@ -832,6 +839,10 @@ MEASURES: dict[str, Callable[..., bool]] = {
     r"Each row of scores becomes weights that sum to (\d+): how much this token takes": rows_sum_to,
     r"Each row of scores becomes weights\.": lambda line, *_: True,
     r"This is each (?:token|channel)'s mixture of the values": mixture,
+    r"Each row of the attention weights mixes the values. The equation adds something": lambda line, *_: (
+        " + " in line.step.latex
+    ),
+    r"This is the tensor that attention maps show": is_shown,
     r"The heads, which worked independently, are concatenated again": every(some_heads, heads_are_joined),
     r"With one head there is nothing to concatenate: the mixture is d_k wide": every(single_head, size("d_k")),
     r"With one head there is nothing to concatenate\.": single_head,
@@ -848,6 +859,9 @@ MEASURES: dict[str, Callable[..., bool]] = {
     ),
     r"One more product(?:, with a trainable matrix,)? transforms what attention found": tokenwise,
     # sums
+    r"What the change put in place of (?:the result of attention|the MLP's result) is added": lambda line, *_: any(
+        source.step.id.endswith(".changed") for source in line.sources
+    ),
     r"Attention adds what it found to the token instead of replacing it": _adds("attention"),
     r"The MLP adds what it computed to the token|The MLP's result is added": _adds("mlp"),
     r"The sum also gives gradients a direct way back": straight,

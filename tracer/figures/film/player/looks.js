@@ -46,8 +46,19 @@ export function eyeOf(film, state) {
     }
     return kept.get(key);
   };
+  // The stream of the beat on stage: an answer that has none is that of the stream which is read; -1 without any.
+  const streamNow = () => {
+    const beat = film.beats[state.at];
+    return beat.stream ?? (beat.kind === "answer" ? film.streams.findIndex((one) => one.read !== null) : -1);
+  };
+  // The attention whose threads are drawn: of this beat, or of the last block of its stream, to whatever stream that looks.
+  const drawn = () => {
+    const own = film.beats.slice(0, state.at + 1).filter((beat) => beat.stream === streamNow());
+    const last = own.findLast((beat) => beat.look !== null || beat.kind === "return");
+    return last?.look == null ? null : film.looks[last.look];
+  };
   const nowAt = (stream) => {
-    const now = film.looks[film.beats[state.at].look];
+    const now = drawn();
     return now?.from === stream ? now : lookAt(stream);
   };
   const rowAt = (stream) => {
@@ -72,7 +83,7 @@ export function eyeOf(film, state) {
     const found = look && row(look, look.from);
     return found && { row: found, closed: look.mask !== "none" && kindAt(stream) !== "nothing" };
   };
-  return { focusOf, kindAt, lookAt, rowAt, seen, strongest, rowOf: row, head: () => state.head };
+  return { drawn, focusOf, kindAt, lookAt, rowAt, seen, streamNow, strongest, rowOf: row, head: () => state.head };
 }
 
 // The words of the beat: what they say of the mean over the heads gives way to the same of the head that is chosen.
@@ -190,13 +201,13 @@ export function choices(root, film, state, eye, scales, changed) {
       if (film.streams.length) node.textContent = `Inside ${film.inside}. Outlined: the row of ${film.streams[0].lanes[eye.focusOf(0)].name}.`;
       return;
     }
-    const stream = beat.stream ?? (beat.kind === "answer" ? film.streams.findIndex((one) => one.read !== null) : null);
-    const source = film.looks[beat.look]?.from ?? stream;
-    const rolled = state.look === "rollout" && stream !== null && stream >= 0 ? eye.seen(stream, "rollout") : null;
-    const row = rolled?.row ?? (stream === null || stream < 0 ? null : eye.rowAt(source));
+    const stream = eye.streamNow();
+    const rolled = state.look === "rollout" && stream >= 0 ? eye.seen(stream, "rollout") : null;
+    const source = rolled ? stream : (eye.drawn()?.from ?? stream);
+    const row = rolled?.row ?? (stream < 0 ? null : eye.rowAt(source));
     find(".point").hidden = !row;
     if (!row) {
-      const look = stream === null || stream < 0 ? null : eye.lookAt(stream);
+      const look = stream < 0 ? null : eye.lookAt(stream);
       const only = look && look.queries.length === 1;
       find(".point").hidden = !only;
       find(".point .glow").hidden = true;
