@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -143,3 +144,43 @@ def test_heads_that_share_an_axis_are_dropped(batch, line, tmp_path):
     assert torch.equal(tracer.open(tmp_path / "run.safetensors").attention(0), weights)
     with pytest.raises(ValueError, match="there is no head 3"):
         tracer.trace(net, x, symbols={"B": 0, "T": 1}, change={line: "drop_heads(3)"})
+class FeatureMaps(nn.Module):
+    """Two convolutions: the line between them is a map `[B, C, H, W]`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x, change=lambda maps: maps):
+        return self.last(change(self.first(x)))
+
+
+def shuffle_columns(maps):
+    order = np.random.default_rng(3).permutation(maps.shape[-1])
+    return maps[..., order.tolist()]
+
+
+def add_noise(maps):
+    noise = np.random.default_rng(2).standard_normal(maps.shape[1:]) * 0.5
+    return maps + torch.from_numpy(noise).float()
+
+
+@pytest.mark.parametrize(
+    ("change", "function"),
+    [
+        ("mean", lambda maps: maps.flatten(2).mean(2)[:, :, None, None].expand_as(maps)),
+        ("zero", torch.zeros_like),
+        ("scale(0.5)", lambda maps: maps / 2),
+        ("noise(0.5,2)", add_noise),
+        ("shuffle(3)", shuffle_columns),
+    ],
+)
+def test_a_change_of_a_feature_map_is_that_of_its_rows_and_columns(change, function):
+    torch.manual_seed(0)
+    net, x = FeatureMaps().eval(), torch.randn(2, 3, 5, 7)
+    with torch.no_grad():
+        line = next(step.id for step in tracer.trace(net, x, symbols={"B": 0}).steps if step.shape == (2, 4, 5, 7))
+        run = tracer.trace(net, x, symbols={"B": 0}, change={line: change})
+        torch.testing.assert_close(run.output, net(x, function), rtol=1e-5, atol=1e-6)
+        assert not torch.allclose(run.output, net(x), atol=1e-3)
+    assert not [step.id for step in run.steps if step.refuted]

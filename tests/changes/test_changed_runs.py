@@ -16,6 +16,8 @@ from tracer import changes, zoo
 from tracer.attention import masks
 from tracer.capture.interventions import CallSite, Intervention, with_interventions
 from tracer.inputs.model_inputs import Inputs
+from tracer.verify.checks.reference_run import plain as plain_of
+from tracer.verify.checks.sentences import check_explanation_numbers
 
 WEIGHTS = "block3.attention.weights"
 
@@ -693,3 +695,17 @@ def test_a_tied_parameter_is_changed_by_any_of_its_names(name):
     half = copy.deepcopy(module)
     half.table.weight.data.mul_(0.5)
     assert torch.allclose(changed.output, half(tokens))
+def test_sentences_of_a_changed_run_say_what_its_values_are():
+    model = load("nanogpt")
+    weights, context, output = (f"block1.attention.{end}" for end in ("weights", "context", "output"))
+    mean, head = (model.trace(change={weights: change}) for change in ("mean", "drop_heads(1)"))
+    assert (
+        "adds something" not in mean.step(context).why and "attention weights and the values" in mean.step(context).why
+    )
+    assert "attention maps show" not in head.step(weights).why
+    assert "attention maps show" in head.step("block2.attention.weights").why
+    zero = model.trace(change={output: "zero"})
+    assert "what it found" not in zero.step("block1.attention.residual").why
+    assert "What the change put in place of the result of attention" in zero.step("block1.attention.residual").why
+    assert "what it found" in zero.step("block2.attention.residual").why
+    assert list(check_explanation_numbers(plain_of(model, model.inputs(), zero))) == []

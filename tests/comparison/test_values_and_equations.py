@@ -147,6 +147,15 @@ def test_answers_have_the_probabilities_of_both():
     answers = compare_answers(a, b)
     assert (answers.a, answers.b, answers.same) == ("cat", "dog", False)
     assert answers.shares == (("cat", 0.9, None), ("dog", 0.1, 0.7), ("cow", None, 0.3))
+    first, second = (
+        {"kind": "classes", "classes": list(shares), "probabilities": list(shares.values())}
+        for shares in ({"cat": 0.6, "dog": 0.4}, {"cat": 0.1, "cow": 0.9})
+    )
+    assert [name for name, *_ in compare_answers(first, second).shares] == [
+        "cow",
+        "cat",
+        "dog",
+    ]  # by the larger of both
     assert compare_answers(a, a).same and compare_answers({}, a) is None
     assert compare_answers({"kind": "classes"}, a) is None
     said = {"kind": "tokens", "tokens": list("abc"), "probabilities": [1, 1, 1]}

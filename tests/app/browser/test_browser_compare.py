@@ -16,6 +16,9 @@ READ_COMPARISON = """() => {
     marked: [...document.querySelectorAll(".comparison .marked")].length,
     chosen: [...find(".columns").children].indexOf(find(".chosen")),
     maps: document.querySelectorAll(".comparison canvas").length,
+    heads: ["left", "right"].map((side) => find(`.${side} h3`).textContent.split(":")[0]),
+    labels: [...document.querySelectorAll(".comparison .maps canvas")].map((one) => one.ariaLabel.split(":")[0]),
+    ids: [".left .id", ".right .id"].map((part) => find(part).textContent),
   };
 }"""
 
@@ -31,10 +34,12 @@ def test_the_first_difference_is_open_and_the_steps_follow_the_keys(page, vit):
     first = rows.index(comparison.first)
     shown = page.evaluate(READ_COMPARISON)
     assert shown["title"].endswith("the first difference") and shown["state"] == "differs" and shown["maps"] == 3
+    assert shown["labels"] == ["Left", "Right", "Right − left"] and shown["heads"] == ["Left", "Right"]
     assert shown["chosen"] == first and shown["count"] == f"{first + 1} of {len(rows)}"
     page.get_by_role("button", name="Next step").click()
     shown = page.evaluate(READ_COMPARISON)
     row = rows[first + 1]
+    assert shown["heads"] == ["Left", "Right"] and shown["ids"] == [row.a.id, row.b.id]
     assert shown["title"] == row.b.title and shown["marked"] and r"\check" in shown["right"]
     until(page, f"location.search.includes('step={row.id}')")
     page.get_by_role("slider", name="Step").focus()

@@ -56,6 +56,11 @@ def test_settings_reshape_the_bars_as_python_does_and_a_token_drops_into_the_tex
             page.locator(f".next-token input[name={name}]").evaluate(SET, str(value))
         expected = sampling.probabilities(logits, temperature, k, p)[order]
         assert [text.replace("\xa0", " ") for text in shares.all_inner_texts()] == list(map(percent, expected))
+        named = page.locator(".next-token .bars button").evaluate_all("all => all.map((one) => one.ariaLabel)")
+        plain = list(map(percent, sampling.probabilities(logits, 1, 65, 1)[order]))
+        assert [name.replace("\xa0", " ").partition(": ")[2] for name in named] == [
+            f"{percent(share)}, without settings {bare}" for share, bare in zip(expected, plain, strict=True)
+        ]
         if temperature:
             width, needle, cell = page.locator(".next-token .strip").evaluate(STRIP)
             assert cell["left"] - 1 <= needle <= cell["right"] + 1, (temperature, k, p)

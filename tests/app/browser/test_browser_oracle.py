@@ -75,7 +75,23 @@ def check_step(page, trace, step, index: tuple[int, ...]) -> None:
         ) == op.params
     tensor = value(trace, step.id)
     matrix = tensor[(0,) * (tensor.ndim - 2 - len(index)) + index] if tensor.ndim > 2 else tensor
-    check_heat(page.locator(".stepper canvas.cells"), matrix.reshape(-1, matrix.shape[-1]).numpy(), number_of)
+    cells = matrix.reshape(-1, matrix.shape[-1]).numpy()
+    check_heat(page.locator(".stepper canvas.cells"), cells, number_of)
+    check_ticks(page.locator(".stepper .ticks.rows").first.evaluate(TICKS, "top"), len(cells))
+    columns = page.locator(".stepper .ticks.columns").first.evaluate(TICKS, "left")
+    if all(text.isdecimal() for text, _ in columns):  # else they have names
+        check_ticks(columns, cells.shape[1])
+
+
+TICKS = "(box, side) => [...box.children].map((one) => [one.textContent, parseFloat(one.style[side]) / 100])"
+
+
+def check_ticks(ticks: list[tuple[str, float]], size: int) -> None:
+    """Check that the number of each tick, counted from 1, is that of the cell where it stands."""
+    numbers_of, places = [int(text) for text, _ in ticks], [place * size for _, place in ticks]
+    assert numbers_of[0] == 1
+    for said, place in zip(numbers_of, places, strict=True):  # they stand in the middle of a cell, or of some in one
+        assert abs((said - 1) - (place - places[0])) < 0.5 + 0.05 * said, ticks
 
 
 def check_heat(canvas, matrix: np.ndarray, seed: int) -> None:

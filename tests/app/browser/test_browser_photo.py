@@ -1,5 +1,6 @@
 """Attention over the photo in a real browser: its position, and how it follows the pointer and the keys."""
 
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -242,6 +243,17 @@ def test_the_overlay_lies_on_its_pixels(page, tmp_path):
     frame = page.locator(".query").bounding_box()
     assert frame["x"] - photo["x"] == pytest.approx(80 * scale, abs=1)
     assert frame["width"] == pytest.approx(40 * scale, abs=1)
+    seen = (0, 2, 3, 5)  # of six patches: the others are hidden from the tower
+    q, hidden = trace.values["q"][..., :5, :5], Segment("image", 1, 5, "", seen)
+    values = trace.values | {"q": q, "k": q}
+    record = replace(trace.attentions[0], queries=5, keys=5)
+    segments = (trace.segments[0], hidden)
+    replace(trace, model="hidden", attentions=(record,), values=values, segments=segments).save(path)
+    give(page, path.read_bytes(), "hidden.safetensors")
+    page.get_by_text("Saved run: hidden.safetensors").wait_for()
+    wait_until_settled(page)
+    covered = np.array(page.locator("canvas.cover").evaluate(HEAT)).reshape(6, 4)[:, 3] > 0
+    assert (~covered).nonzero()[0].tolist() == list(seen)
     quiet(page)
 
 
