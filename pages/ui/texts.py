@@ -145,8 +145,7 @@ def strange(user_input: UserInput, model: str) -> str:
     )
 
 
-def crop_text(view: PhotoView) -> str:
-def one_colour(view: View | None) -> str:
+def one_colour(view: PhotoView | None) -> str:
     """Return a warning for the answer where the pixels that the model gets are all alike; else an empty text."""
     if view is None or not is_one_colour(view.image):
         return ""
@@ -159,7 +158,7 @@ def one_colour(view: View | None) -> str:
     )
 
 
-def crop_text(view: View) -> str:
+def crop_text(view: PhotoView) -> str:
     """Return a sentence on the part of the photo that the model sees."""
     photo = f"{view.photo.width} × {view.photo.height} pixels"
     left, top, right, bottom = view.crop.box

@@ -695,6 +695,8 @@ def test_a_tied_parameter_is_changed_by_any_of_its_names(name):
     half = copy.deepcopy(module)
     half.table.weight.data.mul_(0.5)
     assert torch.allclose(changed.output, half(tokens))
+
+
 def test_sentences_of_a_changed_run_say_what_its_values_are():
     model = load("nanogpt")
     weights, context, output = (f"block1.attention.{end}" for end in ("weights", "context", "output"))
