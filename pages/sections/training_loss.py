@@ -269,8 +269,8 @@ def _text(trace: Trace, loss: Loss) -> None:
         texts.show(
             {
                 "token": [repr(word) for word in trace.words[1:]],
-                "p": list(loss.probabilities),
-                "−log p": list(loss.losses),
+                "p": list(map(percent, loss.probabilities)),
+                "−log p": list(map(three_digits, loss.losses)),
             },
             alt="The loss of each token",
         )

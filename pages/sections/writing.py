@@ -175,7 +175,7 @@ def _growth(run: DecoderRun, cached: Trace, layer: int) -> None:
     """Draw the mask of the whole run with its last row, and the keys and values with their last column."""
     components.panels(cached, ("growth", layer), partial(_panels, run, cached, layer), "growth")
     key = _line(cached, layer, "attention.key")
-    last = len(run.trace.words)
+    last = layers(run.trace)[layer].queries
     st.markdown(
         "Without a cache, the whole triangle is computed again for each token. With it, only the last row is: the "
         f"query of token {last} meets all keys. Keys and values of the tokens before are read from the cache, and one "

@@ -294,6 +294,12 @@ def test_what_stands_behind_a_pair_of_bars_has_room():
 
 
 def test_bars_of_tokens_that_only_one_run_names_say_so():
+    ten = [f"class {number}" for number in range(10)]
+    drawn = drawing.comparison((ten, [0.1] * 10), (ten, [0.19, *[0.09] * 9]), "class")
+    assert all(f"{name}<" in drawn for name in ten)  # of few classes, all are there
+    many = [f"class {number}" for number in range(11)]
+    drawn = drawing.comparison((many, [1 / 11] * 11), (many, [1 / 11] * 11), "class")
+    assert sum(f"{name}<" in drawn for name in many) <= drawing.TOP + 1
     drawn = drawing.comparison((["a", "b"], [0.9, 0.1]), (["a", "c"], [0.2, 0.8]), "token")
     assert drawn.count("not among the likeliest") >= 2 and "a 90.0" in drawn
 

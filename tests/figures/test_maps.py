@@ -168,7 +168,8 @@ def test_blocks_and_tokens_of_two_towers_have_their_names():
     own, across, mine = (unpack(attention_maps.pack(trace, [layer], choices=range(6)))[0] for layer in (0, 3, 2))
     words = [f"{token}: {word!r}" for token, word in enumerate("abcde", 1)]
     assert own["names"] == own["keyNames"] == across["keyNames"] == across["keyMarks"] == words
-    assert across["names"] == mine["names"] == mine["keyNames"] == ["1", "2", "3"]
+    assert across["names"] == mine["names"] == mine["keyNames"] == ["token 1", "token 2", "token 3"]
+    assert across["marks"] == ["1", "2", "3"]
     assert across["blocks"]["3"] == "decoder block 1, across" and len(across["blocks"]) == 6
 
 

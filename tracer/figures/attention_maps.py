@@ -153,9 +153,9 @@ def pack(
     channels = [f"channel {i + 1}" for i in range(max(queries, keys))]
     channels = channels if record.over == "channels" else None
     header = over | {
-        "names": channels or names(trace, part, queries, rows),
+        "names": channels or list(map(_full, names(trace, part, queries, rows))),
         "marks": channels or labels(trace, part, queries, segments=rows),
-        "keyNames": channels or names(trace, part, keys, columns),
+        "keyNames": channels or list(map(_full, names(trace, part, keys, columns))),
         "keyMarks": channels or labels(trace, part, keys, segments=columns),
         "blocks": {layer: block_names(trace, part)[layer] for layer in choices or chosen},
         "others": name_other_tokens(trace, part) if over else [],
@@ -177,6 +177,11 @@ def pack(
     }
     numbers = np.concatenate(floats).astype("<f4").tobytes()
     return join_message(json.dumps(header).encode(), numbers, closed.tobytes(), table(ATTENTION), photo)
+
+
+def _full(name: str) -> str:
+    """Return the name of a token for a sentence: a number alone says of what it is one."""
+    return f"token {name}" if name.isdecimal() else name
 
 
 def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:

@@ -176,6 +176,8 @@ MIN_BAR = 0.05
 """Probabilities below this are not drawn as a bar on an axis of 0 to 100 %."""
 TOP = 5
 """Bars that are drawn, of however many classes."""
+MAX_WHOLE = 10
+"""Classes that are all drawn before and after a change."""
 
 
 def class_bars(classes: Sequence[str], probabilities: Sequence[float], top: int = TOP, axis: str = "class") -> str:
@@ -207,13 +209,14 @@ def comparison(
     top: int = TOP,
     value: str = "probability",
 ) -> str:
-    """Return the likeliest classes of two results as pairs of bars in HTML, before and after a change; `value` says
-    what the numbers are.
+    """Return the `top` likeliest classes of two results, or all of few, as pairs of bars in HTML, before and after a
+    change; `value` says what the numbers are.
 
     Each bar after it has an arrow with the change in percentage points. A class that one of the results does not name
     has no bar there.
     """
     shares = [dict(zip(names, map(float, each), strict=True)) for names, each in (before, after)]
+    top = MAX_WHOLE if axis == "class" and max(map(len, shares)) <= MAX_WHOLE else top
     ranked = [name for pair in (after, before) for name, _ in ranking(*pair)[:top]]
     names = list(dict.fromkeys(ranked))[: top + 1]
     end = scale_end(max((each.get(name, 0) for each in shares for name in names), default=0))
