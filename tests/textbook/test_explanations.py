@@ -262,6 +262,9 @@ def lines() -> list[Context]:
     channels = timm("xcit_nano_12_p16_224", img_size=64, embed_dim=16, depth=1, num_heads=4)
     runs += [lambda: trace_net(channels), lambda: trace_net(lambda: (Pooled(), torch.randn(2, 5, 6)))]
     runs += [lambda: book_of("hf:bert BertModel").trace(prove=False)]
+    changed = {"attention.weights": "drop_heads(0)", "attention.output": "zero", "mlp.output": "zero"}
+    changed = {f"block1.{line}": change for line, change in changed.items()}
+    runs += [lambda: tracer.load("nanogpt", **SMALL, V=31, T_max=60).trace(prove=False, change=changed)]
     return [context for run in runs for context in contexts(run)]
 
 
