@@ -144,6 +144,8 @@ def test_heads_that_share_an_axis_are_dropped(batch, line, tmp_path):
     assert torch.equal(tracer.open(tmp_path / "run.safetensors").attention(0), weights)
     with pytest.raises(ValueError, match="there is no head 3"):
         tracer.trace(net, x, symbols={"B": 0, "T": 1}, change={line: "drop_heads(3)"})
+
+
 class FeatureMaps(nn.Module):
     """Two convolutions: the line between them is a map `[B, C, H, W]`."""
 
