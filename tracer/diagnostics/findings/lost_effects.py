@@ -14,6 +14,7 @@ from tracer.diagnostics.findings.attention import LEAK_THRESHOLD, MIN_TOKENS
 from tracer.diagnostics.findings.run_view import Evidence, path_back, rule
 from tracer.graph.attention_sites import AttentionSite
 from tracer.ops import ATTENTION
+from tracer.utils import files
 
 if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
@@ -246,7 +247,7 @@ def dropped_results(run: RunView) -> Iterator[DroppedResult]:
 def _statement(text: str) -> str:
     """Return the name of the method or module that a line of code calls, where it does nothing else; "" if it does."""
     try:
-        body = ast.parse(text).body
+        body = files.parse(text).body
     except SyntaxError:
         return ""
     if len(body) != 1 or not isinstance(body[0], ast.Expr) or not isinstance(body[0].value, ast.Call):
