@@ -199,17 +199,17 @@ class _Heads(Change):
     def outline(self) -> str:
         return f"{self.name}, {len(self.heads)} times"
 
-    def factor(self, line: TargetLine) -> AxisFactor:
-        """Return the axis of heads, or the factor of an axis. Raise ValueError for a line without one, or with fewer
-        heads."""
-        factor = line.head_factor
+    def place(self, line: TargetLine) -> dict[str, Any]:
+        """Return the axis of heads, and their place on it if it has other factors, too. Raise ValueError for a line
+        without one, or with fewer heads."""
         if (axis := line.head_axis) is not None:
-            factor = AxisFactor(axis, line.shape[axis], None)
-        if factor is None:
+            self.check_below("head", self.heads, line.shape[axis])
+            return {"axis": axis}
+        if (factor := line.head_factor) is None:
             shape = ", ".join(line.symbolic)
             raise ValueError(f"{quote(line.id)} has no axis of heads: it is [{shape}], expected one as in [B, h, T, T]")
         self.check_below("head", self.heads, factor.size)
-        return factor
+        return {"axis": factor.axis, "factor": factor}
 
 
 class Drop(_Heads):
@@ -219,7 +219,7 @@ class Drop(_Heads):
     example: ClassVar[str] = "drop_heads(0,2)"
 
     def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_mask_heads, factor=self.factor(line), heads=self.heads, dropped=True)
+        return partial(_mask_heads, **self.place(line), heads=self.heads, dropped=True)
 
 
 class Keep(_Heads):
@@ -229,15 +229,18 @@ class Keep(_Heads):
     example: ClassVar[str] = "keep_heads(0,2)"
 
     def apply(self, line: TargetLine) -> TensorFunction:
-        return partial(_mask_heads, factor=self.factor(line), heads=self.heads, dropped=False)
+        return partial(_mask_heads, **self.place(line), heads=self.heads, dropped=False)
 
 
-def _mask_heads(x: Tensor, factor: AxisFactor, heads: tuple[int, ...], dropped: bool) -> Tensor:
+def _mask_heads(
+    x: Tensor, axis: int, heads: tuple[int, ...], dropped: bool, factor: AxisFactor | None = None
+) -> Tensor:
     """Return a tensor with some heads at 0; heads that it does not have are left out."""
-    axis, numbers = factor.axis, torch.arange(x.shape[factor.axis], device=x.device)
-    apart = len(numbers) // factor.size if factor.inner is None else factor.inner
-    numbers = numbers if apart == 1 else numbers // apart
-    numbers = numbers if factor.inner is None else numbers % factor.size
+    numbers = torch.arange(x.shape[axis], device=x.device)
+    if factor is not None:
+        apart = len(numbers) // factor.size if factor.inner is None else factor.inner
+        numbers = numbers if apart == 1 else numbers // apart
+        numbers = numbers if factor.inner is None else numbers % factor.size
     head_mask = None
     for head in heads:
         here = numbers != head if dropped else numbers == head
