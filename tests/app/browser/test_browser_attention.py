@@ -134,7 +134,6 @@ def test_rollout_is_named_and_uses_all_blocks(page):
     page.wait_for_url("**/trace?*step=block1.attention.weights*")
 
 
-@pytest.mark.sweep
 def test_attention_of_a_masked_encoder_lies_on_the_patches_that_it_was_given(page):
     """The cells in grey are the hidden ones, by the model itself; they are no queries; the photo is covered there."""
     visible = set(tracer.load("mae").inputs()[1][0].tolist())
