@@ -179,3 +179,20 @@ def test_what_holds_for_one_input_alone_is_recorded():
         run = tracer.trace(lambda x: x / x.abs().max().item(), torch.randn(2, 5))
     last = tracer.open(serialization.to_bytes(run)).steps[-1]
     assert last.verdict == "recorded" and "it holds for one input alone" in last.replayed
+
+
+@pytest.mark.parametrize("edited", [("B", "T", "6"), ("T", "B", "6"), ("B", "4", "6"), ("T", "T", "6")])
+@pytest.mark.parametrize("with_op", [False, True])
+def test_a_shape_that_was_edited_to_one_of_the_same_numbers_is_not_verified(edited, with_op):
+    """The op that made a tensor says its shape, and so does the op that reads it."""
+    module = torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6))
+    run = tracer.trace(module, torch.randn(4, 4, 6), symbols={"B": 0, "T": 1})
+    at = int(run.steps[0].value.partition(".")[0])
+    (made,) = run.ops[at].outputs
+    assert made.symbolic == ("B", "T", "6")
+    steps, ops = (replace(run.steps[0], symbolic=edited), *run.steps[1:]), run.ops
+    if with_op:
+        ops = (*ops[:at], replace(ops[at], outputs=(replace(made, symbolic=edited),)), *ops[at + 1 :])
+    first, *others = tracer.open(serialization.to_bytes(replace(run, steps=steps, ops=ops))).steps
+    assert first.verdict == ("verified" if edited == made.symbolic else "recorded")
+    assert {step.verdict for step in others} == {"verified"}

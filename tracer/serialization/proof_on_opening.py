@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from tracer.record import Step, Trace, dtype_name, tolerance
+from tracer.serialization.validation import disputed_shapes
 from tracer.symbols import notation
 from tracer.utils.child_processes import ONE_THREAD, ROOT, environment, module_command
 
@@ -51,7 +52,14 @@ class FileProver:
     def __call__(self, steps: Sequence[Step]) -> dict[str, Step]:
         """Return these steps with their proofs, by id."""
         late = {"reason": "checking it took too long"}
-        return {step.id: _apply_outcome(step, self._outcomes.get(step.id, late)) for step in steps}
+        disputed = {id: {"reason": reason} for id, reason in self._disputed.items()}
+        return {
+            step.id: _apply_outcome(step, disputed.get(step.id) or self._outcomes.get(step.id, late)) for step in steps
+        }
+
+    @cached_property
+    def _disputed(self) -> dict[str, str]:
+        return disputed_shapes(self.trace)
 
     @cached_property
     def _outcomes(self) -> dict[str, dict]:

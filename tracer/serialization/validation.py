@@ -6,8 +6,11 @@ Each check is one function of the trace, and raises ValueError with what was exp
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from functools import cached_property
 from math import isfinite
 
 import torch
@@ -89,8 +92,10 @@ class Formulas:
     """
 
     def __init__(self, symbols: tuple[Symbol, ...]):
+        self.symbols = symbols
         self.sizes = {symbol.name: symbol.value for symbol in symbols}
         self.known: dict[str, int] = {}
+        self._there: dict[tuple[str, int], Fraction | None] = {}
         self.letters = 0
 
     def value(self, text: str) -> int:
@@ -106,8 +111,49 @@ class Formulas:
             self.known[text] = int(result)
         return self.known[text]
 
+    @cached_property
+    def others(self) -> tuple[dict[str, Fraction], ...]:
+        """Other sizes: all different, and the same with those of 1 kept; none where a derived size has no value."""
+        primes = {symbol.name: Fraction(PRIMES[n % len(PRIMES)]) for n, symbol in enumerate(self.symbols)}
+        ones = {name: Fraction(1) for name, size in self.sizes.items() if size == 1}
+        chosen = []
+        for sizes in (primes, primes | ones):
+            with suppress(ValueError):
+                for symbol in self.symbols:
+                    if symbol.equals:
+                        sizes[symbol.name] = formula_parser.value(symbol.equals, sizes)
+                chosen.append(sizes)
+        return tuple(chosen)
+
+    def same(self, a: str, b: str, place: int) -> bool:
+        """Return whether two formulas have one value at other sizes; True where one of them has none there."""
+        if a == b or UNKNOWN in (a, b):
+            return True
+        first, second = self._elsewhere(a, place), self._elsewhere(b, place)
+        return None in (first, second) or first == second
+
+    def _elsewhere(self, text: str, place: int) -> Fraction | None:
+        if (text, place) not in self._there:
+            self._there[text, place] = None  # a root that is none at these sizes
+            with suppress(ValueError):
+                self._there[text, place] = formula_parser.value(text, self.others[place])
+        return self._there[text, place]
+
+    def alike(self, first: Sequence[str], second: Sequence[str], ones: bool = False) -> bool:
+        """Return whether two shapes are the same at other sizes, too; with `ones`, where sizes of 1 stay 1."""
+        if len(first) != len(second) or not self.others:
+            return len(first) == len(second)
+        places = range(len(self.others) if ones else 1)
+        return any(all(self.same(*pair, place) for pair in zip(first, second, strict=True)) for place in places)
+
+
+PRIMES = 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167, 173, 179, 181, 191, 193, 197, 199, 211
+"""Sizes at which formulas that have one value in a run are told apart."""
+
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OUTPUT_KEY = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
+"""Key of a tensor that an op made: the index of the op, and its position among the outputs."""
 SOURCE_KEY = re.compile(r"(input|parameter|constant) [\w.*-]+")
 """What a letter may be that no step makes; `*` stands for each module of a list, such as experts."""
 
@@ -123,6 +169,29 @@ def check(trace: Trace) -> None:
     for name in ("params", "flops"):
         _count(getattr(trace, name), name)
         _agrees(getattr(trace, f"{name}_symbolic"), getattr(trace, name), formulas, name)
+
+
+def disputed_shapes(trace: Trace) -> dict[str, str]:
+    """Return the lines, by their ids, whose shape is not that of the op that made their tensor, or of the ops that
+    read it, each with what differs. Sizes that are one number in this run are told apart."""
+    formulas, readers = Formulas(trace.symbols), defaultdict(list)
+    for op in trace.ops:
+        for tensor in op.inputs:
+            readers[tensor.maker].append(tensor)
+    disputed = {}
+    for step in trace.steps:
+        if not OUTPUT_KEY.fullmatch(step.value):
+            continue
+        op, output = map(int, step.value.split("."))
+        made = trace.ops[op].outputs[output : output + 1] if op < len(trace.ops) else ()
+        read = [tensor for tensor in readers[op] if tensor.shape == step.shape]
+        for tensors, what, ones in ((made, "made", False), (read, "reads", True)):
+            shapes = [tensor.symbolic for tensor in tensors if tensor.symbolic is not None]
+            if tensors and tensors[0].shape != step.shape:
+                disputed[step.id] = f"the op that {what} it has the shape {list(tensors[0].shape)}"
+            elif shapes and not any(formulas.alike(step.symbolic, shape, ones) for shape in shapes):
+                disputed[step.id] = f"the op that {what} it has the shape [{', '.join(shapes[0])}]"
+    return disputed
 
 
 def check_counts(trace: Trace) -> None:

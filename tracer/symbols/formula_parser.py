@@ -187,7 +187,7 @@ def names(tree: Tree) -> set[str]:
     return {tree} if isinstance(tree, str) else set().union(*map(names, _operands(tree)))
 
 
-def value(text: str, sizes: Mapping[str, int]) -> Fraction:
+def value(text: str, sizes: Mapping[str, int] | Mapping[str, Fraction]) -> Fraction:
     """Return the exact value of a formula at these sizes.
 
     Raise ValueError in one sentence for a name that is not a size, a division by zero, a root that is not rational, and
