@@ -68,6 +68,27 @@ def test_comparisons_are_logged_once_each(compare, count):
     assert len(log.comparisons) == count
 
 
+@pytest.mark.parametrize(
+    ("ask", "count"),
+    [
+        (lambda x: x[:, :128], 1),
+        (lambda x: x[..., :128], 1),
+        (lambda x: x[:, :9], 0),
+        (lambda x: x[:, None, :4], 1),
+        (lambda x: x[x > 0][:3], 1),
+        (lambda x: x.split(100, 1), 1),
+        (lambda x: torch.split(x, [4, 5], 1), 0),
+        (lambda x: x.chunk(2, -1), 1),
+        (lambda x: x[:, x.shape[1] - 3], 1),
+        (lambda x: x.numel() > 200, 1),
+    ],
+)
+def test_sizes_that_are_asked_for_are_compared(ask, count):
+    with SizeLog() as log:
+        ask(torch.zeros(4, 9))
+    assert len(log.comparisons) == count
+
+
 def test_memory_that_was_written_to_and_freed_says_nothing_of_what_takes_its_place():
     producers = ProducerIndex({})
     for op in range(20):

@@ -7,13 +7,23 @@ import torch
 
 from tracer.capture import record
 from tracer.graph import value_shapes
-from tracer.record import Trace
+from tracer.record import Step, Trace
+from tracer.shapes.variation import UNREACHED_NOTE
+from tracer.textbook.conditions import DECIDED_NOTE, STATE_NOTE, TAKEN_NOTE, within_limits
 from tracer.tracing.counterfactual import THIS_RUN_NOTE, Run, _read, predict
 from tracer.tracing.proofs import weight, weights
 
+CONDITIONAL = *(note.partition(" `")[0] for note in (TAKEN_NOTE, DECIDED_NOTE, STATE_NOTE)), UNREACHED_NOTE[-30:]
+"""How notes begin on lines that hold for some values only, or at sizes that were reached."""
 SHORTEST, LONGEST = (
     re.compile(re.escape(note).replace(r"\{\}", r"(\d+)")) for note in (value_shapes.MINIMUM_NOTE, value_shapes.REACH)
 )
+
+
+def _claims(step: Step, sizes: dict[str, int]) -> bool:
+    """Return whether a line claims to hold at these sizes, whatever the values."""
+    conditional = any(note in step.note for note in (THIS_RUN_NOTE, *CONDITIONAL))
+    return step.verdict == "verified" and not conditional and within_limits(step.note, sizes)
 
 
 def _is_in_range(note: str, length: int) -> bool:
@@ -45,7 +55,6 @@ def broken_laws(trace: Trace, inputs: Iterable[tuple[torch.Tensor, dict[str, int
         for at, checked in (places, places.keys()), (places | returned, returned):
             other = Run(f"sizes {sizes}", sizes, tensor, at, precision, False)
             for step, (_, outcome) in zip(trace.steps, predict(trace.steps, lines, other), strict=True):
-                green = step.verdict == "verified" and THIS_RUN_NOTE not in step.note
-                if green and step.id in checked and (outcome.wrong or outcome.reason):
+                if _claims(step, sizes) and step.id in checked and (outcome.wrong or outcome.reason):
                     broken[step.latex] = outcome.wrong or outcome.reason
     return broken

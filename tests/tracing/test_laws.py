@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -9,6 +10,7 @@ from torch.nn import functional
 import tracer
 from tests.support.laws import broken_laws
 from tracer.graph.value_shapes import THIS_RUN_NOTE
+from tracer.textbook.conditions import within_limits
 
 LENGTHS = 1, 2, 3, 5, 8, 12, 16, 17, 20, 31, 70, 128
 
@@ -43,6 +45,55 @@ def repeat(x, times):
 
 def table(x):
     return x + torch.tensor([math.sin(i) for i in range(x.shape[1])])[:, None]
+
+
+def take_or_first(x, table):
+    try:
+        return x + table[x.shape[1] + 5]
+    except IndexError:
+        return x + table[0]
+
+
+def decay(x, limit, reset=False):
+    h, states = torch.zeros(x.shape[0], 16), []
+    for t in range(x.shape[1]):
+        keep = (0.0 if t % limit == limit - 1 else 0.9) if reset else (0.9 if t < limit else 0.1)
+        h = keep * h + x[:, t]
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def scale(x, small):
+    factor = 2 if small else 3
+    return x * factor
+
+
+def half(x):
+    if x.pow(2).sum() < 1e7:
+        return x / 2
+    return x
+
+
+def factor(x):
+    if x.isnan().any():
+        return 2
+    return 3
+
+
+class FirstMean(torch.nn.Module):
+    """A module that keeps the mean of its first input."""
+
+    mean = None
+
+    def __init__(self):
+        super().__init__()
+        self.enter = torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        entered = self.enter(x)
+        if self.mean is None:
+            self.mean = x.mean().detach()
+        return entered - self.mean
 
 
 LAWS = {
@@ -101,6 +152,30 @@ HELD_CASES = {
     "a cast and back": lambda x: x.half().float() if x.shape[1] > 5 else x,
     "one of several chunks": lambda x: x.chunk(4, 1)[2],
     "another op": lambda x: x.sum(1) if x.shape[1] % 3 == 0 else x.mean(1),
+    "a slice that takes all": lambda x: x[:, :100] * 2,
+    "one part of a split": lambda x: torch.cat([part.softmax(1) for part in x.split(100, 1)], 1),
+    "a step of a range": lambda x: torch.cat([x[:, i : i + 100].cumsum(1) for i in range(0, x.shape[1], 100)], 1),
+    "an index that may not exist": lambda x: take_or_first(x, torch.ones(90, 16)),
+    "all elements": lambda x: x * (2 if x.numel() > 100_000 else 3),
+    "bytes": lambda x: x * (2 if x.nbytes > 400_000 else 3),
+    "a plain number": lambda x: x * (2 if float(x.shape[1]) > 100.0 else 3),
+    "a count": lambda x: x * (2 if len(x.unbind(1)) > 100 else 3),
+    "axes of one": lambda x: x.squeeze() * 2,
+    "far above": lambda x: x * (2 if x.shape[1] < 5000 else 3),
+}
+LIMITS = {
+    "a logarithm": lambda x: x * max(1.0, math.log(x.shape[1], 100)),
+    "a root": lambda x: x * (2 if int(x.shape[1] ** 0.5) > 9 else 3),
+    "NumPy": lambda x: x * (2 if np.asarray(x.shape)[1] > 100 else 3),
+    "a counter": lambda x: decay(x, 80),
+    "a remainder of a counter": lambda x: decay(x, 85, reset=True),
+    "positions in few bits": lambda x: x + torch.sin(torch.arange(x.shape[1], dtype=torch.int8).float())[:, None],
+}
+BRANCHES = {
+    "an expression": (lambda x: x.clamp(-5, 5) if (x.abs() > 30).any() else x * 1.5, "`(x.abs() > 30).any()` is False"),
+    "a name": (lambda x: scale(x, bool(x.abs().max() < 50)), "`bool(x.abs().max() < 50)` is True"),
+    "an early return": (lambda x: half(x), "`x.pow(2).sum() < 10000000.0` is True"),
+    "a helper": (lambda x: x * factor(x), "`x.isnan().any()` is False"),
 }
 
 
@@ -136,8 +211,57 @@ def test_a_line_that_is_another_one_elsewhere_says_so(name):
 
 
 def test_a_comparison_that_is_too_large_to_be_tried_is_named():
-    trace = tracer.trace(lambda x: x * (2 if x.shape[1] < 5000 else 3), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
-    assert trace.notes == ("the code compares T with 5,000: runs at such sizes are too large to be tried",)
+    trace = tracer.trace(
+        lambda x: x * (2 if x.shape[1] < 50_000 else 3), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}
+    )
+    note = "the code compares T with 50,000: runs at such sizes are too large to be tried"
+    assert trace.notes == (note,) and trace.steps[0].note == f"T{note[1:]}."
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_line_says_up_to_which_size_a_plain_number_was_tried(name):
+    trace = tracer.trace(LIMITS[name], torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    noted = [step for step in trace.steps if "It is so for" in step.note]
+    assert noted and {step.verdict for step in trace.steps} == {"verified"}
+    assert not any(within_limits(step.note, {"B": 1, "T": 150}) for step in noted)
+    inputs = [(torch.randn(2, length, 16), {"B": 2, "T": length}) for length in (8, 64, 90, 150)]
+    assert broken_laws(trace, inputs) == {}
+
+
+def test_numbers_that_decide_nothing_are_no_limits():
+    def forward(x):
+        return torch.stack([x[:, t] / math.sqrt(t + 1) for t in range(x.shape[1])], 1) / math.log(x.shape[1] + 1)
+
+    steps = tracer.trace(forward, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).steps
+    assert not any("It is so for" in step.note for step in steps)
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_line_names_the_branch_that_values_chose(name):
+    function, condition = BRANCHES[name]
+    trace = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    *before, last = trace.steps
+    assert condition in last.note and last.verdict == "verified"
+    assert not any("branch" in step.note for step in before)
+
+
+def test_a_branch_that_returns_the_input_is_named_in_the_notes():
+    def clip(x):
+        return x * (500 / x.norm()) if x.norm() > 500 else x
+
+    (note,) = tracer.trace(clip, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).notes
+    assert "`x.norm() > 500` is False" in note
+
+
+def test_a_module_that_keeps_state_is_called_twice():
+    first, second = tracer.trace(FirstMean(), torch.randn(4, 9, 16) + 1, symbols={"B": 0, "T": 1}).check().steps
+    assert "`mean` is read here" in second.note and "second call" in second.replayed and not first.note
+    assert {first.verdict, second.verdict} == {"verified"} and first.checked == 3
+
+
+def test_a_number_that_experts_are_compared_with_is_no_size():
+    trace = tracer.trace(lambda x: x * (x.argmax(-1) == 3)[..., None], torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
+    assert not any(step.note for step in trace.steps)
 
 
 def test_a_slice_says_where_it_is_shorter():

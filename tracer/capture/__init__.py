@@ -22,6 +22,8 @@ from tracer.capture.calls import (
     CallLog,
     CallRecorder,
     CallRunner,
+    Frame,
+    Stack,
     decompose_composites,
     kind,
     locate,
@@ -32,11 +34,13 @@ from tracer.capture.calls import written_tensors as written_to
 from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, digest
 from tracer.capture.modes import CallMode, FailedCall, following, observe_ops, push_mode, written_out
 from tracer.capture.primitives import opening
+from tracer.capture.program_slices import Choice
 from tracer.capture.tensors import (
     CONSTANT,
     InputGuard,
     ProducerIndex,
     TensorStore,
+    changed_attributes,
     copy_tensors,
     named_tensors,
     output_tensors,
@@ -47,12 +51,15 @@ from tracer.utils.torch_internals import exclude_autograd_keys
 
 RETURN_OP = -1
 """In place of an op, what takes the tensors that a run returns."""
+SCALAR_READ = "_local_scalar_dense"
+"""The op by which Python gets the one number of a tensor."""
 THREADS_NOTE = "The forward hands work to other threads: operations that run in them are not in this trace."
 
 
 class OpEvent(NamedTuple):
     """One op as it ran: tensors by (shape, dtype, maker); `number` distinguishes Python-level calls, and `settings` are
-    all arguments of an op whose output sizes follow from them, none of any other."""
+    all arguments of an op whose output sizes follow from them, none of any other. `frame` is the expression of the
+    model's code that ran it."""
 
     name: str
     layout: bool
@@ -64,6 +71,7 @@ class OpEvent(NamedTuple):
     inputs: tuple[tuple, ...]
     outputs: tuple[tuple, ...]
     settings: tuple = ()
+    frame: Frame | None = None
 
 
 @dataclass
@@ -74,10 +82,12 @@ class Recording:
     `numbers` has the position of each op in the run, `scalars` are the numbers that its calls received, and `constants`
     has a digest of each tensor that no op of the run computed, by the op that read it and its operand position.
     `positions` has, by op and operand, the position of an operand in the list that another op returned; what the run
-    returned has `RETURN_OP` for an op, and `comparisons` are those of sizes that code read. `arguments` is what forward
-    was called with, and `grad` whether gradients were on; `returned` has the producer of each tensor that it returned.
-    Of a run that failed, `failed_call` is the call of PyTorch that raised, None where code around it did, and `makers`
-    knows the producers of its tensors."""
+    returned has `RETURN_OP` for an op. `comparisons` are those of sizes that code read, with the code's frames, and
+    `reads` the shapes that it read at each line. `arguments` is what forward was called with, and `grad` whether
+    gradients were on; `returned` has the producer of each tensor that it returned. `choices` are the branches that were
+    taken by values, `state` the names of attributes that forward changed, and `sites` the expressions that called
+    modules, with the parameters of these. Of a run that failed, `failed_call` is the call of PyTorch that raised, None
+    where code around it did, and `makers` knows the producers of its tensors."""
 
     ops: list[OpEvent] = field(default_factory=list)
     store: TensorStore = field(default_factory=lambda: TensorStore(0))
@@ -98,7 +108,11 @@ class Recording:
     positions: dict[tuple[int, int], int] = field(default_factory=dict)
     failed_call: FailedCall | None = None
     makers: ProducerIndex | None = field(default=None, repr=False)
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: dict[Comparison, Stack] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
+    reads: Mapping[tuple[str, int], Collection[tuple[int, ...]]] = field(default_factory=dict)
+    state: frozenset[str] = frozenset()
+    sites: Mapping[Frame, tuple[str, ...]] = field(default_factory=dict)
 
     def own(self) -> None:
         """Copy the tensors of the output."""
@@ -148,6 +162,7 @@ def record(
             torch.clear_autocast_cache()  # a weight that was cast before is cast again, so that it is seen
             stack.callback(torch.clear_autocast_cache)
         modules = stack.enter_context(following(module))
+        recording.sites = modules.sites
         theirs = stack.enter_context(restoring(module, args, kwargs))
         if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
             stack.enter_context(torch.inference_mode(False))
@@ -182,6 +197,7 @@ def record(
             recording.output = module(*args, **kwargs)
             with torch.DisableTorchFunction():
                 ends = [output for _, output in output_tensors(recording.output)]
+                recording.state = changed_attributes(module)
                 recording.returned = tuple([makers.of(output)[2] for output in ends])
                 _note_positions(recording, makers, RETURN_OP, ends)
             if call_recorder:
@@ -205,7 +221,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, digests, ru
     describe, record_output, running = makers.of, makers.record, modules.stack
     constants = recording.constants
     known: dict[int, tuple[Tensor, bytes]] = {}
-    place: list[Any] = [-1, "", None]
+    place: list[Any] = [-1, "", None, None]
 
     def observe(mode, func, types, args=(), kwargs=None):
         facts, index = kind(func), len(ops)
@@ -239,9 +255,12 @@ def _observer(recording, makers, modules, calls, untouched, keeping, digests, ru
         _, path, call = running[-1]
         number = calls.number
         if number == 0 or number != place[0]:  # the ops of one Python-level call have one name and one source line
-            place[:] = number, calls.name, locate(code)
+            place[:] = number, calls.name, *locate(code)
         own = settings(facts, args, kwargs or {}) if facts.defaults else ()
-        ops.append(OpEvent(facts.name, facts.layout, path, call, place[1], number, place[2], before, after, own))
+        function, line, frame = place[1:]
+        ops.append(OpEvent(facts.name, facts.layout, path, call, function, number, line, before, after, own, frame))
+        if facts.name == SCALAR_READ and function == "bool":
+            recording.choices.append(Choice.here(index, bool(result)))
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
         if digests:  # inputs from computations outside PyTorch differ with the input, and no op shows it

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from types import CodeType, MappingProxyType
+from types import CodeType, FrameType, MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -46,17 +46,61 @@ def _is_models(code: CodeType) -> tuple[bool, CodeType]:
     return entry
 
 
-def locate(stop) -> tuple[str, int] | None:
-    """Return (file, line) of the model's frame that is running now, or None if the frame of code `stop` comes first."""
+Span = tuple[int, int, int, int]
+"""Part of a source: the line and the column, in bytes, where it begins and where it ends."""
+Frame = tuple[str, Span]
+"""A frame of the model's code: its file, and the expression that it evaluates."""
+Stack = tuple[Frame, ...]
+"""Frames of the model's code, the innermost first."""
+_RECORD = _RECORDER + "__init__.py", "record"
+_spans: dict[int, tuple[CodeType, list[tuple]]] = {}
+"""The positions of the instructions of code, by the code's id."""
+
+
+def span_of(frame: FrameType) -> Span:
+    """Return the part of the source that a frame evaluates now; its line where that is all that is known."""
+    code = frame.f_code
+    if (entry := _spans.get(id(code))) is None:
+        if len(_spans) > 10_000:
+            _spans.clear()
+        entry = _spans[id(code)] = code, list(code.co_positions())
+    first, last, start, end = entry[1][frame.f_lasti // 2]
+    if None in (first, last, start, end):
+        return frame.f_lineno, 0, frame.f_lineno, 0
+    return first, start, last, end
+
+
+def locate(stop) -> tuple[tuple[str, int], Frame] | tuple[None, None]:
+    """Return (file, line) of the model's frame that is running now, and its expression; None if the frame of code
+    `stop` comes first."""
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
         if code is stop:
-            return None
+            return None, None
         if (_models.get(id(code)) or _is_models(code))[0]:
-            return code.co_filename, frame.f_lineno
+            return (code.co_filename, frame.f_lineno), (code.co_filename, span_of(frame))
         frame = frame.f_back
-    return None
+    return None, None
+
+
+def frame_of_model() -> FrameType | None:
+    """Return the innermost frame of the model's code that is running now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not (_models.get(id(frame.f_code)) or _is_models(frame.f_code))[0]:
+        frame = frame.f_back
+    return frame
+
+
+def stack() -> Stack:
+    """Return the frames of the model's code that are running now, up to the recorder that called it."""
+    frames: list[Frame] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (frame.f_code.co_filename, frame.f_code.co_name) != _RECORD:
+        if (_models.get(id(frame.f_code)) or _is_models(frame.f_code))[0]:
+            frames.append((frame.f_code.co_filename, span_of(frame)))
+        frame = frame.f_back
+    return tuple(frames) if frame is not None else ()
 
 
 @lru_cache(maxsize=8192)

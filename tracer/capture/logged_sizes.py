@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from tracer.capture.calls import Call, CallRunner, OpKind
+from tracer.capture.calls import Call, CallRunner, OpKind, Stack, frame_of_model, stack
 from tracer.ops import NO_LABEL, ops_with
 
 # Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.
@@ -111,8 +111,20 @@ def digest(tensor: Tensor) -> bytes:
 # Sizes that log their comparisons: in a run, the numbers that code reads from the shapes of tensors are integers that
 # note each comparison of them, or of what is computed from them, such as `T // 2 > 8`.
 
-READS = frozenset({torch.Tensor.shape.__get__, torch.Tensor.size, torch.Tensor.numel, torch.Tensor.nelement})  # type: ignore[attr-defined]
+READS = frozenset({Tensor.shape.__get__, Tensor.size})  # type: ignore[attr-defined]
 """Functions by which code reads sizes."""
+COUNTS = frozenset({Tensor.numel, Tensor.nelement, torch.numel, Tensor.nbytes.__get__})  # type: ignore[attr-defined]
+"""Functions by which code reads products of sizes."""
+ITERATIONS = frozenset({Tensor.__len__, Tensor.__iter__, Tensor.unbind, torch.unbind, Tensor.tolist})
+"""Functions that hand code as many items as an axis is long."""
+INDEXING = frozenset({Tensor.__getitem__, Tensor.__setitem__})
+SPLITS = {
+    Tensor.split: "split_size",
+    torch.split: "split_size_or_sections",
+    Tensor.chunk: "chunks",
+    torch.chunk: "chunks",
+}
+"""Functions that return as many tensors as an axis has parts of a size, or at most as many as they are asked for."""
 DEEPEST = 12
 """Largest number of operations from a size to a number that is still followed."""
 MAX_COMPARISONS = 1000
@@ -139,27 +151,64 @@ class Comparison(NamedTuple):
 
 
 class SizeLog(TorchFunctionMode):
-    """A mode in which sizes that code reads from tensors log their `comparisons`, in order, each once."""
+    """A mode in which sizes that code reads from tensors log their `comparisons`, in order, each once, with the frames
+    of the first. `reads` has the shapes of the tensors whose sizes are read, or counted, at each line."""
 
     def __init__(self):
         super().__init__()
-        self.comparisons: dict[Comparison, None] = {}
+        self.comparisons: dict[Comparison, Stack] = {}
+        self.reads: dict[tuple[str, int], set[tuple[int, ...]]] = {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in INDEXING:
+            self._note_slices(args[0], args[1])
+        elif func in SPLITS:
+            self._note_parts(SPLITS[func], *args, **(kwargs or {}))
+        reads = func in READS or func in COUNTS or func in ITERATIONS or func in SPLITS
+        if reads and (frame := frame_of_model()) is not None:
+            self.reads.setdefault((frame.f_code.co_filename, frame.f_lineno), set()).add(_sizes(args[0]))
         result = func(*args, **kwargs) if kwargs else func(*args)
         if func in READS:
             if isinstance(result, torch.Size):
                 return torch.Size([self._read(size) for size in result])
             return self._read(result)
+        if func in COUNTS:
+            sizes = _sizes(args[0])
+            return math.prod(map(self._read, sizes), start=result // (math.prod(sizes) or 1)) if sizes else result
         return result
+
+    def _note_slices(self, tensor: Any, index: Any) -> None:
+        """Note the comparison of the end of each slice with the length of its axis: PyTorch leaves out a slice of a
+        whole axis, so no op shows the end that the code asked for. An index that follows from sizes may not exist."""
+        items = list(index) if isinstance(index, tuple) else [index]
+        sizes = _sizes(tensor)
+        taken = [item.dim() if _is_mask(item) else 0 if item is None or item is ... else 1 for item in items]
+        axis = 0
+        for place, item in enumerate(items):
+            if item is ...:
+                axis = len(sizes) - sum(taken[place + 1 :])
+            elif axis < len(sizes):
+                end = item.stop if isinstance(item, slice) else item + 1 if isinstance(item, LoggedInt) else None
+                if isinstance(end, int) and _plain(end) > 0 and _plain(end) != sizes[axis]:
+                    self.note(operator.le, _term(end), Read(sizes[axis]))
+            axis += taken[place]
+
+    def _note_parts(self, name: str, tensor: Any, *args: Any, dim: int = 0, **kwargs: Any) -> None:
+        """Note the comparison of the length of an axis with the size, or the number, of the parts that it is split
+        into."""
+        parts, dim = (args[0] if args else kwargs.get(name)), args[1] if len(args) > 1 else dim
+        sizes = _sizes(tensor)
+        if isinstance(parts, int) and -len(sizes) <= dim < len(sizes) and _plain(parts) != sizes[dim]:
+            self.note(operator.le, Read(sizes[dim]), _term(parts))
 
     def _read(self, size: Any) -> Any:
         return LoggedInt.of(size, Read(size), self) if type(size) is int else size
 
     def note(self, compare: Callable, left: Term, right: Term) -> None:
         """Note a comparison."""
-        if len(self.comparisons) < MAX_COMPARISONS:
-            self.comparisons[Comparison(compare, left, right)] = None
+        comparison = Comparison(compare, left, right)
+        if len(self.comparisons) < MAX_COMPARISONS and comparison not in self.comparisons:
+            self.comparisons[comparison] = stack()
 
 
 class LoggedNumber:
@@ -217,6 +266,16 @@ def _plain(number: Any) -> Any:
 
 def _term(number: Any) -> Term:
     return number.term if isinstance(number, LoggedNumber) else number
+
+
+def _sizes(tensor: Any) -> tuple[int, ...]:
+    """Return the sizes of a tensor as plain numbers; none for anything else."""
+    with torch.DisableTorchFunction():
+        return tuple(tensor.shape) if isinstance(tensor, Tensor) else ()
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.dtype == torch.bool
 
 
 def _is_number(value: Any) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from tracer.capture.calls import kind, written_tensors
+from tracer.capture.calls import Frame, frame_of_model, kind, span_of, written_tensors
 from tracer.capture.tensors import InputGuard, TensorStore, named_tensors, restoring
 from tracer.utils.devices import to_cpu
 from tracer.utils.errors import quote
@@ -142,7 +142,8 @@ def active() -> ModuleStack | None:
 
 class ModuleStack:
     """Modules that run now, the innermost last: (module, path, number of earlier calls); `threads` is True once the
-    forward started one, or handed work to one. `call_recorder` is notified of each call, where there is one. `scopes`
+    forward started one, or handed work to one. `sites` are the expressions that call modules, each with the parameters
+    of the module's forward. `call_recorder` is notified of each call, where there is one. `scopes`
     are contexts in which modules run, by their paths."""
 
     def __init__(self, root: nn.Module):
@@ -153,12 +154,15 @@ class ModuleStack:
         self._calls: dict[str, int] = {}
         self._blocks, self._begun = blocks(modules), 0
         self.threads = False
+        self.sites: dict[Frame, tuple[str, ...]] = {}
         self.call_recorder: CallRecorder | None = None
         self.scopes: Mapping[str, AbstractContextManager] = {}
         self._open: list[tuple[int, AbstractContextManager]] = []
         self.stack: list[tuple[nn.Module | None, str, int]] = [(None, "", 0)]
 
     def enter(self, module: nn.Module) -> None:
+        if (frame := frame_of_model()) is not None:
+            self.sites[frame.f_code.co_filename, span_of(frame)] = _parameters(module.__class__)
         self._begun = self._blocks.get(id(module), self._begun)
         tell(self._begun, len(self._blocks), "block")
         parent = self.stack[-1][1]
@@ -193,6 +197,16 @@ class ModuleStack:
                 self._open.pop()[1].__exit__(None, None, None)
             if self.stack.pop()[0] is module:
                 return
+
+
+@lru_cache(maxsize=1024)
+def _parameters(kind: Any) -> tuple[str, ...]:
+    """Return the names of the positional parameters of a class's forward; none where it is no function."""
+    forward = inspect.getattr_static(kind, "forward", None)
+    if not inspect.isfunction(forward):
+        return ()
+    code = inspect.unwrap(forward).__code__
+    return code.co_varnames[1 : code.co_argcount]
 
 
 def _enter(module, args):

@@ -23,7 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Module
 
 from tracer.utils import devices
-from tracer.utils.torch_internals import count_storage_owners, storage_id
+from tracer.utils.torch_internals import buffers_of, count_storage_owners, storage_id
 from tracer.utils.torch_state import identical
 
 # Tensors within the inputs and outputs of a forward: in lists, tuples, dictionaries, and dataclasses, at which
@@ -429,6 +429,8 @@ _ATOMS = frozenset(
     (str, bytes, int, float, complex, bool, type(None), type, FunctionType, ModuleType, torch.dtype, torch.device)
 )
 _CONTAINERS = frozenset((dict, OrderedDict, list, set, deque))
+_OF_MODULES = frozenset(vars(nn.Module()))
+"""Names of the attributes of every module."""
 _STANDARD = sys.stdlib_module_names | {"torch", "numpy"}
 """Packages whose objects are not looked into: locks, loggers, generators, arrays."""
 
@@ -486,15 +488,50 @@ class StateSnapshot:
                 value.clear()
         for value, before in self._snapshots:
             if isinstance(value, dict):
-                if not (_same(value, before) and _same(value.values(), before.values())):
+                if not _holds(value, before):
                     _replace(value, before)
             elif isinstance(value, set):
-                if len(value) != len(before) or not value.issuperset(before):
+                if not _holds(value, before):
                     value.clear()
                     value.update(before)
             elif not _same(value, before):
                 value.clear()
                 value.extend(before)
+
+    def changed(self) -> set[int]:
+        """Return the ids of the containers, and of the dictionaries of attributes, that hold other objects now."""
+        filled = {id(value) for value in self._empty if value}
+        return filled | {id(value) for value, before in self._snapshots if not _holds(value, before)}
+
+    def names_changed(self, module: nn.Module) -> frozenset[str]:
+        """Return the names of the attributes of a module, and of those inside it, that have another value now: a plain
+        one, or a container with other items."""
+        changed, names = self.changed(), set()
+        before = {id(value): dict(items) for value, items in self._snapshots if isinstance(value, dict)}
+        for part in module.modules() if changed else ():
+            for attributes in (vars(part), buffers_of(part)):
+                old = before.get(id(attributes), {})
+                for name, value in attributes.items():
+                    if name.startswith("_") and attributes is vars(part) and name in _OF_MODULES:
+                        continue
+                    if old.get(name, value) is not value or name not in old or id(value) in changed:
+                        names.add(name)
+        return frozenset(names)
+
+
+def _holds(value: Any, before: Any) -> bool:
+    """Return whether a container holds the objects that it held."""
+    if isinstance(value, dict):
+        return _same(value, before) and _same(value.values(), before.values())
+    if isinstance(value, set):
+        return len(value) == len(before) and value.issuperset(before)
+    return _same(value, before)
+
+
+def changed_attributes(module: nn.Module) -> frozenset[str]:
+    """Return the names of the attributes that a forward of this module has changed, while it is being restored."""
+    with _lock:
+        return _running[id(module)][1].names_changed(module) if id(module) in _running else frozenset()
 
 
 def _same(current: Collection, before: Collection) -> bool:

@@ -22,6 +22,7 @@ from tracer.symbols.notation import parse
 
 THIS_RUN_NOTE = "It holds at the sizes of this run"
 MOVES = THIS_RUN_NOTE + ": {} moves with the sizes, and no formula was found for it."
+MOVE = THIS_RUN_NOTE + ": {} move with the sizes, and no formulas were found for them."
 OPEN_SIZE_NOTE = THIS_RUN_NOTE + ": {} is a size for which no formula was found."
 IS = THIS_RUN_NOTE + ": {} is {} in the code."
 UNTRIED_NOTE = THIS_RUN_NOTE + ": it does not run at all of those that were tried, so its places are numbers."
@@ -31,6 +32,17 @@ MINIMUM_NOTE = "The code takes fewer of an axis that is shorter than {}."
 
 TRIES = 400
 """Largest number of readings of one pattern that are compared with the shapes."""
+
+
+def join_moving(remarks: Sequence[str]) -> list[str]:
+    """Return remarks with those on numbers that move with the sizes in one."""
+    first, last = MOVES.split("{}")
+    moving = [text for text in remarks if text.startswith(first) and text.endswith(last)]
+    if len(moving) < 2:
+        return [*remarks]
+    numbers = [text.removeprefix(first).removesuffix(last) for text in moving]
+    joined = MOVE.format(" and ".join([", ".join(numbers[:-1]), numbers[-1]]))
+    return [joined if text == moving[0] else text for text in remarks if text not in moving[1:]]
 
 
 def solved_shapes(
@@ -122,6 +134,8 @@ class Shapes:
         # which ops of experts run, and how often, depends on the values
         self.solved, self.differ = solved_shapes(calls, solution, _ops_inside(graph, "experts"))
         self._solution = solution
+        self.has_sizes = solution is not None and solution.has_sizes
+        """Whether the numbers of calls were compared with those at other sizes."""
         self.value_dependent, self.size_dependent = (
             _external_keys(calls, operands)
             for operands in ((solution.value_dependent, solution.size_dependent) if solution else ((), ()))

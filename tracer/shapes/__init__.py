@@ -8,16 +8,20 @@ predicts that probe, too.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import nan
 
 import torch
 
 from tracer.capture import OpEvent, Recording, record
-from tracer.capture.calls import Call
-from tracer.capture.logged_sizes import SizeLog, scalars_of
+from tracer.capture.calls import Call, Stack
+from tracer.capture.logged_sizes import Read, SizeLog, scalars_of
+from tracer.capture.plain_sizes import Decision, decisions
+from tracer.capture.program_slices import Slice, forward_slice, functions_at
 from tracer.ops import UNARY, ops_with, schema
 from tracer.shapes.alignment import (
     ARGUMENT,
@@ -47,6 +51,7 @@ from tracer.shapes.solver import (
     find_changing,
     flatten,
     is_near,
+    names_of,
     solve_number,
     solve_padding,
     solve_slice,
@@ -61,12 +66,14 @@ from tracer.shapes.variation import (
     SmallRun,
     Trials,
     moved_constants,
+    note_decided,
     note_unreached,
     other_inputs,
     probe_kind,
     probe_kinds,
     solve_positions,
 )
+from tracer.utils import files
 from tracer.utils.errors import reason
 from tracer.utils.torch_internals import tree_map_only
 from tracer.utils.torch_state import seeded_draws
@@ -93,6 +100,10 @@ UNCOMPARED_NOTE = (
 """The note of a run that could not be repeated on other values."""
 MOST_TRIALS = 6
 """Largest number of runs at sizes at which comparisons come out otherwise."""
+MOST_FAR_TRIALS = 2
+"""Largest number of such runs on tensors without values."""
+MOST_FAR_OPS = 20_000
+"""Largest number of ops of such a run: the turns of a loop over a large size cost time without values, too."""
 CACHE_SIZE = 24
 """Largest number of probes in a vocabulary's cache."""
 
@@ -109,7 +120,8 @@ class Vocabulary:
     `build(sizes)` returns `(module, args)` or `(module, args, kwargs)` at other sizes, which runs on `device`, if there
     is one. `mode` returns the mode of tensors without values, if these are used. `note` is about sizes that are no
     symbols. `beyond` are sizes below and above those of the probes: groups, each in order of preference. `missing_ops`
-    allows ops that do not run at the sizes of the probes. `recordings` caches the probes.
+    allows ops that do not run at the sizes of the probes. `valueless()` returns the same model on tensors without
+    values, where a run at large sizes costs next to nothing. `recordings` caches the probes.
     """
 
     names: tuple[str, ...]
@@ -120,6 +132,7 @@ class Vocabulary:
     beyond: tuple[tuple[dict[str, int], ...], ...] = ()
     missing_ops: bool = False
     device: torch.device | None = None
+    valueless: Callable[[], Vocabulary] | None = field(default=None, repr=False, compare=False)
     recordings: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
 
     def complete(self, sizes: dict[str, int]) -> dict[str, int]:
@@ -159,7 +172,8 @@ class Vocabulary:
                 constants=recording.constants,
                 returned=recording.returned,
                 positions=recording.positions,
-                comparisons=tuple(log.comparisons),
+                comparisons=log.comparisons,
+                reads=log.reads,
             )
             if not primitives:
                 if len(self.recordings) >= CACHE_SIZE:
@@ -205,7 +219,8 @@ class Solution:
     from a list, by the op that returned the list and the position in this run. `diverging` are the ops that take
     something else at other sizes, as (op, producer that differs), and `iterations` pairs of ops that are one at others.
     `way` is the vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other
-    values, or at sizes that the code compares with. `run` has the ops that were solved.
+    values, or at sizes that the code compares with. `run` has the ops that were solved, and `limits` are notes on
+    parts of the source that may compute something else at sizes that no run reached.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -222,6 +237,7 @@ class Solution:
     way: tuple[Vocabulary, list[dict[str, int]]] | None = field(default=None, repr=False)
     problem: str = ""
     run: tuple[OpEvent, ...] = field(default=(), repr=False)
+    limits: tuple[tuple[str, Slice], ...] = field(default=(), repr=False)
 
     @property
     def has_sizes(self) -> bool:
@@ -345,6 +361,8 @@ def _run_beyond(partial: PartialSolution) -> None:
     Those that were solved with B held are compared in runs with the same B.
     """
     for choices in partial.vocabulary.beyond:
+        if 1 in choices[0].values() and partial.differs_below():
+            continue
         any(partial.try_sizes(at, partial.notes) for at in choices)
         if batch := next((int(note.split()[-1]) for note in partial.notes if held_size(note)), 0):
             compared = ["" if held_size(note) else note for note in partial.notes]
@@ -358,8 +376,12 @@ def _run_beyond_guards(partial: PartialSolution) -> None:
     vocabulary, runs = partial.vocabulary, [partial.sizes, *partial.at, *partial.tried]
     names = [name for name in partial.sizes if all(name in at for at in runs)]  # others can't be chosen
     trials = Trials([vocabulary.complete(at) for at in runs], names, vocabulary.complete, vocabulary.derived)
-    untried, count = [], 0
-    for guard in partial.guards():
+    untried, count, guards = [], 0, partial.guards()
+    plain = partial.plain_decisions()
+    for file, decision in plain:
+        for guard in _plain_guards(decision):
+            guards.setdefault(guard, ((file, decision.span),))
+    for guard in guards:
         at = trials.sizes(guard)
         if at is None or (at and count == MOST_TRIALS):
             untried.append(guard)
@@ -367,7 +389,43 @@ def _run_beyond_guards(partial: PartialSolution) -> None:
             count += 1
             partial.try_sizes(at, partial.notes)
             trials.add(at)
+    untried = _run_without_values(partial, trials, untried) if untried else []
     partial.problems += filter(None, [note_unreached(untried)])
+    for guard in untried:
+        partial.limit(guards[guard], note_unreached([guard]))
+    for file, decision in plain:
+        tried = runs if decision.in_loop else [*runs, *partial.tried]
+        completed = [vocabulary.complete(at) for at in tried]
+        largest = {text: max(int(value_of(text, at)) for at in completed) for text in decision.formulas}
+        if decision.numbers is None or max(decision.numbers) >= max(largest.values()):
+            partial.limit(((file, decision.span),), note_decided(largest))
+
+
+def _plain_guards(decision: Decision) -> Iterator[Guard]:
+    """Yield the comparisons of sizes with the numbers that a plain number is compared with; of a count in a loop none,
+    since its turns are not compared one by one."""
+    for number in () if decision.in_loop else decision.numbers or ():
+        yield from (Guard(operator.le, Read(text), number) for text in decision.formulas)
+
+
+def _run_without_values(partial: PartialSolution, trials: Trials, guards: list[Guard]) -> list[Guard]:
+    """Run the model on tensors without values where comparisons come out otherwise only at sizes that are too large for
+    real ones; return those that were not reached so. A model that does not run there makes no such comparison."""
+    vocabulary, count, untried = partial.vocabulary.valueless, 0, []
+    valueless = partial.vocabulary if partial.vocabulary.mode else vocabulary() if vocabulary else None
+    for guard in guards:
+        at = trials.far_sizes(guard)
+        if at == {}:
+            continue
+        if at is None or valueless is None or count == MOST_FAR_TRIALS or partial.unrolls(at):
+            untried.append(guard)
+            continue
+        count += 1
+        if partial.try_sizes(at, partial.notes, valueless):
+            trials.add(at)
+        elif not partial.runs(partial.at[0], valueless):
+            untried.append(guard)
+    return untried
 
 
 def held_size(note: str) -> str:
@@ -380,12 +438,14 @@ class PartialSolution:
     are solved so far. `problems` are notes on runs that were not made."""
 
     def __init__(self, recording: Recording, vocabulary: Vocabulary, sizes: dict[str, int], at: list[dict[str, int]]):
+        self.sites = recording.sites
         self.run, self.opened = run, opened = recording.ops, recording.opened
         self.returned, self.listed = recording.returned, recording.positions
         self.vocabulary, self.sizes, self.at, self.constants = vocabulary, sizes, at, recording.constants
         self.calls: Sequence[Call] = recording.calls.entries if recording.calls else ()
         self.notes = [""] * len(run)
         self.problems: list[str] = []
+        self.limits: dict[tuple[str, Slice], None] = {}
         self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars_of(self.calls)}
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}
@@ -516,29 +576,78 @@ class PartialSolution:
             ops=self.run, numbers=numbers, scalars=[*self.entries.values()], constants=dict(self.constants)
         )
 
-    def guards(self) -> list[Guard]:
-        """Return the comparisons that all probes make, of formulas."""
-        guards: dict[Guard, None] = {}
+    def limit(self, frames: Stack, note: str) -> None:
+        """Add a note to what depends on the expression that the innermost frame evaluates."""
+        part = forward_slice(frames, {op.frame for op in self.run}, self.sites)
+        self.limits[f"{note[0].upper()}{note[1:]}.", part] = None
+
+    def formulas_of(self, probe: Recording, match: Sequence[int | None]) -> dict[int, str]:
+        """Return the formulas of the sizes of a probe by their numbers."""
+        formulas: dict[int, str] = {}
+        for i, j in enumerate(match):
+            if j is None or self.inputs[i] is None:
+                continue
+            for solved, tensors in ((self.inputs[i], probe.ops[j].inputs), (self.outputs[i], probe.ops[j].outputs)):
+                for shape, (numbers, *_) in zip(solved, tensors, strict=False):
+                    for size, number in zip(shape, numbers, strict=False):
+                        if size != UNKNOWN and not formulas.get(number, "").isdigit():
+                            formulas[number] = size
+        return formulas
+
+    def plain_decisions(self) -> list[tuple[str, Decision]]:
+        """Return the decisions by plain numbers that follow from sizes, each with its file."""
+        found: dict[tuple[str, Decision], None] = {}
+        for probe, match in self.probes[:1]:
+            formulas = self.formulas_of(probe, match)
+
+            def reads(file: str, line: int, probe=probe, formulas=formulas) -> list[tuple[str, ...]]:
+                shapes = probe.reads.get((file, line), ())
+                solved = ([formulas.get(size, "") for size in shape] for shape in shapes)
+                return [tuple(text if text and names_of(text) else "" for text in texts) for texts in solved]
+
+            for file, function in functions_at(op.frame for op in probe.ops if op.frame is not None):
+                if any((file, line) in probe.reads for line in files.lines(function)):
+                    found |= dict.fromkeys((file, decision) for decision in decisions(function, partial(reads, file)))
+        return [*found]
+
+    def guards(self) -> dict[Guard, Stack]:
+        """Return the comparisons that all probes make, of formulas, each with the code's frames."""
+        guards: dict[Guard, Stack] = {}
         for probe, match in self.probes:
             if not probe.comparisons:
                 continue
-            formulas: dict[int, str] = {}
-            for i, j in enumerate(match):
-                if j is None or self.inputs[i] is None:
-                    continue
-                for solved, tensors in ((self.inputs[i], probe.ops[j].inputs), (self.outputs[i], probe.ops[j].outputs)):
-                    for shape, (numbers, *_) in zip(solved, tensors, strict=False):
-                        for size, number in zip(shape, numbers, strict=False):
-                            if size != UNKNOWN and not formulas.get(number, "").isdigit():
-                                formulas[number] = size
-            guards |= dict.fromkeys(filter(None, (Guard.of(comparison, formulas) for comparison in probe.comparisons)))
-        return [*guards]
+            formulas = self.formulas_of(probe, match)
+            for comparison, frames in probe.comparisons.items():
+                if (guard := Guard.of(comparison, formulas)) is not None:
+                    guards.setdefault(guard, frames)
+        return guards
 
-    def try_sizes(self, at: dict[str, int], notes: Sequence[str]) -> bool:
+    def differs_below(self) -> bool:
+        """Return whether a run at sizes of 1 shows nothing new: slices that take fewer there say so, and a loop of one
+        turn takes other slices."""
+        loops = len({len(probe.ops) for probe, _ in self.probes[: len(self.at)]}) > 1
+        return loops or any(edge.least > 1 for edge in self.edges.values())
+
+    def unrolls(self, at: dict[str, int]) -> bool:
+        """Return whether a run at these sizes would have too many ops, by the growth of their number in the probes."""
+        if len({len(probe.ops) for probe, _ in self.probes}) == 1:
+            return False
+        known = {name: max(run[name] for run in (self.sizes, *self.at)) for name in at if name in self.sizes}
+        growth = max(at[name] / size for name, size in known.items())
+        return growth * max(len(probe.ops) for probe, _ in self.probes) > MOST_FAR_OPS
+
+    def runs(self, at: dict[str, int], vocabulary: Vocabulary) -> bool:
+        """Return whether the model runs at these sizes."""
+        with suppress(Exception):
+            vocabulary.probe(at, primitives=False)
+            return True
+        return False
+
+    def try_sizes(self, at: dict[str, int], notes: Sequence[str], vocabulary: Vocabulary | None = None) -> bool:
         """Drop the formulas that a run at these sizes contradicts, except those of ops with `notes`; return whether the
-        model runs there."""
+        model runs there. The run is made in another `vocabulary` if there is one."""
         try:
-            probe = self.vocabulary.probe(at, primitives=False)
+            probe = (vocabulary or self.vocabulary).probe(at, primitives=False)
         except Exception:  # a size that the model does not take
             return False
         match = align(self.run, probe.ops)
@@ -647,7 +756,17 @@ class PartialSolution:
         sets = self.value_dependent, self.diverging, self.iterations, self.size_dependent
         of_values, diverging, iterations, of_sizes = map(frozenset, sets)
         rest = self.positions, way, "; ".join(self.problems), tuple(self.run)
-        return Solution(*solved, self.scalars, self.edges, of_values, diverging, iterations, of_sizes, *rest)
+        return Solution(
+            *solved,
+            self.scalars,
+            self.edges,
+            of_values,
+            diverging,
+            iterations,
+            of_sizes,
+            *rest,
+            limits=tuple(self.limits),
+        )
 
 
 def _outline(part) -> tuple:

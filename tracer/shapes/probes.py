@@ -64,7 +64,8 @@ def candidate_probes(
     if heavy:
         yield vocabulary, choose_sizes(sizes, dict.fromkeys(sizes, _few))
         return
-    yield replace(vocabulary, beyond=(small_sizes(sizes), (large_sizes(sizes),))), choose_sizes(sizes)
+    beyond = small_sizes(sizes), (large_sizes(sizes),), *unit_sizes(sizes)
+    yield replace(vocabulary, beyond=beyond), choose_sizes(sizes)
     ways = {name: _first_that_runs(vocabulary, sizes, name, i) for i, name in enumerate(sizes)}
     if set(ways.values()) == {_any}:
         return
@@ -82,6 +83,13 @@ def small_sizes(sizes: dict[str, int]) -> tuple[dict[str, int], ...]:
     """Return sizes below those of `SIZES`, in order of preference: the smallest, and half of those of the run."""
     least = {name: SMALL_SIZES[i % len(SMALL_SIZES)] for i, name in enumerate(sizes)}
     return least, {name: max(size // 2, least[name]) for name, size in sizes.items()}
+
+
+def unit_sizes(sizes: dict[str, int]) -> Iterator[tuple[dict[str, int], ...]]:
+    """Yield sizes of which one is 1, in order of preference, for the batch and for the last size: an axis of one is
+    dropped by `squeeze`, and broadcast."""
+    for name in dict.fromkeys(name for name in ("B", [*sizes][-1]) if name in sizes):
+        yield tuple({**at, name: 1} for at in (small_sizes(sizes)[0], sizes))
 
 
 def large_sizes(sizes: dict[str, int]) -> dict[str, int]:
@@ -198,7 +206,7 @@ def copies(
     """
     args, kwargs = recording.arguments
 
-    def make_vocabulary(shared: dict[int, torch.Tensor], ready: Callable, mode=None) -> Vocabulary:
+    def make_vocabulary(shared: dict[int, torch.Tensor], ready: Callable, mode=None, valueless=None) -> Vocabulary:
         copied = {id(module): shadow_copy(module, shared), **shared}
 
         def build(at: dict[str, int]) -> tuple:
@@ -210,13 +218,17 @@ def copies(
             changed = {id(tensor): ready(resize(tensor, wanted.get(name, {}))) for name, tensor in inputs}
             return shadow_copy((module, args, kwargs), copied | changed)
 
-        return Vocabulary(tuple(axes), {}, build, mode)
+        return Vocabulary(tuple(axes), {}, build, mode, valueless=valueless)
+
+    def valueless() -> Vocabulary:
+        shared, mode = without_values(module)
+        return make_vocabulary(shared, mode.from_tensor, lambda: mode)
 
     outside = isinstance(module, Function) and not module.owned  # a function reads what it reads: no copy of it
     if heavy and not outside:
-        shared, mode = without_values(module)
-        yield make_vocabulary(shared, mode.from_tensor, lambda: mode)
-    yield make_vocabulary(parameters(module) | ({id(module): module} if outside else {}), copy.copy)
+        yield valueless()
+    own = parameters(module) | ({id(module): module} if outside else {})
+    yield make_vocabulary(own, copy.copy, valueless=valueless)
 
 
 def copies_at_same_sizes(module: torch.nn.Module, recording: Recording) -> Iterator[Vocabulary]:

@@ -6,6 +6,7 @@ import copy
 import functools
 import math
 import operator
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -102,6 +103,8 @@ def probe_kinds(shows: str, subject: Any) -> Iterator[ProbeKind]:
 
 FARTHEST = 8
 """Factor of the largest of each size so far up to which it may grow in another run."""
+FARTHEST_SIZE = 8192 + 8
+"""Largest size of a run on tensors without values: just beyond the longest texts that code usually compares with."""
 MAX_GROWTH = 4
 """Factor of the largest run so far, as the product of its sizes, up to which another run may grow."""
 
@@ -159,6 +162,15 @@ def note_unreached(guards: Iterable[Guard]) -> str:
     )
 
 
+DECIDED_NOTE = "it is so for {}, the largest that was tried: the code decides here by a plain number of it"
+"""The note of decisions by numbers that log nothing."""
+
+
+def note_decided(largest: Mapping[str, int]) -> str:
+    """Return a note on a decision by plain numbers of sizes, which were tried up to the `largest`."""
+    return DECIDED_NOTE.format(" and ".join(f"{formula} up to {size:,}" for formula, size in largest.items()))
+
+
 def _leaves(term: Term) -> Iterator[Read | float]:
     if isinstance(term, tuple) and not isinstance(term, Read):
         yield from chain.from_iterable(map(_leaves, term))
@@ -196,7 +208,7 @@ class Trials:
     ):
         self._runs, self._names, self._complete = list(runs), tuple(names), complete
         self._derived = derived
-        self._start = min(self._runs, key=self._cost)
+        self._start = min(self._runs, key=lambda run: (any(run[name] == 1 for name in names), self._cost(run)))
         self._largest = {name: max(run[name] for run in self._runs) for name in names}
         self._units = {name: math.gcd(*(run[name] for run in self._runs)) for name in names}
         self._most = max(map(self._cost, self._runs))
@@ -230,6 +242,12 @@ class Trials:
             return {} if known else None
         return min(near, key=lambda choice: choice[:2])[2]
 
+    def far_sizes(self, guard: Guard) -> dict[str, int] | None:
+        """Return the same where runs may be as large as `FARTHEST_SIZE`."""
+        far = copy.copy(self)
+        far._largest, far._most = dict.fromkeys(self._names, FARTHEST_SIZE // FARTHEST), sys.maxsize
+        return far.sizes(guard)
+
     def _sources(self, guard: Guard) -> list[str]:
         """Return the sizes that can be chosen and that the terms of a guard depend on, possibly through derived
         ones."""
@@ -247,7 +265,8 @@ class Trials:
         unit, numbers = self._units[name], guard.numbers()
         near = {number + offset for number in numbers for offset in (-1, 0, 1)}
         near |= {number * unit for number in near} | {-(-number // unit) * unit for number in near}
-        tried = {*range(unit, 2 * self._largest[name] + 1, unit), *near}
+        most = FARTHEST * self._largest[name]
+        tried = {*range(unit, most // 4 + 1, unit), *(unit << k for k in range(most.bit_length())), *near}
         return (number for number in sorted(tried) if number >= 1 and number % unit == 0)
 
 

@@ -19,12 +19,13 @@ from tracer.expr.indexing import CausalMask, PrefixMask, by_cells
 from tracer.expr.rearrangements import IsContiguous
 from tracer.graph.dataflow import Graph, ModuleTree
 from tracer.graph.passes import run_passes
-from tracer.graph.value_shapes import OF_INPUT, THIS_RUN_NOTE, Shapes
+from tracer.graph.value_shapes import OF_INPUT, THIS_RUN_NOTE, Shapes, join_moving
 from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
 from tracer.shapes import Solution
 from tracer.textbook import names
 from tracer.textbook.claims import PARAMETER, Context, Subject
+from tracer.textbook.conditions import Conditions, conditions_of
 from tracer.textbook.explanations import why
 from tracer.textbook.expression_builder import ExpressionBuilder, fused_lines
 from tracer.textbook.names import Hint, Hints, ParameterSymbols
@@ -156,6 +157,8 @@ class Textbook:
     """Whether it was derived from a run at other sizes."""
     idioms: frozenset[int] = frozenset()
     """The ops of calls that were recognised as a named function."""
+    conditions: tuple[str, ...] = ()
+    """Notes on the conditions of what forward returned."""
 
     def at(self, calls: CallLog) -> Textbook | None:
         """Return the book for a run of the same request at other sizes; None if that lacks one of its values."""
@@ -164,7 +167,7 @@ class Textbook:
         if not all(step.key in shapes for step in self.steps if step.key):
             return None
         steps = [step._replace(shape=shapes[step.key]) if step.key else step for step in self.steps]
-        return Textbook(steps, returned=self.returned, matched_hints=self.matched_hints, lent=True, idioms=self.idioms)
+        return replace(self, steps=steps, problems=[], lent=True)
 
 
 class ReusableTextbook(NamedTuple):
@@ -208,16 +211,18 @@ def derive(
     calls = recording.calls
     if calls is None:
         raise ValueError("a run whose calls were not recorded has no equations to derive")
-    numbers = _numbers(recording, calls)
-    key = calls.signature, id(solution), tuple(sizes.items()), same, hints, spelled, tuple(numbers.items())
+    numbers, conditions = _numbers(recording, calls), conditions_of(recording, solution)
+    held = tuple(numbers.items()), conditions
+    key = calls.signature, id(solution), tuple(sizes.items()), same, hints, spelled, held
     entry = _books.get(key)
     if entry is None or entry[0] is not solution or (entry[1].lent and not lend):
-        outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled, tuple(numbers.items())
+        outline = calls.plan(), id(solution), sizes.get("B"), same, hints, spelled, held
         lender = _lenders.get(outline) if lend else None
         known = lender and lender.solution is solution and lender.lends(sizes)
         book = lender.book.at(calls) if lender and known else None
         if book is None:
-            book = _derive(recording, calls, solution, sizes, same, fits, here, Hints(hints), numbers, spelled)
+            more = Hints(hints), numbers, spelled, conditions
+            book = _derive(recording, calls, solution, sizes, same, fits, here, *more)
             if solution is not None and solution.has_sizes and _anywhere(book):
                 _lenders.put(outline, ReusableTextbook(solution, dict(sizes), book))
         entry = solution, book
@@ -241,6 +246,7 @@ def _derive(
     hints: Hints,
     numbers: dict[str, float],
     spelled: frozenset[int],
+    conditions: Conditions,
 ) -> Textbook:
     recorded, calls = calls, calls.without_changes()
     varying = solution.varying_paddings() if solution else frozenset()
@@ -304,11 +310,14 @@ def _derive(
         moved = (tensor for tensor in tensors(equation) if tensor.key in shapes.size_dependent)
         remarks += [MOVED_NOTE.format(f"${outsider.name}$") for outsider in moved]
         remarks += [SIZED_NOTE] if shapes.depends_on_values(key) else []
+        here_only = any(remark.startswith(THIS_RUN_NOTE) for remark in (*remarks, note))
+        remarks += conditions.notes(ops, not here_only)
         if any(remark.startswith(THIS_RUN_NOTE) for remark in remarks) and note.startswith(THIS_RUN_NOTE):
             note = ""
         subject.equations[key] = equation
         context = Context(subject, key, part, equation)
-        note = " ".join(filter(None, (KERNEL if kernels(equation) else "", note, *remarks, hint.remark(context))))
+        kernel = KERNEL if kernels(equation) else ""
+        note = " ".join(filter(None, (kernel, note, *join_moving(remarks), hint.remark(context))))
         explanation = hint.reason(why(context), context)
         line = Line(
             ids[key],
@@ -338,6 +347,7 @@ def _derive(
     keys = (plan.unchanged_source(ref.key) for ref in graph.outputs)
     keys = (changes[key].after.key if key in changes else key for key in keys)
     book.returned = tuple(key if key in lines or key.startswith(SOURCE_PREFIXES) else "" for key in keys)
+    book.conditions = conditions.returned
     return book
 
 
@@ -464,7 +474,7 @@ def _bound(graph: Graph, plan: StepPlan, shapes: Shapes, key: str, ops: tuple[in
         return f"{THIS_RUN_NOTE}: its layout is not known in symbols."
     compared = (node for node in equation.atoms(Compare) if node.get("sign") in ("=", r"\ne"))
     numbers = (operand.value for node in compared for operand in node.operands if isinstance(operand, Scalar))
-    if any(number.is_Integer and number > 1 for number in numbers):
+    if not shapes.has_sizes and any(number.is_Integer and number > 1 for number in numbers):
         return f"{THIS_RUN_NOTE}: the code compares with a number, which may be another one there."
     return ""
 

@@ -359,11 +359,11 @@ def assemble(
         there = partial(lay_book, derived=derived, solution=solution, hints=hints, lend=True, spelled=spelled)
         calls_here, depths_here = recording.calls or CallLog(), tuple(parts.values())
         run = module, *recording.arguments, calls_here, derived_steps, sizes, solution
-        replay = Replay(*run, there, depths_here, hints, recording.grad)
+        replay = Replay(*run, there, depths_here, hints, recording.grad, state=recording.state)
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, derived_steps) if recording.calls else ()
     changed = CHANGED_NOTE.format(", ".join(more["changes"])) if more.get("changes") else ""
-    said = changed, limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned)
+    said = changed, limit_note(account.ops, sizes), unaccounted_note(returned), given_back(returned, book.conditions)
     notes = (*notes, *filter(None, said))
     return Trace(
         model=model,

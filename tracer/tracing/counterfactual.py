@@ -21,6 +21,7 @@ from tracer.capture import OpEvent, Recording, record
 from tracer.capture.calls import Call, CallLog
 from tracer.capture.logged_sizes import scalars_of
 from tracer.capture.modes import Function, blocks
+from tracer.capture.program_slices import Choice
 from tracer.expr import tensors
 from tracer.latex_reader.evaluator import (
     INFINITY_THRESHOLD,
@@ -39,6 +40,7 @@ from tracer.shapes.alignment import match_in_order
 from tracer.shapes.solver import UNKNOWN, flatten
 from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
+from tracer.textbook.conditions import STATE_NOTE, takes_other_branch, within_limits
 from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep, Textbook
 from tracer.textbook.names import Hint
 from tracer.tracing.proofs import DeferredProofs, ProbeValues, unseen, unseen_in_run, weight, weights
@@ -56,8 +58,18 @@ CASTS = ops_with("cast")
 KEPT_BYTES = 2**30
 """Cap in bytes on the tensors that another run keeps."""
 
+LONG_SIZES = 521, 257, 131
+"""Sizes beyond those of all probes, each beyond a power of two, at which code often does something else."""
+LONG_CELLS = 2**21
+"""Numbers in the tensors of a run at such a size."""
+
 BLOCKS_NOTE = "At its own sizes, one block of each kind is run again, since the model is large."
 NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
+SECOND_CALL = "a second call"
+OTHER_BRANCH = "With {}, the code takes another branch, and this line does not hold there."
+NOT_AGAIN = "In a second call of the same module, its tensor has other values."
+STATE = STATE_NOTE.partition(":")[0]
+"""How the note of a line begins that reads what forward changes."""
 OTHER_WEIGHTS, OTHER_SIZES = "With other weights", "At other sizes"
 NOT_RUN = "{}, no line was checked: the model does not run there ({})."
 """Of a line that was checked on fewer runs."""
@@ -119,6 +131,7 @@ class Run(NamedTuple):
     same_sizes: bool
     course: Course | None = None
     own_precision: Callable[[], Run] | None = None
+    choices: tuple[Choice, ...] = ()
     """Makes the same run in the precision of the model; None if it was made in that."""
 
 
@@ -143,6 +156,7 @@ class Replay:
     hints: tuple[Hint, ...] = ()
     grad: bool = field(default_factory=torch.is_grad_enabled)
     shortened: bool = False
+    state: frozenset[str] = frozenset()
     missing: list[str] = field(default_factory=list)
     """Which runs were not made, and why."""
     narrow: list[str] = field(default_factory=list)
@@ -230,9 +244,9 @@ class Replay:
         runs = (kind.make(self) for kind in probe_kinds(EQUATIONS, self))
         yield from islice(filter(None, runs), RUNS)
 
-    def run(self, how: Variation) -> Run:
+    def run(self, how: Variation, label: str = "") -> Run:
         """Return a run at the sizes of the traced one; with its ids and precision if it fails with others."""
-        label = "other weights and inputs" if how.weights and not self.outside else "other inputs"
+        label = label or ("other weights and inputs" if how.weights and not self.outside else "other inputs")
         how = how._replace(wide=how.wide and not self.outside)
         shared = self.left_out()
         try:
@@ -288,12 +302,17 @@ class Replay:
         """Return a run of a twin, aligned with the traced one."""
         again = partial(self.at, label, module, args, kwargs, how._replace(wide=False), sizes, left_out)
         own = again if how.wide and not self.outside else None
+        earlier: Sequence[Any] = ()
+        if label == SECOND_CALL:
+            _, *earlier = vary(module, args, kwargs, how._replace(seed=how.seed + 1), left_out)
         varied, args, kwargs = vary(module, args, kwargs, how, left_out)
         if left_out:
             inner = dict(zip(map(id, module.modules()), varied.modules(), strict=True))
             for part in left_out:
                 inner[id(part)].forward = _first_tensor
         with torch.set_grad_enabled(self.grad):
+            if earlier:
+                varied(*earlier[0], **earlier[1])
             recording = record(varied, args, kwargs, cap=KEPT_BYTES, attention=False, calls=True)
         recording.output = None
         places, precision = self._align(recording, sizes, sizes == self.sizes)
@@ -305,7 +324,17 @@ class Replay:
             held = recording.inputs if key.startswith("input ") else recording.store
             return held.get(key.removeprefix("input "))
 
-        return Run(label, sizes, tensor, places, precision, sizes == self.sizes, Course.of(recording), own)
+        return Run(
+            label,
+            sizes,
+            tensor,
+            places,
+            precision,
+            sizes == self.sizes,
+            Course.of(recording),
+            own,
+            tuple(recording.choices),
+        )
 
     def _align(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
         """Return the key of each step's tensor in another run, and the precision of its line there.
@@ -344,7 +373,13 @@ class Replay:
 # The kinds of probes on which lines are checked, in float64.
 
 
-@probe_kind("other inputs", EQUATIONS, cost=1)
+@probe_kind(SECOND_CALL, EQUATIONS, cost=1, applies=lambda replay: bool(replay.state))
+def _run_again(replay: Replay) -> Run:
+    """Return the second call of a twin, on other inputs: what forward left in its attributes is there."""
+    return replay.run(Variation(False, True, True, 1), SECOND_CALL)
+
+
+@probe_kind("other inputs", EQUATIONS, cost=1, applies=lambda replay: not replay.state)
 def _run_on_other_inputs(replay: Replay) -> Run:
     return replay.run(Variation(False, True, True, 1))
 
@@ -364,16 +399,40 @@ def _has_sizes(replay: Replay) -> bool:
 def _run_at_other_sizes(replay: Replay) -> Run | None:
     """Return a run at sizes of a probe, with other weights and inputs; None if the model can't be run there."""
     vocabulary, probes = replay.solution.way  # type: ignore[union-attr,misc] # which it has
-    at = probes[0] | {name: replay.sizes[name] for name in replay.depths if name in probes[0]}
-    try:
-        with seeded_draws(0):
-            module, args, *more = vocabulary.build(at)
-        how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
-        sizes, kwargs = vocabulary.complete(at), more[0] if more else {}
-        return replay.at("other sizes", module, args, kwargs, how, sizes, replay.left_out(module))
-    except Exception as error:  # a size that it does not take; the runs at its own sizes stand
-        replay.missing.append(NOT_RUN.format(OTHER_SIZES, reason(error)))
-        return None
+    problem = ""
+    for probe in (*_long_sizes(replay), probes[0]):
+        at = probe | {name: replay.sizes[name] for name in replay.depths if name in probe}
+        try:
+            with seeded_draws(0):
+                module, args, *more = vocabulary.build(at)
+            how = Variation(True, True, not isinstance(module, Function) or module.owned, 4)
+            sizes, kwargs = vocabulary.complete(at), more[0] if more else {}
+            return replay.at("other sizes", module, args, kwargs, how, sizes, replay.left_out(module))
+        except Exception as error:  # a size that it does not take; the runs at its own sizes stand
+            problem = reason(error)
+    replay.missing.append(NOT_RUN.format(OTHER_SIZES, problem))
+    return None
+
+
+def _long_sizes(replay: Replay) -> Iterator[dict[str, int]]:
+    """Yield sizes of which the last is larger than in any probe, where a run there takes little memory. Loops are left
+    out: each of their turns is computed alone."""
+    solution = replay.solution
+    if solution is None or solution.way is None or solution.iterations:
+        return
+    if any("|" in step.value for step in replay.derived_steps):
+        return
+    vocabulary, probes = solution.way
+    name = next((name for name in reversed(probes[0]) if name in vocabulary.names and name != "B"), None)
+    if name is None:
+        return
+    for size in LONG_SIZES:
+        at = probes[0] | {"B": 2, name: size} if "B" in probes[0] else probes[0] | {name: size}
+        sizes = vocabulary.complete(at)
+        shapes = [step.solved or step.shape for step in replay.derived_steps]
+        cells = (prod(int(value_of(str(n), sizes)) for n in shape if n != UNKNOWN) for shape in shapes)
+        if sum(cells) <= LONG_CELLS:
+            yield at
 
 
 @probe_kind("other weights and inputs again", EQUATIONS, cost=1)
@@ -459,10 +518,15 @@ def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> It
             yield step.id, Outcome(reason=line)
         elif step.of_input:
             yield step.id, Outcome(reason="It is not checked on other runs: it has a number of this input.")
-        elif THIS_RUN_NOTE in step.note and not run.same_sizes:
+        elif not run.same_sizes and (THIS_RUN_NOTE in step.note or not within_limits(step.note, run.sizes)):
             yield step.id, Outcome(reason="")
         else:
-            yield step.id, _predict_line(step, line, run, operands, array)
+            outcome = _predict_line(step, line, run, operands, array)
+            if outcome.wrong and run.label == SECOND_CALL and STATE in step.note:
+                outcome = Outcome(reason=NOT_AGAIN)
+            elif outcome.wrong and takes_other_branch(step.note, run.choices):
+                outcome = Outcome(reason=OTHER_BRANCH.format(run.label))
+            yield step.id, outcome
 
 
 def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -> Outcome:

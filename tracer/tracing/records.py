@@ -339,11 +339,12 @@ def unaccounted_note(returned: Iterable[ReturnedTensor]) -> str:
     return f"no step has what forward returns{_list_names(missing)}" if missing else ""
 
 
-def given_back(returned: Iterable[ReturnedTensor]) -> str:
-    """Return a sentence on the inputs that forward returned unchanged, "" if there are none."""
+def given_back(returned: Iterable[ReturnedTensor], conditions: Iterable[str] = ()) -> str:
+    """Return a sentence on the inputs that forward returned unchanged, with the conditions of that, "" if there are
+    none."""
     same = [tensor for tensor in returned if tensor.of]
     kinds = " and ".join(dict.fromkeys(quote(tensor.of) for tensor in same[:MAX_NAMED_TENSORS]))
-    return f"forward returns {kinds} as it is{_list_names(same)}" if same else ""
+    return ". ".join([f"forward returns {kinds} as it is{_list_names(same)}", *conditions]) if same else ""
 
 
 def _list_names(some: Sequence[ReturnedTensor]) -> str:

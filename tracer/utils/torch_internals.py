@@ -141,6 +141,11 @@ def share_members(module: torch.nn.Module, owner: torch.nn.Module) -> None:
     module._parameters, module._buffers, module._modules = owner._parameters, owner._buffers, owner._modules
 
 
+def buffers_of(module: torch.nn.Module) -> dict[str, Any]:
+    """Return the buffers of a module alone, by their names: its own dictionary."""
+    return module._buffers
+
+
 def is_compiled(function: Callable) -> bool:
     """Return whether a module or a function comes from `torch.compile`, whose compiler is not loaded for the answer."""
     marks = ("_compiled_call_impl", "_torchdynamo_orig_callable", "_orig_mod")

@@ -1,0 +1,322 @@
+"""Forward slices of a program: what a choice, or a number, of the code can influence.
+
+A slice is read from the syntax tree of the functions that ran: both sides of a branch, what reads a name that is
+assigned there, what comes after an early return, and the same in the caller where the choice is returned. Where an op
+takes a number, or the result of an op, the slice ends: the equation of that op has it as an operand.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from tracer.capture.calls import Frame, Span, Stack, frame_of_model, span_of, stack
+from tracer.utils import files
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+LEAVING = (ast.Return, ast.Continue, ast.Break)
+"""Statements after which those that follow do not run."""
+DEEPEST_CALLS = 3
+"""Largest number of calls of functions that a name is followed into."""
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+"""Statements whose bodies run elsewhere."""
+
+
+@lru_cache(maxsize=256)
+def _tree(file: str) -> ast.Module | None:
+    """Return the syntax tree of a file; None where it can't be read."""
+    try:
+        return files.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def _functions(file: str) -> tuple[FunctionNode, ...]:
+    """Return the functions of a file, each before those inside it; none where it can't be read."""
+    tree = _tree(file)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, FunctionNode)) if tree is not None else ()
+
+
+@lru_cache(maxsize=4096)
+def function_at(file: str, line: int) -> FunctionNode | None:
+    """Return the innermost function around a line; None where there is none."""
+    around = [node for node in _functions(file) if line in files.lines(node)]
+    return min(reversed(around), key=lambda node: len(files.lines(node)), default=None)  # the last is innermost
+
+
+def functions_at(frames: Iterable[Frame]) -> list[tuple[str, FunctionNode]]:
+    """Return the innermost functions around some expressions, each once, with their files."""
+    found = {(file, function_at(file, span[0])): None for file, span in dict.fromkeys(frames)}
+    return [(file, function) for file, function in found if function is not None]
+
+
+def reads_of(attributes: Collection[str], ran: Iterable[Frame]) -> Iterator[Frame]:
+    """Yield the expressions, in functions that ran, which read one of these attributes of an object."""
+    for file, function in functions_at(ran):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Attribute) and node.attr in attributes and isinstance(node.ctx, ast.Load):
+                yield file, span_of_node(node)
+
+
+class Slice(NamedTuple):
+    """What depends on something: the ops inside of some expressions, and the innermost op around each of others, else
+    those of its statement. `returned` tells whether what the outermost function returns depends, too."""
+
+    inside: frozenset[Frame] = frozenset()
+    around: frozenset[tuple[Frame, Span]] = frozenset()
+    returned: bool = False
+
+    def ops(self, ran: Sequence[Frame | None], after: int = -1) -> set[int]:
+        """Return which ops depend, of a run whose ops have these expressions, behind one of them."""
+        read = {file for file, _ in self.inside} | {file for (file, _), _ in self.around}
+        known = [(op, frame) for op, frame in enumerate(ran) if op > after and frame is not None and frame[0] in read]
+        ops = {op for op, (file, span) in known if any(name == file and _holds(b, span) for name, b in self.inside)}
+        for (file, span), statement in self.around:
+            here = [(op, own) for op, (name, own) in known if name == file]
+            around = [(op, own) for op, own in here if _holds(own, span)]
+            if around:
+                least = max(own for _, own in around if all(_holds(wider, own) for _, wider in around))
+                ops |= {op for op, own in around if own == least}
+            else:
+                ops |= {op for op, own in here if _holds(statement, own)}
+        return ops
+
+
+Sites = Mapping[Frame, tuple[str, ...]]
+"""Expressions that call modules, with the parameters of these."""
+
+
+def forward_slice(frames: Stack, ran: Collection[Frame | None], sites: Sites, choice: bool = False) -> Slice:
+    """Return what depends on the expression that the innermost of these frames evaluates.
+
+    `ran` are the expressions that ran ops. With `choice`, it is a condition on values: the ops inside of it are no
+    users of it.
+    """
+    functions = functions_at(frame for frame in ran if frame is not None)
+    inside: set[Frame] = set()
+    around: set[tuple[Frame, Span]] = set()
+    passed: set[str] = set()
+    returned, seen = bool(frames), set[int]()
+
+    def follow(file: str, function: FunctionNode, start: Span | None, names: Collection[str], choice: bool) -> bool:
+        seen.add(id(function))
+        spans = {frame[1] for frame in ran if frame is not None and frame[0] == file}
+        own = {span for span in spans if not (choice and start is not None and _holds(start, span))}
+        calls = {span: parameters for (name, span), parameters in sites.items() if name == file}
+        slicer = _Slicer(start, names, own, calls, [taken for _, taken in functions if taken is not function])
+        slicer.follow(function)
+        inside.update((file, part) for part in slicer.inside)
+        around.update(((file, part), statement) for part, statement in slicer.around.items())
+        passed.update(slicer.passed)
+        return slicer.returned
+
+    for number, (file, span) in enumerate(frames):
+        function = function_at(file, span[0])
+        if function is None or not follow(file, function, span, (), choice and not number):
+            returned = False
+            break
+    for _ in range(DEEPEST_CALLS):
+        for file, function in functions:
+            if id(function) not in seen and (names := passed & _parameters(function)):
+                follow(file, function, None, names, False)
+    return Slice(frozenset(inside), frozenset(around), returned)
+
+
+class Choice(NamedTuple):
+    """A branch that the code took by a value of a tensor: the op that read it, the source of the condition, what that
+    was, None where it has parts that were not read, and the code's frames."""
+
+    op: int
+    text: str
+    outcome: bool | None
+    frames: Stack
+
+    @classmethod
+    def here(cls, op: int, outcome: bool) -> Choice:
+        """Return the choice by a value that the code is reading now."""
+        frames, frame = stack(), frame_of_model()
+        if frame is None:
+            return cls(op, "", outcome, frames)
+        file, span = frame.f_code.co_filename, span_of(frame)
+        if (test := _test_at(file, span)) is None:
+            return cls(op, "", outcome, frames)
+        unread = isinstance(test, ast.BoolOp) and outcome == isinstance(test.op, ast.And)
+        return cls(op, ast.unparse(test), None if unread else outcome, ((file, span_of_node(test)), *frames[1:]))
+
+
+@lru_cache(maxsize=1024)
+def _test_at(file: str, span: Span) -> ast.AST | None:
+    """Return the condition that the statement, or the expression, at a place of a file tests; None where it can't be
+    read."""
+    function = function_at(file, span[0])
+    nodes = (node for node in ast.walk(function) if span_of_node(node) == span) if function is not None else ()
+    return next((getattr(node, "test", node) for node in nodes), None)
+
+
+def span_of_node(node: ast.AST) -> Span:
+    return tuple(getattr(node, name, 0) for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"))  # type: ignore[return-value]
+
+
+def _holds(outer: Span, inner: Span) -> bool:
+    """Return whether a part of a source is inside of another."""
+    return outer[:2] <= inner[:2] and inner[2:] <= outer[2:]
+
+
+class _Slicer:
+    """Slicer of one function, from a part of it: `inside` are statements and expressions whose ops depend, `around`
+    those that an op takes a number from, each with its statement. `passed` are the parameters of other functions that
+    ran which take a name of the slice."""
+
+    def __init__(
+        self,
+        start: Span | None,
+        names: Collection[str],
+        ran: set[Span],
+        sites: Mapping[Span, tuple[str, ...]],
+        others: Sequence[FunctionNode] = (),
+    ):
+        self._start, self._ran, self._sites = start, ran, sites
+        self._others = frozenset[str]().union(*map(_parameters, others))
+        self._defined = {taken.name: taken for taken in others if not isinstance(taken, ast.Lambda)}
+        self.inside: set[Span] = set()
+        self.around: dict[Span, Span] = {}
+        self._names: set[str] = {*names}
+        self.passed: set[str] = set()
+        self.returned = False
+
+    def follow(self, function: FunctionNode) -> None:
+        """Follow the statements of a function, in order."""
+        if isinstance(function, ast.Lambda):
+            self._statement(ast.copy_location(ast.Return(function.body), function.body), False)
+        else:
+            self._block(function.body, False)
+
+    def _block(self, statements: Iterable[ast.stmt], depends: bool) -> bool:
+        """Follow statements; return whether those behind them depend, since these may leave early."""
+        before = depends
+        for statement in statements:
+            depends = self._statement(statement, depends) or depends
+        return depends and not before
+
+    def _statement(self, node: ast.stmt, depends: bool) -> bool:
+        if isinstance(node, NESTED):
+            return False
+        branches, parts = depends, [part for head in header(node) for part in self._parts(head)]
+        depends = depends or bool(parts)
+        if isinstance(node, ast.If):
+            if all(isinstance(inner, ast.Raise) for inner in node.body) and not node.orelse:
+                return False
+            blocks = [self._block(block, depends) for block in (node.body, node.orelse)]
+            return any(blocks) or (depends and any(isinstance(inner, LEAVING) for inner in ast.walk(node)))
+        if isinstance(node, (ast.For, ast.While)):
+            if depends and isinstance(node, ast.For):
+                self._names |= assigned(node.target)
+            blocks = [self._block(block, depends) for block in (node.body, node.body, node.orelse)]
+            return any(blocks) and any(isinstance(inner, ast.Return) for inner in ast.walk(node))
+        if isinstance(node, (ast.With, ast.Try)):
+            handlers = [handler.body for handler in getattr(node, "handlers", ())]
+            rest = [getattr(node, "orelse", []), getattr(node, "finalbody", [])]
+            blocks = [self._block(block, depends) for block in (node.body, *handlers, *rest)]  # all are followed
+            return any(blocks)
+        if depends and not isinstance(node, (ast.Assert, ast.Raise)):
+            self._reach(node, parts, branches)
+        return False
+
+    def _parts(self, node: ast.expr | ast.stmt) -> list[Span]:
+        """Return the parts of an expression that begin the slice, or read a name of it."""
+        parts = [self._start] if self._start is not None and _holds(span_of_node(node), self._start) else []
+        return parts + [span_of_node(inner) for inner, name in _reads(node) if name in self._names]
+
+    def _parameter(self, node: ast.stmt, part: Span) -> str:
+        """Return the parameter of another function that ran which takes a part of a statement; "" if there is none."""
+        for call in ast.walk(node):
+            if not isinstance(call, ast.Call):
+                continue
+            for keyword in call.keywords:
+                if keyword.arg in self._others and span_of_node(keyword.value) == part:
+                    return keyword.arg or ""
+            named = self._sites.get(span_of_node(call), ()) or self._positional(call)
+            for place, value in enumerate(call.args):
+                if span_of_node(value) == part and place < len(named):
+                    return named[place]
+                if span_of_node(value) == part and isinstance(value, ast.Name) and value.id in self._others:
+                    return value.id
+        return ""
+
+    def _positional(self, call: ast.Call) -> tuple[str, ...]:
+        """Return the parameters of a function that is called by the name of one that ran."""
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        function = self._defined.get(name)
+        own = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)] if function else []
+        return tuple(own[1:] if own[:1] == ["self"] else own)
+
+    def _reach(self, node: ast.stmt, parts: list[Span], branches: bool) -> None:
+        """Add a statement, which is on one side of a branch or has parts that depend."""
+        if branches:
+            self.inside.add(span_of_node(node))
+        self.around |= dict.fromkeys(parts, span_of_node(node))
+        for part in parts:
+            self.inside.update(_alternatives(node, part))
+        handed = {part: name for part in parts if (name := self._parameter(node, part))}
+        self.passed.update(handed.values())
+        absorbed = not branches and all(part in handed or any(_holds(own, part) for own in self._ran) for part in parts)
+        if isinstance(node, ast.Return):
+            self.returned = self.returned or not absorbed
+        elif not absorbed:
+            for target in getattr(node, "targets", None) or [getattr(node, "target", None)]:
+                self._names |= assigned(target) if target is not None else set()
+
+
+def _parameters(function: FunctionNode) -> frozenset[str]:
+    """Return the names of a function's parameters."""
+    own = function.args
+    return frozenset(argument.arg for argument in (*own.posonlyargs, *own.args, *own.kwonlyargs)) - {"self"}
+
+
+def _alternatives(node: ast.AST, part: Span) -> Iterator[Span]:
+    """Yield the expressions of which a part chooses one, or that run as often as it says."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.IfExp) and _holds(span_of_node(inner.test), part):
+            yield from (span_of_node(inner.body), span_of_node(inner.orelse))
+        if isinstance(inner, (ast.ListComp, ast.GeneratorExp)):
+            sources = [each for generator in inner.generators for each in (generator.iter, *generator.ifs)]
+            if any(_holds(span_of_node(each), part) for each in sources):
+                yield span_of_node(inner.elt)
+
+
+def header(node: ast.stmt) -> list[ast.expr | ast.stmt]:
+    """Return the parts of a statement that run before the statements inside it, if there are any."""
+    if isinstance(node, (ast.If, ast.While)):
+        return [node.test]
+    if isinstance(node, ast.For):
+        return [node.iter]
+    if isinstance(node, ast.With):
+        return [item.context_expr for item in node.items]
+    return [] if isinstance(node, ast.Try) else [node]
+
+
+def _reads(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the parts of a node that read names, those of attributes with what they belong to."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
+            yield inner, inner.id
+        elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
+            yield inner, f"{inner.value.id}.{inner.attr}"
+    if isinstance(node, ast.AugAssign):
+        yield from ((node.target, name) for name in assigned(node.target))
+
+
+def assigned(target: ast.expr) -> set[str]:
+    """Return the names that an assignment gives a value, or a part of one."""
+    if isinstance(target, ast.Attribute):
+        return {f"{target.value.id}.{target.attr}"} if isinstance(target.value, ast.Name) else set()
+    if isinstance(target, (ast.Subscript, ast.Starred)):
+        return assigned(target.value)
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return set().union(*map(assigned, target.elts))
+    return {target.id} if isinstance(target, ast.Name) else set()

@@ -1,0 +1,117 @@
+"""Conditions of lines: branches that the code took by values, comparisons with sizes that no run reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+
+from tracer.capture import Recording
+from tracer.capture.program_slices import Choice, forward_slice, reads_of
+from tracer.graph.value_shapes import REACH
+from tracer.ops import schema
+from tracer.record import dtype_name
+from tracer.shapes import Solution, value_of
+from tracer.shapes.solver import names_of
+
+TAKEN_NOTE = "It is computed so where `{}` is {}: by other values, the code takes another branch."
+DECIDED_NOTE = "It is computed so by the values in `{}`: by others, the code may take another branch."
+STATE_NOTE = "It is so in a first call: `{}` is read here, and forward changes it."
+NARROW_NOTE = "It is so for {} up to {:,}: {} holds no number above {:,}."
+NARROW = frozenset((torch.int8, torch.uint8, torch.int16))
+"""Types in which counts of positions wrap."""
+UNREAD_CONDITION = "a condition on values"
+"""In place of a condition whose source can't be read."""
+
+REACHED = re.compile(re.escape(REACH).replace(r"\{\}", r"(\d+)"))
+
+
+class Conditions(NamedTuple):
+    """Notes by the ops of a run that depend on conditions: on `values`, and on `sizes`. `returned` are those of what is
+    returned."""
+
+    values: tuple[tuple[int, str], ...] = ()
+    sizes: tuple[tuple[int, str], ...] = ()
+    returned: tuple[str, ...] = ()
+
+    def notes(self, ops: Collection[int], sizes: bool) -> list[str]:
+        """Return the notes of some ops, each once; with `sizes` also those on sizes."""
+        known = (*self.values, *self.sizes) if sizes else self.values
+        return [*dict.fromkeys(note for op, note in known if op in ops)]
+
+
+def conditions_of(recording: Recording, solution: Solution | None) -> Conditions:
+    """Return the conditions of a run's ops, as notes."""
+    ran = [op.frame for op in recording.ops]
+    expressions = frozenset(ran)
+    values: dict[tuple[int, str], None] = {}
+    returned: dict[str, None] = {}
+    for number, choice in enumerate(recording.choices):
+        same = (later.op for later in recording.choices[number + 1 :] if later.frames == choice.frames)
+        part = forward_slice(choice.frames, expressions, recording.sites, choice=True)
+        ops = _dependent(recording, choice, next(same, len(ran)), part.ops(ran, choice.op))
+        values |= dict.fromkeys((op, taken_note(choice)) for op in ops)
+        returned |= {taken_note(choice): None} if part.returned else {}
+    for name in sorted(recording.state):
+        for frame in reads_of([name], (own for own in expressions if own is not None)):
+            part, note = forward_slice((frame,), expressions, recording.sites), STATE_NOTE.format(name)
+            values |= dict.fromkeys((op, note) for op in sorted(part.ops(ran)))
+            returned |= {note: None} if part.returned else {}
+    sizes = dict.fromkeys(_limits(recording, solution)) if solution is not None and solution.has_sizes else ()
+    return Conditions(tuple(values), tuple(sizes), tuple(returned))
+
+
+def _limits(recording: Recording, solution: Solution) -> Iterator[tuple[int, str]]:
+    """Yield the notes on sizes by the ops of a run: of its source lines, and of counts in few bits."""
+    ran = [op.frame for op in recording.ops]
+    for note, part in solution.limits:
+        yield from ((op, note) for op in sorted(part.ops(ran)))
+    counts: set[int] = set()
+    for op, event in enumerate(recording.ops):
+        counted = event.name == "arange" or (
+            "identity" in schema(event.name).traits and any(maker in counts for *_, maker in event.inputs)
+        )
+        if counted and len(solution.outputs[op][0]) == 1 and names_of(formula := solution.outputs[op][0][0]):
+            counts.add(op)
+            _, dtype, _ = event.outputs[0]
+            if dtype in NARROW:
+                largest = torch.iinfo(dtype).max
+                yield op, NARROW_NOTE.format(formula, largest + 1, dtype_name(dtype), largest)
+
+
+TAKEN = re.compile(re.escape(TAKEN_NOTE).replace(r"\{\}", ".+?"))
+LIMIT = re.compile(r"It is so for (.+?)[,:] (?:the largest that was tried|\w+ holds)")
+"""The sizes up to which a line is so, in its note."""
+
+
+def within_limits(note: str, sizes: dict[str, int]) -> bool:
+    """Return whether sizes are up to those at which a line with this note was tried."""
+    if any(int(reach) < max(sizes.values()) for reach in REACHED.findall(note)):
+        return False
+    limits = (limit.rsplit(" up to ", 1) for tried in LIMIT.findall(note) for limit in tried.split(" and "))
+    return all(value_of(formula, sizes) <= int(largest.replace(",", "")) for formula, largest in limits)
+
+
+def takes_other_branch(note: str, choices: Iterable[Choice]) -> bool:
+    """Return whether a run with these choices took another branch than a line with this note says."""
+    taken = {taken_note(choice) for choice in choices}
+    return any(sentence not in taken for sentence in TAKEN.findall(note))
+
+
+def taken_note(choice: Choice) -> str:
+    """Return the note of what depends on a choice."""
+    text = choice.text or UNREAD_CONDITION
+    return DECIDED_NOTE.format(text) if choice.outcome is None else TAKEN_NOTE.format(text, choice.outcome)
+
+
+def _dependent(recording: Recording, choice: Choice, end: int, ops: Collection[int]) -> Iterator[int]:
+    """Yield the ops up to `end` that depend on a choice; where its source can't be read, those of the same call of a
+    module behind it."""
+    behind = range(choice.op + 1, end)
+    if not choice.text:
+        modules = recording.calls.modules if recording.calls else ()
+        last = min((module.last for module in modules if module.first <= choice.op < module.last), default=end)
+        yield from behind[: max(last - choice.op - 1, 0)]
+    yield from (op for op in behind if op in ops)
