@@ -380,3 +380,15 @@ def test_an_axis_without_numbers_is_followed():
 
     run = tracer.trace(attend, torch.randn(2, 5, 3))
     assert run.notes == () and [attention.queries for attention in run.attentions] == [5]
+
+
+@pytest.mark.parametrize("batch", [2, 3])
+def test_heads_of_learned_queries_are_no_samples(batch):
+    net, queries = nn.MultiheadAttention(D, h, batch_first=True).eval(), nn.Parameter(torch.randn(1, 2, D))
+    pool = nn.Module()
+    pool.net, pool.queries = net, queries
+    pool.forward = lambda x: net(queries.expand(len(x), -1, -1), x, x, average_attn_weights=False)
+    x = torch.randn(batch, S, D)
+    trace = tracer.trace(pool, x, symbols={"B": 0, "T": 1})
+    assert trace.attention(layer=0, head=None).shape == (batch, h, 2, S)
+    torch.testing.assert_close(trace.attention(layer=0, head=None), pool.forward(x)[1].detach())

@@ -858,7 +858,8 @@ class ScoreReader:
                 return None
             if name in PROJECTIONS:
                 first = len(op.inputs) - 2 if name != "linear" else 0
-                own = axes[-2 if name in MATMULS and self.is_learned(op.inputs[first][2]) else -1]
+                left = name in MATMULS and self.is_learned(op.inputs[first][2])
+                own = axes[-2 if left and not self.is_learned(op.inputs[first + 1][2]) else -1]  # learned queries
                 operands = op.inputs[first : first + 2] if name in MATMULS else ()
                 return (*own, *(atom for operand in operands for atom in self._of_stack(operand, axes[0])))
             input_shape, _, source = op.inputs[0]
