@@ -52,6 +52,7 @@ REPAIRS = {
 
 
 MORE = {
+    "flags": "attention_mask[:, None, None].bool()",
     "vit": "torch.zeros(1, N + 1, D)",
     "gqa": "v.repeat_interleave(s.softmax(-1).size(1) // v.size(1), dim=1)",
     "cache": "torch.cat([past, k], dim=2)",

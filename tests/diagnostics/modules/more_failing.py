@@ -307,3 +307,15 @@ class Cnn(nn.Module):
 
 def cnn(B=2, C=4, K=10):
     return Cnn(C, K), (torch.randn(B, 3, 28, 28),)
+
+
+class Flags(nn.Module):
+    """A mask of whole numbers: as floats, its 0 and 1 would be added to the scores."""
+
+    def forward(self, q, k, v, attention_mask):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=attention_mask[:, None, None])  # here
+
+
+def flags(B=2, h=2, T=5, d=4):
+    kept = (torch.arange(T) < T - 1).long().expand(B, -1)
+    return Flags(), (torch.randn(B, h, T, d), torch.randn(B, h, T, d), torch.randn(B, h, T, d), kept)

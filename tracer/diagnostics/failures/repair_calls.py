@@ -802,17 +802,24 @@ def flatten_a_grid(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple
 def cast(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
     """Yield a tensor in the dtype of another, of the parameter, or in a usual one."""
     atom, value = target.atom, target.value
+    flags = isinstance(value, Tensor) and _are_flags(value)
     for other in target.others:
         if isinstance(value, Tensor) and value.dtype == other.value.dtype:
             continue
-        yield f"{atom}.to({other.atom}.dtype)", (isinstance(value, Tensor) and value.is_floating_point()) / 2
+        yield f"{atom}.to({other.atom}.dtype)", ((isinstance(value, Tensor) and value.is_floating_point()) or flags) / 2
     if isinstance(value, Tensor) and not value.is_floating_point():
         yield f"{atom}.float()", 0.1
     else:
         yield from ((f"{atom}.long()", 0.1), (f"{atom}.float()", 0.2))
     if path := _parameter_path(scene):
         yield f"{atom}.to(self.{path}.dtype)", 0.3
-    yield f"{atom}.bool()", 0.6
+    yield f"{atom}.bool()", 0.0 if flags else 0.6
+
+
+def _are_flags(value: Tensor) -> bool:
+    """Return whether whole numbers are 0 and 1 alone, as those of a mask: as floats, they would be numbers to add."""
+    whole = not value.is_floating_point() and not value.is_complex() and not value.is_meta
+    return whole and bool(((value == 0) | (value == 1)).all())
 
 
 @operand_move("device", cost=1.0)
