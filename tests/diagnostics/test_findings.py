@@ -256,3 +256,8 @@ def test_second_runs_have_the_gradients_of_the_run():
         trace = tracer.trace(PAIRS["LabelsNotShifted"].build(False).eval(), *texts(), symbols={"B": 0, "T": 1})
     view = RunView(trace)
     assert view.has_same_ops(view.values)
+
+
+def test_a_leak_begins_where_its_logits_are_computed():
+    (finding,) = trace_of("MaskForgottenOfOneText", True).findings
+    assert " in attention." in finding.message and "Hide later tokens" in finding.fix

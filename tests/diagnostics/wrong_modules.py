@@ -210,6 +210,65 @@ class PaddingReversed(Padded):
         return self.attention(x, x, x, key_padding_mask=mask, need_weights=False)[0]  # wrong
 
 
+def padded_of_three() -> tuple[Tensor]:
+    return (torch.tensor([[3, 5, 2, 7, 9, 4, 6, 8], [4, 8, 9, 5, 1, 0, 0, 0], [4, 1, 9, 7, 3, 2, 0, 0]]),)
+
+
+class Ids(Heads):
+    """Nothing but the comparison in forward says which id is padding."""
+
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.table = nn.Embedding(V, D)
+
+    def forward(self, ids):
+        self.keep = ids != 0
+        return super().forward(self.table(ids))
+
+
+@pair("padding mask reversed", padded_of_three)
+class ComparisonReversed(Ids):
+    def attend(self, q, k, v):
+        mask = ~self.keep if self.wrong else self.keep
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])  # wrong
+
+
+@pair("padding attended", padded_of_three)
+class PaddingAsQueries(Ids):
+    def attend(self, q, k, v):
+        mask = self.keep[:, None, :, None] if self.wrong else self.keep[:, None, None]
+        scores = (q @ k.transpose(-2, -1) / (D // H) ** 0.5).masked_fill(~mask, -1e9)
+        return scores.softmax(-1) @ v  # wrong
+
+
+class Pool(nn.Module):
+    """A learned query, which is no token, reads tokens with padding."""
+
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.table, self.query = wrong, nn.Embedding(V, D), nn.Parameter(torch.randn(1, 1, D))
+        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def queries(self, ids):
+        return self.query.expand(len(ids), 2, -1)
+
+
+@pair("padding attended", lambda: (*padded_of_three(), padded_of_three()[0] > 0))
+class PaddingPooled(Pool):
+    def forward(self, ids, keep):
+        x = self.table(ids)
+        x = x + self.attention(x, x, x, key_padding_mask=~keep, need_weights=False)[0]
+        mask = None if self.wrong else ~keep
+        return self.attention(self.queries(ids), x, x, key_padding_mask=mask, need_weights=False)[0]  # wrong
+
+
+@pair("padding mask reversed", lambda: (padded_of_three()[0][1:], padded_of_three()[0][1:] > 0))
+class PaddingPooledAlone(Pool):
+    def forward(self, ids, keep):
+        x, mask = self.table(ids), keep if self.wrong else ~keep
+        return self.attention(self.queries(ids), x, x, key_padding_mask=mask, need_weights=False)[0]  # wrong
+
+
 @pair("softmax axis")
 class SoftmaxOverHeads(Heads):
     def attend(self, q, k, v):
@@ -478,6 +537,31 @@ class MaskForgotten(LanguageModel):
         return F.cross_entropy(self.head(x + self.mlp(self.norm2(x))).transpose(1, 2), labels)
 
 
+@pair("label leak", texts)
+class MaskForgottenOfOneText(LanguageModel):
+    """Inputs and labels are cut from one text: the labels move, too, and are not where it begins."""
+
+    def forward(self, ids):
+        ids, labels = ids[:, :-1], ids[:, 1:]
+        x = self.table(ids) + self.places(self.positions(ids))
+        mask = None if self.wrong else later(ids)
+        normed = self.norm1(x)
+        x = x + self.attention(normed, normed, normed, attn_mask=mask, need_weights=False)[0]  # wrong
+        return F.cross_entropy(self.head(x + self.mlp(self.norm2(x))).flatten(0, 1), labels.flatten())
+
+
+@pair("label leak", texts)
+class SmallCausalLM(LanguageModel):
+    """No loss and no causal attention, but the name of libraries for a model of the next token."""
+
+    def forward(self, ids):
+        x = self.table(ids) + self.places(self.positions(ids))
+        mask = None if self.wrong else later(ids)
+        normed = self.norm1(x)
+        x = x + self.attention(normed, normed, normed, attn_mask=mask, need_weights=False)[0]  # wrong
+        return self.head(x + self.mlp(self.norm2(x)))
+
+
 @pair("label leak")
 class NormOverTokens(CausalHeads):
     def forward(self, x):
@@ -594,6 +678,18 @@ class LossOfPadding(nn.Module):
     def forward(self, ids):
         logits = self.head(self.heads(self.table(ids[:, :-1])))
         return F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], ignore_index=self.ignored)  # wrong
+
+
+@pair("padding read", padded_texts)
+class LossOfPaddingWithoutAttention(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.loss = nn.CrossEntropyLoss(ignore_index=-100 if wrong else 0)
+        self.table, self.rnn, self.head = nn.Embedding(V, D, padding_idx=0), nn.LSTM(D, D), nn.Linear(D, V)
+
+    def forward(self, ids):
+        logits = self.head(self.rnn(self.table(ids[:, :-1]).transpose(0, 1))[0]).permute(1, 2, 0)
+        return self.loss(logits, ids[:, 1:])  # wrong
 
 
 class Scores(Heads):

@@ -78,6 +78,7 @@ def is_causal(run: RunView) -> bool:
     "Query {query} of sample {sample} may look at no key; there are {count} such rows of {rows}. {then}",
     "Let each query see at least itself, or leave rows of padding out of what is read later.",
     lesson="mask",
+    explained_by=("padding attended", "padding mask reversed"),
 )
 def find_empty_row(run: RunView, mask: MaskCells) -> Evidence | None:
     """Find a query that may look at nothing, except one that is padding itself."""
@@ -171,16 +172,28 @@ class Padding(NamedTuple):
     name: str
     whole: torch.Tensor
 
+    def place(self) -> str:
+        """Return how padding is known and in how many samples it is, the beginning of a sentence."""
+        count = int(self.cells.any(-1).sum())
+        return f"Padding is {self.evidence} at the edge of {count} sample{'s' if count > 1 else ''}"
+
 
 def paddings(run: RunView) -> Iterator[Padding]:
-    """Yield the padding of a run, by its tokens: ids of the row of a table that stands for padding, zeros that fill up
-    some samples at the end, or what a mask of tokens leaves out."""
-    tables = set()
+    """Yield the padding of a run, by its tokens: ids of the row of a table that stands for padding, ids that a mask of
+    attention is made from, zeros that fill up some samples at the end, or what a mask of tokens leaves out."""
+    lookups = (call for call in run.graph.calls if call.op.name == "embedding")
+    tables = {run.graph.root(call.arguments["indices"].key) for call in lookups}
     for call in run.graph.calls:
+        padding = None
         if call.op.name == "embedding":
-            tables.add(run.graph.root(call.arguments["indices"].key))
-            if (padding := _table_padding(run, call)) is not None and _fills(padding.cells):
-                yield padding
+            number = call.arguments.get("padding_idx", -1)
+            padding = _id_padding(run, call.arguments["indices"].key, number, "the padding of its table")
+        elif call.op.name in ID_TESTS and _is_mask_of_attention(run, call.outputs[0].key):
+            ids, number = call.arguments.get("self"), call.arguments.get("other")
+            if isinstance(ids, Ref) and run.graph.root(ids.key) in tables:
+                padding = _id_padding(run, ids.key, number, "which a mask of attention is made from")
+        if padding is not None and _fills(padding.cells):
+            yield padding
     for name, tensor in run.inputs.items():
         if tensor.is_meta or tensor.dim() < 2 or f"input {name}" in tables:
             continue
@@ -194,18 +207,28 @@ def paddings(run: RunView) -> Iterator[Padding]:
             yield Padding(cells, evidence, name, cells)
 
 
-def _table_padding(run: RunView, lookup: Call) -> Padding | None:
-    """Return the padding of ids that a table is read with, by the row that stands for padding; None if it has none."""
-    number = lookup.arguments.get("padding_idx", -1)
-    root, places = run.places(lookup.arguments["indices"].key)
-    ids = run.inputs.get(root.removeprefix("input "))
-    if not isinstance(number, int) or number < 0 or ids is None or ids.is_meta or ids.dim() != 2:
-        return None
+ID_TESTS = ("eq", "ne")
+"""Comparisons that tell the id of padding from the others."""
+
+
+def _id_padding(run: RunView, key: str, number: object, role: str) -> Padding | None:
+    """Return the cells of ids, at their edges, that hold the number of padding; None where no number stands for it."""
+    root, places = run.places(key)
     name = root.removeprefix("input ")
+    ids = run.inputs.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0 or ids is None or ids.is_meta:
+        return None
+    if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool:
+        return None
     read = ids.flatten()[torch.from_numpy(places.table())] if len(places.shape) == 2 else ids
-    return Padding(
-        _edge(read == number), f"id {number} of `{name}`, the padding of its table,", name, _edge(ids == number)
-    )
+    return Padding(_edge(read == number), f"id {number} of `{name}`, {role},", name, _edge(ids == number))
+
+
+def _is_mask_of_attention(run: RunView, key: str) -> bool:
+    """Return whether a value reaches an attention, and neither its queries nor its keys."""
+    after = run.graph.descendants(key)
+    sites = [site for site in run.sites if site.result in after]
+    return bool(sites) and not {sites[0].q, sites[0].k} & after
 
 
 def _fills(cells: torch.Tensor) -> bool:
@@ -224,9 +247,7 @@ def _left_out(run: RunView, name: str, tensor: torch.Tensor) -> torch.Tensor | N
     """Return the tokens that a mask leaves out; None for an input that is no mask for attention: such a one reaches
     attention, and neither queries nor keys."""
     cells = left_out_cells(tensor)
-    after = run.graph.descendants(f"input {name}")
-    sites = [site for site in run.sites if site.result in after]
-    return cells if sites and not {sites[0].q, sites[0].k} & after else None
+    return cells if cells is not None and _is_mask_of_attention(run, f"input {name}") else None
 
 
 def left_out_cells(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -243,7 +264,7 @@ def left_out_cells(tensor: torch.Tensor) -> torch.Tensor | None:
 class PaddedMask(NamedTuple):
     """A mask over tokens with padding: the pairs that it opens to tokens that are none, those of them whose key is
     padding, and whether these tokens see no other token besides. `padding` says how it is known, `cells` are the tokens
-    of the whole input that are padding, and `input` is its name."""
+    of the whole input that are padding, `input` is its name, and `queries` are the subject of a sentence."""
 
     record: AttentionRecord
     padding: str
@@ -252,30 +273,47 @@ class PaddedMask(NamedTuple):
     alone: bool
     cells: torch.Tensor
     input: str
+    queries: str
 
 
 def padded_masks(run: RunView) -> Iterator[PaddedMask]:
     """Yield the masks over tokens with padding, where all that shows padding agrees."""
     known = tuple(paddings(run))
     for mask in masks(run) if known else ():
-        if mask.record.queries != mask.record.keys:
-            continue
-        fitting = [p for p in known if p.cells.shape == (mask.open.shape[0], mask.record.keys)]
+        record = mask.record
+        fitting = [p for p in known if p.cells.shape == (mask.open.shape[0], record.keys)]
+        if record.queries != record.keys:
+            alike = bool((mask.open == mask.open[:, :1]).all())  # else a mask may deal tokens out to queries
+            fitting = [p for p in fitting if alike and _is_length_of_keys(run, record, p)]
         if not fitting or any(not torch.equal(fitting[0].cells, p.cells) for p in fitting):
             continue
-        cells, evidence, name, whole = fitting[0]
-        pairs = mask.open & ~cells[:, :, None]
+        cells = fitting[0].cells
+        pairs, itself = mask.open, torch.eye(record.queries, record.keys, dtype=torch.bool)
+        if record.queries == record.keys:
+            pairs, queries = pairs & ~cells[:, :, None], "Tokens that are none"
+        else:
+            itself, queries = torch.zeros_like(itself), "Queries"
         wrong, right = pairs & cells[:, None], pairs & ~cells[:, None]
-        alone = not bool((right & ~torch.eye(mask.record.keys, dtype=torch.bool)).any())
-        count = int(cells.any(-1).sum())
-        where = f"Padding is {evidence} at the edge of {count} sample{'s' if count > 1 else ''}."
-        yield PaddedMask(mask.record, where, int(pairs.sum()), int(wrong.sum()), alone, whole, name)
+        alone = not bool((right & ~itself).any())
+        yield PaddedMask(
+            record, f"{fitting[0].place()}.", int(pairs.sum()), int(wrong.sum()), alone, fitting[0].whole,
+            fitting[0].name, queries,
+        )  # fmt: skip
+
+
+def _is_length_of_keys(run: RunView, record: AttentionRecord, padding: Padding) -> bool:
+    """Return whether the keys of an attention are as long as the input that has padding, in symbols."""
+    site, ids = run.site_of(record), run.input_records.get(padding.name)
+    keys = None if site is None else run.record(site.k)
+    if keys is None or ids is None or not keys.symbolic or not ids.symbolic or "?" in ids.symbolic[1:2]:
+        return False
+    return len(keys.symbolic) > 1 and ids.symbolic[1] in keys.symbolic[-2:]
 
 
 @rule(
     "padding attended",
     padded_masks,
-    "{padding} Tokens that are none attend to it, in {wrong} of {pairs} pairs that are open to them.",
+    "{padding} {queries} attend to it, in {wrong} of {pairs} pairs that are open to them.",
     "Hide padding as keys: `key_padding_mask=ids == pad` of `nn.MultiheadAttention`, or `attn_mask=(ids != pad)[:,"
     " None, None, :]` of `scaled_dot_product_attention`.",
     lesson="mask",
@@ -289,8 +327,7 @@ def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
 @rule(
     "padding mask reversed",
     padded_masks,
-    "{padding} Tokens that are none see padding alone ({wrong} pairs) and no other token: the padding mask is read the"
-    " other way.",
+    "{padding} {queries} see padding alone ({wrong} pairs) and no other token: the padding mask is read the other way.",
     "Invert the mask: `key_padding_mask` of `nn.MultiheadAttention` is True where a key is padding.",
     lesson="mask",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -47,19 +47,30 @@ def relative_difference(first: torch.Tensor, second: torch.Tensor) -> float:
 
 def output_difference(run: RunView, first: Recording, second: Recording, deviation: Deviation) -> Difference | None:
     """Return how far the outputs of two runs deviate, and where that begins; None if they do not."""
-    share = 0.0
+    shares: dict[str, float] = {}
     for one, another, ref in zip(output_list(first), output_list(second), run.graph.outputs, strict=False):
         record = None if ref.key.startswith("input ") else run.record(ref.key)
         if record is not None and one.dim() == len(record.shape):
-            share = max(share, deviation(record, one, another))
-    return None if share <= OUTPUT_TOLERANCE else Difference(share, first_deviation(run, first, second, deviation))
+            shares[ref.key] = max(shares.get(ref.key, 0.0), deviation(record, one, another))
+    results = [key for key, share in shares.items() if share > OUTPUT_TOLERANCE]
+    if not results:
+        return None
+    return Difference(max(shares.values()), first_deviation(run, first, second, deviation, results))
 
 
-def first_deviation(run: RunView, first: Recording, second: Recording, deviation: Deviation) -> Op | None:
-    """Return the first op whose result deviates; None where the two runs have different ops, or none deviates."""
+def first_deviation(
+    run: RunView, first: Recording, second: Recording, deviation: Deviation, results: Iterable[str]
+) -> Op | None:
+    """Return the first op whose result deviates, of those that these results were computed by; None where the two runs
+    have different ops, or none deviates."""
     if not run.has_same_ops(first, second):
         return None
+    above = {*run.graph.ancestors(results)}
+    calls = [call for call in run.graph.calls if any(ref.key in above for ref in call.outputs)]
+    within = {index for call in calls for index in range(call.first, call.last)}
     for op in run.trace.ops:
+        if op.index not in within:
+            continue
         for position, record in enumerate(op.outputs):
             one, another = (recording.store.get(f"{op.index}.{position}") for recording in (first, second))
             if one is None or another is None or one.dim() != len(record.shape):

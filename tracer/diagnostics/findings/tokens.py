@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tracer.capture import Recording
+from tracer.capture.calls import Ref
 from tracer.capture.modes import Function
-from tracer.diagnostics.findings.attention import is_causal, left_out_cells, padded_masks
+from tracer.diagnostics.findings.attention import Padding, is_causal, left_out_cells, padded_masks, paddings
 from tracer.diagnostics.findings.batches import BATCH, STATISTICS
 from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.diagnostics.findings.second_runs import (
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 MIN_TOKENS = 3
 """Tokens from which on earlier and later ones can be told apart."""
-NEXT_TOKEN_MODELS = ("ForCausalLM", "LMHeadModel")
-"""Ends of names that libraries give to models of the next token."""
+NEXT_TOKEN_MODELS = ("CausalLM", "LMHeadModel")
+"""Ends of names that libraries and their users give to models of the next token."""
 HIDE_LATER = "Hide later tokens in every attention: `is_causal=True`, or a mask of `torch.ones(T, T).tril()`."
 PAD_LEFT = "Pad the beginning alone: `F.pad(x, (kernel - 1, 0))`, and no padding in the convolution."
 NORM_TOKEN = (
@@ -83,8 +84,8 @@ def continuations(run: RunView) -> Iterator[Continuation]:
         if pairs is None or pairs.shift < 1 or pairs.ids in memories or pairs.ids not in records:
             continue
         record = records[pairs.ids]
-        known_records = (record, run.record(pairs.logits))
-        sizes = {each.symbolic[1] for each in known_records if each is not None and each.symbolic}
+        known_records = (record, 1), (run.record(pairs.logits), pairs.axis)
+        sizes = {each.symbolic[axis] for each, axis in known_records if each is not None and each.symbolic}
         known.add(pairs.ids)
         yield Continuation(
             pairs.ids, 1, record.shape[1], tuple(sorted(sizes - {"?"})), "Its loss is that of the next token.",
@@ -211,7 +212,7 @@ def _compare(run: RunView, text: Continuation, changed: Recording, deviation: De
     share = deviation(record, before, after)
     if share <= OUTPUT_TOLERANCE:
         return None
-    return Leak(text, share, first_deviation(run, run.values, changed, deviation), first)
+    return Leak(text, share, first_deviation(run, run.values, changed, deviation, [text.logits]), first)
 
 
 @rule(
@@ -283,11 +284,13 @@ HIDE_PADDING = "Leave padding out wherever tokens are summed, averaged or select
 
 class HiddenPadding(NamedTuple):
     """Padding that a model hides: the tokens of an input that are padding, bool `[B, T]`, the name of the input, and
-    how that is known."""
+    how that is known. With `labels`, a loss counts it among its labels, and nothing says that the rest of the model
+    hides it."""
 
     cells: torch.Tensor
     name: str
     known: str
+    labels: bool = False
 
 
 class Unpadded(NamedTuple):
@@ -328,6 +331,22 @@ def _hidden_paddings(run: RunView) -> Iterator[HiddenPadding]:
             yield HiddenPadding(
                 cells, name, f"`{name}` leaves padding out. Other numbers in its place change no answer"
             )
+    for padding in paddings(run) if not masks else ():
+        if padding.name in run.inputs and _is_label(run, padding):
+            yield HiddenPadding(padding.whole, padding.name, padding.place(), labels=True)
+
+
+def _is_label(run: RunView, padding: Padding) -> bool:
+    """Return whether a loss of the next token counts ids of padding among its labels."""
+    number = run.inputs[padding.name][padding.whole].unique()
+    for loss in losses(run):
+        pairs, target = label_pairs(run, loss), loss.arguments.get("target")
+        if pairs is None or pairs.shift < 1 or pairs.ids != padding.name or not isinstance(target, Ref):
+            continue
+        labels = run.value(target.key)
+        if labels is not None and len(number) == 1 and int(number) != loss.arguments.get("ignore_index", -100):
+            return bool((labels == number).any())
+    return False
 
 
 def _ignores(run: RunView, mask: str, cells: torch.Tensor) -> bool:
@@ -380,6 +399,8 @@ def _without_padding(run: RunView, hidden: HiddenPadding) -> Unpadded | None:
     if difference is None:
         return None
     loss = _only_loss(run, full, cut, deviation)
+    if hidden.labels and not loss:
+        return None
     if loss:  # the first token of padding may be the label of the end
         longer = _run_sample(run, sample, size, tokens + 1)
         if longer is None or output_difference(run, full, longer, deviation) is None:

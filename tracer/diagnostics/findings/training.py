@@ -13,6 +13,7 @@ from tracer.capture.calls import Call, Ref
 from tracer.capture.modes import Function
 from tracer.capture.tensors import output_tensors, same_outputs
 from tracer.diagnostics.findings.attention import is_causal
+from tracer.diagnostics.findings.batches import BATCH
 from tracer.diagnostics.findings.run_view import DRAWS, Evidence, live_calls, rule
 from tracer.diagnostics.findings.second_runs import OUTPUT_TOLERANCE, relative_difference, run_with_other_tokens
 from tracer.graph.dataflow import Graph
@@ -94,20 +95,21 @@ def _is_ahead(run: RunView, pairs: LabelPairs) -> bool:
     logits = [] if changed is None else [each.store.get(pairs.logits) for each in (run.values, changed)]
     if changed is None or not run.has_same_ops(changed) or any(each is None for each in logits):
         return False
-    one, another = (each[:, : first + 1] for each in logits if each is not None)
+    one, another = (each.narrow(pairs.axis, 0, first + 1) for each in logits if each is not None)
     return relative_difference(one, another) <= OUTPUT_TOLERANCE
 
 
 class LabelPairs(NamedTuple):
     """Labels of a loss beside the ids that the model was given: how many positions labels are ahead of the logits that
-    they are compared with, how many of them fit, of how many, the name of the ids, and the key of the logits `[B, T,
-    V]` before they are reshaped."""
+    they are compared with, how many of them fit, of how many, the name of the ids, the key of the logits `[B, T, V]`,
+    or `[T, B, V]`, before they are reshaped, and their axis of positions."""
 
     shift: int
     fitting: int
     labels: int
     ids: str
     logits: str
+    axis: int
 
 
 def label_pairs(run: RunView, call: Call) -> LabelPairs | None:
@@ -134,7 +136,7 @@ def label_pairs(run: RunView, call: Call) -> LabelPairs | None:
             fits[shift] = int((there == labels[inside]).sum()), int(inside.sum())
         whole = [shift for shift, (same, of) in fits.items() if of >= MIN_LABELS and same == of]
         if len(whole) == 1:
-            return LabelPairs(whole[0], *fits[whole[0]], name, rows.key)
+            return LabelPairs(whole[0], *fits[whole[0]], name, rows.key, rows.axis)
     return None
 
 
@@ -144,14 +146,16 @@ def _ids(graph: Graph) -> set[str]:
 
 
 class LogitRows(NamedTuple):
-    """Rows of logits: the key of `[B, T, V]`, and the sample and the position of each row of it, `[rows, 2]`."""
+    """Rows of logits: the key of `[B, T, V]`, or `[T, B, V]`, the sample and the position of each row of it, `[rows,
+    2]`, and the axis of positions."""
 
     key: str
     places: np.ndarray
+    axis: int
 
 
 def _logit_rows(run: RunView, logits: Ref) -> LogitRows | None:
-    """Return the rows of logits; None where these are not a reshaped tensor `[B, T, V]`."""
+    """Return the rows of logits; None where these are not a reshaped tensor `[B, T, V]` or `[T, B, V]`."""
     graph, key, chain = run.graph, logits.key, []
     while True:
         shape = graph.shape(key)
@@ -170,18 +174,30 @@ def _logit_rows(run: RunView, logits: Ref) -> LogitRows | None:
     places = run.maps.of(shape, chain[::-1]) if chain else IndexMap(shape)
     cells = places.table()
     rows = np.moveaxis(cells, 1, -1).reshape(-1, cells.shape[1])[:, 0]
-    samples, positions, letters = np.unravel_index(rows, shape)
-    return LogitRows(key, np.stack([samples, positions], axis=1)) if bool((letters == 0).all()) else None
+    *axes, letters = np.unravel_index(rows, shape)
+    samples = _sample_axis(run, key, shape)
+    places_of_rows = np.stack([axes[samples], axes[1 - samples]], axis=1)
+    return LogitRows(key, places_of_rows, 1 - samples) if bool((letters == 0).all()) else None
+
+
+def _sample_axis(run: RunView, key: str, shape: tuple[int, ...]) -> int:
+    """Return which of the first two axes of a value has the samples: by its symbols, or as many as the ids have."""
+    record = run.record(key)
+    if record is not None and record.symbolic and BATCH in record.symbolic[:2]:
+        return record.symbolic.index(BATCH)
+    counts = {int(run.inputs[name].shape[0]) for name in run.inputs if f"input {name}" in _ids(run.graph)}
+    return int(len(counts) == 1 and shape[0] not in counts and shape[1] in counts)
 
 
 def _label_places(run: RunView, target: Ref) -> np.ndarray | None:
     """Return the sample and the position of each label, `[rows, 2]`; None where labels are not a reshaped input `[B,
-    T]`."""
+    T]` or `[T, B]`."""
     root, places = run.places(target.key)
     shape = run.graph.shape(root)
     if not root.startswith("input ") or len(shape) != 2 or not prod(shape):
         return None
-    return np.stack(np.unravel_index(places.table().reshape(-1), shape), axis=1)
+    axes, samples = np.unravel_index(places.table().reshape(-1), shape), _sample_axis(run, root, shape)
+    return np.stack([axes[samples], axes[1 - samples]], axis=1)
 
 
 @rule(
