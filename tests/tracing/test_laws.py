@@ -175,6 +175,7 @@ BRANCHES = {
     "an expression": (lambda x: x.clamp(-5, 5) if (x.abs() > 30).any() else x * 1.5, "`(x.abs() > 30).any()` is False"),
     "a name": (lambda x: scale(x, bool(x.abs().max() < 50)), "`bool(x.abs().max() < 50)` is True"),
     "an early return": (lambda x: half(x), "`x.pow(2).sum() < 10000000.0` is True"),
+    "a number": (lambda x: x * 2 if x.abs().max().item() < 50 else x.tanh(), "`x.abs().max().item() < 50`"),
     "a helper": (lambda x: x * factor(x), "`x.isnan().any()` is False"),
 }
 

@@ -259,8 +259,8 @@ def _observer(recording, makers, modules, calls, untouched, keeping, digests, ru
         own = settings(facts, args, kwargs or {}) if facts.defaults else ()
         function, line, frame = place[1:]
         ops.append(OpEvent(facts.name, facts.layout, path, call, function, number, line, before, after, own, frame))
-        if facts.name == SCALAR_READ and function == "bool":
-            recording.choices.append(Choice.here(index, bool(result)))
+        if facts.name == SCALAR_READ:
+            recording.choices += filter(None, [Choice.here(index, bool(result), function == "bool")])
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
         if digests:  # inputs from computations outside PyTorch differ with the input, and no op shows it

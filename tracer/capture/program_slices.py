@@ -137,16 +137,27 @@ class Choice(NamedTuple):
     frames: Stack
 
     @classmethod
-    def here(cls, op: int, outcome: bool) -> Choice:
-        """Return the choice by a value that the code is reading now."""
+    def here(cls, op: int, outcome: bool, tested: bool) -> Choice | None:
+        """Return the choice by a value that the code is reading now: one whose truth is `tested`, or a number within a
+        condition; None for a number in no condition."""
         frames, frame = stack(), frame_of_model()
         if frame is None:
-            return cls(op, "", outcome, frames)
+            return cls(op, "", outcome, frames) if tested else None
         file, span = frame.f_code.co_filename, span_of(frame)
-        if (test := _test_at(file, span)) is None:
-            return cls(op, "", outcome, frames)
-        unread = isinstance(test, ast.BoolOp) and outcome == isinstance(test.op, ast.And)
+        test = _test_at(file, span) if tested else _test_around(file, span)
+        if test is None:
+            return cls(op, "", outcome, frames) if tested else None
+        unread = not tested or (isinstance(test, ast.BoolOp) and outcome == isinstance(test.op, ast.And))
         return cls(op, ast.unparse(test), None if unread else outcome, ((file, span_of_node(test)), *frames[1:]))
+
+
+@lru_cache(maxsize=1024)
+def _test_around(file: str, span: Span) -> ast.AST | None:
+    """Return the innermost condition around an expression, None if there is none."""
+    function = function_at(file, span[0])
+    nodes = ast.walk(function) if function is not None else ()
+    tests = [node.test for node in nodes if isinstance(node, (ast.If, ast.While, ast.IfExp))]
+    return max((test for test in tests if _holds(span_of_node(test), span)), key=span_of_node, default=None)
 
 
 @lru_cache(maxsize=1024)
