@@ -49,7 +49,8 @@ def find_attention_sites(graph: Graph) -> Iterator[AttentionSite]:
             if after is None or before is None:
                 continue
             pair = [ref.key for ref in graph.inputs[before]][-2:]
-            values = [ref.key for ref in graph.inputs[after] if graph.root(ref.key) != weights][:1]
+            weighed = graph.descendants(weights)
+            values = [ref.key for ref in graph.inputs[after] if ref.key not in weighed][:1]
             if len(pair) == 2 and values:
                 yield AttentionSite(
                     pair[0], pair[1], values[0], weights, graph.calls[after].outputs[0].key, before, False
@@ -117,8 +118,9 @@ def _find_value_product(graph: Graph, weights: str) -> int | None:
 
 
 def _find_score_product(graph: Graph, call: Call) -> int | None:
-    """Return the product that computed the scores of a softmax."""
-    waiting, count = [next(iter(call.arguments.values())).key], 0
+    """Return the product that computed the scores of a softmax: of two computed values, else of learned queries or
+    keys. A product of queries with a table, such as one of relative positions, is only added to it."""
+    waiting, count, learned = [next(iter(call.arguments.values())).key], 0, None
     while waiting and count < 40:
         key, count = graph.root(waiting.pop(0)), count + 1
         index = graph.producer.get(key)
@@ -127,10 +129,12 @@ def _find_score_product(graph: Graph, call: Call) -> int | None:
         op, operands = graph.calls[index].op, graph.inputs[index]
         computed = not any(graph.root(ref.key).startswith("parameter ") for ref in operands)
         if "matmul" in op.traits and graph.depends[key] == "x" and computed:
-            return index
-        if not op.is_heavy:
-            waiting += [ref.key for ref in graph.inputs[index] if ref.dtype != torch.bool][:2]
-    return None
+            if len(graph.data(index)) == len(operands):
+                return index
+            learned = index if learned is None else learned
+        elif not op.is_heavy:
+            waiting += [ref.key for ref in operands if ref.dtype != torch.bool][:2]
+    return learned
 
 
 POWERS = ops_with("exponential")

@@ -10,7 +10,7 @@ from itertools import chain, count
 from typing import NamedTuple, cast
 
 from tracer import ops
-from tracer.capture.calls import refs
+from tracer.capture.calls import Ref, refs
 from tracer.expr import BatchNorm, GroupNorm, Node
 from tracer.graph.dataflow import TOWERS, own_name
 from tracer.graph.value_shapes import Shapes
@@ -24,7 +24,7 @@ from tracer.record import (
     SEQUENCE,
 )
 from tracer.textbook.claims import Claim, Context, Explanation, Why, explain
-from tracer.textbook.roles import Roles
+from tracer.textbook.roles import Roles, splits_grid
 
 # Hints that a person adds to a derived textbook: a letter, a title, an explanation, a source.
 #
@@ -400,7 +400,7 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return "first norm"
     if role == "norm" or (plain == "X" and nth):
         return {0: "last norm", 1: "norm1", 2: "norm2", None: "norm"}.get(nth, "norm")
-    if plain in ("Q", "K") and {"cosine", "sine"} & around:
+    if plain in ("Q", "K") and ({"cosine", "sine"} & around or "rope" in roles.call_names(key)):
         return f"rotated {plain}"
     if len(roles.shared_letters.get(key, "")) > 1:
         return f"shared {roles.shared_letters[key]}"
@@ -418,7 +418,7 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return "activated gate"
     if role == "first" and any(roles.learned_first(operand) for operand in roles.of):
         return "cls"
-    if role == "Z" and roles.call(key) is None:
+    if role == "Z" and roles.call(key) is None and splits_grid(roles.graph, key, roles.graph.root(key)):
         return "pixels"
     if role == "Z":
         return {"K": "classes", "V": "vocabulary"}.get(str(shape[-1]) if shape else "", role)
@@ -521,6 +521,8 @@ GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta kappa lambda mu nu xi rho sigma tau phi chi psi omega".split()
 )
 """Names of parameters that are letters."""
+AFFINE = {"weight": r"\boldsymbol{\gamma}", "bias": r"\boldsymbol{\beta}"}
+"""Letters of the arguments of a norm."""
 TOKENS = "input_ids", "ids", "tokens", "t"
 """Usual names of token ids in programs."""
 
@@ -530,17 +532,23 @@ class ParameterSymbols(StepSymbols):
 
     def __init__(self, *hints):
         super().__init__(*hints)
+        self._affine: dict[str, str] = {}
         self._users = self._uses()
         self._parameters: dict[str, str] = {}
 
     def _uses(self) -> dict[str, list[tuple[str, str]]]:
-        """Return the lines that use a parameter, each with the name of its call."""
+        """Return the lines that use a parameter, each with the name of its call; `_affine` gets the letters of those
+        that scale or shift what a norm has normalised."""
         uses: dict[str, list[tuple[str, str]]] = {}
         plan, graph = self._roles.plan, self._graph
         for key in plan.lines:
             raw = plan.raw(key)
             for index in plan.inner_calls[raw] if raw is not None else ():
-                for ref in refs(graph.calls[index].arguments):
+                call = graph.calls[index]
+                for name in AFFINE if "norm" in call.op.traits else ():
+                    if isinstance(vector := call.arguments.get(name), Ref):
+                        self._affine[graph.root(vector.key)] = AFFINE[name]
+                for ref in refs(call.arguments):
                     root = graph.root(ref.key)
                     if root.startswith("parameter "):
                         uses.setdefault(root, []).append((key, graph.calls[index].op.name))
@@ -618,10 +626,12 @@ class ParameterSymbols(StepSymbols):
                 return r"\boldsymbol{\mu}", below, above
             case "running_var":
                 return r"\boldsymbol{\sigma}^2", below, above
+            case _ if key in self._affine:
+                return self._affine[key], mark, above
             case "weight" if of_norm:
-                return r"\boldsymbol{\gamma}", below, above
+                return r"\boldsymbol{\gamma}", mark, above
             case "bias" if of_norm:
-                return r"\boldsymbol{\beta}", below, above
+                return r"\boldsymbol{\beta}", mark, above
             case "bias":
                 return r"\mathbf{b}", below, above
         if role in ("O'", "F'"):

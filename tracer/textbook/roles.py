@@ -17,13 +17,14 @@ import torch
 from tracer.capture.calls import Call, Ref, refs
 from tracer.expr.recurrence import CARRY, PARTS
 from tracer.graph.attention_sites import AttentionSite, bias_role
-from tracer.graph.dataflow import ModuleTree, own_name
+from tracer.graph.dataflow import Graph, ModuleTree, einsum_letters, own_name
 from tracer.ops import (
     ACTIVATIONS,
     ARITHMETIC,
     JOINS,
     LINEAR,
     MASK_BUILDERS,
+    MATMULS,
     NORMS,
     POINTWISE,
     PROJECTIONS,
@@ -90,6 +91,16 @@ class Roles:
         call = self.call(key)
         return "" if call is None else call.op.name
 
+    def maps(self, key: str) -> bool:
+        """Return whether a line is a linear map: an einsum contracts an axis, unlike an outer product."""
+        call = self.call(key)
+        if call is None or call.op.name not in LINEAR:
+            return False
+        if call.op.name != "einsum":
+            return True
+        parts, output = einsum_letters(call)
+        return bool(set("".join(parts)) - set(output))
+
     def last_name(self, key: str) -> str:
         """Return the name of the last call in a line: of a loop, the last call of an iteration."""
         call = self.call(key)
@@ -122,17 +133,27 @@ class Roles:
         return {self.graph.calls[i].op.name for i in self.plan.inner_calls[raw]} if raw is not None else set()
 
     def trail(self, key: str) -> list[str]:
-        """Return the lines from a value up to its projection, which is last, as long as they are as large."""
+        """Return the lines from a value up to its projection, which is last, as long as they are as large.
+
+        What some other projection reads, such as a norm, is the input of projections, and is not in the trail.
+        """
         trail, at = [], self.plan.upstream(key)
         while at is not None and len(trail) < 6:
             trail.append(at)
             if self.name(at) in PROJECTIONS:
                 break
             above = [
-                operand for operand in self.operands[at] if self.graph.count(operand) * HALF >= self.graph.count(at)
+                operand
+                for operand in self.operands[at]
+                if self.graph.count(operand) * HALF >= self.graph.count(at)
+                and (self.name(operand) in PROJECTIONS or not self._is_projected(operand))
             ]
-            at = above[0] if above else None
+            at = min(above, key=lambda operand: self.name(operand) not in PROJECTIONS, default=None)
         return trail
+
+    def _is_projected(self, key: str) -> bool:
+        """Return whether a linear map reads a line."""
+        return any(self.name(user) in LINEAR and self.name(user) not in MATMULS for user in self.users[key])
 
     def _attention(self, site: AttentionSite) -> None:
         operands = dict(zip("QKV", (site.q, site.k, site.v), strict=True))
@@ -217,7 +238,7 @@ class Roles:
                 self.of[key] = "placed"
             elif self.name(key) == "add" and two and adds and (start or len(self.operands[key]) > 1):
                 sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
-            elif inside & NORMS or "norm" in self.kind(key).lower():
+            elif graph.depends[key] == "x" and (inside & NORMS or "norm" in self.kind(key).lower()):
                 self.of[key] = "norm"
             elif self._bends(key) and self._between_maps(key):
                 self.of[key] = "G"
@@ -277,7 +298,7 @@ class Roles:
 
     def _between_maps(self, key: str) -> bool:
         """Return whether an activation is between two linear maps, with a gate perhaps: an MLP's."""
-        if not any(self.name(operand) in LINEAR for operand in self.operands[key]):
+        if not any(map(self.maps, self.operands[key])):
             return False
         after = [
             user
@@ -285,10 +306,10 @@ class Roles:
             for user in ([consumer, *self.users[consumer]] if self.name(consumer) == "mul" else [consumer])
         ]
         inside = self.places.numbers(self.module(key)) or "mlp" in self.module(key).lower()
-        return bool(inside) and any(self.name(user) in LINEAR for user in after)
+        return bool(inside) and any(map(self.maps, after))
 
     def _mlps(self) -> None:
-        for key in (line for line in self.plan.lines if line not in self.of and self.name(line) in LINEAR):
+        for key in (line for line in self.plan.lines if line not in self.of and self.maps(line)):
             used = {self.of.get(user) for user in self.users[key]}
             if "G" in used:
                 bends = [user for user in self.users[key] if self.of.get(user) == "G"]
@@ -407,7 +428,7 @@ def _find_embeddings(roles: Roles) -> None:
         call, name = roles.call(key), roles.name(key)
         if call is None:
             root = graph.root(key)
-            if root in photos and len(graph.shape(key)) == 3:
+            if root in photos and len(graph.shape(key)) == 3 and splits_grid(graph, key, root):
                 roles.of.setdefault(key, "patches")
             continue
         if key in roles.of or roles.places.numbers(call.module):
@@ -442,6 +463,15 @@ def _find_embeddings(roles: Roles) -> None:
             left = [user for user in roles.users[key] if not roles.module(user).startswith(call.module)]
             if left and graph.ref[key].dtype.is_floating_point:
                 roles.of[key] = "P"
+
+
+GRID_RANK = 6
+"""Number of axes of a picture whose rows and columns are each split into patches and the pixels in them."""
+
+
+def splits_grid(graph: Graph, key: str, start: str) -> bool:
+    """Return whether the layouts from `start` to `key` cut a picture into patches, or put patches together."""
+    return any(len(graph.shape(at)) >= GRID_RANK for at in graph.chain(key, start))
 
 
 def _of_position(path: str) -> bool:
@@ -594,5 +624,7 @@ def _cells(roles: Roles, turns: dict[str, LoopBody], carried: set[str]) -> None:
 def _step_size(roles: Roles, line: str, role: str) -> None:
     """Assign roles to the width of a step in time, which the decay is computed from."""
     for operand in roles.operands[line] if role == "decay" else ():
-        if roles.name(operand) == "softplus":
-            roles.of.setdefault(operand, "delta")
+        product = roles.name(operand) in ("mul", "einsum") and not roles.maps(operand)
+        for factor in roles.operands[operand] if product else (operand,):
+            if roles.name(factor) == "softplus":
+                roles.of.setdefault(factor, "delta")
