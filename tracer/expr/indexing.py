@@ -64,6 +64,36 @@ class CausalMask(Node):
         return torch.zeros(queries, keys, dtype=torch.float64).masked_fill(j > i, self.lowest)
 
 
+class Triangle(Node):
+    """`M_ij` is one number for `j ≤ i`, and another for `j > i`; `[S, S]`. `Triangle(S, 1, 0)` is 1 where a query may
+    look."""
+
+    cells = "ij"
+
+    def __new__(cls, length, kept, rest):
+        return super().__new__(cls, sympy.sympify(length), sympy.sympify(kept), sympy.sympify(rest))
+
+    def _latex(self, printer) -> str:
+        kept, rest = (decimal(value) if abs(value) < LARGE else latex_scientific(value) for value in self.numbers)
+        return rf"\begin{{cases}} {kept} & j \le i \\ {rest} & j > i \end{{cases}}"
+
+    @property
+    def numbers(self) -> tuple[float, float]:
+        """The number up to the diagonal, and the one behind it."""
+        return float(self.args[1]), float(self.args[2])
+
+    def infer(self, same) -> Shape:
+        return (self.args[0], self.args[0])
+
+    def run(self, size) -> torch.Tensor:
+        (kept, rest), places = self.numbers, torch.arange(int(size(self.args[0])))
+        return torch.where(places <= places[:, None], kept, rest).double()
+
+
+LARGE = 10**5
+"""Smallest number that is printed as a power of ten."""
+
+
 class CausalMaskBetween(CausalMask):
     """`M_ij = 0` for `j ≤ i`, else `-∞`, where there are not as many keys as queries; `[S_q, S_k]`.
 

@@ -18,6 +18,7 @@ from tracer.expr.arithmetic import (
     Maximum,
     Minimum,
     Minus,
+    Over,
     Plus,
     Product,
     Root,
@@ -40,9 +41,21 @@ from tracer.expr.embeddings import (
     ScaledBy,
     SumsByDistance,
 )
-from tracer.expr.function_call import Scalar, tight
-from tracer.expr.images import Fold, Grid, RowsFrom, Unfold, WindowPartition, WindowReverse
-from tracer.expr.indexing import CausalMask, Concat, Full, Gather, Index, PrefixMask, Repeat, Scatter, Slice, Triu
+from tracer.expr.function_call import Scalar, encode, tight
+from tracer.expr.images import Fold, Grid, RowsFrom, Unfold, WindowColumns, WindowPartition, WindowReverse
+from tracer.expr.indexing import (
+    CausalMask,
+    Concat,
+    Full,
+    Gather,
+    Index,
+    IndexPut,
+    PrefixMask,
+    Repeat,
+    Scatter,
+    Slice,
+    Triu,
+)
 from tracer.expr.norms import BatchNorm
 from tracer.expr.rearrangements import (
     Arange,
@@ -481,6 +494,19 @@ def _row(node: Node) -> Tensor | None:
     return node.args[0] if right[-1:] == left[-1:] else None
 
 
+@rule(Slice(IndexPut(X, VALUES, entries=Wild("entries"), add=False), Wild("entries")))
+def _read_back(x: Node, values: Node, entries) -> Node | None:
+    """Return what was written into some cells of a tensor, such as a cache, where the same cells are read."""
+    cells = Slice(x, encode(entries))
+    return values if infer(values) == infer(cells) else None
+
+
+@rule(Div(X, Root(Scalar(Wild("number")))))
+def _over_root(x: Node, number: sympy.Expr) -> Node | None:
+    """Return a quotient by the root of a number."""
+    return Over(x, sympy.sqrt(number)) if number.is_Integer and number > 0 and x != Scalar(1) else None
+
+
 KERNELS, STRIDE = (Wild("image"), Wild("kernels", Tensor)), Wild("stride")
 CONVOLUTIONS = [Convolution(*KERNELS, *bias, stride=STRIDE, groups=1) for bias in ((), (Wild("bias"),))]
 
@@ -496,6 +522,16 @@ def _patches(image: Node, kernels: Tensor, stride, left, right, **bias: Node) ->
         return None
     product = Product(Unfold(image, side), FlattenKernel(kernels))
     return Plus(product, *bias.values()) if bias else product
+
+
+COLUMNS = WindowColumns(X, window=Wild("window"), stride=Wild("window"), padding=(0, 0), dilation=(1, 1))
+
+
+@rule(Transposed(COLUMNS))
+def _unfolded(x: Node, window) -> Node | None:
+    """Return disjoint square windows of a picture, which `im2col` cuts out as columns, as patches."""
+    side, width = window
+    return Unfold(x, side) if side == width and isinstance(side, (int, sympy.Expr)) else None
 
 
 @rule(Concat(layout(Wild("token", Tensor), **SIDES), Wild("sequence"), axis=1, rank=3))

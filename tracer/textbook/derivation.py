@@ -15,7 +15,7 @@ from tracer.capture.calls import CallLog, ChangedValue, refs
 from tracer.expr import Node, OneHot, ShapeError, Tensor, infer, statement, tensors
 from tracer.expr.arithmetic import Compare, Plus
 from tracer.expr.function_call import Opaque, Scalar
-from tracer.expr.indexing import CausalMask, PrefixMask, by_cells
+from tracer.expr.indexing import CausalMask, PrefixMask, Triangle, by_cells
 from tracer.expr.rearrangements import IsContiguous
 from tracer.graph.dataflow import Graph, ModuleTree
 from tracer.graph.passes import run_passes
@@ -261,6 +261,8 @@ def _derive(
     ids = names.apply_hint_ids(roles, first, hinted)
     writer = ExpressionBuilder(graph, plan, ParameterSymbols(roles, shapes, hinted, hints), shapes, fits)
     writer.ids = ids
+    moving = shapes.value_dependent | shapes.size_dependent
+    writer.numbers = {key: number for key, number in numbers.items() if key not in moving}
     changes = {change.before.key: change for change in recorded.changes}
     writer.changed = {
         key: _mark_changed(writer.line(key) if key in ids else writer.tensor(key))
@@ -296,11 +298,12 @@ def _derive(
             equation = _stream_first(roles, ids, equation)
         if part == "H" and not note.startswith(THIS_RUN_NOTE):
             shapes.restate(key, infer(equation, fits))
-        if part == "M" and equation.has(CausalMask, PrefixMask):
-            kind = "causal M" if equation.has(CausalMask) else "prefix M"
+        if part == "M" and equation.has(CausalMask, PrefixMask, Triangle):
+            kind = "prefix M" if equation.has(PrefixMask) else "causal M"
             part, equation = kind, writer.with_condition(equation)
             hint = hints.of(first[key], kind, module)
-            subject.masks[writer.line(key).key] = equation
+            if not equation.has(Triangle):
+                subject.masks[writer.line(key).key] = equation
         for line in before:
             fused_line = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
             at = len(book.steps) if fused_line.layer == layer else _block(book, places, module, layer)

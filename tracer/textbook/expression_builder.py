@@ -22,7 +22,7 @@ from tracer.graph.dataflow import Graph
 from tracer.graph.index_maps import IndexMap, IndexMapCache, contiguous_strides, from_strides
 from tracer.graph.value_shapes import Shapes
 from tracer.lowering.aten import has_lowering, node
-from tracer.lowering.call_arguments import BoundCall, scale, split_factor
+from tracer.lowering.call_arguments import BoundCall, node_of, scale, split_factor
 from tracer.lowering.rewrites import NoSteps, RearrangePrinter, lower_loop, simplify
 from tracer.record import dtype_name
 from tracer.textbook.claims import Context, Subject, Why
@@ -74,6 +74,8 @@ class ExpressionBuilder:
         self.ids: dict[str, str] = {}
         self.condition: Tensor | None = None
         """The condition on token positions that the code tested before it used a causal mask."""
+        self.numbers: dict[str, float] = {}
+        """The constants without axes that are the same in all runs, by their keys."""
         self._constants: dict[str, str] = {}
         self._layouts = RearrangePrinter(shapes)
         self._parts: dict[str, Node] = {}
@@ -220,6 +222,8 @@ class ExpressionBuilder:
         if key in self.plan.named:
             return self.tensor(key)
         root = self.graph.root(key)
+        if root in self.numbers and root not in self._parts:
+            return node_of(self.numbers[root])
         return self._lower_call(root) if root in self.graph.producer else self.tensor(root)
 
     def value(self, key: str, loose: bool = False) -> Node:

@@ -287,6 +287,7 @@ ROLE_LABELS = {
         "position", "ALiBi: slopes times positions", "alibi", "ALiBi bias", r"\mathbf{M}", r"\mathrm{ALiBi}"
     ),
     "causal M": StepLabel("attention", "Causal mask", "mask"),
+    "padding M": StepLabel("attention", "Padding mask", "mask"),
     "prefix M": StepLabel("attention", "Prefix mask", "mask"),
     "types": StepLabel("embedding", "Token-type ids", "types", "token type ids", r"\mathbf{n}"),
     "angles": StepLabel("position", "Angles", "angles", "rotary angles", r"\boldsymbol{\Theta}"),
@@ -408,6 +409,8 @@ def part(roles: Roles, key: str, shape: tuple) -> str:
         return f"features {plain}" if role != plain and plain in ("Q", "K") else f"linear {plain}"
     if role == "S" and "M" in around:
         return "masked S"
+    if role == "M" and roles.hides_keys(key):
+        return "padding M"
     if role == "sequence" and roles.learned_first(key):
         return "cls in front"
     if role in ("O'", "F'"):
@@ -461,7 +464,7 @@ def title(part: str, call: str, equation: Node, result: str | None) -> str:
         return of_maps
     if part in ROLE_LABELS and part not in ("Z", "result"):
         return ROLE_LABELS[part].title
-    if result is not None:
+    if result is not None and "loss" not in ops.schema(call).traits:
         return result
     return ops.title(call)
 

@@ -69,6 +69,9 @@ class Roles:
                 self.users[operand].append(key)
         for site in plan.sites:
             self._attention(site)
+        for key in plan.lines:
+            if plan.raw(key) in plan.masks:
+                self.of.setdefault(key, "M")
         _find_experts(self)
         _find_loops(self)
         _find_embeddings(self)
@@ -212,6 +215,11 @@ class Roles:
         chain = graph.chain(key, graph.root(key))
         return all(graph.count(line) >= count for line in (*chain, *trail[:-1]))
 
+    def hides_keys(self, key: str) -> bool:
+        """Return whether a mask of the input hides keys from all queries alike, as padding."""
+        shape = self.graph.shape(key)
+        return self.graph.depends[key] == "x" and len(shape) > 2 and shape[-2] == 1
+
     def _hides(self, key: str, scores: str) -> bool:
         """Return whether a line can be the mask of scores: of their rows and columns, from positions or comparisons."""
         square = self.graph.shape(key)[-2:] == self.graph.shape(scores)[-2:]
@@ -238,7 +246,7 @@ class Roles:
                 self.of[key] = "placed"
             elif self.name(key) == "add" and two and adds and (start or len(self.operands[key]) > 1):
                 sums[self.places.tower(call.module), self.places.numbers(call.module)].append(key)
-            elif graph.depends[key] == "x" and (inside & NORMS or "norm" in self.kind(key).lower()):
+            elif not self._of_weights(key) and (inside & NORMS or "norm" in self.kind(key).lower()):
                 self.of[key] = "norm"
             elif self._bends(key) and self._between_maps(key):
                 self.of[key] = "G"
@@ -256,6 +264,11 @@ class Roles:
                     self.nth[after[0]] = primes + 1
                 else:
                     self.of[key] = f"X{marks}" if block else "R"
+
+    def _of_weights(self, key: str) -> bool:
+        """Return whether a line is computed from parameters as they are, such as a matrix with rows of length one."""
+        roots = [self.graph.root(ref.key) for ref in self.call_inputs(key)]
+        return self.graph.depends[key] == "p" and not self.operands[key] and roots[0].startswith("parameter ")
 
     def _mixed_by(self, operands: list[str]) -> str:
         """Return the parameter of a weighted sum of two values with learned weights; "" for any other sum.
@@ -434,6 +447,9 @@ def _find_embeddings(roles: Roles) -> None:
         if key in roles.of or roles.places.numbers(call.module):
             continue
         roots = {graph.root(ref.key) for ref in roles.call_inputs(key)}
+        if name == "im2col" and roots & photos and call.arguments["kernel_size"] == call.arguments["stride"]:
+            roles.of[key] = "patches"
+            continue
         patches = any(roles.of.get(operand) == "patches" for operand in roles.operands[key])
         cut = name == "conv2d" and roots & photos and call.arguments["weight"].shape[2:] == call.arguments["stride"]
         if (name in LINEAR and patches) or cut:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 
-from tracer.capture.calls import Call
+from tracer.capture.calls import Call, Ref
 from tracer.graph.attention_sites import (
     LINEAR_SITES,
     SITES,
@@ -47,6 +47,8 @@ class StepPlan:
         self.heavy: dict[str, int] = {}
         self.inner_calls: dict[str, tuple[int, ...]] = {}
         self.batch = next((shapes.of(ref.key)[0] for ref in graph.placeholders if ref.shape), None)
+        self.masks: set[str] = set()
+        """Computed values that say which attention scores are filled."""
         self._per_instance: dict[int, int] = {}
         for index in graph.computing_calls():
             module = graph.module_call(index)
@@ -297,6 +299,9 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
     constant = graph.depends[key] == "c" and "mask-builder" in op.traits and len(graph.shape(key)) > 1
     if graph.depends[key] != "x" and _biases(graph, takers) and (constant or bias_role(graph, key)):
         return False
+    if len(graph.shape(key)) > 1 and _hides(graph, key, takers):
+        plan.masks.add(key)
+        return False
     if name == "embedding" and graph.depends[key] != "x" and graph.live_users[key] == consumers and len(consumers) == 1:
         return graph.calls[consumers[0]].op.name == "add"  # rows of places, which are added to tokens
     elsewhere = any(graph.module_call(consumer) != graph.module_call(index) for consumer in consumers)
@@ -339,9 +344,27 @@ def _is_inlined(plan: StepPlan, index: int) -> bool:
     return cost <= WITH_HEAVY and still and ("arithmetic" in other.traits or other.name == "gather")
 
 
+JOINS_SCORES = frozenset(("add", "sub", "mul"))
+"""Calls that join a mask or a bias with scores."""
+
+
 def _biases(graph: Graph, takers: list[Call]) -> bool:
-    """Return whether a value is only added to attention scores."""
-    return bool(takers) and all(call.op.name == "add" and _weighs(graph, call.outputs[0].key) for call in takers)
+    """Return whether a value is only added to attention scores, or taken from them, or multiplied with them."""
+    return bool(takers) and all(call.op.name in JOINS_SCORES and _weighs(graph, call.outputs[0].key) for call in takers)
+
+
+FILLS = {"masked_fill": "mask", "where": "condition"}
+"""The argument of a call that says which scores it fills."""
+
+
+def _hides(graph: Graph, key: str, takers: list[Call]) -> bool:
+    """Return whether a value only says which attention scores are filled with a number."""
+
+    def fills(call: Call) -> bool:
+        mask = call.arguments.get(FILLS.get(call.op.name, ""))
+        return isinstance(mask, Ref) and graph.root(mask.key) == key and _weighs(graph, call.outputs[0].key)
+
+    return bool(takers) and all(map(fills, takers))
 
 
 def _scaled_by_one(graph: Graph, key: str, consumer: str, beside: list[str]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tracer.graph.dataflow import Graph
-from tracer.graph.passes.idioms import HINTS, recognize_idioms
+from tracer.graph.passes.idioms import HINTS, look_up_one_hots, recognize_idioms, take_largest_of_sort
 from tracer.graph.passes.loops import SLICES, WRITES, cancel_unbinds, fuse_slice_writes, roll_loops
 from tracer.graph.passes.mixtures import GATES, fuse_moe
 from tracer.ops import JOINS
@@ -25,6 +25,8 @@ def run_passes(graph: Graph, numbers: dict[str, float], spelled: frozenset[int])
     passes: tuple[tuple[Callable[[Graph], Graph], frozenset[str]], ...] = (
         (fuse_slice_writes, WRITES),
         (cancel_unbinds, JOINS),
+        (look_up_one_hots, frozenset(("one_hot",))),
+        (take_largest_of_sort, frozenset(("sort",))),
         (recognize, HINTS),
         (fuse_moe, GATES),
         (roll_loops, SLICES),

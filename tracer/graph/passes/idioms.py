@@ -13,7 +13,7 @@ from tracer.capture.calls import Call, Ref, refs
 from tracer.expr.embeddings import HALVES, NEIGHBOURS
 from tracer.expr.norms import INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR
 from tracer.graph.dataflow import CannotReplay, Graph, SyntheticOp, einsum_letters, loses_precision, replay
-from tracer.ops import IDENTITIES, LAYOUTS, RESHAPES, ops_with, schema
+from tracer.ops import FACTORIES, IDENTITIES, LAYOUTS, RESHAPES, ops_with, schema
 from tracer.utils.cache import Cache
 from tracer.utils.torch_internals import default_arguments, function_schema
 
@@ -52,7 +52,7 @@ NONLINEAR_FUNCTIONS = frozenset(
     "logaddexp log_sigmoid sinh cosh".split()
 )
 """Functions that an activation is composed of."""
-HINGES = frozenset("where maximum max relu relu6 hardtanh clamp clamp_min".split())
+HINGES = frozenset("where maximum max relu relu6 hardtanh clamp clamp_min abs gt ge lt le masked_fill".split())
 """Piecewise linear functions."""
 ROOTS = frozenset(
     "rms_norm layer_norm sqrt rsqrt pow std std_mean norm linalg_vector_norm linalg_norm frobenius_norm".split()
@@ -122,6 +122,7 @@ class Trial:
     def _smaller_sizes(self) -> dict[int, int]:
         """Return a smaller size for each size that does not matter; empty if the sizes of the run are small."""
         matter = {self.shape[axis] for axis in (*self.axes, -1)} if self.shape else set()
+        matter |= {self.shape[1]} if len(self.shape) > 2 and self.names & RESHAPES else set()  # channels, in groups
         smaller, count = {}, prod(self.shape)
         if self.by_axis or "overwrite" in self.names:
             return smaller
@@ -148,6 +149,8 @@ class Trial:
         shape, behind = self._shrink(ref.shape), len(self.shape) - len(ref.shape)
         if self.by_axis:
             shape = tuple(n if axis + behind in self.axes else min(n, SMALL_SIZES[0]) for axis, n in enumerate(shape))
+        if ref.dtype == torch.int64 and number and prod(shape) <= MOST_CELLS:  # labels
+            return torch.randint(self._shrink(self.shape[-1]), shape, generator=torch.Generator().manual_seed(number))
         if prod(shape) > MOST_CELLS or not (ref.dtype.is_floating_point or ref.dtype.is_complex):
             raise CannotReplay(f"{ref} is too large to be run again, or holds no numbers with a fraction")
         dtype = torch.complex128 if ref.dtype.is_complex else torch.float64
@@ -193,9 +196,7 @@ def _is_close_where_finite(computed: torch.Tensor, named: torch.Tensor) -> bool:
 
 def recognise(trial: Trial) -> NamedCall | None:
     """Return the call of a named function that equals a region; None if no known one does."""
-    for known in (
-        (_match_activation, _match_softmax, _match_norm, _match_rotary) if trial.inputs else (_match_sinusoids,)
-    ):
+    for known in FUNCTIONS if trial.inputs else TABLES:
         try:
             if (named := known(trial)) is not None:
                 return named
@@ -205,6 +206,7 @@ def recognise(trial: Trial) -> NamedCall | None:
 
 
 ACTIVATIONS: tuple[tuple[Any, dict[str, Any]], ...] = (
+    (aten.relu.default, {}),
     *(
         (func, default_arguments(func))
         for func in (getattr(aten, name).default for name in sorted(ops_with("spelled")))
@@ -223,7 +225,7 @@ SOFTMAX_OFFSETS = (0.0, 40.0)
 
 def _match_activation(trial: Trial) -> NamedCall | None:
     """Return the call of a pointwise activation, or of a leaky ReLU, whose slope is fitted; or None."""
-    if not trial.is_pointwise or not trial.names & (NONLINEAR_FUNCTIONS | HINGES):
+    if not trial.is_pointwise or not trial.names & (NONLINEAR_FUNCTIONS | HINGES) or trial.names == {"relu"}:
         return None
     x = torch.cat([TEST_INPUTS, trial.beside_constants()])
     computed = trial.run(x)
@@ -253,6 +255,33 @@ def _match_softmax(trial: Trial) -> NamedCall | None:
     keeps = len(trial.end) == len(trial.shape)
     same = _is_close(computed, aten.logsumexp.default(x, [axis], keeps))
     return NamedCall(aten.logsumexp.default, {"self": X, "dim": (axis,), "keepdim": keeps}) if same else None
+
+
+def _match_glu(trial: Trial) -> NamedCall | None:
+    """Return the call of a gated linear unit: one half of an axis, times the sigmoid of the other; or None."""
+    halved = [axis for axis, size in enumerate(trial.shape) if trial.end[axis : axis + 1] == (size // 2,) and size > 1]
+    if len(trial.inputs) > 1 or len(trial.end) != len(trial.shape) or not trial.names & NONLINEAR_FUNCTIONS:
+        return None
+    x = trial.draw(0) * 3
+    for axis in halved:
+        if x.shape[axis] % 2 == 0 and _is_close(trial.run(x), aten.glu.default(x, axis)):
+            return NamedCall(aten.glu.default, {"self": X, "dim": axis})
+    return None
+
+
+def _match_pooling(trial: Trial) -> NamedCall | None:
+    """Return the call of an average pooling of disjoint windows of a picture; or None."""
+    if len(trial.inputs) > 1 or len(trial.shape) != 4 or len(trial.end) != 4 or not trial.names & {"mean", "sum"}:
+        return None
+    ratios = [divmod(before, after) if after else (0, 1) for before, after in zip(trial.shape, trial.end, strict=True)]
+    (*lead, rows, columns), rest = [ratio for ratio, _ in ratios], [rest for _, rest in ratios]
+    if lead != [1, 1] or rows * columns == 1 or any(rest) or not trial.names & RESHAPES:
+        return None
+    x, windows = trial.draw(0), [rows, columns]
+    if not _is_close(trial.run(x), aten.avg_pool2d.default(x, windows)):
+        return None
+    settings = default_arguments(aten.avg_pool2d.default) | {"kernel_size": tuple(windows), "stride": tuple(windows)}
+    return NamedCall(aten.avg_pool2d.default, {"self": X, **settings, "padding": (0, 0)})
 
 
 class Norm(NamedTuple):
@@ -349,6 +378,89 @@ PLACES = ([(None, None)], [(0, None), (None, 0)], [(0, 1), (1, 0)])
 """Which of so many vectors may be γ and β."""
 
 
+def _match_norm_of_channels(trial: Trial) -> NamedCall | None:
+    """Return the call of a batch norm by its own statistics, or of a group norm, with or without γ and β; or None."""
+    beside, rank = trial.inputs[1:], len(trial.shape)
+    if rank < 2 or trial.end != trial.shape or not trial.names & ROOTS or len(beside) > 2:
+        return None
+    channels = trial.shape[1]
+    column = (channels, *[1] * (rank - 2))
+    if any(ref.shape not in (column, (1, *column)) for ref in beside):
+        return None
+    places = [axis for axis in range(rank) if axis != 1]
+    grouped = trial.names & RESHAPES and rank > 2
+    known = [(BATCH, None)] if trial.axes == tuple(places) else []
+    known += [(GROUPS, groups) for groups in range(1, channels) if grouped and channels % groups == 0]
+    vectors = [trial.draw(1 + place) for place in range(len(beside))]
+    x, count = trial.draw(0), prod(trial.shape) // channels
+    computed = {scale: trial.run(x * scale, *vectors) for scale in SCALES}
+    for (func, groups), eps, (gamma, beta) in product(known, dict.fromkeys(trial.epsilons(count)), PLACES[len(beside)]):
+        weights = [None if place is None else vectors[place].flatten() for place in (gamma, beta)]
+        for scale in SCALES:
+            if func is BATCH:
+                normed = func(x * scale, *weights, None, None, True, 0.0, eps, False)
+            else:
+                normed = func(x * scale, groups, *weights, eps, False)
+            if not _is_close(computed[scale], normed):
+                break
+        else:
+            held = (None if place is None else Placeholder(1 + place, vector=True) for place in (gamma, beta))
+            arguments = {"input": X, "num_groups": groups} | dict(zip(AFFINE, held, strict=True)) | {"eps": eps}
+            own = {"running_mean": None, "running_var": None, "training": True} if func is BATCH else {}
+            return NamedCall(func, arguments | own)
+    return None
+
+
+BATCH, GROUPS = aten.batch_norm.default, aten.group_norm.default
+
+
+# Functions of two values.
+
+COSINE = SyntheticOp("cosine_similarity", ("x1", "x2", "eps"))
+LABELS = SyntheticOp("label_entropy", ("self", "target", "label_smoothing"))
+
+
+def _match_error(trial: Trial) -> NamedCall | None:
+    """Return the call of the mean squared or absolute error of two values; or None."""
+    if len(trial.inputs) != 2 or trial.end or trial.inputs[1].shape != trial.shape:
+        return None
+    x, y = trial.draw(0), trial.draw(1)
+    for func in (aten.mse_loss.default, aten.l1_loss.default):
+        for reduction in (1, 2):
+            if _is_close(trial.run(x, y), func(x, y, reduction)):
+                return NamedCall(func, {"self": X, "target": Placeholder(1), "reduction": reduction})
+    return None
+
+
+def _match_cosine(trial: Trial) -> NamedCall | None:
+    """Return the call of the cosine of the angle between two vectors, along the last axis; or None."""
+    if len(trial.inputs) != 2 or trial.end != trial.shape[:-1] or trial.inputs[1].shape != trial.shape:
+        return None
+    x, y = trial.draw(0), trial.draw(1)
+    lengths = x.norm(dim=-1) * y.norm(dim=-1)
+    same = not trial.axes or trial.axes == (len(trial.shape) - 1,)
+    tiny = all(_is_close(trial.run(x * scale, y), trial.run(x, y)) for scale in (1e-4, 1e-9))
+    if not (same and tiny and _is_close(trial.run(x, y), (x * y).sum(-1) / lengths)):
+        return None
+    return NamedCall(COSINE, {"x1": X, "x2": Placeholder(1)})
+
+
+def _match_entropy(trial: Trial) -> NamedCall | None:
+    """Return the call of the mean cross-entropy of labels along the last axis, which may be smoothed; or None."""
+    if len(trial.inputs) != 2 or trial.end or not trial.shape or trial.inputs[1].shape != trial.shape[:-1]:
+        return None
+    if trial.inputs[1].dtype != torch.int64:
+        return None
+    x, labels = trial.draw(0) * 3, trial.draw(1)
+    logs = x.log_softmax(-1)
+    hard, soft = -logs.gather(-1, labels[..., None]).mean(), -logs.mean()
+    shares = {0.0} | {value for call in trial.calls for value in call.arguments.values() if isinstance(value, float)}
+    for share in sorted(share for share in shares if 0 <= share < 1):
+        if _is_close(trial.run(x, labels), (1 - share) * hard + share * soft):
+            return NamedCall(LABELS, {"self": X, "target": Placeholder(1), "label_smoothing": share})
+    return None
+
+
 ROPE = SyntheticOp("rope", ("x", "cosine", "sine", "pairs"))
 COMPLEX, OF_ANGLES = (SyntheticOp("rope", ("x", name, "pairs")) for name in ("table", "angles"))
 
@@ -388,6 +500,49 @@ def expand_pairs(table: torch.Tensor, pairs: str) -> torch.Tensor:
     return torch.cat([table, table], -1) if pairs == HALVES else table.repeat_interleave(2, -1)
 
 
+TRIANGLE = SyntheticOp("triangle", ("kept", "rest"))
+OTHER_LENGTH = 7
+"""How much longer a square is made to see whether it is a triangle at any length."""
+
+
+def _lengthen_square(value, length: int, new: int):
+    """Return an argument in which a length is another one."""
+    if isinstance(value, tuple) and not isinstance(value, Ref):
+        return tuple(_lengthen_square(item, length, new) for item in value)
+    return new if isinstance(value, int) and not isinstance(value, bool) and value == length else value
+
+
+def _match_triangle(trial: Trial) -> NamedCall | None:
+    """Return the call of a square with one number up to its diagonal and another behind it, at two lengths; or None."""
+    if len(trial.end) < 2 or trial.end[-1] != trial.end[-2]:
+        return None
+    length, given = trial.end[-1], trial.calls
+    found = set()
+    for new in (length, 2 * length + OTHER_LENGTH):
+        trial.calls = [
+            call._replace(
+                arguments={name: _lengthen_square(value, length, new) for name, value in call.arguments.items()}
+            )
+            for call in given
+        ]
+        try:
+            square = trial.run().double()
+        finally:
+            trial.calls = given
+        if square.numel() != new * new:
+            return None
+        square = square.reshape(new, new)
+        kept, rest = float(square[0, 0]), float(square[0, -1])
+        places = torch.arange(new)
+        triangle = torch.where(places <= places[:, None], kept, rest)
+        if kept == rest or not torch.equal(square, triangle.double()):
+            return None
+        found.add((kept, rest))
+    if len(found) != 1 or not all(value == value for value in found.pop()):
+        return None
+    return NamedCall(TRIANGLE, {"kept": kept, "rest": rest})
+
+
 SINUSOIDS = SyntheticOp("sinusoids", ("base", "halves", "steps", "first"))
 
 
@@ -425,6 +580,23 @@ def _match_sinusoids(trial: Trial) -> NamedCall | None:
     return None
 
 
+FUNCTIONS = (
+    _match_activation,
+    _match_softmax,
+    _match_norm,
+    _match_rotary,
+    _match_glu,
+    _match_pooling,
+    _match_norm_of_channels,
+    _match_error,
+    _match_cosine,
+    _match_entropy,
+)
+"""Matchers of functions of values."""
+TABLES = _match_triangle, _match_sinusoids
+"""Matchers of constants."""
+
+
 # Idiom recognition: calls that together compute a named function are replaced by one call of it.
 #
 # A region with one input (a single-entry region) runs again in float64 on random numbers, beside the functions that its
@@ -452,11 +624,23 @@ COUNTS = TURNS | {"arange", "linspace"}
 PAIRS = ROTATES | frozenset("overwrite roll flip".split())
 """Calls that bring the two numbers of a pair together."""
 ENDS_ROTATION = ROTATES | frozenset("add sub addcmul overwrite".split())
+HIDES = ops_with("mask-builder", "score")
+"""Calls that apply a mask."""
 ENDS_TABLE = ROTATES | RESHAPES | frozenset("overwrite where add mul sin cos index_put scatter copy".split())
 """Calls that a table of sines and cosines ends with."""
 
 
-HINTS = NONLINEAR_FUNCTIONS | HINGES | ROOTS | ROTATES
+PICKS = frozenset("gather one_hot nll_loss_nd cross_entropy_loss".split())
+"""Calls that choose the number of a label."""
+ENDS_PAIR = frozenset("mean sum div neg mul add sub nll_loss_nd".split())
+"""Calls that a loss or a similarity ends with."""
+HINTS = (
+    NONLINEAR_FUNCTIONS
+    | HINGES
+    | ROOTS
+    | ROTATES
+    | {"masked_fill", "tril", "triu", "log", "mean", "gather", "nll_loss_nd", "sum"}
+)
 """Calls of which no idiom has none."""
 
 
@@ -496,8 +680,9 @@ def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset
     for index in reversed(range(len(graph.calls))):
         if index in replaced_calls or graph.calls[index].last - 1 in spelled:
             continue
-        tables = _find_tables(run, varies, index)
-        regions = [*tables, *reversed([*_find_regions(run, varies, index)]), *_find_rotations(run, index)]
+        tables = [*_find_tables(run, varies, index), *_find_masks(run, varies, index)]
+        regions = [*tables, *reversed([*_find_regions(run, varies, index)]), *_find_rotations(run, varies, index)]
+        regions += _find_pairs(run, varies, index)
         for region in regions:
             if replaced_calls.isdisjoint(region.calls) and (named_call := _recognise_region(run, region)) is not None:
                 group = _with_constants(graph, region, named_call)
@@ -506,6 +691,90 @@ def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset
                 replaced_calls |= group
                 break
     return graph.replace(groups)
+
+
+def look_up_one_hots(graph: Graph) -> Graph:
+    """Return the graph with each product of one-hot rows and a matrix as a look-up of its rows."""
+    groups: list[tuple[set[int], list[Call]]] = []
+    for index, call in enumerate(graph.calls):
+        if "matmul" not in call.op.traits or call.op.name == "einsum" or len(graph.inputs[index]) != 2:
+            continue
+        rows, matrix = graph.inputs[index]
+        group, at = {index}, rows.key
+        while graph.producing_call(at) is not None and graph.name(graph.producer[at]) in IDENTITIES:
+            group.add(graph.producer[at])
+            at = graph.inputs[graph.producer[at]][0].key
+        source = graph.producer.get(at)
+        if source is None or graph.name(source) != "one_hot" or len(matrix.shape) != 2:
+            continue
+        group.add(source)
+        inner = {ref.key for one in group - {index} for ref in graph.calls[one].outputs}
+        if any(not group.issuperset(graph.users.get(key, ())) or key in graph.returned for key in inner):
+            continue
+        func = aten.embedding.default
+        arguments = {"weight": matrix, "indices": graph.inputs[source][0]} | {
+            name: value for name, value in default_arguments(func).items() if name not in ("weight", "indices")
+        }
+        calls = tuple(graph.calls[one] for one in sorted(group))
+        groups.append(
+            (
+                group,
+                [call._replace(func=func, op=schema("embedding"), name="embedding", arguments=arguments, inner=calls)],
+            )
+        )
+    return graph.replace(groups)
+
+
+def take_largest_of_sort(graph: Graph) -> Graph:
+    """Return the graph with each sort of which only the first k are read as a top-k."""
+    groups: list[tuple[set[int], list[Call]]] = []
+    for index, call in enumerate(graph.calls):
+        if call.op.name != "sort" or len(call.outputs) != 2 or not graph.inputs[index]:
+            continue
+        (x,), dim = graph.inputs[index], call.arguments.get("dim", -1)
+        slices = {number: graph.users.get(ref.key, []) for number, ref in enumerate(call.outputs)}
+        users = [user for found in slices.values() for user in found]
+        if (
+            not users
+            or any(len(found) > 1 for found in slices.values())
+            or any(map(graph.returned.__contains__, (ref.key for ref in call.outputs)))
+        ):
+            continue
+        shapes = {graph.calls[user].outputs[0].shape for user in users}
+        if len(shapes) > 1 or not all(_takes_first(graph.calls[user], dim, len(x.shape)) for user in users):
+            continue
+        outputs = tuple(
+            graph.calls[slices[number][0]].outputs[0] if slices[number] else ref
+            for number, ref in enumerate(call.outputs)
+        )
+        func, group = aten.topk.default, {index, *users}
+        arguments = {
+            "self": x,
+            "k": shapes.pop()[dim],
+            "dim": dim,
+            "largest": call.arguments["descending"],
+            "sorted": True,
+        }
+        calls = tuple(graph.calls[one] for one in sorted(group))
+        groups.append(
+            (
+                group,
+                [
+                    calls[-1]._replace(
+                        func=func, op=schema("topk"), name="topk", arguments=arguments, outputs=outputs, inner=calls
+                    )
+                ],
+            )
+        )
+    return graph.replace(groups)
+
+
+def _takes_first(call: Call, dim: int, rank: int) -> bool:
+    """Return whether a call takes the first entries along an axis."""
+    arguments = call.arguments
+    if call.op.name != "slice" or arguments.get("dim", 0) % rank != dim % rank:
+        return False
+    return not arguments.get("start") and arguments.get("step", 1) == 1
 
 
 def _find_regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
@@ -521,7 +790,39 @@ def _find_regions(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
         if len(waiting) > 1 or not waiting or not waiting[0].dtype.is_floating_point:
             continue
         built = _build_region(run, region, [waiting[0], *beside.values()], end[0])
-        if sum(run.graph.name(index) in COMPUTES for index in region) + len(built.constants) > 1:
+        several = sum(run.graph.name(index) in COMPUTES for index in region) + len(built.constants) > 1
+        if several or _can_hinge(run, last) or _can_pool(run, last, region):
+            yield built
+
+
+def _can_pool(run: _Run, last: int, region: list[int]) -> bool:
+    """Return whether a mean of a reshaped value can be a pooling."""
+    return run.graph.name(last) == "mean" and not RESHAPES.isdisjoint(map(run.graph.name, region))
+
+
+def _can_hinge(run: _Run, index: int) -> bool:
+    """Return whether a call alone can be a ReLU: the larger one of a value and 0."""
+    values = run.graph.calls[index].arguments.values()
+    numbers = [run.numbers.get(value.key) if isinstance(value, Ref) else value for value in values]
+    return run.graph.name(index) in HINGES - {"relu", "relu6"} and 0 in [
+        n for n in numbers if isinstance(n, int | float)
+    ]
+
+
+def _find_pairs(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
+    """Yield the regions that reduce two values to fewer numbers, such as a loss."""
+    end, beside = run.graph.calls[last].outputs, dict[str, Ref]()
+    if run.graph.name(last) not in ENDS_PAIR or len(end) != 1 or end[0].key not in varies:
+        return
+    may = COMPUTES | LAYOUTS | PICKS
+    for region, waiting in _grow_upwards(run, last, may, lambda key: key in varies, beside):
+        names = {run.graph.name(index) for index in region}
+        if len(waiting) != 2 or not names & REDUCTIONS | PICKS & names:
+            continue
+        order = [*run.graph.ref]
+        x, y = sorted(waiting, key=lambda ref: (not ref.dtype.is_floating_point, order.index(ref.key)))
+        if x.dtype.is_floating_point and prod(end[0].shape) < prod(x.shape) and len(region) > 1:
+            built = _build_region(run, region, [x, y, *beside.values()], end[0])
             yield built
 
 
@@ -549,7 +850,7 @@ def _constant_calls(run: _Run, key: str) -> set[int] | None:
     return indices
 
 
-def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
+def _find_rotations(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     """Yield the regions that can rotate pairs: of a tensor and two tables, or one of complex numbers or angles."""
     call = run.graph.calls[last]
     source = run.graph.producing_call(run.graph.inputs[last][0].key) if run.graph.inputs[last] else None
@@ -557,8 +858,14 @@ def _find_rotations(run: _Run, last: int) -> Iterator[Region]:
     if run.graph.name(last) not in ENDS_ROTATION and not (run.graph.name(last) in RESHAPES and joins):
         return
     (end,) = call.outputs[:1]
-    ways = (ROTATIONS | LAYOUTS, ROTATIONS | LAYOUTS | TURNS)  # of tables, else of the angles that these are of
-    for region, waiting in chain.from_iterable(_grow_upwards(run, last, may, lambda key: True, {}) for may in ways):
+    stored: dict[str, Ref] = {}
+    ways = (
+        _grow_upwards(run, last, ROTATIONS | LAYOUTS, lambda key: True, {}),
+        _grow_upwards(run, last, ROTATIONS | LAYOUTS | TURNS, lambda key: True, {}),  # of the angles of tables
+        _grow_upwards(run, last, ROTATIONS | LAYOUTS, lambda key: key in varies, stored),  # of rows of stored tables
+    )
+    for region, waiting in chain.from_iterable(ways):
+        waiting = [*waiting, *(ref for ref in stored.values() if ref not in waiting)]
         names = {run.graph.name(index) for index in region}
         if not (MULTIPLIES & names and PAIRS & names) or len(waiting) > MAX_OPERANDS:
             continue
@@ -582,6 +889,22 @@ def _find_tables(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     closed = _constant_calls(run, end.key)
     if closed and len(closed) <= MAX_TABLE_CALLS and {"sin", "cos"} & {run.graph.name(index) for index in closed}:
         yield Region((last,), (), end, tuple(sorted(closed - {last})))
+
+
+def _find_masks(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
+    """Yield the region that computes a constant square, which something that depends on the inputs reads."""
+    graph, end = run.graph, run.graph.calls[last].outputs[:1]
+    if not end or end[0].key in varies or len(end[0].shape) < 2 or graph.name(last) in FACTORIES:
+        return
+    *lead, rows, columns = end[0].shape
+    if rows != columns or rows < 2 or prod(lead) != 1 or prod(end[0].shape) > MOST_CELLS:
+        return
+    users = [graph.calls[index] for index in graph.consumers[graph.root(end[0].key)]]
+    if not any(call.op.name in HIDES and call.outputs[0].key in varies for call in users):
+        return
+    closed = _constant_calls(run, end[0].key)
+    if closed and len(closed) <= MAX_CALLS:
+        yield Region((last,), (), end[0], tuple(sorted(closed - {last})))
 
 
 def _grow_upwards(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import sympy
 import torch
 
+from tracer.capture.score_path import MASKED_SCORE
 from tracer.expr import (
     Concat,
     ConcatTokens,
@@ -32,8 +35,8 @@ from tracer.expr import (
 )
 from tracer.expr.embeddings import Sinusoids
 from tracer.expr.function_call import Scalar
-from tracer.expr.indexing import FULL_SLICE
-from tracer.expr.rearrangements import Arange, ArangeFrom, Identity, Nonzero
+from tracer.expr.indexing import FULL_SLICE, CausalMask, Triangle
+from tracer.expr.rearrangements import Arange, ArangeFrom, ExpandLeading, Identity, Nonzero
 from tracer.lowering.aten import register_lowering
 from tracer.lowering.call_arguments import BoundCall, fill, int_or, operand
 from tracer.ops import UNINITIALISED_OPS
@@ -249,6 +252,15 @@ def arange(call: BoundCall) -> Node | None:
     few = call.result_numeric[0] > 1 and call.result[0].is_Integer  # all of them are printed
     counted = isinstance(start, sympy.Expr) and not start.is_Integer and step == 1
     return ArangeFrom(call.result[0], start, step) if whole and (few or counted or call.result_numeric[0] > 2) else None
+
+
+@register_lowering("triangle")
+def lower_triangle(call: BoundCall) -> Node:
+    """Lower a square with one number up to its diagonal and another behind it: a causal mask, if it is added."""
+    (*lead, length), kept, rest = call.result[:-1], call["kept"], call["rest"]
+    added = kept == 0 and rest <= MASKED_SCORE
+    mask = CausalMask(length, *([] if rest == -inf else [rest])) if added else Triangle(length, kept, rest)
+    return ExpandLeading(mask, *lead) if lead else mask
 
 
 @register_lowering("sinusoids")

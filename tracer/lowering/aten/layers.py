@@ -23,6 +23,7 @@ from tracer.expr import (
     Concat,
     Convolution,
     DeviationNorm,
+    Div,
     Dot,
     Einsum,
     Experts,
@@ -41,6 +42,7 @@ from tracer.expr import (
     Negative,
     NegativeLogLikelihood,
     Node,
+    Norm,
     Over,
     Plus,
     Polar,
@@ -65,7 +67,7 @@ from tracer.expr import (
     latex,
 )
 from tracer.expr import Columns as Some
-from tracer.expr.arithmetic import Times
+from tracer.expr.arithmetic import Times, Transposed
 from tracer.expr.embeddings import HALVES, ApplyRotary, Cosine, Sine
 from tracer.expr.indexing import FULL_SLICE, Full
 from tracer.expr.mixture_of_experts import TOKEN, part
@@ -73,7 +75,7 @@ from tracer.expr.reductions import LETTERS
 from tracer.graph.passes import mixtures
 from tracer.lowering.aten import node, register_lowering
 from tracer.lowering.aten.formulas import image_axes, per_axis
-from tracer.lowering.call_arguments import BoundCall, node_of, plus, scale
+from tracer.lowering.call_arguments import BoundCall, node_of, plus, scale, split_factor
 from tracer.ops import NO_LABEL
 from tracer.symbols.axes import parse_einsum
 from tracer.utils.torch_internals import function_schema
@@ -96,15 +98,33 @@ def matmul(call: BoundCall) -> Node | None:
     ranks = call.rank(left), call.rank(right)
     if call.op_name == "aten::inner" and ranks != (1, 1):
         return None
-    node = Product if min(ranks) > 1 else RowProduct if ranks[1] > 1 else ColumnProduct if ranks[0] > 1 else Dot
+    if min(ranks) > 1:
+        return product(call, call[left], call[right])
+    node = RowProduct if ranks[1] > 1 else ColumnProduct if ranks[0] > 1 else Dot
     return node(call[left], call[right])
+
+
+def product(call: BoundCall, left: Node, right: Node) -> Node:
+    """Return a product of matrices; numbers that they were multiplied by stand in front of it, or below it."""
+    (left, first), (right, second) = _split_factor(left), _split_factor(right)
+    factor = first * second
+    whole = Product(left, right)
+    return whole if factor == 1 else scale(call, whole, float(factor) if factor.is_number else factor)
+
+
+def _split_factor(node: Node) -> tuple[Node, sympy.Expr]:
+    """Return a matrix, which may be transposed, without its factor, and the factor."""
+    if isinstance(node, Transposed):
+        inner, factor = split_factor(node.args[0])
+        return (Transposed(inner), factor) if factor != 1 else (node, factor)
+    return split_factor(node)
 
 
 @register_lowering("addmm", "addmv", "baddbmm")
 def add_product(call: BoundCall) -> Node:
     added, left, right = (argument.name for argument in function_schema(call.func).arguments[:3])
-    product = (Product if call.rank(right) > 1 else ColumnProduct)(call[left], call[right])
-    scaled = scale(call, product, call["alpha"])
+    whole = (Product if call.rank(right) > 1 else ColumnProduct)(call[left], call[right])
+    scaled = scale(call, whole, call["alpha"])
     return scaled if call["beta"] == 0 else plus(scaled, scale(call, call[added], call["beta"]))
 
 
@@ -124,13 +144,13 @@ def einsum(call: BoundCall) -> Node | None:
     letters = list(dict.fromkeys(output + "".join(parts)))
     if len(letters) > len(LETTERS):
         return None
-    if len(parts) == 2 and (product := _of_matrices(call["tensors"], parts[0], parts[1], output)) is not None:
+    if len(parts) == 2 and (product := _of_matrices(call, parts[0], parts[1], output)) is not None:
         return product
     new = str.maketrans(dict(zip(letters, LETTERS, strict=False)))
     return Einsum(*call["tensors"], axes=f"{','.join(parts)}->{output}".translate(new))
 
 
-def _of_matrices(tensors: list[Node], left: str, right: str, output: str) -> Node | None:
+def _of_matrices(call: BoundCall, left: str, right: str, output: str) -> Node | None:
     """Return an einsum as a product of matrices, transposed where needed; None if it is none.
 
     A second operand without leading axes is broadcast over them.
@@ -140,12 +160,12 @@ def _of_matrices(tensors: list[Node], left: str, right: str, output: str) -> Nod
         or max(Counter(letters).most_common(1)[0][1] for letters in (left, right, output)) > 1
     ):
         return None
-    first, second = tensors
+    first, second = call["tensors"]
     for left_axes, a in ((first, left), (first.T, left[:-2] + left[:-3:-1])):
         for right_axes, b in ((second, right), (second.T, right[:-2] + right[:-3:-1])):
             alike = a[:-2] == output[:-2] and b[:-2] in ("", output[:-2])
             if alike and (a[-2], b[-1], a[-1]) == (output[-2], output[-1], b[-2]) and a[-1] not in output:
-                return Product(left_axes, right_axes)
+                return product(call, left_axes, right_axes)
     return None
 
 
@@ -359,6 +379,36 @@ def cross_entropy(call: BoundCall) -> Node | None:
         return None
     soft = _all_classes(call, logs)
     return Plus(Scaled(Scalar(1 - smooth), hard), Scaled(Scalar(smooth), soft))
+
+
+@register_lowering("label_entropy")
+def label_entropy(call: BoundCall) -> Node:
+    """Lower the mean cross-entropy of labels, with classes along the last axis, and the other axes as one."""
+    logits, labels, smooth = call["self"], call["target"], call["label_smoothing"]
+    sizes, last = call.shape("self"), call.rank("self") - 1
+    if last > 1:
+        rows = tuple(range(last))
+        split = tuple((axis,) for axis in range(last + 1))
+        logits = Rearrange(logits, sizes, split, (rows, (last,)), ())
+        labels = Rearrange(labels, sizes[:-1], split[:-1], (rows,), ())
+    logs, count = LogSoftmax(logits), (sympy.Mul(*sizes[:-1]),) if last else ()
+    hard = NegativeLogLikelihood(logs, labels, reduction="mean", ignore=None, sizes=count)
+    if not smooth:
+        return hard
+    axes = tuple(range(min(last, 1) + 1))
+    soft = Negative(Mean(logs, axes=axes, labels=(*count, sizes[-1]), keep=False))
+    return Plus(Scaled(Scalar(1 - smooth), hard), Scaled(Scalar(smooth), soft))
+
+
+@register_lowering("cosine_similarity")
+def cosine_similarity(call: BoundCall) -> Node | None:
+    """Lower the cosine of the angle between two vectors along the last axis."""
+    if "dim" in call.arguments:
+        return None
+    x, y = call["x1"], call["x2"]
+    along = call.axis_labels("x1", (call.rank("x1") - 1,))
+    lengths = (Norm(vector, p=2, keep=False, **along) for vector in (x, y))
+    return Div(Sum(Times(x, y), **along, keep=False), Times(*lengths))
 
 
 def _all_classes(call: BoundCall, logs: Node) -> Node:
