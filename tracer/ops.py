@@ -570,7 +570,7 @@ OPS = (
     *_ops("rope", OTHER_OP, "Rotary positions", "broadcast anchor"),
     *_ops("deviation_norm channel_norm", OTHER_OP, "Layer norm", "norm anchor"),
     *_ops("unit_length", OTHER_OP, "Unit length"),
-    *_ops("cosine_similarity", OTHER_OP, "Cosine similarity"),
+    *_ops("vector_cosine", OTHER_OP, "Cosine similarity"),
     *_ops("label_entropy", OTHER_OP, "Cross-entropy", "loss anchor"),
     *_ops("triangle", OTHER_OP, "Triangle", "compare mask-builder line"),
     *_ops("slice_copy", OTHER_OP, traits="layout slice"),

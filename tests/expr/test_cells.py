@@ -33,6 +33,7 @@ WITHOUT_OPERANDS = {
     *(
         "CausalMask",
         "CausalMaskBetween",
+        "Triangle",
         "Arange",
         "ArangeFrom",
         "PositionIds",

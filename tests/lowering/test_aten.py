@@ -194,7 +194,17 @@ def test_it_can_be_made_again_with_other_names(written_op):
     assert renamed.xreplace({new: old for old, new in others.items()}) == node
 
 
-COMPOSED_WORDS = ("experts", "sinusoids", "rope", "deviation_norm", "channel_norm", "unit_length")
+COMPOSED_WORDS = (
+    "experts",
+    "sinusoids",
+    "rope",
+    "deviation_norm",
+    "channel_norm",
+    "unit_length",
+    "triangle",
+    "label_entropy",
+    "vector_cosine",
+)
 """Words of what no op is: `test_mixture_of_experts` and `test_idioms` try them."""
 
 

@@ -13,7 +13,10 @@ from tracer.lowering import aten
 from tracer.ops import OPS, ORDER, SENTENCES, TRAITS
 from tracer.shapes.alignment import READERS
 
-OURS = {"channel_norm", "deviation_norm", "experts", "overwrite", "rope", "sinusoids", "unit_length"}
+OURS = {
+    *("channel_norm", "deviation_norm", "experts", "label_entropy", "overwrite", "rope", "sinusoids", "triangle"),
+    *("unit_length", "vector_cosine"),
+}
 """Calls that a rewriting pass puts in the place of several, or the recorder in the place of a write."""
 PARTS = {"reflection", "replication", "interpolate", "concatenate", "numpy_T", "normal", "uniform"}
 """Names of functions in Python, and of what several ops have in common."""

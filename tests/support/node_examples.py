@@ -289,6 +289,7 @@ def _places():
 def _constants():
     for node in (
         e.CausalMask(4),
+        e.Triangle(4, 1, 0),
         e.CausalMaskBetween(3, 5),
         e.PrefixMask(4, 2),
         e.Sinusoids(4, 6),

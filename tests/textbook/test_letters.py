@@ -311,7 +311,7 @@ def test_scaled_queries_have_a_line_and_a_norm_before_attention_is_not_the_last(
     found = run(AskedForWeights(), torch.randn(2, 5, 8))
     said = {step.title: step.latex for step in found.steps}
     assert {"Queries", "Keys", "Values", "Normalise"} <= said.keys() and "Last norm" not in said
-    assert said["Scores"] == r"\mathbf{S} = 0.5\,\mathbf{Q}\,{\mathbf{K}}^{\top}"
+    assert said["Scores"] == r"\mathbf{S} = \frac{\mathbf{Q}\,{\mathbf{K}}^{\top}}{2}"
 
 
 class Skipping(nn.Module):
@@ -419,3 +419,223 @@ def test_only_a_photo_is_called_an_image():
     convolved = tracer.trace(nn.Conv2d(3, 4, 4, 4), photo)
     patches = tracer.trace(nn.Sequential(nn.Unflatten(2, (2, 4)), nn.Flatten(3), nn.Linear(32, 4)), photo)
     assert all(r"\mathbf{X}_{\mathrm{img}}" in run.steps[0].latex for run in (convolved, patches))
+
+
+class RelativeTables(nn.Module):
+    """Scores that queries also have with a table of relative positions, added to those with the keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.o, self.table = nn.Linear(8, 24), nn.Linear(8, 8), nn.Parameter(torch.randn(5, 8))
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        place = torch.arange(x.shape[1])
+        rows = self.table[(place[:, None] - place).clamp(-2, 2) + 2]
+        scores = q @ k.transpose(1, 2) / 8**0.5 + torch.einsum("bqd,qkd->bqk", q, rows)
+        return self.o(scores.softmax(-1) @ v)
+
+
+def test_what_a_table_of_positions_adds_to_scores_is_no_key():
+    said = {step.title: step.latex for step in run(RelativeTables(), torch.randn(2, 5, 8)).steps}
+    assert {"Queries", "Keys", "Values"} <= said.keys()
+    assert [r"\mathbf{QKV}" in said[title] for title in ("Queries", "Keys", "Values")] == [True] * 3
+
+
+class ConvolvedQueries(nn.Module):
+    """Patches that are embedded and normalised; their queries come from convolutions over the grid."""
+
+    def __init__(self, D=12):
+        super().__init__()
+        self.embed, self.norm, self.kv = nn.Linear(48, D), nn.LayerNorm(D), nn.Linear(D, 2 * D)
+        self.deep, self.point = nn.Conv2d(D, D, 3, padding=1, groups=D), nn.Conv2d(D, D, 1)
+
+    def forward(self, image):
+        B, C, H, W = image.shape
+        cut = image.reshape(B, C, H // 4, 4, W // 4, 4).permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+        x = self.norm(self.embed(cut))
+        grid = x.transpose(1, 2).unflatten(2, (H // 4, W // 4))
+        q = self.point(self.deep(grid)).flatten(2).transpose(1, 2)
+        k, v = self.kv(x).chunk(2, -1)
+        return (q @ k.transpose(1, 2) / 12**0.5).softmax(-1) @ v + x
+
+
+def test_an_embedding_of_patches_is_no_query():
+    steps = tracer.trace(ConvolvedQueries().eval(), torch.randn(2, 3, 16, 8), symbols={"B": 0}).steps
+    said = {step.title: step.latex for step in steps}
+    assert r"\mathbf{W}_{E}" in said["Embed the patches"] and r"\mathbf{W}_{Q} \star" in said["Queries"]
+
+
+class Widths(nn.Module):
+    """A step in time of a state-space model: its outer product with a matrix is the exponent of the decay."""
+
+    def __init__(self):
+        super().__init__()
+        self.width, self.a, self.o = nn.Linear(8, 8), nn.Parameter(torch.randn(8, 4)), nn.Linear(8, 8)
+
+    def forward(self, x):
+        step = nn.functional.softplus(self.width(x))
+        decay = torch.exp(torch.einsum("bld,dn->bldn", step, -torch.exp(self.a)))
+        enter, h, read = step[..., None] * x[..., None], x.new_zeros(len(x), 8, 4), []
+        for t in range(x.shape[1]):
+            h = decay[:, t] * h + enter[:, t]
+            read.append(h.sum(-1))
+        return x + self.o(torch.stack(read, 1))
+
+
+def test_an_outer_product_contracts_nothing():
+    titles = [step.title for step in run(nn.Sequential(Widths(), Widths()), torch.randn(2, 5, 8)).steps]
+    assert titles.count("Step in time") == titles.count("State decay") == titles.count("Outer product") == 2
+    assert not {"Expand", "Activate"} & set(titles)
+
+
+@pytest.mark.parametrize("names", [("weight", "bias"), ("scale", "shift"), ("a_2", "b_2"), ("alpha", "bias")])
+def test_the_vectors_of_a_norm_have_its_letters_whatever_their_names(names):
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in names:
+                setattr(self, name, nn.Parameter(torch.randn(8)))
+
+        def forward(self, x):
+            mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+            return getattr(self, names[0]) * (x - mean) / torch.sqrt(variance + 1e-5) + getattr(self, names[1])
+
+    (step,) = run(Norm(), torch.randn(2, 5, 8)).steps
+    assert step.latex.endswith(r"\odot \boldsymbol{\gamma} + \boldsymbol{\beta}")
+
+
+class Scales(nn.Module):
+    """A residual stream and the first embedding, each times a learned number."""
+
+    def __init__(self):
+        super().__init__()
+        self.lambdas, self.map = nn.Parameter(torch.rand(2)), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.map(self.lambdas[0] * x + self.lambdas[1] * x.tanh())
+
+
+def test_a_learned_number_mixes_no_tokens():
+    steps = run(Scales(), torch.randn(2, 5, 8)).steps
+    assert not any("parameter" in step.symbol or step.title == "Mix of two" for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "title", "symbol"),
+    [
+        (lambda scores: scores.softmax(-1), (2, 3, 5, 5), "Output", r"\mathbf{x}_{\text{scores}}"),
+        (lambda x: x.view(*x.shape[:2], 2, 4), (2, 5, 8), "Output", r"\mathbf{x}"),
+        (lambda x: x.flatten(2).relu(), (2, 3, 4, 6), "Output", r"\mathbf{X}_{\mathrm{img}}"),
+    ],
+)
+def test_axes_alone_make_no_picture_and_no_patches(function, shape, title, symbol):
+    steps = tracer.trace(function, torch.randn(shape), symbols={"B": 0}).steps
+    assert steps[-1].title == title and symbol in "".join(step.latex for step in steps)
+    assert not {"Cut into patches", "Unpatchify"} & {step.title for step in steps}
+
+
+class Rotated(nn.Module):
+    """Attention with rotary positions from stored tables: of complex numbers, or of cosines and sines."""
+
+    def __init__(self, complex_numbers):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8, bias=False) for _ in range(3))
+        angles = torch.outer(torch.arange(16.0), 100 ** (-torch.arange(0, 4, 2) / 4))
+        self.complex_numbers = complex_numbers
+        self.register_buffer("table", torch.polar(torch.ones_like(angles), angles))
+        self.register_buffer("cosines", angles.cos())
+        self.register_buffer("sines", angles.sin())
+
+    def rotate(self, x):
+        rows, pairs = slice(x.shape[1]), x.unflatten(-1, (2, 2))
+        if self.complex_numbers:
+            return torch.view_as_real(torch.view_as_complex(pairs) * self.table[rows, None]).flatten(3)
+        (a, b), c, s = pairs.unbind(-1), self.cosines[rows, None], self.sines[rows, None]
+        return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(3)
+
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (2, 4)) for part in (self.q, self.k, self.v))
+        q, k, v = (part.transpose(1, 2) for part in (self.rotate(q), self.rotate(k), v))
+        return (q @ k.mT / 2).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("complex_numbers", [False, True])
+def test_a_rotation_is_called_one_and_has_a_reason_of_its_own(complex_numbers):
+    said = {step.title: step for step in run(Rotated(complex_numbers), torch.randn(2, 5, 8)).steps}
+    rotated = said["Rotate queries (RoPE)"]
+    assert rotated.why == "Pairs of numbers are rotated, each by an angle of its own."
+    assert r"\operatorname{rotate\_every\_two}" in rotated.latex and said["Queries"].why != rotated.why
+
+
+class Cached(nn.Module):
+    """Keys and values that are written into a cache, and read back."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+        self.keys, self.values = torch.zeros(4, 32, 8), torch.zeros(4, 32, 8)
+
+    def forward(self, x):
+        B, T, _ = x.shape
+        self.keys[:B, :T], self.values[:B, :T] = self.k(x), self.v(x)
+        k, v = self.keys[:B, :T], self.values[:B, :T]
+        return (self.q(x) @ k.transpose(1, 2) / 8**0.5).softmax(-1) @ v
+
+
+def test_keys_that_a_cache_gives_back_are_the_keys():
+    with torch.no_grad():
+        said = {step.title: step.latex for step in run(Cached(), torch.randn(2, 5, 8)).steps}
+    assert said["Scores"] == r"\mathbf{S} = \frac{\mathbf{Q}\,{\mathbf{K}}^{\top}}{\sqrt{8}}"
+    assert said["Context"] == r"\mathbf{H} = \mathbf{A}\,\mathbf{V}"
+
+
+MASKS = {
+    "tril": ("Mask", lambda s, m, ids: s.masked_fill(m.tril[: s.shape[1], : s.shape[1]] == 0, -torch.inf)),
+    "bool": ("Mask", lambda s, m, ids: s.masked_fill(~m.tril.bool()[: s.shape[1], : s.shape[1]], -torch.inf)),
+    "padding": ("Padding mask", lambda s, m, ids: s.masked_fill((ids != 0)[:, None, :] == 0, -1e9)),
+    "added": ("Causal mask", lambda s, m, ids: s + torch.full(s.shape[1:], -torch.inf).triu_(1)),
+}
+
+
+@pytest.mark.parametrize("how", MASKS)
+def test_what_hides_scores_is_a_mask(how):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v, self.e = *(nn.Linear(8, 8) for _ in range(3)), nn.Embedding(9, 8)
+            self.register_buffer("tril", torch.ones(16, 16).tril())
+
+        def forward(self, ids):
+            x = self.e(ids)
+            scores = self.q(x) @ self.k(x).transpose(1, 2) / 8**0.5
+            return MASKS[how][1](scores, self, ids).softmax(-1) @ self.v(x)
+
+    said = {step.title: step for step in run(Masked(), torch.randint(1, 9, (2, 5))).steps}
+    title, _ = MASKS[how]
+    assert said[title].symbol == r"\mathbf{M}" and r"\mathbf{M}" in said["Scores"].latex
+
+
+class Averaged(SelfAttention):
+    """Attention of which the mean over the heads, of weights or of scores with ALiBi, weighs whole values."""
+
+    def __init__(self, of_scores):
+        super().__init__()
+        self.of_scores = of_scores
+
+    def forward(self, x):
+        q, k = (part(x).unflatten(-1, (2, 4)).transpose(1, 2) for part in (self.q, self.k))
+        scores, places = q @ k.mT / 2, torch.arange(x.shape[1])
+        if self.of_scores:
+            slopes = 2.0 ** -(torch.arange(1, 3) * 4.0)
+            scores = scores - slopes[:, None, None] * (places[:, None] - places).abs()
+        weights = scores.mean(1).softmax(-1) if self.of_scores else scores.softmax(-1).mean(1)
+        return weights @ self.v(x)
+
+
+@pytest.mark.parametrize("of_scores", [False, True])
+def test_a_mean_over_heads_is_neither_values_nor_scores(of_scores):
+    said = {step.title: step.latex for step in run(Averaged(of_scores), torch.randn(2, 5, 8)).steps}
+    assert r"\mathbf{x}\," in said["Values"] and "softmax" in said["Attention weights"]
+    assert r"\mathbf{Q}\,{\mathbf{K}}^{\top}" in said["Scores"]
+    assert not of_scores or r"\mathbf{M}_{\mathrm{ALiBi}}" in said["ALiBi: slopes times positions"]

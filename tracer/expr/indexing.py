@@ -200,7 +200,7 @@ class Slice(Indexing, _WithFields):
     fields = ("entries",)
 
     def __new__(cls, x, entries):
-        return super().__new__(cls, x, entries if isinstance(entries, sympy.Tuple) else encode(entries))
+        return super().__new__(cls, x, entries=entries if isinstance(entries, sympy.Tuple) else encode(entries))
 
     @property
     def entries(self) -> tuple:

@@ -375,6 +375,12 @@ class Einsum(Linear, _WithFields):
         inputs, output = self.get("axes").split("->")
         return inputs.split(","), output
 
+    @property
+    def contracts(self) -> bool:
+        """True if it sums over an axis, False for an outer product."""
+        inputs, output = self.parts
+        return not set("".join(inputs)) <= set(output)
+
     def _latex(self, printer) -> str:
         inputs, output = self.parts
         summed = "".join(dict.fromkeys(letter for letters in inputs for letter in letters if letter not in output))

@@ -494,11 +494,21 @@ def _row(node: Node) -> Tensor | None:
     return node.args[0] if right[-1:] == left[-1:] else None
 
 
-@rule(Slice(IndexPut(X, VALUES, entries=Wild("entries"), add=False), Wild("entries")))
-def _read_back(x: Node, values: Node, entries) -> Node | None:
+WRITTEN = Slice(IndexPut(X, VALUES, entries=Wild("entries"), add=Wild("add")), Wild("entries"))
+
+
+@rule(WRITTEN)
+def _read_back(x: Node, values: Node, entries, add) -> Node | None:
     """Return what was written into some cells of a tensor, such as a cache, where the same cells are read."""
     cells = Slice(x, encode(entries))
-    return values if infer(values) == infer(cells) else None
+    return values if not add and infer(values) == infer(cells) else None
+
+
+@rule(Transposed(WRITTEN))
+def _read_back_transposed(**written) -> Node | None:
+    """Return what was written into some cells of a tensor, transposed, where the same cells are read so."""
+    values = _read_back(**written)
+    return values and values.T
 
 
 @rule(Div(X, Root(Scalar(Wild("number")))))

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from tracer.expr import GELU, GELUTanh, Node, ReLU, SiLU, Tanh, Tensor
 from tracer.expr.arithmetic import Over, Plus, Softmax
-from tracer.expr.embeddings import ApplyRotary, Cosine, Lookup, RepeatKV, Sine
+from tracer.expr.embeddings import ApplyRotary, Cosine, Lookup, RepeatKV, RotateEveryTwo, RotateHalf, Sine
 from tracer.expr.images import Unfold
 from tracer.expr.indexing import CausalMask
 from tracer.expr.norms import LayerNorm, RMSNorm
@@ -375,6 +375,8 @@ WHY: dict[str, Why] = {
                   "then depends on the distance between the two, but not on their positions.",
                   so.both(so.made_of("cosine", "sine"), so.top(ApplyRotary, Plus))),
             Claim("Pairs of numbers are rotated by the angle of their position.", so.made_of("cosine", "sine")),
+            Claim("Pairs of numbers are rotated, each by an angle of its own.",
+                  so.has(ApplyRotary, RotateHalf, RotateEveryTwo)),
         ),
     ),
     "grouped": (
@@ -486,6 +488,8 @@ def why(context: Context) -> Why:
     part, equation, operand_roles, users = context.part, context.equation, context.operand_roles, context.user_roles
     name = OF_PARTS.get(part, "")
     match part:
+        case "Q" | "K" | "V" if is_repeated(context):
+            name = ""
         case "I" if equation.has(Unfold):
             name = "convolved"
         case "Q" if context.run.roles.graph.depends[context.key] == "p":
@@ -522,6 +526,12 @@ def why(context: Context) -> Why:
         case "vocabulary":
             name = "tied" if is_tied(context) else "head"
     return WHY.get(name, ())
+
+
+def is_repeated(context: Context) -> bool:
+    """Return whether an operand of queries, keys or values has that part, too, and so its explanation."""
+    roles, parts = context.run.roles, context.run.parts
+    return any(parts[operand] == context.part for operand in roles.operands[context.key])
 
 
 def scores(equation: Node, masks: Collection[str]) -> str:

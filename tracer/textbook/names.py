@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from tracer import ops
 from tracer.capture.calls import Ref, refs
-from tracer.expr import BatchNorm, GroupNorm, Node
+from tracer.expr import BatchNorm, Einsum, GroupNorm, Node
 from tracer.graph.dataflow import TOWERS, own_name
 from tracer.graph.value_shapes import Shapes
 from tracer.ops import ACTIVATIONS, ATTENTION, CONVOLUTIONS, LINEAR, MATMULS, NORMS, RECURRENT
@@ -466,6 +466,8 @@ def title(part: str, call: str, equation: Node, result: str | None) -> str:
         return ROLE_LABELS[part].title
     if result is not None and "loss" not in ops.schema(call).traits:
         return result
+    if call == "einsum" and any(not node.contracts for node in equation.atoms(Einsum)):
+        return "Outer product"
     return ops.title(call)
 
 

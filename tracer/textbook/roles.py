@@ -183,7 +183,11 @@ class Roles:
                     self.linear.add(key)
         if site.weights is not None and (weights := self.plan.upstream(site.weights)) is not None:
             self.of.setdefault(weights, "A")
+            scored = self.graph.descendants(self.graph.calls[site.call].outputs[0].key)
             for key in self.operands[weights]:
+                if (self.plan.raw(key) or key) not in scored and (bias := bias_role(self.graph, key)):
+                    self.of.setdefault(key, bias)
+                    continue
                 self.of.setdefault(key, "S")
                 for operand in self.operands[key]:
                     if bias := bias_role(self.graph, operand):

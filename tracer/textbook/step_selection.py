@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from math import prod
 
-from tracer.capture.calls import Call, Ref
+from tracer.capture.calls import Call, Ref, refs
 from tracer.graph.attention_sites import (
     LINEAR_SITES,
     SITES,
@@ -362,7 +362,10 @@ def _hides(graph: Graph, key: str, takers: list[Call]) -> bool:
 
     def fills(call: Call) -> bool:
         mask = call.arguments.get(FILLS.get(call.op.name, ""))
-        return isinstance(mask, Ref) and graph.root(mask.key) == key and _weighs(graph, call.outputs[0].key)
+        if not isinstance(mask, Ref) or graph.root(mask.key) != key:
+            return False
+        filled = any(graph.root(ref.key) != key and graph.depends[ref.key] == "x" for ref in refs(call.arguments))
+        return filled and _weighs(graph, call.outputs[0].key)
 
     return bool(takers) and all(map(fills, takers))
 

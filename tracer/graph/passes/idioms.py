@@ -389,7 +389,7 @@ def _match_norm_of_channels(trial: Trial) -> NamedCall | None:
         return None
     places = [axis for axis in range(rank) if axis != 1]
     grouped = trial.names & RESHAPES and rank > 2
-    known = [(BATCH, None)] if trial.axes == tuple(places) else []
+    known: list[tuple[Any, int | None]] = [(BATCH, None)] if trial.axes == tuple(places) else []
     known += [(GROUPS, groups) for groups in range(1, channels) if grouped and channels % groups == 0]
     vectors = [trial.draw(1 + place) for place in range(len(beside))]
     x, count = trial.draw(0), prod(trial.shape) // channels
@@ -416,7 +416,7 @@ BATCH, GROUPS = aten.batch_norm.default, aten.group_norm.default
 
 # Functions of two values.
 
-COSINE = SyntheticOp("cosine_similarity", ("x1", "x2", "eps"))
+COSINE = SyntheticOp("vector_cosine", ("x1", "x2"))
 LABELS = SyntheticOp("label_entropy", ("self", "target", "label_smoothing"))
 
 
@@ -814,13 +814,12 @@ def _find_pairs(run: _Run, varies: set[str], last: int) -> Iterator[Region]:
     end, beside = run.graph.calls[last].outputs, dict[str, Ref]()
     if run.graph.name(last) not in ENDS_PAIR or len(end) != 1 or end[0].key not in varies:
         return
-    may = COMPUTES | LAYOUTS | PICKS
+    may, order = COMPUTES | LAYOUTS | PICKS, {ref.key: number for number, ref in enumerate(run.graph.placeholders)}
     for region, waiting in _grow_upwards(run, last, may, lambda key: key in varies, beside):
         names = {run.graph.name(index) for index in region}
         if len(waiting) != 2 or not names & REDUCTIONS | PICKS & names:
             continue
-        order = [*run.graph.ref]
-        x, y = sorted(waiting, key=lambda ref: (not ref.dtype.is_floating_point, order.index(ref.key)))
+        x, y = sorted(waiting, key=lambda ref: (not ref.dtype.is_floating_point, order.get(ref.key, len(order))))
         if x.dtype.is_floating_point and prod(end[0].shape) < prod(x.shape) and len(region) > 1:
             built = _build_region(run, region, [x, y, *beside.values()], end[0])
             yield built

@@ -400,11 +400,9 @@ def label_entropy(call: BoundCall) -> Node:
     return Plus(Scaled(Scalar(1 - smooth), hard), Scaled(Scalar(smooth), soft))
 
 
-@register_lowering("cosine_similarity")
-def cosine_similarity(call: BoundCall) -> Node | None:
+@register_lowering("vector_cosine")
+def vector_cosine(call: BoundCall) -> Node:
     """Lower the cosine of the angle between two vectors along the last axis."""
-    if "dim" in call.arguments:
-        return None
     x, y = call["x1"], call["x2"]
     along = call.axis_labels("x1", (call.rank("x1") - 1,))
     lengths = (Norm(vector, p=2, keep=False, **along) for vector in (x, y))

@@ -904,6 +904,7 @@ MEASURES: dict[str, Callable[..., bool]] = {
         not any(close(operand, line.value) for operand in line.operands)
     ),
     r"Each pair of numbers is rotated by the angle of its position": is_rotated,
+    r"Pairs of numbers are rotated, each by an angle of its own": is_rotated,
     r"Every position gets its own pattern: waves": rotates,
     r"Nothing here is trained\. One fixed rotation turns the pattern of a position": rotates,
     r"No position is added here: positions enter when queries and keys are rotated": alibi_free,
