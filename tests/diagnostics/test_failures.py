@@ -229,6 +229,13 @@ def test_the_mask_of_samples_is_repeated_for_each_head_and_the_bias_of_heads_for
     assert ".repeat(B, 1, 1)" in bias and ".repeat_interleave(self.h, dim=0)" in mask
 
 
+@pytest.mark.parametrize("name", ["labels_of_all_tokens", "labels_beside_transposed_scores"])
+def test_labels_lose_their_first_token_where_scores_lost_their_last(name):
+    with pytest.raises(user_factory.OwnCodeError) as raised:
+        user_factory.trace(f"{of_moves.__name__}:{name}")
+    assert "`y[:, 1:]`" in tracer.explain(raised.value).fixes[0].message
+
+
 def test_a_layer_that_refuses_its_arguments_shows_them_as_they_arrived():
     class Detector(nn.Module):
         def __init__(self):

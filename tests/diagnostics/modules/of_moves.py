@@ -32,6 +32,17 @@ def column_of_labels(B=4, K=3):
     return Call(lambda x, y: F.cross_entropy(x, y)), (torch.randn(B, K), torch.randint(K, (B, 1)))
 
 
+def labels_of_all_tokens(B=2, T=5, K=3):
+    return Call(lambda x, y: F.cross_entropy(x[:, :-1].flatten(0, 1), y.view(-1))), (
+        torch.randn(B, T, K),
+        torch.randint(K, (B, T)),
+    )
+
+
+def labels_beside_transposed_scores(B=2, T=5, K=3):
+    return Call(lambda x, y: F.cross_entropy(x[:, :-1].mT, y)), (torch.randn(B, T, K), torch.randint(K, (B, T)))
+
+
 def float_labels(B=4, K=3):
     return Call(lambda x, y: F.cross_entropy(x, y)), (torch.randn(B, K), torch.ones(B))
 

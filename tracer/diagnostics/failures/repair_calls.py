@@ -390,15 +390,57 @@ def leave_out_the_last_token(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield scores without those of the last token, for labels that begin at the second."""
     if (loss := loss_of(scene, clash)) is None or not loss.classes:
         return
-    node, scores, shift = loss.scores.node, loss.scores, "[:, :-1]"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("view", "reshape"):
-        base = scene.site.expression(node.func.value)
-        if isinstance(base.value, Tensor) and base.value.dim() == 3:
-            text = f"{base.atom}{shift}.reshape"
-            yield _write(scene, node.func, text, f"leave out the scores of the last token: `{base.atom}{shift}`")
+    scores, shift = loss.scores, "[:, :-1]"
+    if (flat := _flattened(scene, scores.node)) is not None:
+        if flat.tensor.value.dim() == 3:
+            text = f"{flat.tensor.atom}{shift}"
+            message = f"leave out the scores of the last token: `{text}`"
+            yield _write(scene, flat.method, f"{text}.{flat.of_a_slice}", message)
     elif isinstance(scores.value, Tensor) and scores.value.dim() == 3:
         text = f"{scores.atom}{shift}.transpose(1, 2)"
-        yield _write(scene, node, text, f"leave out the scores of the last token: `{text}`", 0.05)
+        yield _write(scene, scores.node, text, f"leave out the scores of the last token: `{text}`", 0.05)
+
+
+@loss_move(cost=0.9)
+def leave_out_the_first_label(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield labels without those of the first token, for scores that end at the last but one."""
+    if (loss := loss_of(scene, clash)) is None or not loss.classes:
+        return
+    flat = _flattened(scene, loss.target.node)
+    labels = loss.target if flat is None else flat.tensor
+    if not isinstance(labels.value, Tensor) or labels.value.dim() != 2:
+        return
+    samples, tokens = labels.value.shape
+    places = (samples * (tokens - 1),) if flat is not None else (samples, tokens - 1)
+    if (loss.x.shape[0], *loss.x.shape[2:]) != places:
+        return
+    text = f"{labels.atom}[:, 1:]"
+    message = f"leave out the label of the first token: `{text}`"
+    if flat is None:
+        yield _write(scene, labels.node, text, message)
+    else:
+        yield _write(scene, flat.method, f"{text}.{flat.of_a_slice}", message)
+
+
+class Flattened(NamedTuple):
+    """A call that flattens a tensor: its method, as written, and the tensor before."""
+
+    method: ast.Attribute
+    tensor: Expression
+
+    @property
+    def of_a_slice(self) -> str:
+        """Name of the method that flattens a slice, which no view does."""
+        return self.method.attr.replace("view", "reshape")
+
+
+def _flattened(scene: Scene, node: ast.AST) -> Flattened | None:
+    """Return the call of a view, reshape or flatten that an expression is; None for any other."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    tensor = scene.site.expression(node.func.value)
+    flattens = node.func.attr in ("view", "reshape", "flatten")
+    return Flattened(node.func, tensor) if flattens and isinstance(tensor.value, Tensor) else None
 
 
 def loss_layout(
