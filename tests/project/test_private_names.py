@@ -204,3 +204,14 @@ def test_models_of_transformers_are_built_and_listed():
     assert transformers_internals.auto_classes("MODEL_FOR_NOTHING", "gpt2") == ()
     assert transformers_internals.has_auto_class("bert")
     assert not transformers_internals.has_auto_class("sam3_mask_decoder")
+
+
+def test_hooks_of_a_module_are_replaced_in_their_order():
+    module = torch.nn.Identity()
+    for factor in (2.0, 3.0):
+        module.register_forward_hook(lambda module, args, result, factor=factor: result * factor + 1)
+    module.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    expected = module(torch.ones(2))
+    seen = []
+    torch_internals.map_hooks(module, lambda hook: lambda *args: (seen.append(hook), hook(*args))[1])
+    assert module(torch.ones(2)).equal(expected) and len(seen) == 3

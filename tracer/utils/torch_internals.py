@@ -9,6 +9,7 @@
 | decompositions | `torch.export` opens ops only down to a set of its own, and not one at a time. |
 | storages | Tensors without values have no `data_ptr` to tell their storages apart by. |
 | fake tensors | They are tensors without values that keep their device. |
+| the hooks of a module | They are registered and removed in public, and can't be read or replaced. |
 | the members of a module | A function that is a method shares its module's, which may come and go in a run. |
 | the function that calls a module | Only the frames of an error know which modules were running. |
 | the marks of `torch.compile` | What is compiled is refused, without loading the compiler to ask. |
@@ -144,6 +145,13 @@ def share_members(module: torch.nn.Module, owner: torch.nn.Module) -> None:
 def buffers_of(module: torch.nn.Module) -> dict[str, Any]:
     """Return the buffers of a module alone, by their names: its own dictionary."""
     return module._buffers
+
+
+def map_hooks(module: torch.nn.Module, function: Callable[[Callable], Callable]) -> None:
+    """Replace each hook that runs before or after a module's forward by a function of it, in the same order."""
+    for name in ("_forward_hooks", "_forward_pre_hooks"):
+        hooks = vars(module)[name]
+        vars(module)[name] = type(hooks)((key, function(hook)) for key, hook in hooks.items())
 
 
 def is_compiled(function: Callable) -> bool:

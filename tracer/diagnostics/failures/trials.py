@@ -45,6 +45,7 @@ from tracer.symbols import notation
 from tracer.tracing import FailedRun
 from tracer.utils.errors import reason, shorten
 from tracer.utils.files import Edit, apply_edits, edit_node, line_edits
+from tracer.utils.torch_internals import map_hooks
 from tracer.utils.torch_state import seeded_draws
 
 # Shapes of a failing forward in symbols: the code runs at other sizes, and what ran before the error is solved.
@@ -277,10 +278,7 @@ class Rebinder:
             elif isinstance(forward, MethodType) and isinstance(forward.__self__, nn.Module):
                 forward.__self__.__class__ = self.twin(type(forward.__self__))  # a copy, as all of the module
                 vars(module)["forward"] = getattr(forward.__self__, forward.__name__)
-            for name in ("_forward_hooks", "_forward_pre_hooks"):
-                hooks = vars(module)[name]
-                edited = {n: self.function(h) if isinstance(h, FunctionType) else h for n, h in hooks.items()}
-                vars(module)[name] = type(hooks)(edited)
+            map_hooks(module, lambda hook: self.function(hook) if isinstance(hook, FunctionType) else hook)
         return root
 
     def twin(self, kind: type) -> type:
