@@ -23,8 +23,7 @@ answer.show_token_ids(trace)
 trace_sections.show_findings(trace)
 step = trace_sections.choose(trace)
 with st.container(key="view", horizontal=True, vertical_alignment="bottom", gap="medium"):
-    text = widgets.choose_letters()
-    widgets.explain_letters(text, trace)
+    text = widgets.letters_panel(trace)
     # above the step: at the bottom of a page it would open where there is no room
     what_if.show_panel(lambda plain: what_if.line(plain, plain.step(step.id.removesuffix(CHANGED_SUFFIX))))
 trace_sections.browse(trace, step, text)

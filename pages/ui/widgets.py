@@ -67,10 +67,10 @@ def check(**known: Sequence[Value]) -> None:
         choice(name, choices, choices[0])
 
 
-def widget(name: str, known: Sequence[Value], first: Value, **others: None) -> dict:
+def widget(name: str, known: Sequence[Value], first: Value, say: bool = True, **others: None) -> dict:
     """Return the key and the callback of a widget that chooses one of `known` and stores the choice in the URL; the
     positions named in `others` are removed at another choice."""
-    key = _show(name, choice(name, known, first))
+    key = _show(name, choice(name, known, first, say))
     return {"key": key, "on_change": lambda: _keep_value(name, key, **others)}
 
 
@@ -121,12 +121,13 @@ def choose(
     known: Iterable[Value],
     first: Value | None = None,
     drop: Iterable[str] = (),
+    say: bool = True,
     **more,
 ) -> Value:
     """Return one of `known`, chosen by a control such as `st.selectbox` and named by the URL; by default the first, or
     `first`. Another choice drops the positions `drop` from the URL."""
     known = list(known)
-    at = widget(name, known, known[0] if first is None else first, **dict.fromkeys(drop))
+    at = widget(name, known, known[0] if first is None else first, say, **dict.fromkeys(drop))
     return control(label, known, **at, **more)
 
 
@@ -153,29 +154,40 @@ def read_upload(file: UploadedFile) -> bytes:
 # Letters of equations and shapes, which the addresses of all pages that have the choice share.
 
 
-def choose_letters() -> str:
+def letters_panel(trace: Trace) -> str:
+    """Draw a button that opens the choice of letters, and what the text calls the sizes and tensors of a run where it
+    has others. Return the text."""
+    title = letters.TITLES[choice("letters", TEXTS, TEXTS[0])]
+    with st.popover(f"Letters: {title}", icon=":material/translate:", width="content"):
+        text = choose_letters(say=False)
+        explain_letters(text, trace)
+    return text
+
+
+def choose_letters(say: bool = True) -> str:
     """Return the text in whose letters the page writes equations and shapes, chosen by the visitor."""
     help_text = (
         "Writes equations and shapes in the letters of a text. The lines, their numbers and their verdicts stay the "
         "same. Tensors stay bold, and keep the number of their block. Sentences keep our letters."
     )
     with st.container(key="letters", width=420):
-        return choose(st.selectbox, "Letters", "letters", TEXTS, format_func=letters.TITLES.get, help=help_text)
+        return choose(
+            st.selectbox, "Letters", "letters", TEXTS, format_func=letters.TITLES.get, help=help_text, say=say
+        )
 
 
 def explain_letters(text: str, trace: Trace) -> None:
-    """Draw a button that lists what a text calls the sizes and tensors of a run, where it has other letters."""
+    """List what a text calls the sizes and tensors of a run, where it has other letters."""
     if text == TEXTS[0]:
         return
-    with st.popover("These letters and ours", icon=":material/translate:", width="content"):
-        pairs = letters.letters_of(trace, text).differences
-        if pairs:
-            rows = "\n".join(f"| ${theirs}$ | ${ours}$ |" for ours, theirs in pairs)
-            st.markdown(f"| the text | ours |\n|---|---|\n{rows}")
-        st.caption(
-            f"{'All else' if pairs else 'Everything here'} has our letters. Where a letter of the text would stand for "
-            "two things of this run, one of them has a subscript or our letter."
-        )
+    pairs = letters.letters_of(trace, text).differences
+    if pairs:
+        rows = "\n".join(f"| ${theirs}$ | ${ours}$ |" for ours, theirs in pairs)
+        st.markdown(f"| the text | ours |\n|---|---|\n{rows}")
+    st.caption(
+        f"{'All else' if pairs else 'Everything here'} has our letters. Where a letter of the text would stand for "
+        "two things of this run, one of them has a subscript or our letter."
+    )
 
 
 # Numbers of a run, and links to other pages.

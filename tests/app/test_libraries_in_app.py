@@ -179,7 +179,7 @@ def test_a_family_without_a_tokenizer_says_what_its_tokens_are(tmp_path):
     assert not at.exception and "This model has no tokenizer here, because the name of a family has none" in text(at)
     assert f"The {len(run.words)} bytes of the text are used as token ids" in text(at)
     (film,) = [part.proto for part in at.get("bidi_component") if part.proto.component_name == "film"]
-    assert f"Next: {run.result['tokens'][0]}, " in film.bytes.decode(errors="replace")
+    assert f"What random weights say: {run.result['tokens'][0]}, " in film.bytes.decode(errors="replace")
     steps, inside = len(run.steps), sum(step.recomputed for step in run.steps)
     assert f"The run has {steps} steps. The other {inside} lie inside fused operations" in text(at)
     assert not any(label.startswith("Write") for label in labels(at))

@@ -73,9 +73,11 @@ def _layer(trace: Trace, record: AttentionRecord) -> int | None:
 
 
 def _distinct(tower: str, towers: Sequence[str]) -> str:
-    """Return what the path of a tower has that those of the others lack, as a word; "" for one tower alone."""
+    """Return what the path of a tower has that those of the others lack, as words without "blocks"; "" for one tower
+    alone."""
     others = {part for other in {*towers} - {tower} for part in other.split(".")}
-    return next((part.replace("_", " ") for part in tower.split(".") if part not in others), "") if others else ""
+    own = next((part for part in tower.split(".") if part not in others), "") if others else ""
+    return re.sub(r"_?(blocks|layers)$", "", own).replace("_", " ")
 
 
 def token_segments(trace: Trace, record: AttentionRecord) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:

@@ -71,7 +71,7 @@ RULES = (
     raw(
         "the weight of the next token in the table",
         "attention_map/main.js",
-        {"map.names[token], percent(weights[token])]": "map.names[token], percent(weights[open[rank + 1] ?? token])]"},
+        {"keyNames[token], percent(weights[token])]": "keyNames[token], percent(weights[open[rank + 1] ?? token])]"},
         PHOTO,
     ),
     raw(
