@@ -80,6 +80,18 @@ def factor(x):
     return 3
 
 
+def double(x):
+    if not (x > 100).any():
+        return x * 2
+    return x
+
+
+def double_below(x):
+    if not (x > 100).any() and x.mean() < 5:
+        return x * 2
+    return x
+
+
 class FirstMean(torch.nn.Module):
     """A module that keeps the mean of its first input."""
 
@@ -177,6 +189,15 @@ BRANCHES = {
     "an early return": (lambda x: half(x), "`x.pow(2).sum() < 10000000.0` is True"),
     "a number": (lambda x: x * 2 if x.abs().max().item() < 50 else x.tanh(), "`x.abs().max().item() < 50`"),
     "a helper": (lambda x: x * factor(x), "`x.isnan().any()` is False"),
+    "a negation": (lambda x: double(x), "`not (x > 100).any()` is True"),
+}
+PARTS = {
+    "a negation in a conjunction": (lambda x: double_below(x), "not (x > 100).any() and x.mean() < 5"),
+    "a disjunction in a conjunction": (
+        lambda x: x * 2 if ((x > 100).any() or x.mean() < 5) and x.max() < 99 else x * 3,
+        "((x > 100).any() or x.mean() < 5) and x.max() < 99",
+    ),
+    "a range": (lambda x: x * 2 if -9 < x.min() < 9 else x, "-9 < x.min() < 9"),
 }
 
 
@@ -244,6 +265,13 @@ def test_a_line_names_the_branch_that_values_chose(name):
     *before, last = trace.steps
     assert condition in last.note and last.verdict == "verified"
     assert not any("branch" in step.note for step in before)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_a_condition_does_not_tell_what_the_whole_was(name):
+    function, condition = PARTS[name]
+    step = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).steps[-1]
+    assert f"by the values in `{condition}`: by others" in step.note and f"`{condition}` is" not in step.note
 
 
 def test_a_branch_that_returns_the_input_is_named_in_the_notes():

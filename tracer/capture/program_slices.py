@@ -147,8 +147,22 @@ class Choice(NamedTuple):
         test = _test_at(file, span) if tested else _test_around(file, span)
         if test is None:
             return cls(op, "", outcome, frames) if tested else None
-        unread = not tested or (isinstance(test, ast.BoolOp) and outcome == isinstance(test.op, ast.And))
-        return cls(op, ast.unparse(test), None if unread else outcome, ((file, span_of_node(test)), *frames[1:]))
+        known = _truth(test, outcome) if tested else None
+        return cls(op, ast.unparse(test), known, ((file, span_of_node(test)), *frames[1:]))
+
+
+def _truth(test: ast.AST, read: bool) -> bool | None:
+    """Return the truth of a condition by that of a value in it, whichever of its parts that is; None where another part
+    may decide."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _truth(test.operand, read)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        decisive = isinstance(test.op, ast.Or)
+        return decisive if {_truth(part, read) for part in test.values} == {decisive} else None
+    if isinstance(test, ast.Compare) and len(test.ops) > 1:
+        return None if read else False
+    return read
 
 
 @lru_cache(maxsize=1024)
