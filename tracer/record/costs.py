@@ -346,7 +346,7 @@ def parts(trace: Trace) -> tuple[PartCost, ...]:
     for step, stage in zip(trace.steps, stages, strict=True):
         step = replace(step, stage=stage)
         params, params_symbolic, flops, flops_symbolic, _ = cost_of_step(trace, step)
-        shapes = _made(trace, step)
+        shapes = _tensor_shapes(trace, step)
         elements = sum(prod(shape) for shape, _ in shapes), cost.elements(tuple(symbolic for _, symbolic in shapes))
         counts = (params, params_symbolic), (flops, flops_symbolic), elements
         costs.setdefault(_part_of_costs(trace, step), []).append((counts, (_tower(step), step.layer)))
@@ -361,11 +361,11 @@ def parts(trace: Trace) -> tuple[PartCost, ...]:
     return (*rows, *([PartCost(CACHE, 0, "0", 0, "0", cached, formula)] if cached else []))
 
 
-def _made(trace: Trace, step: Step) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+def _tensor_shapes(trace: Trace, step: Step) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
     """Return the shapes of the tensors that a step makes, as numbers and in symbols: its own, unless a fused op never
     holds it, and the masks that its ops make on the way, such as one of padding for all heads and queries."""
     held = step.inside is None or "attention" not in trace.ops[step.inside].op
-    made = [(step.shape, step.symbolic)] if held else []
+    shapes = [(step.shape, step.symbolic)] if held else []
     masks: set[int | str] = set()
     for op in (trace.ops[index] for index in step.ops):
         large = [tensor.maker for tensor in op.inputs if tensor.shape]
@@ -375,8 +375,8 @@ def _made(trace: Trace, step: Step) -> list[tuple[tuple[int, ...], tuple[str, ..
         masks.add(op.index)
         own = output.dtype == step.dtype and prod(output.shape) == prod(step.shape)
         if len(output.shape) > 1 and not own and not is_layout(op.op):
-            made.append((output.shape, _sizes(output)))
-    return made
+            shapes.append((output.shape, _sizes(output)))
+    return shapes
 
 
 def _stages(steps: Sequence[Step]) -> list[str]:

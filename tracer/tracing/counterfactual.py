@@ -131,8 +131,8 @@ class Run(NamedTuple):
     same_sizes: bool
     course: Course | None = None
     own_precision: Callable[[], Run] | None = None
-    choices: tuple[Choice, ...] = ()
     """Makes the same run in the precision of the model; None if it was made in that."""
+    choices: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True)
