@@ -49,7 +49,7 @@ def find_attention_sites(graph: Graph) -> Iterator[AttentionSite]:
             if after is None or before is None:
                 continue
             pair = [ref.key for ref in graph.inputs[before]][-2:]
-            weighed = graph.descendants(weights)
+            weighed = graph.descendants(weights, after)
             values = [ref.key for ref in graph.inputs[after] if ref.key not in weighed][:1]
             if len(pair) == 2 and values:
                 yield AttentionSite(

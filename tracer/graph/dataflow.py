@@ -291,13 +291,14 @@ class Graph:
         """Return the operands of a call that depend on inputs of the run."""
         return [ref for ref in self.inputs[index] if self.depends[ref.key] == "x"]
 
-    def descendants(self, key: str) -> set[str]:
-        """Return this value, and all that were computed from it."""
+    def descendants(self, key: str, until: int | None = None) -> set[str]:
+        """Return this value, and all that were computed from it, by the calls up to one where that is given."""
         descendants, waiting = set[str](), [key]
         while waiting:
             if (key := waiting.pop()) not in descendants:
                 descendants.add(key)
-                waiting += [ref.key for index in self.users.get(key, ()) for ref in self.calls[index].outputs]
+                users = (index for index in self.users.get(key, ()) if until is None or index <= until)
+                waiting += [ref.key for index in users for ref in self.calls[index].outputs]
         return descendants
 
     def is_live(self, index: int) -> bool:

@@ -183,7 +183,8 @@ class Roles:
                     self.linear.add(key)
         if site.weights is not None and (weights := self.plan.upstream(site.weights)) is not None:
             self.of.setdefault(weights, "A")
-            scored = self.graph.descendants(self.graph.calls[site.call].outputs[0].key)
+            scores = self.graph.calls[site.call].outputs[0].key
+            scored = self.graph.descendants(scores, self.graph.producer[site.weights])
             for key in self.operands[weights]:
                 if (self.plan.raw(key) or key) not in scored and (bias := bias_role(self.graph, key)):
                     self.of.setdefault(key, bias)
