@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tracer.capture.calls import Call, CallRunner, OpKind, Stack, frame_of_model, stack
+from tracer.capture.tensors import indexed_axes
 from tracer.ops import NO_LABEL, ops_with
 
 # Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.
@@ -180,18 +181,11 @@ class SizeLog(TorchFunctionMode):
     def _note_slices(self, tensor: Any, index: Any) -> None:
         """Note the comparison of the end of each slice with the length of its axis: PyTorch leaves out a slice of a
         whole axis, so no op shows the end that the code asked for. An index that follows from sizes may not exist."""
-        items = list(index) if isinstance(index, tuple) else [index]
         sizes = _sizes(tensor)
-        taken = [item.dim() if _is_mask(item) else 0 if item is None or item is ... else 1 for item in items]
-        axis = 0
-        for place, item in enumerate(items):
-            if item is ...:
-                axis = len(sizes) - sum(taken[place + 1 :])
-            elif axis < len(sizes):
-                end = item.stop if isinstance(item, slice) else item + 1 if isinstance(item, LoggedInt) else None
-                if isinstance(end, int) and _plain(end) > 0 and _plain(end) != sizes[axis]:
-                    self.note(operator.le, _term(end), Read(sizes[axis]))
-            axis += taken[place]
+        for item, axis in indexed_axes(index if isinstance(index, tuple) else (index,), len(sizes)):
+            end = item.stop if isinstance(item, slice) else item + 1 if isinstance(item, LoggedInt) else None
+            if isinstance(end, int) and _plain(end) > 0 and _plain(end) != sizes[axis]:
+                self.note(operator.le, _term(end), Read(sizes[axis]))
 
     def _note_parts(self, name: str, tensor: Any, *args: Any, dim: int = 0, **kwargs: Any) -> None:
         """Note the comparison of the length of an axis with the size, or the number, of the parts that it is split
@@ -272,10 +266,6 @@ def _sizes(tensor: Any) -> tuple[int, ...]:
     """Return the sizes of a tensor as plain numbers; none for anything else."""
     with torch.DisableTorchFunction():
         return tuple(tensor.shape) if isinstance(tensor, Tensor) else ()
-
-
-def _is_mask(item: Any) -> bool:
-    return isinstance(item, Tensor) and item.dtype == torch.bool
 
 
 def _is_number(value: Any) -> bool:

@@ -80,6 +80,27 @@ def _leaves(name: str, value, visited: set[int]) -> Iterator[tuple[str, Tensor]]
         yield from _leaves(f"{name}.{key}", item, visited)
 
 
+def is_mask(item: Any) -> bool:
+    """Return whether an item of an index is a mask, which takes as many axes as it has."""
+    return isinstance(item, Tensor) and item.dtype == torch.bool
+
+
+def indexed_axes(keys: tuple[Any, ...], dim: int) -> list[tuple[Any, int]]:
+    """Return the items of an index of a tensor with `dim` axes, each with the first axis that it takes."""
+    result, axis = [], 0
+    width = sum(item.dim() if is_mask(item) else 1 for item in keys if item is not None and item is not Ellipsis)
+    for item in keys:
+        if item is None:
+            continue
+        if item is Ellipsis:
+            axis += dim - width
+            continue
+        if axis < dim:
+            result.append((item, axis))
+        axis += item.dim() if is_mask(item) else 1
+    return result
+
+
 def copy_tensors(value) -> Any:
     """Return a forward's output with copies of its tensors, on the CPU."""
     if isinstance(value, Tensor):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tracer.capture.modes import FailedCall
+from tracer.capture.tensors import indexed_axes, is_mask
 from tracer.diagnostics.failures.trials import Clash, Scene, argument
 from tracer.record import dtype_name
 from tracer.utils.errors import reason
@@ -363,7 +364,7 @@ def getitem(scene: Scene, call: FailedCall) -> Clash | None:
     if len(taken) > x.dim():
         message = f"{name} {scene.shape(x)} has {x.dim()} axes, and {len(taken)} indices are given."
         return Clash("index", message, {}, (x,))
-    axes = _axes_of(keys, x.dim())
+    axes = indexed_axes(keys, x.dim())
     for item, axis in axes:
         if isinstance(item, bool):
             continue
@@ -376,7 +377,7 @@ def getitem(scene: Scene, call: FailedCall) -> Clash | None:
         rows = isinstance(item, Tensor) and item.dtype not in (torch.bool, torch.uint8)
         if rows and (clash := _out_of_range(scene, item, x, axis, x, f"axis {axis} of {name}")):
             return clash
-        if _is_mask(item) and item.shape != x.shape[axis : axis + item.dim()]:
+        if is_mask(item) and item.shape != x.shape[axis : axis + item.dim()]:
             mask = scene.name(item, "the mask")
             message = (
                 f"{mask} {scene.shape(item)} chooses cells of {name} {scene.shape(x)}, whose axes are of other lengths."
@@ -387,26 +388,6 @@ def getitem(scene: Scene, call: FailedCall) -> Clash | None:
         shapes = " and ".join(scene.label(item, "an index") for item in indices)
         return Clash("index", f"Indices of one `[…]` are broadcast together: {shapes}.", {}, (x, *indices))
     return None
-
-
-def _axes_of(keys: tuple[Any, ...], dim: int) -> list[tuple[Any, int]]:
-    """Return the axis that each item of an index takes."""
-    result, axis = [], 0
-    width = sum(item.dim() if _is_mask(item) else 1 for item in keys if item is not None and item is not Ellipsis)
-    for item in keys:
-        if item is None:
-            continue
-        if item is Ellipsis:
-            axis += dim - width
-            continue
-        if axis < dim:
-            result.append((item, axis))
-        axis += item.dim() if _is_mask(item) else 1
-    return result
-
-
-def _is_mask(item: Any) -> bool:
-    return isinstance(item, Tensor) and item.dtype == torch.bool
 
 
 # Losses whose targets do not fit: their shape, their dtype, their range.
