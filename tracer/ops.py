@@ -206,7 +206,7 @@ SENTENCES = {
     CONSTANT: "Creates numbers that follow from no value of the input.",
     OTHER_OP: "Does what its name says in PyTorch's documentation.",
 }
-"""What an op does, in one sentence: by its name, else by its title, else by a trait, else by its category."""
+"""Sentence on what an op does: by its name, else by its title, else by a trait, else by its category."""
 
 
 class Op:

@@ -42,7 +42,7 @@ RUN_MESSAGE = model_process.MESSAGE
 LOADING = "Loading the model"
 OPENING_MESSAGE = "Opening the operation and running its primitives"
 CHANGE = "change"
-"""The option that holds the changes of a run, as a tuple of texts."""
+"""Option that holds the changes of a run, as a tuple of texts."""
 LARGE_BYTES = 8 * 2**20
 """Bytes of tensors above which a run is large."""
 EACH_OP = 4096

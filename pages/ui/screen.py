@@ -98,7 +98,7 @@ def _drop_changes(error: Exception) -> None:
 
 
 PREDICTS = ("next", "caption")
-"""The results of models that predict the next token."""
+"""Results of models that predict the next token."""
 
 
 FALLBACK = "nanogpt"

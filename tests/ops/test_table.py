@@ -169,7 +169,7 @@ DESCRIBED = {
     "flip": lambda x: x[::-1],
     "roll": lambda x: np.concatenate([x[-1:], x[:-1]]),
 }
-"""What sentences by name, and those of titles that are tried nowhere else, say of an op, in NumPy."""
+"""Meaning, in NumPy, of sentences by name, and of those of titles that are tried nowhere else."""
 ARGUMENTS = {
     "cumsum": (0,),
     "argmax": (-1,),

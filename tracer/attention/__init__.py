@@ -63,7 +63,7 @@ def block_names(trace: Trace, part: str | None = None) -> tuple[str, ...]:
 
 
 BLOCK_NUMBER = re.compile(r"(?:^|\.)[^.]*?\d+(?=\.|$)")
-"""The first numbered module of a path, before which the name of its tower stands."""
+"""First numbered module of a path, before which the name of its tower stands."""
 
 
 def _layer(trace: Trace, record: AttentionRecord) -> int | None:

@@ -52,7 +52,7 @@ from tracer.utils.torch_internals import exclude_autograd_keys
 RETURN_OP = -1
 """In place of an op, what takes the tensors that a run returns."""
 SCALAR_READ = "_local_scalar_dense"
-"""The op by which Python gets the one number of a tensor."""
+"""Op by which Python gets the one number of a tensor."""
 THREADS_NOTE = "The forward hands work to other threads: operations that run in them are not in this trace."
 
 

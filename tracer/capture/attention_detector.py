@@ -358,7 +358,7 @@ MAX_MIXING_NUMEL = 1 << 14
 
 
 NOT_INSPECTED = "attention is not followed through {} ({})"
-"""The note of what could not be inspected, and the error."""
+"""Note on what could not be inspected, and the error."""
 
 
 def _rows(queries: int) -> range:
@@ -383,7 +383,7 @@ class AttentionDetector:
         self._chains = ScoreOpChains(store)
         self.problems: dict[str, None] = {}
         self.head_factors: dict[int, AxisFactor] = {}
-        """The axes of heads of scores, weights and contexts, by the ops."""
+        """Axes of heads of scores, weights and contexts, by the ops."""
 
     def see(self, index: int, facts: OpKind, module: str, args: tuple, kwargs: dict, inputs: tuple, result) -> None:
         """Inspect one op that has run. One that can't be inspected is left out, and `problems` say so: an observer

@@ -54,7 +54,7 @@ Stack = tuple[Frame, ...]
 """Frames of the model's code, the innermost first."""
 _RECORD = _RECORDER + "__init__.py", "record"
 _spans: dict[int, tuple[CodeType, list[tuple]]] = {}
-"""The positions of the instructions of code, by the code's id."""
+"""Positions of the instructions of code, by the code's id."""
 
 
 def span_of(frame: FrameType) -> Span:
@@ -332,7 +332,7 @@ class CallLog:
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The shapes of all parameters and buffers by their keys, also of those that the run did not take."""
     ties: dict[str, str] = field(default_factory=dict)
-    """The key of each parameter and buffer by its other keys: a tied one is the same tensor in several modules."""
+    """Key of each parameter and buffer by its other keys: a tied one is the same tensor in several modules."""
     changes: list[ChangedValue] = field(default_factory=list)
 
     def without_changes(self) -> CallLog:

@@ -57,7 +57,7 @@ def written_out(func) -> Callable | None:
 
 FLEX = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
 COMPILER = "torch._dynamo"
-"""The module that is loaded once something was compiled."""
+"""Module that is loaded once something was compiled."""
 _lock = threading.Lock()
 _watch = ExitStack()
 """Undoes the settings when it is closed."""

@@ -15,7 +15,7 @@ from tracer.capture.calls import Span
 from tracer.capture.program_slices import FunctionNode, assigned, header, span_of_node
 
 NUMBER, SIZE, COUNT, PLAIN = range(4)
-"""What an expression is: no size; a size that logs its comparisons; a plain number that is a size, or counts up to one;
+"""Kinds of expressions: no size; a size that logs its comparisons; a plain number that is a size, or counts up to one;
 a plain number that follows from sizes in another way."""
 READS = frozenset(("shape", "size", "numel", "nelement", "nbytes"))
 """Names by which code reads sizes of a tensor."""
@@ -29,7 +29,7 @@ QUOTIENTS = ast.FloorDiv, ast.Mod
 
 
 class Value(NamedTuple):
-    """What is known of an expression: its kind, the formulas of the sizes that it follows from, and whether it counts
+    """Facts on an expression: its kind, the formulas of the sizes that it follows from, and whether it counts
     the turns of a loop."""
 
     kind: int = NUMBER
@@ -54,7 +54,7 @@ class Decision(NamedTuple):
 
 
 SizeReads = Callable[[int], list[tuple[str, ...]]]
-"""The sizes that were read at a line, those of each tensor as formulas, "" for one that does not vary."""
+"""Sizes that were read at a line, those of each tensor as formulas, "" for one that does not vary."""
 
 
 def decisions(function: FunctionNode, reads: SizeReads) -> list[Decision]:

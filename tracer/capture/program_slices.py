@@ -64,7 +64,7 @@ def reads_of(attributes: Collection[str], ran: Iterable[Frame]) -> Iterator[Fram
 
 
 class Slice(NamedTuple):
-    """What depends on something: the ops inside of some expressions, and the innermost op around each of others, else
+    """Dependents of something: the ops inside of some expressions, and the innermost op around each of others, else
     those of its statement. `returned` tells whether what the outermost function returns depends, too."""
 
     inside: frozenset[Frame] = frozenset()

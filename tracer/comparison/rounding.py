@@ -21,7 +21,7 @@ from tracer.utils.torch_state import INFINITY_THRESHOLD, Difference
 
 
 class RunEquations:
-    """The equations of a run while its model exists, and the tensors that they read."""
+    """Equations of a run while its model exists, and the tensors that they read."""
 
     def __init__(self, trace: Trace):
         self.values: Any = trace.later.values() if trace.later else None

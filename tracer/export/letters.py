@@ -15,7 +15,7 @@ TITLES = {
     "2017": "as in Vaswani et al. 2017",
     "2021": "as in Dosovitskiy et al. 2021",
 }
-"""What each choice of letters is called on screen."""
+"""Name of each choice of letters on screen."""
 
 
 def names_of(trace: Trace) -> PrintedNames:

@@ -135,7 +135,7 @@ class Shapes:
         self.solved, self.differ = solved_shapes(calls, solution, _ops_inside(graph, "experts"))
         self._solution = solution
         self.has_sizes = solution is not None and solution.has_sizes
-        """Whether the numbers of calls were compared with those at other sizes."""
+        """True if the numbers of calls were compared with those at other sizes."""
         self.value_dependent, self.size_dependent = (
             _external_keys(calls, operands)
             for operands in ((solution.value_dependent, solution.size_dependent) if solution else ((), ()))

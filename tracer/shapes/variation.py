@@ -163,7 +163,7 @@ def note_unreached(guards: Iterable[Guard]) -> str:
 
 
 DECIDED_NOTE = "it is so for {}, the largest that was tried: the code decides here by a plain number of it"
-"""The note of decisions by numbers that log nothing."""
+"""Note on decisions by numbers that log nothing."""
 
 
 def note_decided(largest: Mapping[str, int]) -> str:

@@ -127,7 +127,7 @@ r"""Letters of our tensors in each text that has another. `\ell` stands for the 
 below; else it stays above. 001 writes `\mathbf{Z}` for all of the stream, and 002 for the joined heads too: the indices
 say which. 000 has M for the mask and for the result of the MLP."""
 ROLES: Mapping[str, Mapping[str, str]] = {"probabilities": {"004": r"\mathbf{probs}"}}
-"""The same by the role of a step, for letters that are of several things."""
+"""Letters by the role of a step, for letters that are of several things."""
 
 
 # Names, as they are printed.

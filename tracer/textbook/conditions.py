@@ -83,7 +83,7 @@ def _limits(recording: Recording, solution: Solution) -> Iterator[tuple[int, str
 
 TAKEN = re.compile(re.escape(TAKEN_NOTE).replace(r"\{\}", ".+?"))
 LIMIT = re.compile(r"It is so for (.+?)[,:] (?:the largest that was tried|\w+ holds)")
-"""The sizes up to which a line is so, in its note."""
+"""Sizes up to which a line is so, in its note."""
 
 
 def within_limits(note: str, sizes: dict[str, int]) -> bool:

@@ -75,7 +75,7 @@ class ExpressionBuilder:
         self.condition: Tensor | None = None
         """The condition on token positions that the code tested before it used a causal mask."""
         self.numbers: dict[str, float] = {}
-        """The constants without axes that are the same in all runs, by their keys."""
+        """Constants without axes that are the same in all runs, by their keys."""
         self._constants: dict[str, str] = {}
         self._layouts = RearrangePrinter(shapes)
         self._parts: dict[str, Node] = {}

@@ -354,7 +354,7 @@ def _biases(graph: Graph, takers: list[Call]) -> bool:
 
 
 FILLS = {"masked_fill": "mask", "where": "condition"}
-"""The argument of a call that says which scores it fills."""
+"""Argument of a call that says which scores it fills."""
 
 
 def _hides(graph: Graph, key: str, takers: list[Call]) -> bool:

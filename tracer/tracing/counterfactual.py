@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What the code of a run did: its ops and the numbers in its calls in order, without casts, and the count of
+    """Course of the code of a run: its ops and the numbers in its calls in order, without casts, and the count of
     these."""
 
     ops: tuple[str, ...]

@@ -271,7 +271,7 @@ def valueless(net: torch.nn.Module, mode: Any, device: torch.device) -> torch.nn
 PROBES = 4
 TRIES = 1000
 TRIES_ALIKE = 200
-"""The first tries, in which all sizes are changed in one way."""
+"""First tries, in which all sizes are changed in one way."""
 FACTORS = (2, 3, 4, 5, 6, 7, 9, 10, 11, 13)
 TRACER = str(Path(__file__).resolve().parents[1])
 SHIFTS = tuple(range(1, 30))

@@ -25,7 +25,7 @@ CONFUSIONS = frozenset(
         "position shared",
     )
 )
-"""The findings that a repair may cause: it confuses axes, samples, or who may see whom."""
+"""Findings that a repair may cause: it confuses axes, samples, or who may see whom."""
 
 
 def doubts_of(module: nn.Module, args: tuple, kwargs: dict[str, Any], symbols: dict[str, Any]) -> tuple[str, ...]:

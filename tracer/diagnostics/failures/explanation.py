@@ -140,9 +140,9 @@ class Operand:
 
 
 RUNS_TO_THE_END = "the forward pass runs to the end"
-"""What the trial of most repairs shows."""
+"""Outcome of the trial of most repairs."""
 MAY_DIFFER = "It may compute something else than was meant."
-"""What stands beside each repair: its trial shows that it runs, not that it is right."""
+"""Caution beside each repair: its trial shows that it runs, not that it is right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Fix:
 
     @property
     def caution(self) -> str:
-        """What the trial of the repair does not show, and its doubts."""
+        """Caution that its trial does not show that it is right, and its doubts."""
         return " ".join((MAY_DIFFER, *self.doubts))
 
     def diff(self) -> str:

@@ -16,7 +16,7 @@ from tracer.diagnostics.failures.failure_site import FailureSite
 from tracer.utils.files import edit_node
 
 LOADING = "Error(s) in loading state_dict"
-"""What PyTorch says of a state dict that does not load."""
+"""Message of PyTorch on a state dict that does not load."""
 MAX_NAMES = 4
 """Most tensors of a kind that a sentence names."""
 Shapes = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]

@@ -358,7 +358,7 @@ MARGIN = 1.0
 FAILS = object()
 """In place of the output of a forward that does not run to its end."""
 NEAR_SIZES = (1, 3, 5)
-"""What is added to all sizes where the code fails at no other ones."""
+"""Numbers that are added to all sizes where the code fails at no other ones."""
 SECOND_SIZES = 3
 """Most other sizes with all symbols changed at which a repair is tried."""
 SIBLINGS = 256

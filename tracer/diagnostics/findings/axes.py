@@ -27,7 +27,7 @@ class Factor(NamedTuple):
 
 
 Factors = tuple[tuple[Factor, ...], ...]
-"""The axes of a tensor, each as its factors, outer to inner."""
+"""Axes of a tensor, each as its factors, outer to inner."""
 
 ELEMENTWISE = frozenset(("add", "sub", "mul", "div", "where", "masked_fill"))
 
@@ -42,7 +42,7 @@ class Meeting(NamedTuple):
 
 
 class AxisOrders:
-    """The factors of the axes of all values of a run, followed through layouts and element-wise calls, and the calls
+    """Factors of the axes of all values of a run, followed through layouts and element-wise calls, and the calls
     where two orders of one axis meet."""
 
     def __init__(self, run: RunView):
@@ -131,7 +131,7 @@ class AxisOrders:
 
     @cached_property
     def _places(self) -> frozenset[str]:
-        """The symbols of samples, tokens, heights and widths: those of inputs, but not of the features of tokens."""
+        """Symbols of samples, tokens, heights and widths: those of inputs, but not of the features of tokens."""
         places: set[str] = set()
         for record in self._run.input_records.values():
             features = len(record.shape) == 3 and "float" in record.dtype

@@ -497,7 +497,7 @@ def _answer(scene: Scene, shown: Step) -> Caption | None:
 
 
 ANSWER = re.compile(r"^(The answer|Next|The best fit|The caption)(?=: |$)")
-"""What the title of an answer begins with."""
+"""Beginnings of the title of an answer."""
 
 
 def _result(result: Mapping[str, Any]) -> Caption | None:

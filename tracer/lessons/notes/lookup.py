@@ -20,7 +20,7 @@ from tracer.utils.text import percent, scientific, shape_numbers
 SENTENCE = "reverse this one"
 """The sentence that is tokenized."""
 BIAS_SLIP = "The run adds a bias here; the note's line has none."
-"""What is said of a product with a matrix that has a bias, beside a statement without one."""
+"""Remark on a product with a matrix that has a bias, beside a statement without one."""
 NOWHERE = "nothing of that name and shape ran"
 LEGEND, BOTH_PATHS = "Symbols of this run", "Run both paths"
 """Labels on the page: of the sizes of a run, and of the button that runs an attention on the standard path."""

@@ -196,4 +196,4 @@ COUNTED_MODULES = {
     "block": BLOCK.removesuffix("."),
     "encoder": "encoder.layers",
 }
-"""The module that a count is about."""
+"""Module that a count is about."""
