@@ -174,6 +174,8 @@ HELD_CASES = {
     "a count": lambda x: x * (2 if len(x.unbind(1)) > 100 else 3),
     "axes of one": lambda x: x.squeeze() * 2,
     "far above": lambda x: x * (2 if x.shape[1] < 5000 else 3),
+    "an axis that is another one without one": lambda x: x.mean(-1, keepdim=True).squeeze().softmax(0),
+    "an axis behind a rank that sizes decide": lambda x: functional.normalize(x.view([n for n in x.shape if n > 1])),
 }
 LIMITS = {
     "a logarithm": lambda x: x * max(1.0, math.log(x.shape[1], 100)),
@@ -286,6 +288,14 @@ def test_a_module_that_keeps_state_is_called_twice():
     first, second = tracer.trace(FirstMean(), torch.randn(4, 9, 16) + 1, symbols={"B": 0, "T": 1}).check().steps
     assert "`mean` is read here" in second.note and "second call" in second.replayed and not first.note
     assert {first.verdict, second.verdict} == {"verified"} and first.checked == 3
+
+
+def test_an_axis_that_one_name_alone_drops_is_no_condition():
+    def forward(x):
+        return functional.normalize(x.mean(-1, keepdim=True).squeeze(-1).softmax(0))
+
+    steps = tracer.trace(forward, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check().steps
+    assert {(step.note, step.checked) for step in steps} == {("", 3)}
 
 
 def test_a_number_that_experts_are_compared_with_is_no_size():

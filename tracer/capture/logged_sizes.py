@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tracer.capture.calls import Call, CallRunner, OpKind, Stack, frame_of_model, stack
-from tracer.capture.tensors import indexed_axes
+from tracer.capture.tensors import Ref, indexed_axes
 from tracer.ops import NO_LABEL, ops_with
 
 # Python numbers in the arguments of a run's calls, besides the shapes by which runs at other sizes are compared.
@@ -32,26 +32,39 @@ SHAPE_CALLS = ops_with("shape-arguments")
 
 class Scalars(NamedTuple):
     """Numbers in one call's arguments, by name: an int, a float, or a tuple of these; of a probe also calls of
-    several ops without any. The ops that it ran are `first` to `last - 1`, and `flags` are its other arguments, but
-    tensors."""
+    several ops without any. The ops that it ran are `first` to `last - 1`. Its tensors have `ranks`, and `flags` are
+    its other arguments."""
 
     name: str
     first: int
     last: int
     values: Mapping[str, Any]
     flags: Mapping[str, Any] = {}
+    ranks: Mapping[str, int] = {}
+
+    @classmethod
+    def of(cls, call: Call) -> Scalars:
+        """Return the numbers of a recorded call."""
+        values: dict[str, Any] = {}
+        flags: dict[str, Any] = {}
+        for name, value in call.arguments.items():
+            _put(values, flags, name, value)
+        ranks = {name: len(value.shape) for name, value in call.arguments.items() if isinstance(value, Ref)}
+        return cls(call.name, call.first, call.last, values, flags, ranks)
+
+    def is_like(self, call: Scalars) -> bool:
+        """Return whether a call of the same name in another run has the same numbers, flags and ranks."""
+        return (self.values, self.flags, self.ranks) == (call.values, call.flags, call.ranks)
 
 
 def scalars_of(calls: Iterable[Call]) -> Iterator[Scalars]:
     """Yield the numbers of recorded calls, also of those inside of others."""
     for call in calls:
         yield from scalars_of(call.inner)
-        values: dict[str, Any] = {}
-        flags: dict[str, Any] = {}
-        for name, value in call.arguments.items() if call.func is not None and call.name not in SHAPE_CALLS else ():
-            _put(values, flags, name, value)
-        if values or flags:
-            yield Scalars(call.name, call.first, call.last, values, flags)
+        if call.func is not None and call.name not in SHAPE_CALLS:
+            scalars = Scalars.of(call)
+            if scalars.values or scalars.flags:
+                yield scalars
 
 
 class ScalarRecorder(CallRunner):
@@ -83,7 +96,8 @@ class ScalarRecorder(CallRunner):
         for name, value in {**facts.optional, **arguments}.items():
             _put(values, flags, name, value)
         if values or flags or len(self._ops) - first > 1:
-            self.scalars.append(Scalars(facts.name, first, len(self._ops), values, flags))
+            ranks = {name: value.dim() for name, value in arguments.items() if isinstance(value, Tensor)}
+            self.scalars.append(Scalars(facts.name, first, len(self._ops), values, flags, ranks))
 
 
 def _put(values: dict[str, Any], flags: dict[str, Any], name: str, value) -> None:

@@ -9,6 +9,7 @@ from math import gcd, prod
 
 from tracer.capture import OpEvent, Recording
 from tracer.capture.calls import VIEWS, Call, all_calls
+from tracer.capture.logged_sizes import Scalars
 from tracer.ops import CONCATENATIONS, ops_with, schema
 from tracer.shapes.solver import CallIndex, floor_divide
 
@@ -200,14 +201,17 @@ def respell(
 
 
 def is_in_probe(run, call: Call, probe: Recording, match: Sequence[int | None], owners: CallIndex) -> bool:
-    """Return whether another run made the same call: of the same name and line, between matching ops."""
+    """Return whether another run made the same call: of the same name, line, numbers and ranks, between matching
+    ops."""
     before = next((j for j in reversed(match[: call.first]) if j is not None), -1)
     after = next((j for j in match[call.last :] if j is not None), len(probe.ops))
-    line = run[call.first].module, run[call.first].line
-    return any(
-        (probe.ops[op].module, probe.ops[op].line) == line and owners.at(call.name, probe.numbers[op])
+    line, scalars = (run[call.first].module, run[call.first].line), Scalars.of(call)
+    theirs = (
+        owners.at(call.name, probe.numbers[op])
         for op in range(before + 1, after)
+        if (probe.ops[op].module, probe.ops[op].line) == line
     )
+    return any(same is not None and scalars.is_like(same) for same in theirs)
 
 
 def _shape_from_producer(run, tensor: tuple, notes, inside: range, outputs: list[Shapes]) -> tuple[str, ...] | None:

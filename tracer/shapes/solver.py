@@ -526,9 +526,9 @@ class CallIndex:
             for op in range(entry.first, entry.last):
                 self._entries[entry.name, op] = entry
 
-    def at(self, name: str, op: int) -> bool:
-        """Return whether a call of that name ran an op."""
-        return (name, op) in self._entries
+    def at(self, name: str, op: int) -> Scalars | None:
+        """Return the call of that name that ran an op; None if there is none."""
+        return self._entries.get((name, op))
 
     def of(self, entry: Scalars, match: Sequence[int | None]) -> Scalars | None:
         """Return the call that matches one of the run, whose ops have the indices in `match`; None if there is none."""
