@@ -121,6 +121,49 @@ class DecoderOfItsOwnEncoder(nn.Module):
         return self.head(y + self.cross(y, x, x, need_weights=False)[0])
 
 
+class TwoSided(nn.Module):
+    """Scores of the ids of its own table, from both sides, and no sign that it predicts the next token."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.lm_head = nn.Embedding(V, D), nn.Linear(D, V)
+        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+        self.lm_head.weight = self.table.weight
+
+    def forward(self, ids):
+        x = self.table(ids)
+        return self.lm_head(x + self.attention(x, x, x, need_weights=False)[0])
+
+
+@correct(lambda: (torch.randint(0, V, (2, 6)),))
+class MaskedTokenModel(TwoSided):
+    """A model of hidden tokens."""
+
+
+@correct(lambda: (torch.randint(0, V, (2, 6)),))
+class HiddenTokensLM(TwoSided):
+    """A loss of tokens that are hidden in forward."""
+
+    def forward(self, ids):
+        hidden = torch.arange(ids.shape[1]).expand_as(ids) % 3 == 0
+        logits, labels = super().forward(ids.masked_fill(hidden, V - 1)), ids.masked_fill(~hidden, -100)
+        return F.cross_entropy(logits.transpose(1, 2), labels)
+
+
+@correct(lambda: (torch.randint(0, V, (2, 6)),))
+class TokenScores(nn.Module):
+    """Nothing says what the scores are for."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(V, D), nn.Linear(D, V)
+        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        return self.out(x + self.attention(x, x, x, need_weights=False)[0])
+
+
 @correct(lambda: (torch.randn(3, 7, D), torch.arange(7)[None] < torch.tensor([[7], [4], [5]])))
 class SegmentsOfTokens(nn.Module):
     """Flags of two segments, which look like a mask of padding: both segments are read."""

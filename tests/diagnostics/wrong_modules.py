@@ -562,6 +562,83 @@ class SmallCausalLM(LanguageModel):
         return self.head(x + self.mlp(self.norm2(x)))
 
 
+class Scorer(nn.Module):
+    """Scores of the next token, and neither a loss nor a class of libraries that says so."""
+
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.table, self.head = wrong, nn.Embedding(V, D), nn.Linear(D, V)
+        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def attend(self, x, mask=None):
+        return x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]  # wrong
+
+
+@pair("label leak", texts)
+class SmallGPT(Scorer):
+    def forward(self, ids):
+        return self.head(self.attend(self.table(ids), None if self.wrong else later(ids)))
+
+
+@pair("label leak", texts)
+class MaskOfOneBlock(Scorer):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.second = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def forward(self, ids):
+        x, mask = self.table(ids), later(ids)
+        x = x + self.second(x, x, x, attn_mask=mask, need_weights=False)[0]
+        return self.head(self.attend(x, None if self.wrong else mask))
+
+
+@pair("label leak", texts)
+class DiagonalTooMany(Scorer):
+    def forward(self, ids):
+        mask = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(2 if self.wrong else 1)
+        return self.head(self.attend(self.table(ids), mask))
+
+
+@pair("label leak", texts)
+class TriangleThatNothingReads(Scorer):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.register_buffer("seen", torch.ones(32, 32).tril())
+
+    def forward(self, ids):
+        hidden = self.seen[: ids.shape[1], : ids.shape[1]] == 0
+        return self.head(self.attend(self.table(ids), None if self.wrong else hidden))
+
+
+@pair("label leak", texts)
+class WriterByConvolution(Scorer):
+    """No attention, and a method that writes."""
+
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.mix = nn.Conv1d(D, D, 3)
+        del self.attention
+
+    def forward(self, ids):
+        x = F.pad(self.table(ids).transpose(1, 2), (1, 1) if self.wrong else (2, 0))
+        return self.head(self.mix(x).transpose(1, 2))  # wrong
+
+    def generate(self, ids):
+        return torch.cat([ids, self(ids)[:, -1:].argmax(-1)], 1)
+
+
+@pair(
+    "label leak",
+    lambda: (*texts(), torch.randint(0, V, (B, 4), generator=torch.Generator().manual_seed(4))),
+    symbols={"B": 0, "S": ("source", 1), "T": ("target", 1)},
+)
+class DecoderBesideAText(MaskOfOneBlock):
+    def forward(self, source, target):
+        memory, y = self.table(source), self.table(target)
+        y = self.attend(y, None if self.wrong else later(target))
+        return self.head(y + self.second(y, memory, memory, need_weights=False)[0])
+
+
 @pair("label leak")
 class NormOverTokens(CausalHeads):
     def forward(self, x):

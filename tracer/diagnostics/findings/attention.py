@@ -72,6 +72,33 @@ def is_causal(run: RunView) -> bool:
     return any(mask.record.queries >= MIN_TOKENS and not bool(mask.open.triu(1).any()) for mask in square_masks)
 
 
+def off_diagonal(run: RunView) -> int | None:
+    """Return how many of the next tokens each token sees where a mask is a causal one with diagonals too many; None
+    where no mask is."""
+    for mask in masks(run):
+        queries, keys = mask.open.shape[-2:]
+        if mask.record.mask == "none" or queries != keys or queries < MIN_TOKENS:
+            continue
+        shown = mask.open.any(dim=0)
+        for diagonals in range(1, queries - 1):
+            if torch.equal(shown, torch.ones_like(shown).tril(diagonals)):
+                return diagonals
+    return None
+
+
+def is_later(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a mask of later tokens: of two numbers, with one on each side of its diagonal."""
+    if tensor.is_meta or tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] < MIN_TOKENS:
+        return False
+    if tensor.is_complex() or tensor.numel() > MAX_MASK_CELLS:
+        return False
+    cells = tensor.reshape(-1, *tensor.shape[-2:])[0]
+    high = cells == cells[-1, 0]
+    return not bool(cells[0, -1] == cells[-1, 0]) and any(
+        torch.equal(high, torch.ones_like(high).tril(diagonal)) for diagonal in (0, -1)
+    )
+
+
 @rule(
     "mask empty row",
     masks,

@@ -9,9 +9,9 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.calls import Ref
-from tracer.capture.modes import Function
-from tracer.diagnostics.findings.attention import Padding, is_causal, left_out_cells, padded_masks, paddings
+from tracer.diagnostics.findings.attention import Padding, left_out_cells, padded_masks, paddings
 from tracer.diagnostics.findings.batches import BATCH, STATISTICS
+from tracer.diagnostics.findings.continuations import Continuation, continuations
 from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.diagnostics.findings.second_runs import (
     OUTPUT_TOLERANCE,
@@ -23,8 +23,6 @@ from tracer.diagnostics.findings.second_runs import (
     run_with_other_tokens,
 )
 from tracer.diagnostics.findings.training import label_pairs, losses
-from tracer.graph.attention_sites import AttentionSite
-from tracer.graph.dataflow import Graph
 from tracer.ops import ATTENTION, CONCATENATIONS, CONVOLUTIONS, MATMULS, NORMS, PADS, RECURRENT, base
 from tracer.record import Op, TensorRecord
 from tracer.shapes.variation import other_values
@@ -37,10 +35,6 @@ if TYPE_CHECKING:
 
 # Later tokens: of a model that predicts the next one, no earlier output may depend on them.
 
-MIN_TOKENS = 3
-"""Tokens from which on earlier and later ones can be told apart."""
-NEXT_TOKEN_MODELS = ("CausalLM", "LMHeadModel")
-"""Ends of names that libraries and their users give to models of the next token."""
 HIDE_LATER = "Hide later tokens in every attention: `is_causal=True`, or a mask of `torch.ones(T, T).tril()`."
 PAD_LEFT = "Pad the beginning alone: `F.pad(x, (kernel - 1, 0))`, and no padding in the convolution."
 NORM_TOKEN = (
@@ -50,113 +44,6 @@ NORM_TOKEN = (
 SHIFT_RIGHT = "Move tokens to the right, so that each reads the one before it: `F.pad(x, (0, 0, 1, 0))[:, :-1]`."
 READ_FORWARD = "Read the text in one direction: `bidirectional=False`."
 FROM_EARLIER = "Compute the answer at a token from this token and those before it."
-
-
-class Continuation(NamedTuple):
-    """A text that a model continues: the name of its input, the axis of its tokens, their number, the symbols of that
-    number, and where it is known from.
-
-    `logits` is the key of the logits of a loss, "" where the outputs are compared, and `shift` by how many positions
-    labels are ahead of them.
-    """
-
-    name: str
-    axis: int
-    length: int
-    sizes: tuple[str, ...]
-    known: str
-    logits: str = ""
-    shift: int = 1
-
-    def axes(self, record: TensorRecord) -> list[int]:
-        """Return the axes of a tensor along which these tokens lie; those of their number where there are no
-        symbols."""
-        if record.symbolic and self.sizes:
-            return [axis for axis, size in enumerate(record.symbolic) if size in self.sizes]
-        return [axis for axis, size in enumerate(record.shape) if size == self.length]
-
-
-def continuations(run: RunView) -> Iterator[Continuation]:
-    """Yield the texts of which a model predicts the next token, by its loss, its causal attention, or its class."""
-    records, memories, known = run.input_records, set(_memories(run)), set()
-    for loss in losses(run):
-        pairs = label_pairs(run, loss)
-        if pairs is None or pairs.shift < 1 or pairs.ids in memories or pairs.ids not in records:
-            continue
-        record = records[pairs.ids]
-        known_records = (record, 1), (run.record(pairs.logits), pairs.axis)
-        sizes = {each.symbolic[axis] for each, axis in known_records if each is not None and each.symbolic}
-        known.add(pairs.ids)
-        yield Continuation(
-            pairs.ids, 1, record.shape[1], tuple(sorted(sizes - {"?"})), "Its loss is that of the next token.",
-            pairs.logits, pairs.shift,
-        )  # fmt: skip
-    evidence = _next_token_evidence(run)
-    for site in run.sites if evidence else ():
-        length, keys = _lengths(run.graph, site)
-        if length < MIN_TOKENS or keys != length:
-            continue
-        above = {*run.graph.ancestors([site.q])}
-        for name, record in records.items():
-            axis = _token_axis(record, length)
-            if f"input {name}" in above and axis is not None and name not in known | memories:
-                known.add(name)
-                sizes = (record.symbolic[axis],) if record.symbolic else ()
-                yield Continuation(name, axis, length, sizes, evidence)
-
-
-def _lengths(graph: Graph, site: AttentionSite) -> tuple[int, int]:
-    """Return the numbers of queries and keys of an attention; 0 for none."""
-    if site.weights is not None:
-        return graph.shape(site.weights)[-2:] if len(graph.shape(site.weights)) > 1 else (0, 0)  # type: ignore[return-value]
-    shapes = graph.shape(site.q), graph.shape(site.k)
-    return (shapes[0][-2], shapes[1][-2]) if min(map(len, shapes)) > 1 else (0, 0)
-
-
-def _next_token_evidence(run: RunView) -> str:
-    """Return why a model without a loss is one of the next token; "" if it is none."""
-    if is_causal(run):
-        return "Its attention is causal."
-    module = None if run.replay is None else run.replay.module
-    kind = "" if module is None or isinstance(module, Function) else type(module).__name__
-    return f"`{kind}` predicts the next token." if kind.endswith(NEXT_TOKEN_MODELS) else ""
-
-
-def _token_axis(record: TensorRecord, length: int) -> int | None:
-    """Return the axis of an input that holds tokens: not that of samples, and not the last one of floats."""
-    axes = range(len(record.shape) - ("float" in record.dtype))
-    fitting = [axis for axis in axes if record.shape[axis] == length]
-    if record.symbolic:
-        fitting = [axis for axis in fitting if record.symbolic[axis] != BATCH]
-    return fitting[-1] if fitting else None
-
-
-def _memories(run: RunView) -> Iterator[str]:
-    """Yield the inputs that some attention reads as another stream than that of its queries, as a decoder reads what
-    the encoder made."""
-    for name in run.inputs:
-        within = run.graph.descendants(f"input {name}")
-        if any(_is_memory(run.graph, site, within) for site in run.sites):
-            yield name
-
-
-def _is_memory(graph: Graph, site: AttentionSite, within: set[str]) -> bool:
-    """Return whether keys come from another stream than queries: there is no one value, after the ids, that both were
-    computed from."""
-    if site.k not in within:
-        return False
-    if site.q not in within:
-        return graph.depends[site.q] == "x"  # learned queries pool, and predict nothing
-    waiting = {site.q, site.k}
-    while len(waiting) > 1 or not waiting & graph.producer.keys():
-        last = max(waiting, key=lambda key: graph.producer.get(key, -1))
-        if last not in graph.producer:
-            break
-        waiting.remove(last)
-        waiting |= {ref.key for ref in graph.inputs[graph.producer[last]] if ref.key in within}
-        if len(waiting) == 1:
-            break
-    return len(waiting) != 1 or not graph.ref[next(iter(waiting))].dtype.is_floating_point
 
 
 class Leak(NamedTuple):
@@ -188,7 +75,10 @@ def _find_leak(run: RunView, text: Continuation) -> Leak | None:
             return None
 
         def deviation(
-            record: TensorRecord, one: torch.Tensor, another: torch.Tensor, rows: int = first - text.shift + 1
+            record: TensorRecord,
+            one: torch.Tensor,
+            another: torch.Tensor,
+            rows: int = first - text.start - text.shift + 1,
         ) -> float:
             axes = text.axes(record)
             if len(axes) != 1 or rows < 1 or one.shape != another.shape:
@@ -219,7 +109,7 @@ def _compare(run: RunView, text: Continuation, changed: Recording, deviation: De
     "label leak",
     leaks,
     "{known} A second run has other tokens in `{name}` from token {first} on, and the answer at {place} moves by"
-    " {share:.2g} of the largest value: it reads what it has to predict.{where}",
+    " {share:.2g} of the largest value: {verdict}{where}",
     "{repair}",
     lesson="mask",
     runs_again=True,
@@ -231,11 +121,12 @@ def find_leak(run: RunView, leak: Leak) -> Evidence | None:
     makers = [] if op is None else _moved_makers(run, op)
     if run.trains and any("batch_norm" in near.op for near in (*makers, *([op] if op else []))):
         return None
-    rows = leak.first - leak.text.shift + 1
+    rows = leak.first - leak.text.start - leak.text.shift + 1
     return Evidence(
         *(near.index for near in makers),
         *([op.index] if op else []),
         known=leak.text.known,
+        verdict=leak.text.verdict,
         name=leak.text.name,
         first=leak.first,
         place="token 0" if rows == 1 else f"tokens 0 to {rows - 1}",

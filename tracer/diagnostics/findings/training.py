@@ -59,7 +59,7 @@ def find_strangers(run: RunView, loss: Call) -> Evidence | None:
     logits, target = loss.arguments.get("self"), loss.arguments.get("target")
     if not isinstance(logits, Ref) or not isinstance(target, Ref):
         return None
-    rows, labels = _logit_rows(run, logits), _label_places(run, target)
+    rows, labels = logit_rows(run, logits), _label_places(run, target)
     if rows is None or labels is None or rows.places.shape != labels.shape:
         return None
     strangers = int((rows.places[:, 0] != labels[:, 0]).sum())
@@ -117,7 +117,7 @@ def label_pairs(run: RunView, call: Call) -> LabelPairs | None:
     logits, target = call.arguments.get("self"), call.arguments.get("target")
     if not isinstance(logits, Ref) or not isinstance(target, Ref):
         return None
-    rows, labels = _logit_rows(run, logits), run.value(target.key)
+    rows, labels = logit_rows(run, logits), run.value(target.key)
     if rows is None or labels is None or labels.is_floating_point():
         return None
     labels = labels.reshape(-1).cpu()
@@ -154,7 +154,7 @@ class LogitRows(NamedTuple):
     axis: int
 
 
-def _logit_rows(run: RunView, logits: Ref) -> LogitRows | None:
+def logit_rows(run: RunView, logits: Ref) -> LogitRows | None:
     """Return the rows of logits; None where these are not a reshaped tensor `[B, T, V]` or `[T, B, V]`."""
     graph, key, chain = run.graph, logits.key, []
     while True:
