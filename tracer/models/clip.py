@@ -18,7 +18,7 @@ from tracer.spec.results import sentence_probabilities
 from tracer.spec.spec import Spec
 from tracer.textbook import claims as so
 from tracer.textbook.claims import Claim
-from tracer.textbook.explanations import WHY, positions
+from tracer.textbook.explanations import INFINITE, WHY, positions
 from tracer.textbook.names import Hint
 
 END = 1
@@ -127,8 +127,10 @@ HINTS = (
         why=(
             Claim("The text tower reads like a language model: no word sees the words after it."),
             Claim(
-                "The matrix of 0 and -∞ is added to the scores of every block of this tower.",
+                "The matrix of {opened} and {closed} is added to the scores of every block of this tower.",
                 so.both(so.has(CausalMask), so.by_infinity),
+                "open and closed cells",
+                values=INFINITE,
             ),
         ),
     ),
@@ -152,7 +154,7 @@ HINTS = (
         letter=r"\mathbf{e}",
         why=(
             Claim("Sentences differ in length, so they are padded with end tokens."),
-            Claim("This says where the first end token of each stands.", so.top(FirstOf)),
+            Claim("This says where the first end token of each stands.", so.top(FirstOf), "first end token"),
         ),
     ),
     Hint(
@@ -162,9 +164,15 @@ HINTS = (
         title="Take one token",
         letter=r"\mathbf{x}_f",
         why=(
-            Claim("From each sentence, the model reads one token: the one where it ends.", so.without(so.trainable)),
             Claim(
-                "The causal mask lets it see every word before it, and the tokens after it change nothing.", so.causal
+                "From each sentence, the model reads one token: the one where it ends.",
+                so.without(so.trainable),
+                "fewer tokens",
+            ),
+            Claim(
+                "The causal mask lets it see every word before it, and the tokens after it change nothing.",
+                so.causal,
+                "causal",
             ),
         ),
     ),
@@ -179,8 +187,9 @@ HINTS = (
             Claim(
                 "A trainable matrix maps it into the space of D_e numbers in which photos and sentences are compared.",
                 so.both(so.linear, so.ends_in("D_e")),
+                "trainable map",
             ),
-            Claim("The other tower has its own matrix.", so.own_to_it),
+            Claim("The other tower has its own matrix.", so.own_to_it, "own parameters"),
         ),
     ),
     Hint(
@@ -193,8 +202,13 @@ HINTS = (
             Claim(
                 "Only the direction matters, not the length, so each vector is divided by its own length.",
                 so.divided_by_length,
+                "unit rows",
             ),
-            Claim("The product of two such vectors is the cosine of the angle between them.", so.divided_by_length),
+            Claim(
+                "The product of two such vectors is the cosine of the angle between them.",
+                so.divided_by_length,
+                "unit rows",
+            ),
         ),
     ),
     Hint(
@@ -204,7 +218,11 @@ HINTS = (
         title="Compare",
         letter=r"\mathbf{C}",
         why=(
-            Claim("Every photo is compared with every sentence: 1 where they point the same way.", so.of_unit_vectors),
+            Claim(
+                "Every photo is compared with every sentence: 1 where they point the same way.",
+                so.of_unit_vectors,
+                "unit products",
+            ),
             Claim("No list of classes is built in, so any sentences can be used."),
         ),
     ),
@@ -213,10 +231,16 @@ HINTS = (
         "logits",
         title="Temperature",
         why=(
-            Claim("Cosines lie between -1 and 1, too close together for a softmax.", so.of_cosines),
+            Claim(
+                "Cosines lie between {low} and {high}, too close together for a softmax.",
+                so.of_cosines,
+                "bounds of operands",
+                values={"low": "-1", "high": "1"},
+            ),
             Claim(
                 "A trainable factor spreads them out. The softmax of a row then says which sentence fits the photo.",
                 so.trainable,
+                "trainable",
             ),
         ),
     ),

@@ -151,6 +151,7 @@ HINTS = (
             Claim(
                 "No position is added here: positions enter when queries and keys are rotated.",
                 so.has_part("rotated Q"),
+                "positions by rotation alone",
             ),
         ),
     ),

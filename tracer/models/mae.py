@@ -91,7 +91,11 @@ HINTS = (
         title="Embed",
         why=(
             *WHY["embed"][1:],
-            Claim("Every patch is embedded here, including those that will be hidden.", so.ends_in_axis("N")),
+            Claim(
+                "Every patch is embedded here, including those that will be hidden.",
+                so.ends_in_axis("N"),
+                "every patch",
+            ),
         ),
     ),
     Hint(
@@ -107,7 +111,11 @@ HINTS = (
         id="visible",
         title="Take the visible patches",
         why=(
-            Claim("Only the patches on the list π go on; the others are hidden from the encoder.", so.fewer_tokens),
+            Claim(
+                "Only the patches on the list π go on; the others are hidden from the encoder.",
+                so.fewer_tokens,
+                "fewer rows",
+            ),
             Claim("The model has to work out what it can't see from the rest, and so it may learn what is normal."),
         ),
     ),
@@ -120,7 +128,7 @@ HINTS = (
         letter=r"\mathbf{Y}",
         below=r"\mathrm{dec}",
         why=(
-            Claim("One trainable matrix prepares the encoder's tokens for the decoder.", so.linear),
+            Claim("One trainable matrix prepares the encoder's tokens for the decoder.", so.linear, "trainable map"),
             Claim("Features that help to understand visible patches need not help to draw hidden ones."),
         ),
     ),
@@ -131,7 +139,9 @@ HINTS = (
         title="Mask tokens",
         why=(
             Claim(
-                "One trainable vector stands for every patch that is hidden.", so.both(so.depends("p"), so.trainable)
+                "One trainable vector stands for every patch that is hidden.",
+                so.both(so.depends("p"), so.trainable),
+                "trainable from nothing",
             ),
             Claim(
                 "It says only that something is missing here. The encoder has less work, because it never sees these "
@@ -149,6 +159,7 @@ HINTS = (
             "Each visible token goes back to its own place, and mask tokens fill all others. The sequence has N "
             "tokens again, in raster order.",
             so.both(so.has(Put), so.ends_in_axis("N")),
+            "tokens at their places",
         ),
         note="He et al. append mask tokens and sort the list; to write the visible tokens among mask tokens gives the "
         "same.",
@@ -170,7 +181,7 @@ HINTS = (
         letter=r"\hat{\mathbf{X}}_p",
         below=r"\mathrm{pix}",
         why=(
-            Claim("Each token becomes the pixels of its patch.", so.both(so.linear, so.ends_in("C*P**2"))),
+            Claim("Each token becomes the pixels of its patch.", so.both(so.linear, so.ends_in("C*P**2")), "tokenwise"),
             Claim(
                 "A hidden patch that differs much from its prediction does not follow from the others: that "
                 "difference is the "

@@ -69,6 +69,7 @@ HINTS = (
             Claim(
                 "It is dropped here, but it was useful: in every block, the patches could read from it.",
                 so.open_to_first,
+                "open attention",
             ),
         ),
     ),
@@ -80,8 +81,9 @@ HINTS = (
                 "The tokens are in the order in which the patches were cut, row by row. Laid out as a grid, they form "
                 "a small picture with D numbers at each place.",
                 so.top(Grid),
+                "rearranged",
             ),
-            Claim("Each was computed with information from the whole photo.", so.open_to_first),
+            Claim("Each was computed with information from the whole photo.", so.open_to_first, "open attention"),
         ),
     ),
     Hint(
@@ -97,6 +99,7 @@ HINTS = (
                 "patch: P × P "
                 "pixels times K classes.",
                 so.both(so.linear, so.ends_in("K*P**2")),
+                "trainable map",
             ),
             Claim("This is the whole decoder."),
         ),
@@ -110,7 +113,11 @@ HINTS = (
         stage="decoder",
         title="Unpatchify",
         why=(
-            Claim("The scores of each patch are put where the patch was cut from. Nothing is computed.", so.rearranges),
+            Claim(
+                "The scores of each patch are put where the patch was cut from. Nothing is computed.",
+                so.rearranges,
+                "rearranged",
+            ),
             Claim("It reverses the first step, with K scores instead of C colours."),
         ),
         note=Claim(

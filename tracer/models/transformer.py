@@ -142,6 +142,7 @@ DISTANCES = (
                 "that it runs from 0 to "
                 "2R. All larger distances count as R.",
                 so.top(Distances),
+                "distances",
             ),
             Claim("These numbers pick a vector of every block."),
         ),
@@ -159,6 +160,7 @@ DISTANCES = (
             Claim(
                 "Each query also meets a trainable vector for each distance, as if it were part of the key.",
                 so.both(so.has(AtDistance), so.trainable),
+                "trainable",
             ),
             Claim("The score then depends on how far apart two tokens are, and not on their positions."),
         ),
@@ -169,7 +171,7 @@ DISTANCES = (
         title="Weights by distance",
         letter=r"\bar{\mathbf{A}}",
         why=(
-            Claim("The weights of each row are added up by distance.", so.top(SumsByDistance)),
+            Claim("The weights of each row are added up by distance.", so.top(SumsByDistance), "weights by distance"),
             Claim("They say how much of the vector of each distance enters the context."),
         ),
     ),
@@ -192,11 +194,13 @@ HINTS = (
             Claim(
                 "Every position gets its own pattern: waves from fast to slow, like the hands of many clocks.",
                 so.has(Sinusoids),
+                "one rotation for all positions",
             ),
             Claim(
                 "Nothing here is trained. One fixed rotation turns the pattern of a position into that of the "
                 "position k further on.",
                 so.depends("c"),
+                "one rotation for all positions",
             ),
         ),
     ),
@@ -209,6 +213,7 @@ HINTS = (
                 "Because it is a sum, every score splits into four terms: content or position against content or "
                 "position.",
                 so.top(Plus),
+                "sum",
             ),
         ),
         note=Claim(
@@ -248,6 +253,7 @@ HINTS = (
             Claim(
                 "The sum is normalised in the next step, so no number passes through a block untouched.",
                 so.taken_only_by("X"),
+                "read by norms alone",
             ),
         ),
     ),
@@ -264,8 +270,8 @@ HINTS = (
         "*.mlp.residual",
         letter=r"\mathbf{R}'",
         why=(
-            Claim("The MLP's result is added to its input.", so.adds("F")),
-            Claim("One more norm follows.", so.taken_only_by("X")),
+            Claim("The MLP's result is added to its input.", so.adds("F"), "adds the MLP"),
+            Claim("One more norm follows.", so.taken_only_by("X"), "read by norms alone"),
         ),
     ),
     Hint(
@@ -281,7 +287,12 @@ HINTS = (
     Hint(
         "probabilities",
         why=(
-            Claim("The softmax makes each row of scores probabilities that sum to 1.", so.top(Softmax)),
+            Claim(
+                "The softmax makes each row of scores probabilities that sum to {total}.",
+                so.top(Softmax),
+                "sum of each row",
+                values={"total": "1"},
+            ),
             Claim("The largest is the model's answer for this position."),
         ),
     ),

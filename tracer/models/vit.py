@@ -76,7 +76,11 @@ LEFT_OUT = Hint(
     id="kept",
     title="Leave patches out",
     why=(
-        Claim("Only the tokens on the list π go on; the patches that you removed are left out.", so.fewer_tokens),
+        Claim(
+            "Only the tokens on the list π go on; the patches that you removed are left out.",
+            so.fewer_tokens,
+            "fewer rows",
+        ),
         Claim("Each token that stays keeps its own position, so the model can still tell where its patch was."),
     ),
 )

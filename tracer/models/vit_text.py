@@ -166,6 +166,7 @@ HINTS = (
                 Claim(
                     "One more trainable vector, the same for all tokens of a kind, tells patches from words.",
                     so.adds_trainable,
+                    "trainable",
                 ),
                 Claim("It is optional, since their positions differ already."),
             ),
@@ -181,7 +182,11 @@ HINTS = (
         "sequence",
         title="One sequence",
         why=(
-            Claim("Patches first, then words, in one sequence that the same blocks read.", so.part("sequence")),
+            Claim(
+                "Patches first, then words, in one sequence that the same blocks read.",
+                so.part("sequence"),
+                "all segments",
+            ),
             Claim("Each word can look back at the picture, because the picture comes before it."),
         ),
     ),
@@ -190,7 +195,11 @@ HINTS = (
         role="causal M",
         why=(
             *WHY["no look ahead"][1:],
-            Claim("Words see the whole picture and the words before them, because the picture comes first.", so.causal),
+            Claim(
+                "Words see the whole picture and the words before them, because the picture comes first.",
+                so.causal,
+                "causal",
+            ),
         ),
         note=Claim(
             "Note 000 does not say it, but under this mask patches can't see later patches either: the first sees "
@@ -205,6 +214,7 @@ HINTS = (
             Claim(
                 "Words see the picture and the words before them, and the patches see each other fully.",
                 so.has(PrefixMask),
+                "prefix mask",
             ),
             Claim("The words have to be hidden from what comes before them: they are what is predicted."),
         ),
@@ -244,7 +254,11 @@ HINTS = (
         title="Text only",
         letter=r"\mathbf{X}_{f,\mathrm{txt}}",
         why=(
-            Claim("The model predicts words only, so it reads only the tokens of words.", so.ends_in_axis("T")),
+            Claim(
+                "The model predicts words only, so it reads only the tokens of words.",
+                so.ends_in_axis("T"),
+                "some rows",
+            ),
             Claim("Information from the picture has reached them through attention."),
         ),
         note="Note 000 drops the last image position; without a begin token in front of the text, nothing would then "

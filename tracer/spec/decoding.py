@@ -126,13 +126,21 @@ APPENDED = Claim(
     "Keys and values of the tokens before are in the cache. Only those of the new tokens are computed, and they are "
     "appended to the others.",
     so.has(Concat),
+    "more rows",
 )
 NEW_TOKENS = Claim("Only the new tokens go through this matrix: the others did in earlier runs.")
+LATER_ROWS = Claim("The rows of the table go on where the cache ends.", so.has(Slice), "rows after the first")
 POSITIONS = "position", "position2"
 """Lines whose reasons are others where the first rows of the table belong to the tokens in the cache."""
 HINTS = (
     *(
-        Hint(at, why=(*WHY["position"][:1], Claim("The rows of the table go on where the cache ends.", so.has(Slice))))
+        Hint(
+            at,
+            why=(
+                *WHY["position"][:1],
+                Claim("The rows of the table go on where the cache ends.", so.has(Slice), "rows after the first"),
+            ),
+        )
         for at in POSITIONS
     ),
     Hint("*.attention.key", title="Append keys to the cache", why=APPENDED),

@@ -170,31 +170,49 @@ class Context:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, and a predicate that returns whether it holds for a line.
+    """A sentence, a predicate that returns whether it holds for a line, and the name of the measure that checks it.
 
-    `fill` returns the values of its fields, such as `{products}`, or None if they are unknown. An `optional` claim that
-    does not hold is left out, and not refuted.
+    The predicate looks at the graph. `measure` is a key of `tracer.verify.checks.sentences.MEASURES`: it looks at the
+    numbers of a run, shares no code with the predicate, and gets the `values` that the sentence states. `values` are
+    those of the fields of its text, such as `{mean}`; `fill` returns those that depend on the run, or None if they are
+    unknown. An `optional` claim that does not hold is left out, and not refuted.
     """
 
     text: str
     holds: Callable[[Context], bool] | None = None
-    fill: Callable[[Context], dict | None] | None = None
+    measure: str = ""
+    fill: Callable[[Context], dict[str, str] | None] | None = None
     optional: bool = False
+    values: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def general(self) -> bool:
         """True if it states nothing about the run."""
         return self.holds is None
 
-    def of(self, context: Context) -> str:
-        """Return the sentence for a line; empty if it does not hold, or cannot be evaluated."""
+    @property
+    def sentence(self) -> str:
+        """Text with the values that are the same for all runs."""
+        return self.text.format(**self.values) if self.values else self.text
+
+    def of(self, context: Context) -> Fact | None:
+        """Return the sentence for a line; None if it does not hold, or cannot be evaluated."""
         try:
             if self.holds is not None and not self.holds(context):
-                return ""
-            values = self.fill(context) if self.fill else {}
+                return None
+            values = self.fill(context) if self.fill else self.values
         except Exception:  # a form that no predicate foresaw: what cannot be evaluated is not shown
-            return ""
-        return "" if values is None else self.text.format(**values) if self.fill else self.text
+            return None
+        return None if values is None else Fact(self.text.format(**values) if values else self.text, self, values)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A claim as a line shows it: the sentence, the claim, and the values that the sentence states."""
+
+    text: str
+    claim: Claim
+    values: Mapping[str, str] = field(hash=False)
 
 
 Why = tuple["Claim | tuple[Claim, ...]", ...]
@@ -204,7 +222,7 @@ class Explanation(NamedTuple):
     """Explanation of a line: its sentences together, those that state a fact, and refuted claims."""
 
     text: str = ""
-    facts: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
     refuted: tuple[str, ...] = ()
 
 
@@ -214,22 +232,19 @@ def explain(why: Why, context: Context, strict: bool = False) -> Explanation:
     The first claim describes the line: if it does not hold, it is refuted, and nothing is shown. With `strict`, as for
     hints of one model, each claim that does not hold is refuted.
     """
-    shown, facts, refuted = [], [], []
+    shown, refuted = [], []
     for number, entry in enumerate(why):
         alternatives = entry if isinstance(entry, tuple) else (entry,)
-        claim, text = next(
-            ((alternative, text) for alternative in alternatives if (text := alternative.of(context))), (None, "")
-        )
-        if claim is None:
+        fact = next((fact for alternative in alternatives if (fact := alternative.of(context))), None)
+        if fact is None:
             if number == 0 or (strict and not any(alternative.optional for alternative in alternatives)):
-                refuted.append(alternatives[0].text)
+                refuted.append(alternatives[0].sentence)
             if number == 0:
                 break
             continue
-        shown.append(text)
-        if not claim.general:
-            facts.append(text)
-    return Explanation(" ".join(shown), tuple(facts), tuple(refuted))
+        shown.append(fact)
+    facts = tuple(fact for fact in shown if not fact.claim.general)
+    return Explanation(" ".join(fact.text for fact in shown), facts, tuple(refuted))
 
 
 def claims(why: Why) -> tuple[Claim, ...]:

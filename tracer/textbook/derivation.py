@@ -24,7 +24,7 @@ from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
 from tracer.shapes import Solution
 from tracer.textbook import names
-from tracer.textbook.claims import PARAMETER, Context, Subject
+from tracer.textbook.claims import PARAMETER, Context, Fact, Subject
 from tracer.textbook.conditions import Conditions, conditions_of
 from tracer.textbook.explanations import why
 from tracer.textbook.expression_builder import ExpressionBuilder, fused_lines
@@ -67,7 +67,7 @@ class Line:
     why: str
     layer: int | None = None
     note: str = ""
-    facts: tuple[str, ...] = ()
+    facts: tuple[Fact, ...] = ()
     refuted: tuple[str, ...] = ()
     outside: frozenset[str] = frozenset()
     of_input: bool = False

@@ -90,7 +90,9 @@ class Hint:
         """Return the note on how texts differ from this line, without claims that the run contradicts."""
         if isinstance(self.note, str):
             return self.note
-        return " ".join(filter(None, (claim.of(context) for claim in cast(tuple[Claim, ...], self.note))))
+        return " ".join(
+            filter(None, (fact.text for claim in cast(tuple[Claim, ...], self.note) if (fact := claim.of(context))))
+        )
 
 
 HINT_FIELDS = tuple(

@@ -158,7 +158,7 @@ def _recorded(line: MeasuredLine, what: str) -> list[np.ndarray]:
     return [array(line.book.trace.values[getattr(record, what)]) for record in line.records]
 
 
-def _is_recorded(line: MeasuredLine, *_, what: str) -> bool:
+def _is_recorded(line: MeasuredLine, what: str) -> bool:
     """Return whether its numbers are those of the queries "q" or keys "k" of an attention of its block, or their input
     before a norm or a rotation by position, of all features of a head or some."""
     lines = [line, *(user for user in line.users if not _has_matrix(user))]
@@ -198,7 +198,7 @@ def _rotated_in_part(whole: np.ndarray | None, rotated: np.ndarray | None, recor
 def part_of_recorded(what: str) -> Callable[..., bool]:
     """Return a predicate: its numbers are the first or the last features of the recorded queries "q" or keys "k"."""
 
-    def holds(line: MeasuredLine, *_) -> bool:
+    def holds(line: MeasuredLine) -> bool:
         width = line.value.shape[-1]
         narrower = [tensor for tensor in _recorded(line, what) if width < tensor.shape[-1]]
         return any(
@@ -219,14 +219,14 @@ def _mixtures(line: MeasuredLine, value: np.ndarray) -> Iterator[np.ndarray]:
             yield weights @ grouped if grouped.shape[1] == record.heads else np.zeros(0)
 
 
-def is_shown(line: MeasuredLine, *_) -> bool:
+def is_shown(line: MeasuredLine) -> bool:
     """Return whether its numbers are the attention of its block, as maps read it."""
     if line.value is None:
         return True
     return any(close(line.value.ravel(), line.attention(record).ravel()) for record in line.records)
 
 
-def values(line: MeasuredLine, *_) -> bool:
+def values(line: MeasuredLine) -> bool:
     """Return whether the mixture of its numbers by the weights is a context of its block."""
     own = line.value
     if own is None or own.ndim not in (3, 4):
@@ -237,14 +237,14 @@ def values(line: MeasuredLine, *_) -> bool:
     )
 
 
-def mixture(line: MeasuredLine, *_) -> bool:
+def mixture(line: MeasuredLine) -> bool:
     """Return whether it is a mixture of a tensor of its block by the weights."""
     others = [near.value for near in line.block if near.step.id != line.step.id]
     tensors = [value for value in others if value is not None and value.ndim in (3, 4)]
     return any(proportional(mixture_value, line.value) for value in tensors for mixture_value in _mixtures(line, value))
 
 
-def tokenwise(line: MeasuredLine, *_) -> bool:
+def tokenwise(line: MeasuredLine) -> bool:
     """Return whether replacing the first token changes nothing but the first row: the printed equation, parsed and
     evaluated again."""
     before, moved = _evaluate(line), []
@@ -284,7 +284,7 @@ def _without_gamma_beta(line: MeasuredLine) -> np.ndarray | None:
     return None if value is None else value[..., np.isfinite(value).all((*range(value.ndim - 1),))]
 
 
-def root_mean_square(line: MeasuredLine, *_) -> bool:
+def root_mean_square(line: MeasuredLine) -> bool:
     """Return whether it is its operand over the root of its mean square, each feature times one number for all
     tokens."""
     own = [value for value in line.operands if value.shape == line.value.shape]
@@ -331,11 +331,11 @@ def _factors(line: MeasuredLine, features: int) -> list[np.ndarray]:
     return shown or [np.ones(1)]
 
 
-def _adds(stage: str) -> Callable[..., bool]:
-    return lambda line, *_: sums_of_two(line, stage)
+def adds(stage: str) -> Callable[..., bool]:
+    return lambda line: sums_of_two(line, stage)
 
 
-def straight(line: MeasuredLine, *_) -> bool:
+def straight(line: MeasuredLine) -> bool:
     """Return whether a later sum reads the line unchanged, or the line is such a sum itself and ends its block."""
     stages = ("attention", "mlp")
     later = any(sums_of_two(user, stage, line.step.id) for user in line.users for stage in stages)
@@ -347,7 +347,7 @@ def rows_sum_to(line: MeasuredLine, total: str) -> bool:
     return all(abs(rows.sum(axis=-1) - int(total)).max() < 1e-5 for rows in weights)
 
 
-def spread(line: MeasuredLine, grows: str) -> bool:
+def spread(line: MeasuredLine, growth: str) -> bool:
     """Return whether the standard deviation of a random sum of d products grows as √d, and its scores are divided by
     it."""
     draws = np.random.default_rng(0).standard_normal((2, 4000, 64))
@@ -355,7 +355,7 @@ def spread(line: MeasuredLine, grows: str) -> bool:
     exponent = np.log(many / few) / np.log(4)
     d_k = {query.shape[-1] for query in _recorded(line, "q")}
     divides = all(r"\sqrt{d_" in line.step.latex or _has_root(line.step.latex, d) for d in d_k)
-    return abs(exponent - {"√d_k": 0.5, "d_k": 1.0}[grows]) < 0.1 and divides
+    return abs(exponent - {"√d_k": 0.5, "d_k": 1.0}[growth]) < 0.1 and divides
 
 
 def _has_root(latex: str, d: int) -> bool:
@@ -386,10 +386,10 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def bends(line: MeasuredLine, name: str, bound: str) -> bool:
-    """Return whether the line's values are those of the function, and whether the minimum of that is the bound, which
+def bends(line: MeasuredLine, name: str, low: str) -> bool:
+    """Return whether the line's values are those of the function, and whether the minimum of that is `low`, which
     has two decimals."""
-    least = ACTIVATIONS[name](np.linspace(-8, 0, 8001)).min() - float(bound)
+    least = ACTIVATIONS[name](np.linspace(-8, 0, 8001)).min() - float(low)
     return 0 <= least < 0.01 and any(close(line.value, ACTIVATIONS[name](x)) for x in _operands_of_function(line))
 
 
@@ -403,7 +403,7 @@ def _operands_of_function(line: MeasuredLine) -> Iterator[np.ndarray]:
     return (part for part in _ends(line.operands[0], line.value.shape[-1]) if part.shape == line.value.shape)
 
 
-def is_rectified(line: MeasuredLine, *_) -> bool:
+def is_rectified(line: MeasuredLine) -> bool:
     return any(close(line.value, np.maximum(x, 0)) for x in _operands_of_function(line))
 
 
@@ -431,26 +431,26 @@ def _together(path: str, own: str) -> bool:
     return path.split(".")[:end] == parts[:end]
 
 
-def widens(line: MeasuredLine, *_) -> bool:
+def widens(line: MeasuredLine) -> bool:
     before = [value.shape[-1] for value in line.operands if value.ndim > 1]
     return bool(before) and line.value.shape[-1] > before[-1]
 
 
-def is_trained(line: MeasuredLine, *_) -> bool:
+def is_trained(line: MeasuredLine) -> bool:
     return bool(line.weights()) and all(map(line.trainable, line.weights()))
 
 
-def is_fixed(line: MeasuredLine, *_) -> bool:
+def is_fixed(line: MeasuredLine) -> bool:
     return not any(map(line.trainable, line.weights()))
 
 
-def causal(line: MeasuredLine, *_) -> bool:
+def causal(line: MeasuredLine) -> bool:
     return bool(line.part) and all(
         record.mask == "causal" or record.queries == record.keys == 1 for record in line.part
     )
 
 
-def open_(line: MeasuredLine, *_) -> bool:
+def open_(line: MeasuredLine) -> bool:
     """Return whether in some head the first token reads another one."""
     for record in line.part:
         weights = line.attention(record)
@@ -459,13 +459,13 @@ def open_(line: MeasuredLine, *_) -> bool:
     return bool(line.part)
 
 
-def first_row(line: MeasuredLine, *_) -> bool:
+def first_row(line: MeasuredLine) -> bool:
     return any(
         operand.ndim == line.value.ndim + 1 and close(operand[..., 0, :], line.value) for operand in line.operands
     )
 
 
-def is_rearranged(line: MeasuredLine, *_) -> bool:
+def is_rearranged(line: MeasuredLine) -> bool:
     inputs = [array(tensor) for tensor in line.book.run.inputs if tensor.is_floating_point()]
     own = np.sort(line.value, axis=None)
     return any(
@@ -477,7 +477,7 @@ def is_rearranged(line: MeasuredLine, *_) -> bool:
 def patches(order: str) -> Callable[..., bool]:
     """Return a predicate: its rows are the squares of the picture, row by row, with their numbers in that order."""
 
-    def holds(line: MeasuredLine, *_) -> bool:
+    def holds(line: MeasuredLine) -> bool:
         (image,) = (array(tensor) for tensor in line.book.run.inputs if tensor.dim() == 4)
         side = line.book.sizes["P"]
         B, C, H, W = image.shape
@@ -488,7 +488,7 @@ def patches(order: str) -> Callable[..., bool]:
     return holds
 
 
-def is_rotated(line: MeasuredLine, *_) -> bool:
+def is_rotated(line: MeasuredLine) -> bool:
     """Return whether each pair of numbers keeps its length, and some pair has changed. The row of its head may be
     beside those of keys and values, and may continue to features that stay unchanged."""
     alone = all(record.queries == 1 for record in line.records)  # the first position is turned by an angle of 0
@@ -541,38 +541,48 @@ def _heads(value: np.ndarray, count: int, features: int) -> Iterator[np.ndarray]
             yield from (parts[:, :, :, place] for place in range(parts.shape[3]))
 
 
-def in_block(line: MeasuredLine, *_) -> bool:
+def in_block(line: MeasuredLine) -> bool:
     """Return whether no later step is in its block."""
     ids = [near.step.id for near in line.block]
     return not any(_together(id, line.step.id) for id in ids[ids.index(line.step.id) + 1 :])
 
 
-def next_block(line: MeasuredLine, *_) -> bool:
+def next_block(line: MeasuredLine) -> bool:
     return any(user.step.layer not in (None, line.step.layer) for user in line.users)
 
 
-def size(name: str) -> Callable[..., bool]:
+def width(name: str) -> Callable[..., bool]:
     """Return a predicate: its last axis has that size."""
-    return lambda line, *_: line.step.shape[-1] == line.book.sizes[name]
+    return lambda line: line.step.shape[-1] == line.book.sizes[name]
 
 
 def one_user_kind(*stages: str) -> Callable[..., bool]:
-    return lambda line, *_: bool(line.users) and {user.step.stage for user in line.users} <= {*stages}
+    return lambda line: bool(line.users) and {user.step.stage for user in line.users} <= {*stages}
 
 
 def every(*measures: Callable[..., bool]) -> Callable[..., bool]:
-    return lambda line, *arguments: all(measure(line, *arguments) for measure in measures)
+    return lambda line: all(measure(line) for measure in measures)
 
 
-def some_heads(line: MeasuredLine, *_) -> bool:
+def packs(line: MeasuredLine, count: str) -> bool:
+    """Return whether it has as many numbers as queries, keys and values together, or as two of them."""
+    sizes = (
+        (values[record.q].numel(), values[record.k].numel())
+        for record in line.records
+        for values in [line.book.trace.values]
+    )
+    return any(line.value.size == queries + keys * (int(count) - 1) for queries, keys in sizes)
+
+
+def some_heads(line: MeasuredLine) -> bool:
     return min(line.heads, default=0) > 1
 
 
-def single_head(line: MeasuredLine, *_) -> bool:
+def single_head(line: MeasuredLine) -> bool:
     return line.heads == {1}
 
 
-def table_rows(line: MeasuredLine, *_) -> bool:
+def table_rows(line: MeasuredLine) -> bool:
     """Return whether each of its rows is one of a parameter."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     tables = [array(line.book.parameters[path]) for path in line.parameters if path in line.book.parameters]
@@ -589,12 +599,12 @@ def _fronts(line: MeasuredLine) -> Iterator[int]:
             yield len(rows)
 
 
-def shares_parameters(line: MeasuredLine, *_) -> bool:
+def shares_parameters(line: MeasuredLine) -> bool:
     others = [line.near(step) for step in line.book.trace.steps if step.id != line.step.id]
     return any({*line.parameters} & {*other.parameters} for other in others)
 
 
-def unit_rows(line: MeasuredLine, *_) -> bool:
+def unit_rows(line: MeasuredLine) -> bool:
     return close((line.value**2).sum(-1), np.ones(line.value.shape[:-1]))
 
 
@@ -603,7 +613,7 @@ def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
     features, those that no other operand reads. A single operand stands for several by both."""
     count = function.__code__.co_argcount
 
-    def holds(line: MeasuredLine, *_) -> bool:
+    def holds(line: MeasuredLine) -> bool:
         parts = [_unread(line, *operand) for operand in line.operand_values]
         parts = [[part] for part in parts[0]] if len(parts) == 1 < count else parts
         tries = (function(*chosen) for order in permutations(parts, count) for chosen in product(*order))
@@ -614,14 +624,14 @@ def of_operands(function: Callable[..., np.ndarray]) -> Callable[..., bool]:
 
 def either(*measures: Callable[..., bool]) -> Callable[..., bool]:
     """Return a predicate: one of these holds."""
-    return lambda line, *_: any(holds(line) for holds in measures)
+    return lambda line: any(holds(line) for holds in measures)
 
 
 def oscillates(start: int) -> Callable[..., bool]:
     """Return a predicate: from position to position each feature is a cosine (`start` 1) or a sine (0) of equal steps,
     since x(t + 1) + x(t - 1) = 2 cos(ω) x(t)."""
 
-    def holds(line: MeasuredLine, *_) -> bool:
+    def holds(line: MeasuredLine) -> bool:
         rows = line.value.reshape(-1, line.value.shape[-1])
         if len(rows) < 3 or not close(rows[0], np.full(rows[0].shape, float(start))):
             return False
@@ -662,49 +672,48 @@ def _evaluate_with(line: MeasuredLine, source: MeasuredLine, value: np.ndarray) 
         del computed[source.step.symbol]
 
 
-def alibi_free(line: MeasuredLine, *_) -> bool:
+def alibi_free(line: MeasuredLine) -> bool:
     """Return whether no step of its tower adds positions to tokens, and some rotates them."""
     titles = [step.title for step in line.book.trace.steps]
     return not any(title.startswith("Add positions") for title in titles) and "Rotate keys (RoPE)" in titles
 
 
-def waves(line: MeasuredLine, *_) -> bool:
+def waves(line: MeasuredLine) -> bool:
     """Return whether the angle of a position grows less from pair to pair of numbers."""
     half = line.value[..., 1, : line.value.shape[-1] // 2].reshape(-1)
     return bool((np.diff(half) < 0).all()) and {user.step.title for user in line.users} <= {"Cosine", "Sine"}
 
 
-def rotates(line: MeasuredLine, *_) -> bool:
+def rotates(line: MeasuredLine) -> bool:
     """Return whether one matrix leads from every position to the next: least squares leave no residual."""
     rows = line.value.reshape(-1, line.value.shape[-1])
     solution, *_ = np.linalg.lstsq(rows[:-1], rows[1:], rcond=None)
     return not line.weights() and close(rows[:-1] @ solution, rows[1:])
 
 
-def from_nothing(line: MeasuredLine, *_) -> bool:
+def from_nothing(line: MeasuredLine) -> bool:
     return not line.book.inputs[line.step.id]
 
 
-def cosines(line: MeasuredLine, *word: str) -> bool:
-    """Return whether its operands are between -1 and 1, or it is the product of vectors of length 1."""
-    least, most = word or ("-1", "1")
+def cosines(line: MeasuredLine, low: str, high: str) -> bool:
+    """Return whether an operand is within the bounds."""
     return any(
-        value.min() >= float(least) - TOLERANCE and value.max() <= float(most) + TOLERANCE for value in line.operands
+        value.min() >= float(low) - TOLERANCE and value.max() <= float(high) + TOLERANCE for value in line.operands
     )
 
 
-def unit_products(line: MeasuredLine, *_) -> bool:
+def unit_products(line: MeasuredLine) -> bool:
     lengths = [np.sqrt((value**2).sum(-1)) for value in line.operands]
     return len(lengths) == 2 and all(close(length, np.ones(length.shape)) for length in lengths)
 
 
-def one_end(line: MeasuredLine, *_) -> bool:
+def one_end(line: MeasuredLine) -> bool:
     """Return whether the line is, for each text, the first position of the id that pads its end."""
     ids = next(array(tensor) for tensor in line.book.run.inputs if not tensor.is_floating_point())
     return close(line.value.reshape(-1), (ids == ids[:, -1:]).argmax(-1).astype(float))
 
 
-def some_rows(line: MeasuredLine, *_) -> bool:
+def some_rows(line: MeasuredLine) -> bool:
     """Return whether each of its rows is one of its operand's."""
     width = line.value.shape[-1]
     rows = line.value.reshape(-1, width)
@@ -712,7 +721,30 @@ def some_rows(line: MeasuredLine, *_) -> bool:
     return any((np.abs(rows[:, None] - table).max(-1) < TOLERANCE).any(-1).all() for table in tables)
 
 
-def prefix(line: MeasuredLine, *_) -> bool:
+def more_rows(line: MeasuredLine) -> bool:
+    """Return whether it ends with the rows of an operand that has fewer."""
+    return any(
+        operand.ndim == line.value.ndim
+        and operand.shape[-2] < line.value.shape[-2]
+        and close(line.value[..., -operand.shape[-2] :, :], operand)
+        for operand in line.operands
+    )
+
+
+def rows_after_the_first(line: MeasuredLine) -> bool:
+    """Return whether what it adds to its operand are rows that stand together in a parameter, and not at its start."""
+    width = line.value.shape[-1]
+    tables = [array(line.book.parameters[path]) for path in line.parameters if path in line.book.parameters]
+    return any(
+        close(line.value - operand, np.broadcast_to(rows, operand.shape))
+        for operand in line.operands
+        for table in (table.reshape(-1, width) for table in tables if table.shape[-1] == width)
+        for start in range(1, len(table) - operand.shape[-2] + 1)
+        for rows in [table[start : start + operand.shape[-2]]]
+    )
+
+
+def prefix(line: MeasuredLine) -> bool:
     """Return whether a token may look ahead among the first, and never among the last."""
     for record in line.part:
         weights = line.attention(record)
@@ -721,17 +753,17 @@ def prefix(line: MeasuredLine, *_) -> bool:
     return bool(line.part)
 
 
-def distances(line: MeasuredLine, *_) -> bool:
+def distances(line: MeasuredLine) -> bool:
     """Return whether each number is the distance from its row to its column, clipped and shifted."""
     reach, (i, j) = line.book.sizes["R"], np.indices(line.value.shape[-2:])
     return close(line.value, np.clip(j - i, -reach, reach).astype(float) + reach)
 
 
-def shares_by_distance(line: MeasuredLine, *_) -> bool:
+def shares_by_distance(line: MeasuredLine) -> bool:
     return bool(np.allclose(line.value.sum(-1), 1, atol=TOLERANCE))
 
 
-def distinct(line: MeasuredLine, *_) -> bool:
+def distinct(line: MeasuredLine) -> bool:
     """Return whether no other tensor of its attention has the same numbers, so that it has a projection of its own."""
     others = [near for near in line.block if near.step.stage == "attention" and near.step.id != line.step.id]
     return not any(
@@ -739,7 +771,7 @@ def distinct(line: MeasuredLine, *_) -> bool:
     )
 
 
-def heads_are_joined(line: MeasuredLine, *_) -> bool:
+def heads_are_joined(line: MeasuredLine) -> bool:
     """Return whether the mixtures of the heads are concatenated along its last axis."""
     for value in (near.value for near in line.block):
         for joined in _mixtures(line, value) if value is not None and value.ndim in (3, 4) else ():
@@ -769,222 +801,141 @@ def check_explanation_numbers(run: PlainRun) -> Iterator[str]:
             yield f"step {step.id!r} shows “{step.why}”, but what was evaluated is “{line.why}”"
         for claim in line.refuted:
             yield f"step {step.id!r} is said to be what it is not: “{claim}”"
-        for sentence in line.facts:
-            measured = [(match, holds) for pattern, holds in MEASURES.items() if (match := re.match(pattern, sentence))]
-            if not measured:
-                yield f"“{sentence}” states a fact that nobody measures"
-            for match, holds in measured:
-                if not holds(MeasuredLine(book, step), *match.groups()):
-                    yield f"“{sentence}” does not hold of step {step.id!r}"
+        for fact in line.facts:
+            measure = MEASURES.get(fact.claim.measure)
+            if measure is None:
+                yield f"“{fact.text}” states a fact that nobody measures"
+            elif not measure(MeasuredLine(book, step), **fact.values):
+                yield f"“{fact.text}” does not hold of step {step.id!r}"
 
 
-NUMBER = r"(-?[\d.]*\d)"
-STANDARD = r"is shifted to mean (\S+) and scaled to variance (\S+?)\. A small ε"
 MEASURES: dict[str, Callable[..., bool]] = {
     # norms
-    rf"[^.]*[Ee]ach token {STANDARD}": standard,
-    r"A trainable γ( and β)? then rescales?( and shift)? it": lambda line, *_: all(
-        map(line.trainable, line.parameters)
-    ),
-    r"Each token is normalised by itself": tokenwise,
-    r"It has its own γ and β": lambda line, *_: not shares_parameters(line),
-    r"The sum before this step stays as it was: only the MLP reads": lambda line, *_: (
+    "mean and variance": standard,
+    "root mean square": root_mean_square,
+    "one scale": lambda line: root_mean_square(line) or standard(line, "0", "1"),
+    "trainable parameters": lambda line: all(map(line.trainable, line.parameters)),
+    "some trainable parameter": lambda line: any(map(line.trainable, line.parameters)),
+    "own parameters": lambda line: not shares_parameters(line),
+    "shared parameters": shares_parameters,
+    "read by the MLP alone": lambda line: (
         one_user_kind("mlp")(line) and all(len(source.users) > 1 for source in line.sources)
     ),
-    r"This brings all tokens to one scale": lambda line, *_: root_mean_square(line) or standard(line, "0", "1"),
-    r"Each token is divided by the root of its mean square|Nothing is subtracted, which is less work": root_mean_square,
-    r"Every block has added to the residual stream, and nothing has normalised": lambda line, *_: any(
+    "sum of all blocks": lambda line: any(
         sums_of_two(source, stage) for source in line.sources for stage in ("mlp", "norm")
     ),
     # queries, keys, values
-    r"This is what each (?:token|channel) is looking for, once per head": every(queries, some_heads),
-    r"This is what each (?:token|channel) is looking for\.": every(queries, single_head),
-    r"One matrix product computes all heads; its columns are then split": every(some_heads, size("d_k")),
-    r"The product brings it from D numbers down to d_k": lambda line, *_: single_head(line) and size("d_k")(line),
-    r"These queries come from parameters alone": every(queries, from_nothing),
-    r"These are the numbers of each query that change with its position": part_of_recorded("q"),
-    r"These are the numbers of each key that change with its position": part_of_recorded("k"),
-    r"This is what each (?:token|channel) can be found by": keys,
-    r"Queries are compared with keys, never with the tokens": distinct,
-    r"This is what each (?:token|channel) passes on if it is attended to": values,
-    r"It is separate from the key": distinct,
-    r"One matrix product computes (two of )?queries, keys and values at once": lambda line, two: any(
-        line.value.size == values[key.q].numel() + values[key.k].numel() * (1 if two else 2)
-        for key in line.records
-        for values in [line.book.trace.values]
-    ),
+    "queries of several heads": every(queries, some_heads),
+    "queries of one head": every(queries, single_head),
+    "queries without input": every(queries, from_nothing),
+    "part of the queries": part_of_recorded("q"),
+    "part of the keys": part_of_recorded("k"),
+    "keys": keys,
+    "values": values,
+    "distinct": distinct,
+    "columns of all heads": every(some_heads, width("d_k")),
+    "width of one head": every(single_head, width("d_k")),
+    "packed product": packs,
     # scores, weights, context
-    r"Every query meets every key: one number per pair of (?:tokens|channels), in every head": every(
+    "one score for each pair and head": every(
         some_heads,
-        lambda line, *_: (
-            line.step.shape[-3:] in [(record.heads, record.queries, record.keys) for record in line.records]
-        ),
+        lambda line: line.step.shape[-3:] in [(record.heads, record.queries, record.keys) for record in line.records],
     ),
-    r"Every query meets every key: one number per pair of (?:tokens|channels)\.": lambda line, *_: (
+    "one score for each pair": lambda line: (
         line.step.shape[-2:] in [(record.queries, record.keys) for record in line.records]
     ),
-    r"The standard deviation of a sum of d_k independent products grows as (\S+), so the scores are divided by "
-    r"": spread,
-    r"The mask adds (\S+) where a token may attend, (-∞|so low a number|a low number) where it may not": hides,
-    r"The mask has (\S+) where a token may attend and (-∞|the lowest number there is|a low number) where it may not: "
-    r"a token attends to": hides,
-    r"This matrix has (\S+) where a token may attend, to itself and to earlier tokens, and (-∞) where it may "
-    r"not": hides,
-    r"The matrix of (0) and (-∞) is added to the scores of every block": hides,
-    r"(?:It is computed once,? and (?:all blocks add it|added to the scores)|All blocks have|A model that "
-    r"predicts)": causal,
-    r"The fused kernel is told that the mask is causal|One kernel computes all of attention here": lambda line, *_: all(
-        record.fused for record in line.records
-    ),
-    r"Each row of scores becomes weights that sum to (\d+): how much this token takes": rows_sum_to,
-    r"Each row of scores becomes weights\.": lambda line, *_: True,
-    r"This is each (?:token|channel)'s mixture of the values": mixture,
-    r"Each row of the attention weights mixes the values. The equation adds something": lambda line, *_: (
-        " + " in line.step.latex
-    ),
-    r"This is the tensor that attention maps show": is_shown,
-    r"The heads, which worked independently, are concatenated again": every(some_heads, heads_are_joined),
-    r"With one head there is nothing to concatenate: the mixture is d_k wide": every(single_head, size("d_k")),
-    r"With one head there is nothing to concatenate\.": single_head,
-    r"Several heads of queries share one head of keys and values": lambda line, *_: any(
+    "spread of a sum": spread,
+    "open and closed cells": hides,
+    "causal": causal,
+    "causal to width V": every(causal, width("V")),
+    "prefix mask": prefix,
+    "open attention": open_,
+    "fused": lambda line: all(record.fused for record in line.records),
+    "rows that sum to": rows_sum_to,
+    "weights": lambda line: bool((line.value >= 0).all()) and close(line.value.sum(-1), np.ones(line.value.shape[:-1])),
+    "mixture of values": mixture,
+    "attention of the maps": is_shown,
+    "heads side by side": every(some_heads, heads_are_joined),
+    "one head": single_head,
+    "one head of width d_k": every(single_head, width("d_k")),
+    "shared keys and values": lambda line: any(
         array.shape[1] < record.heads or len({row.tobytes() for row in array[0]}) < record.heads
         for record in line.records
         for array in [line.book.trace.values[record.k].numpy()]
     ),
-    r"So far the heads have worked independently\. This product mixes what they found": every(
-        some_heads, is_trained, size("D")
-    ),
-    r"The result of attention is d_k wide, but a token is D wide": lambda line, *_: (
-        single_head(line) and size("D")(line) and line.operands[0].shape[-1] != line.value.shape[-1]
-    ),
-    r"One more product(?:, with a trainable matrix,)? transforms what attention found": tokenwise,
+    "heads mixed": every(some_heads, is_trained, width("D")),
+    "back to width D": every(single_head, width("D"), lambda line: line.operands[0].shape[-1] != line.value.shape[-1]),
     # sums
-    r"What the change put in place of (?:the result of attention|the MLP's result) is added": lambda line, *_: any(
-        source.step.id.endswith(".changed") for source in line.sources
-    ),
-    r"Attention adds what it found to the token instead of replacing it": _adds("attention"),
-    r"The MLP adds what it computed to the token|The MLP's result is added": _adds("mlp"),
-    r"The sum also gives gradients a direct way back": straight,
-    r"The norm comes after this sum|One more norm follows|The sum is normalised in the next step": one_user_kind(
-        "norm"
-    ),
-    r"This is the block's output": in_block,
-    r"The next block reads it": next_block,
-    # the MLP
-    r"Each token alone is widened from D to d_ff numbers": every(tokenwise, widens),
-    r"This product works on each token alone|Each token alone goes from D to d_ff numbers": tokenwise,
-    r"Attention moves information between tokens; the MLP works on each token alone": tokenwise,
-    rf"(GELU|This GELU, which is approximated with tanh,|SiLU) keeps large numbers almost as they are, and maps every "
-    rf"negative one to between {NUMBER} and 0": bends,
-    r"ReLU keeps what is positive and sets the rest to 0": is_rectified,
-    r"Without this nonlinearity, the two matrices around it would collapse into one": lambda line, *_: (
+    "sum": lambda line: " + " in line.step.latex,
+    "adds attention": adds("attention"),
+    "adds the MLP": adds("mlp"),
+    "changed operand": lambda line: any(source.step.id.endswith(".changed") for source in line.sources),
+    "straight way back": straight,
+    "read by norms alone": one_user_kind("norm"),
+    "end of the block": in_block,
+    "read by the next block": next_block,
+    # products and functions
+    "tokenwise": tokenwise,
+    "wider tokens": every(tokenwise, widens),
+    "trainable map": every(is_trained, tokenwise),
+    "trainable to width K": every(is_trained, width("K")),
+    **{f"width {size}": width(size) for size in ("D", "K", "V")},
+    "activation": bends,
+    "ReLU": is_rectified,
+    "between two matrices": lambda line: (
         len(line.users) == len(line.sources) == 1 and {line.users[0].step.stage, line.sources[0].step.stage} == {"mlp"}
     ),
-    r"This product goes back from d_ff to D numbers, so that": size("D"),
-    r"The MLP of this block has (\w+ matri\w+) of ([\d,]+) weights .* attention (\w+ matri\w+) of ([\d,]+)": weighs,
-    r"This is the first of two products that widen each token from D to d_ff": every(tokenwise, widens),
-    r"This is the first of two products that bring each token": tokenwise,
-    r"This one decides how much of the other passes": lambda line, *_: len(line.users) == 1,
-    r"It is the activation of the gate": lambda line, *_: len(line.users) == 1,
-    r"The gate is multiplied with the expanded token": of_operands(lambda a, b: a * b),
+    "weights of the block": weighs,
+    "one reader": lambda line: len(line.users) == 1,
+    "product of two": of_operands(lambda a, b: a * b),
+    "bounds": lambda line, low, high: (
+        float(low) <= line.value.min() and line.value.max() <= float(high) and line.value.min() < 0 < line.value.max()
+    ),
+    "bounds of operands": cosines,
     # positions
-    r"[^.]*trainable vector(?: for each position is added|, the same for all tokens of a kind| says "
-    r"which)": is_trained,
-    r"A fixed vector for each position, which training does not change": is_fixed,
-    r"A vector (?:for each position is added|says which of the sentences)": lambda line, *_: True,
-    r"The positions are numbered from 0": lambda line, *_: (
+    "trainable": is_trained,
+    "fixed": is_fixed,
+    "from nothing": from_nothing,
+    "trainable from nothing": every(is_trained, from_nothing),
+    "numbers from 0": lambda line: (
         from_nothing(line) and (line.value.reshape(-1, line.value.shape[-1]) == range(line.value.shape[-1])).all()
     ),
-    r"Some programs put several short texts into one row": lambda line, *_: bool((line.value == 1).all()),
-    r"Each token gets the number of its sentence": from_nothing,
-    r"Every position gets an angle for each pair of numbers, which grows fast for the first pairs and slow": waves,
-    r"These are the cosines of the angles": either(of_operands(lambda angle: np.cos(angle)), oscillates(1)),
-    r"These are the sines of the angles": either(of_operands(lambda angle: np.sin(angle)), oscillates(0)),
-    r"Pairs of numbers are rotated by": lambda line, *_: (
-        not any(close(operand, line.value) for operand in line.operands)
-    ),
-    r"Each pair of numbers is rotated by the angle of its position": is_rotated,
-    r"Pairs of numbers are rotated, each by an angle of its own": is_rotated,
-    r"Every position gets its own pattern: waves": rotates,
-    r"Nothing here is trained\. One fixed rotation turns the pattern of a position": rotates,
-    r"No position is added here: positions enter when queries and keys are rotated": alibi_free,
-    r"Because it is a sum, every score splits into four terms": lambda line, *_: " + " in line.step.latex,
-    r"This is the distance from the query to each key, clipped to between -R and R and shifted by R": distances,
-    r"Each query also meets a trainable vector for each distance": lambda line, *_: is_trained(line),
-    r"The weights of each row are added up by distance": shares_by_distance,
-    # the beginning
-    r"It is cut into squares of P × P pixels, read row by row, each flattened pixel by pixel \(hwc": patches("hwc"),
-    r"The unfold operator 𝒰 cuts it into squares of P × P pixels[^(]*\(chw": patches("chw"),
-    r"This step only rearranges|The scores of each patch are put where": is_rearranged,
-    r"(?:A|One) trainable matrix(?:, the same for every (?:patch|place),)? (?:turns|prepares|maps)": every(
-        is_trained, tokenwise
-    ),
-    r"A convolution whose stride is its kernel's side reads each patch once": lambda line, *_: any(
-        "convolution" in line.book.trace.ops[index].op for index in line.step.ops
-    ),
-    r"Each patch becomes a token of D numbers": size("D"),
-    r"One more token is put in front: a vector of parameters": lambda line, *_: 1 in _fronts(line),
-    r"Tokens are put in front whose numbers are parameters": lambda line, *_: any(_fronts(line)),
-    r"Each token is a number, and this number selects a row of the table\.": table_rows,
-    r"Each token is a number that selects a row of the table, and": lambda line, *_: any(
-        map(line.trainable, line.parameters)
-    ),
-    r"The positions are numbered, and the numbers are the same": from_nothing,
-    r"The rows are trainable": is_trained,
-    r"The number selects a row of E, D trainable numbers": every(is_trained, table_rows),
-    r"Patches first, then words, in one sequence": lambda line, *_: (
+    "ones": lambda line: bool((line.value == 1).all()),
+    "angles": waves,
+    "cosines of angles": either(of_operands(lambda angle: np.cos(angle)), oscillates(1)),
+    "sines of angles": either(of_operands(lambda angle: np.sin(angle)), oscillates(0)),
+    "other than its operands": lambda line: not any(close(operand, line.value) for operand in line.operands),
+    "rotated pairs": is_rotated,
+    "one rotation for all positions": rotates,
+    "positions by rotation alone": alibi_free,
+    "distances": distances,
+    "weights by distance": shares_by_distance,
+    # pictures and tables
+    "patches hwc": patches("hwc"),
+    "patches chw": patches("chw"),
+    "rearranged": is_rearranged,
+    "convolution": lambda line: any("convolution" in line.book.trace.ops[index].op for index in line.step.ops),
+    "one token in front": lambda line: 1 in _fronts(line),
+    "tokens in front": lambda line: any(_fronts(line)),
+    "rows of a table": table_rows,
+    "rows of a trainable table": every(is_trained, table_rows),
+    "all segments": lambda line: (
         line.step.shape[1] == sum(segment.stop - segment.start for segment in line.book.trace.segments)
     ),
-    r"Every patch is embedded here": lambda line, *_: (
-        line.step.shape[1] == line.book.trace.picture.rows * line.book.trace.picture.columns
-    ),
-    r"Only the patches on the list π go on": lambda line, *_: (
-        some_rows(line) and line.step.shape[1] < line.sources[0].step.shape[1]
-    ),
-    r"One trainable vector stands for every patch that is hidden": every(is_trained, from_nothing),
-    r"Each visible token goes back to its own place": lambda line, *_: some_rows(line) or len(line.operands) > 1,
-    r"Words see the whole picture and the words before them": causal,
-    r"Words see the picture and the words before them, and the patches see each other": prefix,
-    r"The model predicts words only, so it reads only the tokens of words": some_rows,
-    r"Places of the text that stand for patches get the patches' tokens": lambda line, *_: len(line.operands) > 1,
-    r"The order of random numbers says which patches are hidden": lambda line, *_: line.value.ndim == 2,
-    # the end
-    r"(?:Of all tokens, the head reads only the first|This takes the first token|The first token stands "
-    r"for)": first_row,
-    r"(?:It has collected information from the others through attention|Through attention it can see all "
-    r"others)": open_,
-    r"(?:It is dropped here, but it was useful|Each was computed with information from the whole photo)": open_,
-    r"Each class has a score": size("K"),
-    r"One last matrix product gives a score for each class": every(is_trained, size("K")),
-    r"At every position, each token of the vocabulary gets a score: how likely it is to come next": every(
-        causal, size("V")
-    ),
-    r"At every position, each token of the vocabulary gets a score: how well it fits": size("V"),
-    r"Every token of the vocabulary gets a score|The model uses the same table at|The score of each entry of "
-    r"the": shares_parameters,
-    r"A separate matrix turns each token into a score": lambda line, *_: not shares_parameters(line),
-    r"The softmax of a row is the probability of each next token": causal,
-    r"(?:Before the words are scored|One more matrix product turns the first token)": is_trained,
-    rf"Each number is squashed to between {NUMBER} and {NUMBER}": lambda line, least, most: (
-        float(least) <= line.value.min() and line.value.max() <= float(most) and line.value.min() < 0 < line.value.max()
-    ),
-    r"The tokens are in the order in which the patches were cut": is_rearranged,
-    r"The softmax makes each row of scores probabilities that sum to (\d+)": lambda line, total: (
-        abs(line.value.sum(-1) - int(total)).max() < 1e-5
-    ),
-    # photos and sentences
-    r"This says where the first end token of each stands": one_end,
-    r"From each sentence, the model reads one token: the one where it ends": lambda line, *_: (
-        line.step.shape[-2:] != line.sources[0].step.shape[-2:]
-    ),
-    r"The causal mask lets it see every word before it|The text tower is causal": causal,
-    r"The other tower has its own matrix": lambda line, *_: not shares_parameters(line),
-    r"One matrix maps the output of the tower into the space": is_trained,
-    r"Only the direction matters|This vector is divided by its own|The product of two such vectors": unit_rows,
-    r"Every photo is compared with every sentence: 1 where": unit_products,
-    rf"Cosines lie between {NUMBER} and {NUMBER}, too close": cosines,
-    r"A trainable factor spreads them|Every sentence is compared with every photo: these are cosines, times a "
-    "trainable": is_trained,
-    r"Each token becomes the pixels of its patch": tokenwise,
+    "every patch": lambda line: line.step.shape[1] == line.book.trace.picture.rows * line.book.trace.picture.columns,
+    "first row": first_row,
+    "some rows": some_rows,
+    "fewer rows": lambda line: some_rows(line) and line.step.shape[1] < line.sources[0].step.shape[1],
+    "more rows": more_rows,
+    "rows after the first": rows_after_the_first,
+    "tokens at their places": lambda line: some_rows(line) or len(line.operands) > 1,
+    "several operands": lambda line: len(line.operands) > 1,
+    "two axes": lambda line: line.value.ndim == 2,
+    # results
+    "sum of each row": lambda line, total: abs(line.value.sum(-1) - int(total)).max() < 1e-5,
+    "first end token": one_end,
+    "fewer tokens": lambda line: line.step.shape[-2:] != line.sources[0].step.shape[-2:],
+    "unit rows": unit_rows,
+    "unit products": unit_products,
 }
-"""What a sentence begins with, and what measures it."""
+"""Measures by the names that claims give them. Each gets a line, and the values that the sentence states."""

@@ -84,6 +84,7 @@ STREAM = (
         why=Claim(
             "Places of the text that stand for patches get the patches' tokens: from here on they are one stream.",
             so.without(so.rearranges),
+            "several operands",
         ),
         stage="embedding",
     ),

@@ -33,9 +33,15 @@ ATTRIBUTES = {
     "L": "text_config.num_hidden_layers",
     "D_e": "projection_dim",
 }
-SPACE = (Claim("One matrix maps the output of the tower into the space that photos and sentences share.", so.linear),)
+SPACE = (
+    Claim(
+        "One matrix maps the output of the tower into the space that photos and sentences share.",
+        so.linear,
+        "trainable",
+    ),
+)
 UNIT = (
-    Claim("This vector is divided by its own length.", so.divided_by_length),
+    Claim("This vector is divided by its own length.", so.divided_by_length, "unit rows"),
     Claim("The products of such vectors are cosines, and only directions count."),
 )
 HINTS = (
@@ -43,7 +49,7 @@ HINTS = (
     Hint("text_model.index", letter=r"\mathbf{x}_f", id="token", title="Take one token", stage="head"),
     Hint(
         "text_model.index",
-        why=Claim("The text tower is causal: only a sentence's last token has seen all of it.", so.causal),
+        why=Claim("The text tower is causal: only a sentence's last token has seen all of it.", so.causal, "causal"),
     ),
     Hint("*_projection.linear", title="Into one space", why=SPACE, stage="head"),
     Hint("visual_projection.linear", letter=r"\mathbf{y}_v", below="v", id="vision_model.projection"),
@@ -57,6 +63,7 @@ HINTS = (
         why=Claim(
             "Every sentence is compared with every photo: these are cosines, times a trainable temperature.",
             so.trainable,
+            "trainable",
         ),
     ),
 )

@@ -38,6 +38,7 @@ PROBES = (
 ORDER = Claim(
     "The order of random numbers says which patches are hidden: those of the largest numbers are.",
     so.equation_is("ArgSort", "Kernel"),
+    "two axes",
 )
 HINTS = (
     Hint("vit.embeddings.argsort", letter=r"\mathbf{s}", title="Shuffle", why=ORDER),
