@@ -460,6 +460,46 @@ class Probabilities(LanguageModel):
         return F.cross_entropy(logits.transpose(1, 2), labels)
 
 
+@pair("softmax twice", texts_and_next)
+class ProbabilitiesByHand(LanguageModel):
+    def forward(self, ids, labels):
+        logits = self.logits(ids)
+        if self.wrong:
+            logits = logits.exp() / logits.exp().sum(-1, keepdim=True)  # wrong
+        return F.cross_entropy(logits.transpose(1, 2), labels)
+
+
+@pair("softmax twice", texts_and_next)
+class LogProbabilities(LanguageModel):
+    def forward(self, ids, labels):
+        logits = self.logits(ids)
+        if self.wrong:
+            logits = logits.log_softmax(-1)  # wrong
+        return F.cross_entropy(logits.transpose(1, 2), labels)
+
+
+@pair("activation on logits", texts_and_next)
+class LogitsCutOff(LanguageModel):
+    def forward(self, ids, labels):
+        logits = self.logits(ids)
+        if self.wrong:
+            logits = logits.relu()  # wrong
+        return F.cross_entropy(logits.transpose(1, 2), labels)
+
+
+@pair("activation on logits", lambda: (torch.randn(5, D), torch.rand(5, 3).round()), symbols={"B": 0})
+class SigmoidTwice(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.head, self.loss = wrong, nn.Linear(D, 3), nn.BCEWithLogitsLoss()
+
+    def forward(self, x, target):
+        logits = self.head(x)
+        if self.wrong:
+            logits = logits.sigmoid()  # wrong
+        return self.loss(logits, target)
+
+
 @pair("labels of another sample", texts_and_next)
 class TimeFirstLogits(LanguageModel):
     def forward(self, ids, labels):
@@ -953,3 +993,33 @@ class SlicesOfOneStart(PackedHeads):
         first = D if self.wrong else 2 * D
         parts = packed[..., :D], packed[..., D : 2 * D], packed[..., first : first + D]
         return self.out(self.merge(self.attend(*map(self.split, parts))))
+
+
+@pair("label visible", texts)
+class HiddenTokens(nn.Module):
+    """A third of the tokens is hidden, and the loss looks at these alone."""
+
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.table, self.head = wrong, nn.Embedding(V, D), nn.Linear(D, V)
+        self.attention = Heads(False)
+
+    def forward(self, ids):
+        hidden = torch.arange(ids.shape[1]).expand_as(ids) % 3 == 0
+        read = ids if self.wrong else ids.masked_fill(hidden, V - 1)
+        logits = self.head(self.attention(self.table(read)))
+        return F.cross_entropy(logits.transpose(1, 2), ids.masked_fill(~hidden, -100))  # wrong
+
+
+@pair("label visible", lambda: (torch.randn(B, 3, 8, 12), torch.arange(6).expand(B, -1) % 2), symbols={"B": 0})
+class HiddenPatches(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.patch, self.head = wrong, nn.Conv2d(3, D, 4, 4), nn.Linear(D, 48)
+        self.token, self.attention = nn.Parameter(torch.randn(1, 1, D)), Heads(False)
+
+    def forward(self, image, hidden):
+        target = F.unfold(image, 4, stride=4).transpose(1, 2)
+        x, there = self.patch(image).flatten(2).transpose(1, 2), hidden[..., None] == (0 if self.wrong else 1)
+        error = self.head(self.attention(torch.where(there, self.token, x))) - target  # wrong
+        return (error.square().mean(-1) * hidden).sum() / hidden.sum()

@@ -13,7 +13,7 @@ from tracer.capture.calls import Call
 from tracer.capture.modes import Function
 from tracer.diagnostics.findings.attention import MIN_TOKENS, is_causal, is_later, off_diagonal
 from tracer.diagnostics.findings.batches import BATCH
-from tracer.diagnostics.findings.training import label_pairs, logit_rows, losses
+from tracer.diagnostics.findings.losses import label_pairs, logit_rows, losses
 from tracer.graph.attention_sites import AttentionSite
 from tracer.graph.dataflow import Graph
 from tracer.record import TensorRecord

@@ -233,6 +233,8 @@ def dropped_results(run: RunView) -> Iterator[DroppedResult]:
         results = [ref.key for ref in call.outputs]
         if not results or any(graph.users.get(key) or key in graph.returned for key in results):
             continue
+        if call.name.split(".")[0] == "contiguous":  # a copy that changes no number
+            continue
         if call.first >= len(run.trace.ops) or call.name == "overwrite" or graph.depends.get(results[0]) != "x":
             continue
         source = run.trace.ops[call.first].source

@@ -12,6 +12,7 @@ from tracer.capture.calls import Ref
 from tracer.diagnostics.findings.attention import Padding, left_out_cells, padded_masks, paddings
 from tracer.diagnostics.findings.batches import BATCH, STATISTICS
 from tracer.diagnostics.findings.continuations import Continuation, continuations
+from tracer.diagnostics.findings.losses import label_pairs, losses
 from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.diagnostics.findings.second_runs import (
     OUTPUT_TOLERANCE,
@@ -22,7 +23,6 @@ from tracer.diagnostics.findings.second_runs import (
     relative_difference,
     run_with_other_tokens,
 )
-from tracer.diagnostics.findings.training import label_pairs, losses
 from tracer.ops import ATTENTION, CONCATENATIONS, CONVOLUTIONS, MATMULS, NORMS, PADS, RECURRENT, base
 from tracer.record import Op, TensorRecord
 from tracer.shapes.variation import other_values
