@@ -71,6 +71,8 @@ def _elementwise():
         yield _example(getattr(e, name)(X), real(2, 3), exact=False)
     for dtype in ("bfloat16", "float16"):
         yield _example(e.Cast(X, to=dtype), real(2, 3), exact=False)
+    for dtype in ("int8", "uint8"):
+        yield _example(e.Wrapped(e.Scaled(e.Scalar(150), X), to=dtype, whole=False), real(2, 3), exact=False)
     yield _example(e.Softplus(X, beta=2, threshold=20), real(2, 3))
     yield _example(e.LeakyReLU(X, slope=0.1), real(2, 3))
     yield _example(e.ELU(X, alpha=1.5, scale=1, input_scale=1), real(2, 3))

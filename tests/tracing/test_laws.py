@@ -183,7 +183,18 @@ LIMITS = {
     "NumPy": lambda x: x * (2 if np.asarray(x.shape)[1] > 100 else 3),
     "a counter": lambda x: decay(x, 80),
     "a remainder of a counter": lambda x: decay(x, 85, reset=True),
-    "positions in few bits": lambda x: x + torch.sin(torch.arange(x.shape[1], dtype=torch.int8).float())[:, None],
+}
+WRAPS = {
+    "positions": (lambda x: x + torch.arange(x.shape[1], dtype=torch.int8).float().sin()[:, None], "int8"),
+    "positions that are cast": (lambda x: x + torch.arange(x.shape[1]).byte().float().sin()[:, None], "uint8"),
+    "a cast": (lambda x: (x * 8).round().to(torch.int8).float() / 8, "int8"),
+    "a cast of whole numbers": (lambda x: (x * 128).long().byte(), "uint8"),
+    "a running count": (lambda x: x + (x < 9).to(torch.int8).cumsum(1, dtype=torch.int8).float(), "int8"),
+    "a product": (lambda x: x + (t := torch.arange(x.shape[1]).short()).mul(t).mul(9).float()[:, None], "int16"),
+    "a difference": (lambda x: (y := x.to(torch.uint8))[:, 1:] - y[:, :-1], "uint8"),
+    "a sum in place": (lambda x: x.to(torch.int8).add_(100), "int8"),
+    "a copy": (lambda x: torch.zeros(x.shape, dtype=torch.int8).copy_(x * 8), "int8"),
+    "its own length": (lambda x: (x * 8).to(torch.int8).abs(), "int8"),
 }
 BRANCHES = {
     "an expression": (lambda x: x.clamp(-5, 5) if (x.abs() > 30).any() else x * 1.5, "`(x.abs() > 30).any()` is False"),
@@ -250,6 +261,31 @@ def test_a_line_says_up_to_which_size_a_plain_number_was_tried(name):
     assert not any(within_limits(step.note, {"B": 1, "T": 150}) for step in noted)
     inputs = [(torch.randn(2, length, 16), {"B": 2, "T": length}) for length in (8, 64, 90, 150)]
     assert broken_laws(trace, inputs) == {}
+
+
+@pytest.mark.parametrize("name", WRAPS)
+def test_whole_numbers_of_few_bits_wrap_as_they_are_printed(name):
+    function, dtype = WRAPS[name]
+    trace = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    assert {(step.verdict, step.checked, step.note) for step in trace.steps} == {("verified", 3, "")}
+    assert any(rf"\operatorname{{{dtype}}}\left(" in step.latex for step in trace.steps)
+    inputs = [(60 * torch.randn(2, length, 16), {"B": 2, "T": length}) for length in (8, 150, 300)]
+    assert broken_laws(trace, inputs) == {}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.long() * 3 // 7,
+        lambda x: (x > 0).byte().flip(1),
+        lambda x: x.to(torch.int8).amax(1).short(),
+        lambda x: x.to(torch.uint8)[:, :-1] // 4 * 0.5,
+    ],
+)
+def test_whole_numbers_that_stay_within_their_bits_are_printed_as_they_are(function):
+    steps = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check().steps
+    assert {(step.verdict, step.checked) for step in steps} == {("verified", 3)}
+    assert steps[-1].latex.count("int") <= 1  # of the cast
 
 
 def test_numbers_that_decide_nothing_are_no_limits():

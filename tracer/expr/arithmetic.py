@@ -343,6 +343,22 @@ class Truncated(_UnaryFunction):
     compute = staticmethod(lambda x: (x.sign() * x.abs().floor()).masked_fill(~x.isfinite(), -(2.0**63)))
 
 
+class Wrapped(_UnaryFunction):
+    r"""Number without its decimals that a dtype of few bits holds: modulo 2 to the number of its bits.
+    `Wrapped(x, to="int8", whole=False)` is printed as `\operatorname{int8}(x)`; a `whole` number has no decimals."""
+
+    fields = ("to", "whole")
+
+    def _latex(self, printer) -> str:
+        return call_latex(rf"\operatorname{{{self.get('to')}}}", [], [printer._print(self.args[0])])
+
+    def run(self, size, x) -> torch.Tensor:
+        room = torch.iinfo(getattr(torch, self.get("to")))
+        x = x.double()
+        whole = (x.round() if self.get("whole") else x.trunc()).to(torch.int64)
+        return ((whole - room.min).remainder(2**room.bits) + room.min).double()
+
+
 class ArcTangent(_UnaryFunction):
     """The angle between -π/2 and π/2 whose tangent is x."""
 

@@ -86,8 +86,11 @@ def evaluate(
 
 
 def exact_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which equations run: one twice as wide for numbers with a fraction."""
-    return torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else dtype
+    """Return the dtype in which equations run: one twice as wide for numbers with a fraction, and the widest for whole
+    numbers, which wrap in others."""
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else torch.bool if dtype == torch.bool else torch.int64
 
 
 def count(node: Node) -> int:
@@ -485,6 +488,15 @@ def comparison_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
 def logical_bound(r: Rounding, func, output, a, b) -> torch.Tensor | None:
     """1 where an operand is not told."""
     return total(bound_of(a), bound_of(b))
+
+
+@of("remainder")
+def remainder_bound(r: Rounding, func, output, x, divisor: int) -> torch.Tensor | None:
+    """Return the operand's bound, and the divisor where the operand may be beyond a multiple of it."""
+    if (bound := bound_of(x)) is None:
+        return None
+    first, last = ((x + sign * FACTOR * bound).div(divisor).floor() for sign in (-1, 1))
+    return bound + (first != last) * divisor
 
 
 @of("floor", "ceil", "round", "trunc", "sign")

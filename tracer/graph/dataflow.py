@@ -30,6 +30,21 @@ def loses_precision(before: torch.dtype, after: torch.dtype) -> bool:
     return room.eps > source.eps or room.max < source.max
 
 
+NARROW = frozenset((torch.int8, torch.uint8, torch.int16, torch.uint16))
+"""Dtypes of whole numbers in so few bits that common counts and sums wrap."""
+
+
+def holds(wide: torch.dtype, dtype: torch.dtype) -> bool:
+    """Return whether a dtype of whole numbers has all those of another; any that is not narrow counts as wide enough
+    for whole numbers."""
+    if dtype == torch.bool:
+        return True
+    if dtype.is_floating_point or dtype.is_complex:
+        return False
+    ours, theirs = torch.iinfo(wide), torch.iinfo(dtype)
+    return wide not in NARROW or (ours.min <= theirs.min and theirs.max <= ours.max)
+
+
 def einsum_letters(call: Call) -> tuple[list[str], str]:
     """Return the letters of the axes of each operand and of the result of an `einsum`."""
     return parse_einsum(call.arguments["equation"], [len(ref.shape) for ref in call.arguments["tensors"]])
@@ -166,7 +181,8 @@ class Graph:
         if kinds[0] != kinds[1]:
             return "compute"
         if before.dtype != after.dtype and not after.dtype.is_floating_point:
-            return "compute" if str(after.dtype) in ("torch.bool", "torch.uint8", "torch.int8") else "same"
+            flags = after.dtype in (torch.bool, torch.uint8, torch.int8)
+            return "compute" if flags or not holds(after.dtype, before.dtype) else "same"
         if "identity" in op.traits:
             drops = call.arguments.get("train") and call.arguments.get("p")
             return "compute" if drops else "same"

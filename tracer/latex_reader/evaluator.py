@@ -91,6 +91,7 @@ class Operands:
         array = self._tensor(key.removesuffix(".T"))
         if array is None:
             raise MissingOperand(f"{quote(key)} was not kept")
+        array = array.astype(np.int64) if array.dtype.kind in "iu" else array  # whole numbers of few bits wrap
         return array.swapaxes(-2, -1) if key.endswith(".T") else array
 
 

@@ -559,6 +559,12 @@ def _bfloat16(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(x), rounded.astype(np.uint32).view(np.float32).astype(float), x)
 
 
+def _wrap(bits: int, lowest: int, x: np.ndarray) -> np.ndarray:
+    """Return the whole parts of numbers in two's complement: modulo 2 to the number of bits, from the lowest on."""
+    whole = np.trunc(np.where(np.isfinite(x), x, 0))
+    return np.mod(whole - lowest, 2**bits) + lowest
+
+
 def _bare(function):
     """Return a word without settings."""
     return lambda below, *operands: function(*operands)
@@ -638,6 +644,10 @@ WORDS = {name: partial(_reduce, getattr(np, name)) for name in "mean sum prod ma
     "Re": _bare(np.real),
     "Im": _bare(np.imag),
     "conj": _bare(np.conj),
+    "int8": _bare(partial(_wrap, 8, -128)),
+    "uint8": _bare(partial(_wrap, 8, 0)),
+    "int16": _bare(partial(_wrap, 16, -(2**15))),
+    "uint16": _bare(partial(_wrap, 16, 0)),
     "float16": _bare(lambda x: x.astype(np.float16).astype(float)),
     "bfloat16": _bare(_bfloat16),
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import sympy
+import torch
 from sympy import sqrt
 
 from tracer.expr import (
@@ -16,8 +18,12 @@ from tracer.expr import (
     Compare,
     Concat,
     Div,
+    Floor,
     Full,
     Index,
+    IndexPut,
+    Max,
+    Min,
     Minus,
     Negative,
     Node,
@@ -27,24 +33,33 @@ from tracer.expr import (
     Over,
     Plus,
     Rearrange,
+    Remainder,
     Scalar,
     Scaled,
+    Scatter,
     ShapeError,
     Slice,
+    Sort,
     Stack,
     Tensor,
     Times,
+    TopK,
     Tril,
     Triu,
     Truncated,
+    Wrapped,
     Xor,
     infer,
 )
 from tracer.expr.arithmetic import Product
+from tracer.expr.function_call import Kernel
+from tracer.expr.index_sets import Copies, SelectOne
 from tracer.expr.recurrence import TRANSPOSED_OPERAND
 from tracer.expr.reductions import Einsum
+from tracer.graph.dataflow import NARROW, holds
 from tracer.graph.value_shapes import IS, MOVES, OF_INPUT
 from tracer.ops import Op, schema
+from tracer.record import dtype_name
 from tracer.shapes import UNKNOWN
 from tracer.shapes.solver import DATA, TOLERANCE, Where
 from tracer.symbols.notation import parse, symbol
@@ -83,6 +98,8 @@ class BoundCall:
         """Parameters that are read as they are elsewhere, and so have their name for that."""
         self.unnamed: Mapping[str, frozenset[int]] = {}
         """By tensor, the axes whose sizes are numbers of this run alone."""
+        self.result_dtype: torch.dtype | None = None
+        """The dtype of the output, where it is known."""
         self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
         self.arguments = dict(arguments)
         self._numbers, self._remark = numbers or {}, remark
@@ -308,7 +325,7 @@ def node_of(value) -> Node:
 
 ALWAYS_BITS = AllOf, And, AnyOf, Bool, Compare, Not, OneHot, Or, Xor
 """Nodes whose numbers are 0 or 1."""
-BITS_OF_FIRST = Full, Index, Rearrange, Slice, Tril, Triu, Truncated
+BITS_OF_FIRST = Full, Index, Rearrange, Slice, Tril, Triu, Truncated, Wrapped
 """Nodes whose numbers are those of their first operand, or 0."""
 
 
@@ -321,6 +338,40 @@ def is_bit(node: Node) -> bool:
     if isinstance(node, (Concat, Stack)):
         return all(map(is_bit, node.operands))
     return isinstance(node, ALWAYS_BITS)
+
+
+def convert(call: BoundCall, name: str, wanted: torch.dtype | None) -> Node:
+    """Return an argument as a dtype has it: without decimals as a whole number, `≠ 0` as a bool; as it is in others."""
+    x, had = call[name], call.dtype(name)
+    if wanted is None or wanted.is_floating_point or wanted.is_complex:
+        return x
+    if wanted == torch.bool:
+        return x if had == torch.bool else Bool(x)
+    return Truncated(x) if had.is_floating_point and not is_bit(x) else x
+
+
+CHOICES = Copies, IndexPut, Kernel, Max, Min, Remainder, Scatter, SelectOne, Sort, Tensor, TopK, Wrapped
+"""Nodes whose numbers are among those of their operands, or between these and 0; a kernel wraps by itself."""
+
+
+def hold(call: BoundCall, x: Node) -> Node:
+    """Return the result of a call as its dtype holds it, where that has few bits and numbers may be beyond them."""
+    dtype = call.result_dtype
+    if dtype not in NARROW or is_bit(x):
+        return x
+    dtypes = [*chain.from_iterable(item if isinstance(item, list) else [item] for item in call.dtypes.values())]
+    if all(item is None or holds(dtype, item) for item in dtypes) and (isinstance(x, CHOICES) or _is_quotient(x)):
+        return x
+    whole = not any(item is not None and item.is_floating_point for item in dtypes)
+    return Wrapped(x if whole or not isinstance(x, Truncated) else x.operands[0], to=dtype_name(dtype), whole=whole)
+
+
+def _is_quotient(x: Node) -> bool:
+    """Return whether an expression is the whole part of a quotient by a positive whole number."""
+    if not isinstance(x, (Floor, Truncated)) or not isinstance(x.operands[0], Div):
+        return False
+    _, divisor = x.operands[0].operands
+    return isinstance(divisor, Scalar) and bool(divisor.value >= 1)
 
 
 def fill(call: BoundCall, value: Node) -> Node:

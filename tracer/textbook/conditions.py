@@ -6,22 +6,14 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-import torch
-
 from tracer.capture import Recording
 from tracer.capture.program_slices import Choice, forward_slice, reads_of
 from tracer.graph.value_shapes import REACH
-from tracer.ops import schema
-from tracer.record import dtype_name
 from tracer.shapes import Solution, value_of
-from tracer.shapes.solver import names_of
 
 TAKEN_NOTE = "It is computed so where `{}` is {}: by other values, the code takes another branch."
 DECIDED_NOTE = "It is computed so by the values in `{}`: by others, the code may take another branch."
 STATE_NOTE = "It is so in a first call: `{}` is read here, and forward changes it."
-NARROW_NOTE = "It is so for {} up to {:,}: {} holds no number above {:,}."
-NARROW = frozenset((torch.int8, torch.uint8, torch.int16))
-"""Types in which counts of positions wrap."""
 UNREAD_CONDITION = "a condition on values"
 """In place of a condition whose source can't be read."""
 
@@ -64,25 +56,14 @@ def conditions_of(recording: Recording, solution: Solution | None) -> Conditions
 
 
 def _limits(recording: Recording, solution: Solution) -> Iterator[tuple[int, str]]:
-    """Yield the notes on sizes by the ops of a run: of its source lines, and of counts in few bits."""
+    """Yield the notes on sizes by the ops of a run."""
     ran = [op.frame for op in recording.ops]
     for note, part in solution.limits:
         yield from ((op, note) for op in sorted(part.ops(ran)))
-    counts: set[int] = set()
-    for op, event in enumerate(recording.ops):
-        counted = event.name == "arange" or (
-            "identity" in schema(event.name).traits and any(maker in counts for *_, maker in event.inputs)
-        )
-        if counted and len(solution.outputs[op][0]) == 1 and names_of(formula := solution.outputs[op][0][0]):
-            counts.add(op)
-            _, dtype, _ = event.outputs[0]
-            if dtype in NARROW:
-                largest = torch.iinfo(dtype).max
-                yield op, NARROW_NOTE.format(formula, largest + 1, dtype_name(dtype), largest)
 
 
 TAKEN = re.compile(re.escape(TAKEN_NOTE).replace(r"\{\}", ".+?"))
-LIMIT = re.compile(r"It is so for (.+?)[,:] (?:the largest that was tried|\w+ holds)")
+LIMIT = re.compile(r"It is so for (.+?), the largest that was tried")
 """Sizes up to which a line is so, in its note."""
 
 

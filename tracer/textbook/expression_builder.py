@@ -287,6 +287,7 @@ class ExpressionBuilder:
             for name, value in call.arguments.items()
             if isinstance(value, Ref)
         }
+        bound.result_dtype = result.dtype
         weight = arguments.get("weight")
         if isinstance(weight, Tensor) and self.names.has_two_layouts(weight.key):
             bound.tied = frozenset((weight,))

@@ -15,6 +15,7 @@ from sympy.core.symbol import Str
 
 from tracer.expr import Node, Tensor, execute, latex, tensors
 from tracer.expr.arithmetic import Plus, Softmax, Times
+from tracer.expr.error_bounds import exact_dtype
 from tracer.expr.index_sets import (
     MAX_TERMS,
     Copies,
@@ -94,7 +95,7 @@ class RecomputedValues(Values):
             operand = held[tensor.key] if tensor.key in held else self._hold(tensor.key)
             if operand is None:
                 raise LookupError(tensor.key)
-            return operand.double() if operand.is_floating_point() else operand
+            return operand.to(exact_dtype(operand.dtype))
 
         with torch.no_grad():
             for id in order:
@@ -135,7 +136,7 @@ class ProvenanceWalk:
         if node not in self._tensors:
             if isinstance(node, Tensor):
                 tensor = self._value.tensor(node.key)
-                tensor = tensor.double() if tensor.is_floating_point() else tensor
+                tensor = tensor.to(exact_dtype(tensor.dtype))
                 result = tensor.transpose(-2, -1) if node.transposed else tensor
             else:
                 with torch.no_grad():

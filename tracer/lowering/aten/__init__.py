@@ -14,7 +14,7 @@ import torch
 from tracer.expr import Node
 from tracer.expr.function_call import Kernel
 from tracer.lowering.aten.formulas import FORMULAS
-from tracer.lowering.call_arguments import BoundCall
+from tracer.lowering.call_arguments import BoundCall, hold
 from tracer.lowering.patterns import fill, lower
 from tracer.ops import base
 from tracer.utils.lazy_import import import_folder
@@ -57,7 +57,7 @@ def node(call: BoundCall) -> Node:
     lowering = _LOWERINGS.get(name) if not call.position or name in _EVERY_OUTPUT else None
     lowered = lowering(call) if lowering else None
     if lowered is not None:
-        return lowered
+        return hold(call, lowered)
     single = "ambiguous" in call.op.traits and call.dtype(call.first) == torch.float32
     return Kernel.of(call.func, call.kernel(), call.position, call.result, single, call.dtypes)
 

@@ -13,7 +13,6 @@ from tracer.expr import (
     ArgMin,
     ArgSort,
     ArgTopK,
-    Bool,
     Div,
     Floor,
     GELUTanh,
@@ -41,7 +40,7 @@ from tracer.expr import (
     Variance,
 )
 from tracer.lowering.aten import register_lowering
-from tracer.lowering.call_arguments import BoundCall, int_or, is_bit, minus, node_of, operand, over, plus, scale, times
+from tracer.lowering.call_arguments import BoundCall, convert, int_or, minus, node_of, operand, over, plus, scale, times
 
 # Lowerings of arithmetic, bounds and complex numbers.
 
@@ -160,11 +159,7 @@ def cast(call: BoundCall) -> Node:
     wanted = call.get("dtype")
     if isinstance(call.get("other"), Node):
         wanted = call.dtype("other")
-    had = call.dtype("self")
-    if wanted == torch.bool and had != torch.bool:
-        return Bool(call["self"])
-    whole = isinstance(wanted, torch.dtype) and not (wanted.is_floating_point or wanted.is_complex)
-    return Truncated(call["self"]) if whole and had.is_floating_point and not is_bit(call["self"]) else call["self"]
+    return convert(call, "self", wanted if isinstance(wanted, torch.dtype) else None)
 
 
 # Lowerings of reductions and sorting.

@@ -38,7 +38,7 @@ from tracer.expr.function_call import Scalar
 from tracer.expr.indexing import FULL_SLICE, CausalMask, Triangle
 from tracer.expr.rearrangements import Arange, ArangeFrom, ExpandLeading, Identity, Nonzero
 from tracer.lowering.aten import register_lowering
-from tracer.lowering.call_arguments import BoundCall, fill, int_or, operand
+from tracer.lowering.call_arguments import BoundCall, convert, fill, int_or, operand
 from tracer.ops import UNINITIALISED_OPS
 
 # Lowerings of indexing, scatter, concatenation, padding and shifts.
@@ -199,9 +199,10 @@ def full(call: BoundCall) -> Node:
     since every element of it is written later."""
     name = call.op_name
     source = next((key for key in ("src", "value", "fill_value") if key in call.arguments), None)
-    if source and isinstance(call[source], Node) and call.numeric(source) == call.result_numeric:
-        return call[source]
-    value = operand(call, source) if source else Scalar(1 if "ones" in name else 0)
+    tensor = convert(call, source, call.result_dtype) if source and isinstance(call[source], Node) else None
+    if source and tensor is not None and call.numeric(source) == call.result_numeric:
+        return tensor
+    value = tensor or (operand(call, source) if source else Scalar(1 if "ones" in name else 0))
     return fill(call, value)
 
 
