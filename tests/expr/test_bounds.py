@@ -289,3 +289,11 @@ def test_a_softmax_of_nothing_by_hand_is_nan_and_not_compared():
     trace = trace_function(looking_at_nothing(None, fused=False), torch.randn(1, 5, 8))
     last = trace.steps[-1]
     assert last.verdict == "verified" and "8 of 40 cells are NaN, in the equation and in the run alike" in last.note
+
+
+def test_a_batch_norm_far_from_zero_is_off_by_what_its_kernel_cancels():
+    norm = nn.BatchNorm1d(8)
+    norm.running_mean.fill_(40)
+    norm.running_var.fill_(0.01)
+    trace = tracer.trace(nn.Sequential(norm).eval(), 40 + 0.1 * torch.randn(64, 8), symbols={"B": 0})
+    assert [step.verdict for step in trace.steps] == ["verified"]

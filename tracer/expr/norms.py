@@ -172,7 +172,10 @@ class BatchNorm(_Normalisation):
 
     def run(self, size, x, *vectors) -> torch.Tensor:
         mean, variance, *rest = (_by_channel(x, vector) for vector in vectors)
-        return _scale_and_shift((x - mean) / (variance + self.get("eps")).sqrt(), self.get("affine"), rest)
+        factor = 1 / (variance + self.get("eps")).sqrt()
+        factor = rest.pop(0) * factor if self.has_weight else factor
+        shift = rest[0] - mean * factor if rest else -mean * factor
+        return x * factor + shift  # as kernels compute it: its rounding is that of larger numbers than x - μ
 
     def contributions(self, size, cell, x, *vectors) -> list[Term]:
         read = self.dependencies(size, IndexSet.single([i + 1 for i in cell], cell), x, *vectors)
