@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from tests.support.hazards import FusedAttention
 from tests.support.sweeping import cases
 from tracer import zoo
 from tracer.capture import modes, record
-from tracer.capture.tensors import StateSnapshot
+from tracer.capture.state import StateSnapshot
 
 
 class Remembers(nn.Module):
@@ -100,7 +101,7 @@ def test_inputs_are_as_they_were_and_the_output_is_what_ran():
 
 
 def test_the_probes_run_a_copy_that_shares_the_parameters():
-    ran = []
+    calls = SimpleQueue()  # a list would be put back
 
     class Looks(nn.Module):
         def __init__(self):
@@ -108,11 +109,12 @@ def test_the_probes_run_a_copy_that_shares_the_parameters():
             self.weight = nn.Parameter(torch.randn(5))
 
         def forward(self, x):
-            ran.append((id(self), id(self.weight)))
+            calls.put((id(self), id(self.weight)))
             return x * self.weight
 
     net = Looks()
     tracer.trace(net, torch.randn(2, 5), symbols={"B": 0})
+    ran = [calls.get() for _ in range(calls.qsize())]
     assert {weight for _, weight in ran} == {id(net.weight)}
     assert ran[0][0] == id(net) and id(net) not in {module for module, _ in ran[1:]} and len(ran) == 10
 

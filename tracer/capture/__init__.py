@@ -33,18 +33,18 @@ from tracer.capture.calls import (
 from tracer.capture.calls import written_tensors as written_to
 from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, digest
 from tracer.capture.modes import CallMode, FailedCall, following, observe_ops, push_mode, written_out
+from tracer.capture.outer_values import DRAWS, ITERATOR, StateName
 from tracer.capture.primitives import opening
-from tracer.capture.program_slices import Choice
+from tracer.capture.program_slices import Choice, reads_of
+from tracer.capture.state import HeldState, restoring
 from tracer.capture.tensors import (
     CONSTANT,
     InputGuard,
     ProducerIndex,
     TensorStore,
-    changed_attributes,
     copy_tensors,
     named_tensors,
     output_tensors,
-    restoring,
 )
 from tracer.utils.errors import quote
 from tracer.utils.torch_internals import exclude_autograd_keys
@@ -54,6 +54,9 @@ RETURN_OP = -1
 SCALAR_READ = "_local_scalar_dense"
 """Op by which Python gets the one number of a tensor."""
 THREADS_NOTE = "The forward hands work to other threads: operations that run in them are not in this trace."
+
+ITERATOR_NOTE = "`{}` is an iterator, which nothing can put back: it is where the runs of this trace have left it."
+DRAWS_NOTE = "The forward draws numbers of `{}`, and where it reads them was not found: another run may draw others."
 
 
 class OpEvent(NamedTuple):
@@ -85,7 +88,7 @@ class Recording:
     returned has `RETURN_OP` for an op. `comparisons` are those of sizes that code read, with the code's frames, and
     `reads` the shapes that it read at each line. `arguments` is what forward was called with, and `grad` whether
     gradients were on; `returned` has the producer of each tensor that it returned. `choices` are the branches that were
-    taken by values, `state` the names of attributes that forward changed, and `sites` the expressions that called
+    taken by values, `state` the names by which code reads what forward changed, and `sites` the expressions that called
     modules, with the parameters of these. Of a run that failed, `failed_call` is the call of PyTorch that raised, None
     where code around it did, and `makers` knows the producers of its tensors."""
 
@@ -111,7 +114,7 @@ class Recording:
     comparisons: dict[Comparison, Stack] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     reads: Mapping[tuple[str, int], Collection[tuple[int, ...]]] = field(default_factory=dict)
-    state: frozenset[str] = frozenset()
+    state: frozenset[StateName] = frozenset()
     sites: Mapping[Frame, tuple[str, ...]] = field(default_factory=dict)
 
     def own(self) -> None:
@@ -163,7 +166,7 @@ def record(
             stack.callback(torch.clear_autocast_cache)
         modules = stack.enter_context(following(module))
         recording.sites = modules.sites
-        theirs = stack.enter_context(restoring(module, args, kwargs))
+        held = stack.enter_context(restoring(module, args, kwargs))
         if torch.is_inference_mode_enabled():  # inference mode shows another op list, of composite ops
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
@@ -171,7 +174,7 @@ def record(
             recording.attentions = AttentionDetector(recording.ops, recording.store, recording.inputs)
             stack.callback(recording.attentions.over)
         names = stack.enter_context(CallMode())
-        untouched = InputGuard(theirs, recording.store)
+        untouched = InputGuard(held.tensors, recording.store)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
         keyed = inputs | {f"parameter {name}": tensor for name, tensor in weights.items()}  # by keys of equations
@@ -197,7 +200,7 @@ def record(
             recording.output = module(*args, **kwargs)
             with torch.DisableTorchFunction():
                 ends = [output for _, output in output_tensors(recording.output)]
-                recording.state = changed_attributes(module)
+                recording.state = held.names({op.frame[0] for op in recording.ops if op.frame is not None})
                 recording.returned = tuple([makers.of(output)[2] for output in ends])
                 _note_positions(recording, makers, RETURN_OP, ends)
             if call_recorder:
@@ -210,10 +213,22 @@ def record(
             error.add_note(_how_far(recording))
             raise
         finally:
-            recording.notes = (THREADS_NOTE,) if modules.threads else ()
+            recording.notes = ((THREADS_NOTE,) if modules.threads else ()) + _state_notes(recording, held)
     if recording.attentions:
         recording.notes += tuple(recording.attentions.problems)
     return recording
+
+
+def _state_notes(recording: Recording, held: HeldState) -> tuple[str, ...]:
+    """Return notes on state that can't be put back, and on random numbers whose use was not found."""
+    ran = [op.frame for op in recording.ops if op.frame is not None]
+    special = frozenset(name for name in recording.state if name.kind in (ITERATOR, DRAWS))
+    read = {name for name, _ in reads_of(special, ran)}
+    iterators = sorted({name.name for name in read if name.kind == ITERATOR})
+    notes = [ITERATOR_NOTE.format(name) for name in iterators]
+    if not any(name.kind == DRAWS for name in read):
+        notes += [DRAWS_NOTE.format(module) for module in held.draws]
+    return tuple(notes)
 
 
 def _observer(recording, makers, modules, calls, untouched, keeping, digests, run):

@@ -20,7 +20,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from tracer.capture.calls import Frame, frame_of_model, kind, span_of, written_tensors
-from tracer.capture.tensors import InputGuard, TensorStore, named_tensors, restoring
+from tracer.capture.state import restoring
+from tracer.capture.tensors import InputGuard, TensorStore, named_tensors
 from tracer.utils.devices import to_cpu
 from tracer.utils.errors import quote
 from tracer.utils.job_queue import tell
@@ -393,8 +394,8 @@ def _outline(tensor: Tensor) -> tuple:
 
 def _run_fast_path(module: nn.Module, args: tuple, kwargs: dict, output) -> FastPathDifference:
     names = set()
-    with restoring(module, args, kwargs) as theirs:
-        untouched = InputGuard(theirs, TensorStore(0))
+    with restoring(module, args, kwargs) as held:
+        untouched = InputGuard(held.tensors, TensorStore(0))
 
         def observe(mode, func, types, args=(), kwargs=None):
             facts = kind(func)

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tracer.capture.calls import Frame, Span, Stack, frame_of_model, span_of, stack
+from tracer.capture.outer_values import StateName
 from tracer.utils import files
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -55,12 +56,99 @@ def functions_at(frames: Iterable[Frame]) -> list[tuple[str, FunctionNode]]:
     return [(file, function) for file, function in found if function is not None]
 
 
-def reads_of(attributes: Collection[str], ran: Iterable[Frame]) -> Iterator[Frame]:
-    """Yield the expressions, in functions that ran, which read one of these attributes of an object."""
-    for file, function in functions_at(ran):
+@lru_cache(maxsize=8192)
+def _names_in(function: FunctionNode) -> frozenset[str]:
+    """Return the names of all variables and attributes in a function."""
+    return frozenset(map(_name, ast.walk(function))) | _parameters(function)
+
+
+def _with_helpers(ran: Iterable[Frame]) -> list[tuple[str, FunctionNode]]:
+    """Return the innermost functions around some expressions, and those of the same files that they call by name."""
+    found = functions_at(ran)
+    known = {id(function) for _, function in found}
+    named: dict[str, list[tuple[str, FunctionNode]]] = {}
+    for file in {file for file, _ in found}:
+        for function in _functions(file):
+            if not isinstance(function, ast.Lambda):
+                named.setdefault(function.name, []).append((file, function))
+    start = 0
+    for _ in range(DEEPEST_CALLS):
+        read = frozenset[str]().union(*(_names_in(function) for _, function in found[start:]))
+        start = len(found)
+        more = [entry for name in sorted(read & named.keys()) for entry in named[name] if id(entry[1]) not in known]
+        known.update(id(function) for _, function in more)
+        found += more
+    return found
+
+
+def slices(frame: Frame, ran: Collection[Frame | None], sites: Sites, depth: int = DEEPEST_CALLS) -> Iterator[Slice]:
+    """Yield what depends on an expression, in its function and in those that call it."""
+    part, (file, span) = forward_slice((frame,), ran, sites), frame
+    function = function_at(file, span[0])
+    name = getattr(function, "name", "")
+    calls = [
+        (caller_file, span_of_node(node))
+        for caller_file, caller in (
+            _with_helpers(own for own in ran if own) if part.returned and name and depth else ()
+        )
+        if caller is not function and name in _names_in(caller)
+        for node in ast.walk(caller)
+        if isinstance(node, ast.Call) and _name(node.func) == name
+    ]
+    yield part._replace(returned=part.returned and not calls)
+    for call in dict.fromkeys(calls):
+        yield from slices(call, ran, sites, depth - 1)
+
+
+def reads_of(names: Collection[StateName], ran: Collection[Frame]) -> Iterator[tuple[StateName, Frame]]:
+    """Yield the expressions, in functions that ran and those that they call, by which code reads what has these names.
+    What only changes it, such as `seen.append(x)`, is none; `total += x` is one where an op computes it."""
+    spans = frozenset(ran)
+    for file, function in _with_helpers(ran) if names else ():
+        used = _names_in(function)
+        own = [name for name in names if name.file in ("", file) and name.name.rpartition(".")[2] in used]
+        own = [name for name in own if not name.line or name.line in files.lines(function)]
+        if not own:
+            continue
+        attributes = {name.name: name for name in own if not name.file}
+        bound = _bound(function)
+        variables = {name.name: name for name in own if name.file and (bool(name.line) == (name.name in bound))}
+        changed = {id(inner) for node in ast.walk(function) for part in _changed(node) for inner in ast.walk(part)}
         for node in ast.walk(function):
-            if isinstance(node, ast.Attribute) and node.attr in attributes and isinstance(node.ctx, ast.Load):
-                yield file, span_of_node(node)
+            if isinstance(node, ast.AugAssign) and (file, span_of_node(node)) in spans:
+                known = attributes if isinstance(node.target, ast.Attribute) else variables
+                if (name := known.get(_name(node.target))) is not None:
+                    yield name, (file, span_of_node(node))
+            if id(node) in changed or not isinstance(getattr(node, "ctx", None), ast.Load):
+                continue
+            if isinstance(node, ast.Attribute):
+                name = attributes.get(node.attr) or variables.get(ast.unparse(node))
+            else:
+                name = variables.get(_name(node))
+            if name is not None:
+                yield name, (file, span_of_node(node))
+
+
+def _name(node: ast.AST) -> str:
+    """Return the name of a variable, or of an attribute; "" for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _changed(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of a statement that name what it changes."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        return [node.value.func.value]
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+
+
+def _bound(function: FunctionNode) -> set[str]:
+    """Return the names that are a function's own."""
+    nodes = list(ast.walk(function))
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    outer = {name for node in nodes if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
+    return (stored | _parameters(function)) - outer
 
 
 class Slice(NamedTuple):

@@ -23,7 +23,8 @@ from torch.overrides import TorchFunctionMode
 from tracer.capture import RETURN_OP, OpEvent, Recording
 from tracer.capture.logged_sizes import Comparison, Read, Scalars, Term
 from tracer.capture.modes import Function
-from tracer.capture.tensors import StateSnapshot, named_tensors
+from tracer.capture.state import StateSnapshot
+from tracer.capture.tensors import named_tensors
 from tracer.shapes.alignment import Match
 from tracer.shapes.solver import (
     DATA,

@@ -7,13 +7,15 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from tracer.capture import Recording
-from tracer.capture.program_slices import Choice, forward_slice, reads_of
+from tracer.capture.outer_values import DRAWS
+from tracer.capture.program_slices import Choice, forward_slice, reads_of, slices
 from tracer.graph.value_shapes import REACH
 from tracer.shapes import Solution, value_of
 
 TAKEN_NOTE = "It is computed so where `{}` is {}: by other values, the code takes another branch."
 DECIDED_NOTE = "It is computed so by the values in `{}`: by others, the code may take another branch."
 STATE_NOTE = "It is so in a first call: `{}` is read here, and forward changes it."
+DRAWN_NOTE = "It is so for the numbers that `{}` drew in this run: another call draws others."
 UNREAD_CONDITION = "a condition on values"
 """In place of a condition whose source can't be read."""
 
@@ -46,9 +48,10 @@ def conditions_of(recording: Recording, solution: Solution | None) -> Conditions
         ops = _dependent(recording, choice, next(same, len(ran)), part.ops(ran, choice.op))
         values |= dict.fromkeys((op, taken_note(choice)) for op in ops)
         returned |= {taken_note(choice): None} if part.returned else {}
-    for name in sorted(recording.state):
-        for frame in reads_of([name], (own for own in expressions if own is not None)):
-            part, note = forward_slice((frame,), expressions, recording.sites), STATE_NOTE.format(name)
+    reads = reads_of(recording.state, [own for own in expressions if own is not None])
+    for name, frame in sorted(set(reads)):
+        note = (DRAWN_NOTE if name.kind == DRAWS else STATE_NOTE).format(name.name)
+        for part in slices(frame, expressions, recording.sites):
             values |= dict.fromkeys((op, note) for op in sorted(part.ops(ran)))
             returned |= {note: None} if part.returned else {}
     sizes = dict.fromkeys(_limits(recording, solution)) if solution is not None and solution.has_sizes else ()

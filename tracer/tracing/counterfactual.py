@@ -8,6 +8,7 @@ of that run. Nothing of the equations that were executed takes part.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -21,7 +22,9 @@ from tracer.capture import OpEvent, Recording, record
 from tracer.capture.calls import Call, CallLog
 from tracer.capture.logged_sizes import scalars_of
 from tracer.capture.modes import Function, blocks
+from tracer.capture.outer_values import StateName
 from tracer.capture.program_slices import Choice
+from tracer.capture.state import restoring
 from tracer.expr import tensors
 from tracer.latex_reader.evaluator import (
     INFINITY_THRESHOLD,
@@ -40,7 +43,7 @@ from tracer.shapes.alignment import match_in_order
 from tracer.shapes.solver import UNKNOWN, flatten
 from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
-from tracer.textbook.conditions import STATE_NOTE, takes_other_branch, within_limits
+from tracer.textbook.conditions import DRAWN_NOTE, STATE_NOTE, takes_other_branch, within_limits
 from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep, Textbook
 from tracer.textbook.names import Hint
 from tracer.tracing.proofs import DeferredProofs, ProbeValues, unseen, unseen_in_run, weight, weights
@@ -68,8 +71,8 @@ NO_WORDS = "It is not checked on other runs: its equation names a kernel, which 
 SECOND_CALL = "a second call"
 OTHER_BRANCH = "With {}, the code takes another branch, and this line does not hold there."
 NOT_AGAIN = "In a second call of the same module, its tensor has other values."
-STATE = STATE_NOTE.partition(":")[0]
-"""How the note of a line begins that reads what forward changes."""
+STATE = STATE_NOTE.partition(":")[0], DRAWN_NOTE.partition("`")[0]
+"""How the note of a line begins that reads what forward changes, or random numbers."""
 OTHER_WEIGHTS, OTHER_SIZES = "With other weights", "At other sizes"
 NOT_RUN = "{}, no line was checked: the model does not run there ({})."
 """Of a line that was checked on fewer runs."""
@@ -156,7 +159,7 @@ class Replay:
     hints: tuple[Hint, ...] = ()
     grad: bool = field(default_factory=torch.is_grad_enabled)
     shortened: bool = False
-    state: frozenset[str] = frozenset()
+    state: frozenset[StateName] = frozenset()
     missing: list[str] = field(default_factory=list)
     """Which runs were not made, and why."""
     narrow: list[str] = field(default_factory=list)
@@ -310,8 +313,9 @@ class Replay:
             inner = dict(zip(map(id, module.modules()), varied.modules(), strict=True))
             for part in left_out:
                 inner[id(part)].forward = _first_tensor
-        with torch.set_grad_enabled(self.grad):
+        with torch.set_grad_enabled(self.grad), ExitStack() as stack:
             if earlier:
+                stack.enter_context(restoring(varied))
                 varied(*earlier[0], **earlier[1])
             recording = record(varied, args, kwargs, cap=KEPT_BYTES, attention=False, calls=True)
         recording.output = None
@@ -522,7 +526,7 @@ def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> It
             yield step.id, Outcome(reason="")
         else:
             outcome = _predict_line(step, line, run, operands, array)
-            if outcome.wrong and run.label == SECOND_CALL and STATE in step.note:
+            if outcome.wrong and run.label == SECOND_CALL and any(state in step.note for state in STATE):
                 outcome = Outcome(reason=NOT_AGAIN)
             elif outcome.wrong and takes_other_branch(step.note, run.choices):
                 outcome = Outcome(reason=OTHER_BRANCH.format(run.label))
