@@ -55,7 +55,7 @@ def draw_answer(side: str, run: Trace, about: str) -> None:
 
 
 compared = partial(comparison.compare, left_run, second.trace)
-payload = of(left_run, ("comparison", second.key), lambda: comparison_payload.pack(compared()))
+payload = of(left_run, ("comparison", second.key), lambda: comparison_payload.build(compared()))
 first, *more = payload.summary
 st.markdown(first)
 st.caption(" ".join(more))

@@ -1,11 +1,11 @@
 """Widgets that run in the browser: markup, style and script lie beside this file and load nothing from other hosts."""
 
-import json
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import streamlit as st
 
 from pages.jobs.single_flight import of
@@ -15,7 +15,9 @@ from tracer.attention import layers as layers_of
 from tracer.figures import attention_maps, mask_payload, pipeline, tensors
 from tracer.figures import equations as equation_strip
 from tracer.figures import film as saved_film
+from tracer.figures import scripts as shared_scripts
 from tracer.figures.drawing import tables
+from tracer.figures.envelope import pack
 from tracer.record import AttentionRecord, Step, Trace
 
 _FOLDER = Path(__file__).parent
@@ -23,12 +25,13 @@ QR_PATH, CHECK_PATH = "/qr", "/check-status"
 """Where a browser requests a link as a QR code, and whether the check that a page waits for is done."""
 
 
-_MAP_SCRIPTS = ("packed", "words", "habits", "sketch", "colour", "controls", "photo", "telling")
+_MAP_SCRIPTS = ("weights", "words", "habits", "sketch", "colour", "controls", "photo", "telling")
 MAP = (
     "place",
     "keys",
     "strip",
     "numbers",
+    "heatmap",
     "cells",
     "brush",
     *(f"attention_map/{script}" for script in (*_MAP_SCRIPTS, "matrix", "main")),
@@ -38,12 +41,12 @@ FILM = ("place", "keys", "controls", "cells", "brush", "film")
 """Those of the film, beside its player."""
 
 
-_STEPPER_SCRIPTS = ("maths", "unpack", "heat", "drawn", "list", "shown", "main")
-STEPPER = ("place", "keys", "copying", "scales", "numbers", "cells", *(f"stepper/{name}" for name in _STEPPER_SCRIPTS))
+_STEPPER_SCRIPTS = ("maths", "heat", "drawn", "list", "shown", "main")
+STEPPER = ("place", "keys", "copying", "numbers", "heatmap", "cells", *(f"stepper/{name}" for name in _STEPPER_SCRIPTS))
 """Those of the stepper."""
 
 
-COMPARISON = ("place", "scales", "numbers", "maths", "unpack", "cells", "heat", "comparison")
+COMPARISON = ("place", "numbers", "heatmap", "maths", "cells", "heat", "comparison")
 """Those of two runs side by side."""
 SCALE = (
     "Each column is a step of the runs, in order. Its height is the largest difference as a share of the largest "
@@ -52,10 +55,8 @@ SCALE = (
 )
 
 
-BASE = ("dom", "bytes")
-"""Modules of the film's player that every component has, too."""
-SHARED = (*BASE, "numbers")
-"""Those that some have."""
+BASE = ("dom", "envelope")
+"""Scripts that every component has."""
 
 
 MAX_TOP_K = 100
@@ -66,6 +67,11 @@ def _text(name: str) -> str:
     """Return the text of a file below this folder, such as `"bar.css"` or `"stepper/main.js"`."""
     (path,) = _FOLDER.rglob(name)
     return path.read_text(encoding="utf-8")
+
+
+def _script(name: str) -> str:
+    """Return a script that the film has, too, or one below this folder."""
+    return shared_scripts.read(name) if name in shared_scripts.NAMES else _text(f"{name}.js")
 
 
 def _markup(name: str) -> str:
@@ -81,15 +87,11 @@ def _component(
 
     A component that is not `isolated` lies in the page itself, with its styles: KaTeX has its own there.
     """
-
-    def join(files: tuple[str, ...], kind: str) -> str:
-        return "\n".join(saved_film.module(file) if file in SHARED else _text(f"{file}.{kind}") for file in files)
-
     return st.components.v2.component(
         name,
         html=html or _markup(name),
-        css=join(styles or (name,), "css"),
-        js=join((*BASE, *(scripts or (name,))), "js"),
+        css="\n".join(_text(f"{file}.css") for file in styles or (name,)),
+        js="\n".join(map(_script, (*BASE, *(scripts or (name,))))),
         isolate_styles=isolated,
     )
 
@@ -120,20 +122,18 @@ def attention_map(
     wanted = (st.session_state.get(Key.MAP) or {}).get("wanted")
     layers, views = attention_maps.portion(trace, choices, part, wanted)
 
-    def pack() -> bytes:
-        return attention_maps.pack(
-            trace, layers, attention_maps.rollout(trace, choices, part), part, views=views, choices=choices
-        )
+    def pack_map() -> bytes:
+        rollout = attention_maps.rollout(trace, choices, part)
+        return pack(attention_maps.build(trace, layers, rollout, part, views=views, choices=choices))
 
-    data = of(trace, ("attention", part, *layers, *views), pack)
+    body = of(trace, ("attention", part, *layers, *views), pack_map)
     equations = of(trace, ("equations", part), lambda: _equations(trace, part, choices))
     steps = of(trace, ("weights", part), lambda: _weights_steps(trace, layers_of(trace, part), choices))
     facts = browser_position.facts(visitor()) | {"equations": equations, "steps": steps, "brush": brush}
-    data = _under(facts, data)
     component = _component("attention_map", scripts=MAP, styles=("attention_map", "brush", "strip"))
     return component(
         key=Key.MAP,
-        data=data,
+        data=pack({"facts": facts, "body": body}),
         on_wanted_change=lambda: None,
         on_step_change=lambda: None,
         on_hidden_change=partial(_hide, Key.MAP, hide),
@@ -165,24 +165,24 @@ def _weights_steps(trace: Trace, records: Sequence[AttentionRecord], shown: Sequ
 
 def mask_map(trace: Trace, cells, layer: int, part: str, batch: int, **more) -> str | None:
     """Draw the mask bool `[S_q, S_k]` of a layer and its effect on the row of a query that is chosen in the browser.
-    Where the rows do not all fit in one message, the browser asks for others. `more` goes to `mask_payload.pack`.
+    Where the rows do not all fit in one message, the browser asks for others. `more` goes to `mask_payload.build`.
     Return the id of a step whose equation was chosen."""
     state = st.session_state.get(Key.MASK_MAP) or {}
     wanted = None if mask_payload.fits(trace, layer, part) else state.get("wanted")
 
-    def pack() -> bytes:
-        return mask_payload.pack(trace, cells, layer=layer, part=part, batch=batch, wanted=wanted, **more)
+    def pack_mask() -> bytes:
+        return pack(mask_payload.build(trace, cells, layer=layer, part=part, batch=batch, wanted=wanted, **more))
 
-    data = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), pack)
+    body = of(trace, ("mask", part, layer, batch, tuple(more.items()), tuple(wanted or ())), pack_mask)
     lines = of(
         trace,
         ("equations", part, layer),
         lambda: equation_strip.of_attention(trace, layers_of(trace, part)[layer], "MSA"),
     )
-    data = _under(browser_position.facts(visitor()) | {"equations": lines}, data)
+    data = pack({"facts": browser_position.facts(visitor()) | {"equations": lines}, "body": body})
     component = _component(
         "mask",
-        scripts=("place", "keys", "strip", "numbers", "cells", "stepper/unpack", "mask"),
+        scripts=("place", "keys", "strip", "numbers", "heatmap", "cells", "mask"),
         styles=("mask", "strip"),
     )
     return component(key=Key.MASK_MAP, data=data, on_wanted_change=lambda: None, on_step_change=lambda: None).step
@@ -196,36 +196,33 @@ def _katex() -> str:
     return next((file.relative_to(static).as_posix() for file in static.glob("static/js/rehype-katex.*.js")), "")
 
 
-def _under(facts: dict, packed: bytes) -> bytes:
-    """Prepend to packed data a header of facts on the visitor: the length of their JSON in four bytes, little endian,
-    the JSON, then the data, aligned to four bytes."""
-    return tensors.join_message(json.dumps(facts).encode(), packed)
-
-
-def stepper(facts: dict, packed: bytes) -> None:
-    """Draw the steps of a run, `packed` by `sections.trace.pack`; `facts`: its identity, the visitor's position."""
-    data = _under(facts | {"katex": _katex()}, packed)
+def stepper(facts: dict, body: bytes) -> None:
+    """Draw the steps of a run, `body` being the message of `sections.trace.build_payload`; `facts`: its identity, the
+    visitor's position."""
+    data = pack({"facts": facts | {"katex": _katex()}, "body": body})
     component = _component("stepper", scripts=STEPPER, styles=("buttons", "stepper"), isolated=False)
     component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
-NUMBER = ("place", "scales", "maths", "cells", "stepper/heat", "number")
+NUMBER = ("place", "maths", "heatmap", "cells", "stepper/heat", "number")
 """The scripts of the panel that follows one number."""
 
 
 def number(facts: dict) -> None:
     """Draw the panel that follows one number: `facts` hold the run's identity, the visitor's position, and the answer
     to the browser's request."""
-    data = _under(facts | {"katex": _katex()}, tables())
+    operands = facts.get("answer", {}).get("operands", ())
+    colours = tables(picture["scale"] for picture in operands)
+    data = pack({"facts": facts | {"katex": _katex()}, "colours": colours})
     component = _component("number", scripts=NUMBER, styles=("number",), isolated=False)
     component(key=Key.NUMBER, data=data, on_wanted_change=lambda: None)
 
 
-def comparison(packed: bytes, run: str, summary: str) -> None:
-    """Draw two runs step by step from `comparison_payload.pack`; `run` names the pair, and `summary` is the outcome in
+def comparison(body: bytes, run: str, summary: str) -> None:
+    """Draw two runs step by step from `comparison_payload.build`; `run` names the pair, and `summary` is the outcome in
     sentences."""
     facts = {"key": run, "summary": summary, "katex": _katex(), "scale": SCALE}
-    data = _under(facts | browser_position.facts(visitor()), packed)
+    data = pack({"facts": facts | browser_position.facts(visitor()), "body": body})
     component = _component("comparison", scripts=COMPARISON, styles=("buttons", "comparison"), isolated=False)
     component(key="comparison", data=data)
 
@@ -236,32 +233,32 @@ def _film_component():
     markup = saved_film.markup()
     for place, added in {"photo": "buttons_of_photo", "stage": "hiding", "proof": "open"}.items():
         markup = markup.replace(f"<!-- {place} -->", _markup(added))
-    player = f"const player = (() => {{\n{saved_film.script()}\nreturn {{ mount, unpack }};\n}})();"
+    player = f"const player = (() => {{\n{saved_film.script()}\nreturn {{ mount, readFilm }};\n}})();"
     return st.components.v2.component(
         "film",
         html=markup,
         css="\n".join((saved_film.style(), _text("brush.css"), _text("film.css"))),
-        js="\n".join((player, *map(saved_film.module, BASE), *(_text(f"{name}.js") for name in FILM))),
+        js="\n".join((player, *map(_script, (*BASE, *FILM)))),
     )
 
 
-def film(trace: Trace, packed: bytes, run: str, brush: Mapping | None, hide: Callable[[object], None]) -> str | None:
+def film(trace: Trace, body: bytes, run: str, brush: Mapping | None, hide: Callable[[object], None]) -> str | None:
     """Play the film of a run from `tracer.figures.film.message`; `run` names the run. Return the id of a step whose
     equation was chosen. `brush` and `hide` are those of `attention_map`."""
     facts = browser_position.facts(visitor()) | {"run": run, "brush": brush}
     return _film_component()(
         key=Key.FILM,
-        data=_under(facts, packed),
+        data=pack({"facts": facts, "body": body}),
         on_step_change=lambda: None,
         on_hidden_change=partial(_hide, Key.FILM, hide),
     ).step
 
 
-def block_film(facts: Mapping, packed: bytes) -> None:
-    """Hand an opened block to the film: `packed` is from `tracer.figures.film.block_film`, and `facts` name the beat
-    and the run."""
+def block_film(facts: Mapping, body: bytes) -> None:
+    """Hand an opened block to the film: `body` is from `tracer.figures.film.block_film`, and `facts` name the beat and
+    the run."""
     component = _component("block_film", "<span hidden></span>", styles=("block_film",))
-    component(key=Key.BLOCK_FILM, data=_under(dict(facts), packed), on_wanted_change=lambda: None)
+    component(key=Key.BLOCK_FILM, data=pack({"facts": facts, "body": body}), on_wanted_change=lambda: None)
 
 
 def give(
@@ -312,13 +309,13 @@ def head_grid(markup: str, choose: Callable[[int, int], None] | None = None, key
 
 def panels(owner: object, key: Hashable, make: Callable[[], Sequence[tensors.Panel]], name: str) -> None:
     """Draw matrices of an `owner` side by side, computed once; `name` makes their keys unique on the page."""
-    data = of(owner, ("panels", key), lambda: tensors.pack_panels(make()))
-    component = _component("panels", scripts=("scales", "numbers", "cells", "stepper/unpack", "stepper/heat", "panels"))
+    data = of(owner, ("panels", key), lambda: pack(tensors.build_panels(make())))
+    component = _component("panels", scripts=("numbers", "heatmap", "cells", "stepper/heat", "panels"))
     component(key=f"panels {name}", data=data)
 
 
 def next_token(
-    logits: bytes, names: Mapping[int, str], write: Callable[[int], None], *, undoes: bool, writes: bool
+    logits: np.ndarray, names: Mapping[int, str], write: Callable[[int], None], *, undoes: bool, writes: bool
 ) -> None:
     """Draw the probabilities of the next token from float32 logits, `[V]`, under settings that the browser changes.
 
@@ -333,13 +330,14 @@ def next_token(
             write(token)
 
     component = _component("next_token", scripts=("numbers", "next_token"))
-    component(key=Key.NEXT_TOKEN, data=_under(facts, logits), on_token_change=take)
+    component(key=Key.NEXT_TOKEN, data=pack({"facts": facts, "logits": logits}), on_token_change=take)
 
 
-def likeness(owner: object, make: Callable[[], bytes]) -> None:
-    """Draw the similarity of patch positions, as `tracer.figures.attention_charts.likeness` packs it."""
-    data = _under(browser_position.facts(visitor()), of(owner, "likeness", make))
-    scripts = ("place", "numbers", "cells", "stepper/unpack", "stepper/heat", "likeness")
+def likeness(owner: object, make: Callable[[], dict]) -> None:
+    """Draw the similarity of patch positions, from `tracer.figures.attention_charts.build_likeness`."""
+    body = of(owner, "likeness", lambda: pack(make()))
+    data = pack({"facts": browser_position.facts(visitor()), "body": body})
+    scripts = ("place", "numbers", "heatmap", "cells", "stepper/heat", "likeness")
     _component("likeness", scripts=scripts)(key="likeness", data=data)
 
 

@@ -221,7 +221,13 @@ def _weight(entry: tuple[weakref.ref, object]) -> float:
         return rendered.weight()
     if isinstance(rendered, (bytes, str)):
         return len(rendered)
-    return OBJECTS * len(orjson.dumps(rendered, default=str, option=orjson.OPT_NON_STR_KEYS))
+    return OBJECTS * len(orjson.dumps(rendered, default=_spell, option=orjson.OPT_NON_STR_KEYS))
+
+
+def _spell(value: object) -> str:
+    """Return a text as long as an array, or as bytes; of anything else its own."""
+    size = value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else None
+    return str(value) if size is None else " " * size
 
 
 _store = Cache(MAX_BYTES, _weight)

@@ -19,7 +19,7 @@ from pages.state.visitor import GeneratedText, Key, model_name, visitor
 from pages.ui import texts, widgets
 from pages.ui.texts import has_random_weights, plain
 from tracer.attention import layers
-from tracer.figures import drawing, predictions
+from tracer.figures import drawing, envelope, predictions
 from tracer.figures.drawing import ROWS
 from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import storyboard
@@ -84,7 +84,7 @@ def open_block(trace: Trace, reel: Reel) -> None:
 def _pack_block(trace: Trace, beat: str, reel: Reel) -> bytes:
     """Return the message of a block, nothing where its file is damaged so that it has none."""
     try:
-        return block_film.pack(storyboard(trace, prove=False), beat, reel.beats)
+        return envelope.pack(block_film.build(storyboard(trace, prove=False), beat, reel.beats))
     except DAMAGE_ERRORS:
         return b""
 
@@ -99,7 +99,7 @@ def _pack(trace: Trace) -> Reel | None:
         blocks = {
             step: name for name, beat in zip(names, board.beats, strict=True) if beat.number for step in beat.steps
         }
-        return Reel(message.pack(board), names, tokens, secrets.token_hex(8), blocks)
+        return Reel(envelope.pack(message.build(board)), names, tokens, secrets.token_hex(8), blocks)
     except DAMAGE_ERRORS:
         return None
 

@@ -35,4 +35,4 @@ def follow(trace: Trace, text: str = OURS) -> None:
 
 
 def _pack(trace: Trace, cell: str, text: str) -> dict[str, Any]:
-    return cell_payload.pack(trace, cell, letters_of(trace, text))
+    return cell_payload.build(trace, cell, letters_of(trace, text))

@@ -235,7 +235,7 @@ def _draw_learned() -> None:
     if grid is None:
         return
     st.header(f"What training learned: the position table of {name}")
-    components.likeness(grid, lambda: attention_charts.likeness(grid.rows, grid.columns, grid.cosines))
+    components.likeness(grid, lambda: attention_charts.build_likeness(grid.rows, grid.columns, grid.cosines))
     nearest, least = grid.mean(1), min(range(1, grid.farthest + 1), key=grid.mean)
     st.markdown(
         "The cosine between the position of one patch and those of all others (Dosovitskiy et al. 2021, figure 7). "

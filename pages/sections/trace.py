@@ -21,7 +21,7 @@ from pages.ui.texts import pieces
 from tracer.export import verdicts
 from tracer.export.letters import letters_of, with_letters
 from tracer.export.rows import flops, repeat_of, with_titles
-from tracer.figures import attention_charts, tensors
+from tracer.figures import attention_charts, envelope, tensors
 from tracer.figures.drawing import MASK, PAGE, ROWS, answer, stage_colour, tables
 from tracer.lessons.notes.statements import number_steps
 from tracer.record import CHANGED_SUFFIX, INPUT, Finding, Op, Step, Trace, tolerance
@@ -71,41 +71,32 @@ def parts(trace: Trace) -> dict[str, list[Step]]:
     return out
 
 
-def pack(trace: Trace, start: str, index: Sequence[int] = (), text: str = OURS) -> bytes:
+def build_payload(trace: Trace, start: str, index: Sequence[int] = (), text: str = OURS) -> dict[str, Any]:
     """Return the headers of all steps, and the details of those that fit, from step `start` on: the rest of its part,
     then the steps before it there, then all others. `index` selects the leading axes of tensors that are sent in part,
     `text` the letters of equations and shapes.
-
-    The layout in bytes: the length of the header in four bytes, little endian, the JSON header, three colour scales of
-    256 RGB triples, then the cells, which `at` of a picture is an offset into; header and cells are aligned to four
-    bytes.
     """
     where, letters = parts(trace), letters_of(trace, text)
     heads = _headers(trace, where, start, letters)
     left = MAX_BYTES - len(orjson.dumps(heads))
     details: dict[str, Any] = {}
-    blobs: list[bytes] = []
-    at = 0
     for step in _order(where, start):
-        facts, cells = detail(trace, step, index, letters)
-        size = len(orjson.dumps(facts)) + sum(map(len, cells.values()))
+        facts = detail(trace, step, index, letters)
+        pictures = [facts[name]["cells"] for name in ("tensor", "terms") if isinstance(facts.get(name), dict)]
+        size = len(orjson.dumps(facts, default=lambda array: None)) + sum(cells.nbytes for cells in pictures)
         if details and size > left:
             break
         left -= size
         details[step.id] = facts
-        for name, blob in cells.items():
-            facts[name]["at"] = at
-            blobs += blob, bytes(-len(blob) % 4)
-            at += len(blob) + -len(blob) % 4
-    header = {
+    return {
         "parts": list(where),
         "steps": heads,
         "details": details,
         "mask": MASK,
         "columns": COLUMNS,
         "counted": FLOPS_NOTE,
+        "colours": tables(),
     }
-    return tensors.join_message(orjson.dumps(header), tables(), *blobs)
 
 
 def fits(trace: Trace) -> bool:
@@ -178,13 +169,11 @@ def _short(head: dict[str, Any]) -> dict[str, Any]:
     return few | {"title": head["title"][:60], "symbol": "", "plain": "", "sizes": "", "shape": head["shape"][:60]}
 
 
-def detail(
-    trace: Trace, step: Step, index: Sequence[int] = (), letters: Letters = OWN
-) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the remaining data of a step, with its sentences in pieces; and the cells of its pictures, by their names
-    in that data."""
+def detail(trace: Trace, step: Step, index: Sequence[int] = (), letters: Letters = OWN) -> dict[str, Any]:
+    """Return the remaining data of a step, with its sentences in pieces, and its pictures; what it lacks is left
+    out."""
     repeat, line = repeat_of(trace, step), with_letters(step, letters)
-    facts: dict[str, Any] = {
+    facts = {
         "latex": line.latex,
         "inside": _inside(line),
         "repeat": repeat
@@ -198,14 +187,10 @@ def detail(
         "code": _code(trace, step),
         "product": _product(trace, step, line),
         "ops": _covered_ops(trace, step, letters),
+        "tensor": _tensor(trace, step, index, letters),
+        "terms": _terms(trace, step, index),
     }
-    cells = {}
-    for name, payload in (("tensor", _tensor(trace, step, index, letters)), ("terms", _terms(trace, step, index))):
-        if isinstance(payload, tensors.HeatmapData):
-            facts[name], cells[name] = payload
-        else:
-            facts[name] = payload
-    return facts, cells
+    return {name: fact for name, fact in facts.items() if fact is not None and fact != []}
 
 
 def _note_number(trace: Trace, step: Step) -> list:
@@ -250,7 +235,7 @@ def _code(trace: Trace, step: Step) -> list[dict[str, str]]:
     return parts
 
 
-def _tensor(trace: Trace, step: Step, index: Sequence[int], letters: Letters) -> tensors.HeatmapData | str:
+def _tensor(trace: Trace, step: Step, index: Sequence[int], letters: Letters) -> dict[str, Any] | str:
     """Return the tensor's picture, with the sizes of its axes in these letters, or the reason why there is none."""
     if (value := trace.value(step)) is None:
         if step.recomputed:
@@ -262,16 +247,16 @@ def _tensor(trace: Trace, step: Step, index: Sequence[int], letters: Letters) ->
     named = {size.name for size in trace.symbols if size.meaning == notation.NAMED_MEANING}
     kind = "attention" if tensors.has_weights(step) else "sequential"
     ticks = class_names(trace, step)
-    picture = tensors.pack(value, step.symbolic, step.stage, index=index, ticks=ticks, named=named, kind=kind)
+    picture = tensors.build_heatmap(value, step.symbolic, step.stage, index=index, ticks=ticks, named=named, kind=kind)
     if picture is None:
         size = 1 if value.ndim < 2 else value.shape[-2]
         return f"The tensor of this step has {size * (value.shape or (1,))[-1]:,} values per matrix, too many to draw."
-    labels = [(pieces(letters.markdown(label)), size) for label, size in picture.facts["lead"]]
-    axes = [pieces(letters.markdown(label)) for label in picture.facts["axes"]]
-    return picture._replace(facts=picture.facts | {"axes": axes, "lead": labels})
+    labels = [(pieces(letters.markdown(label)), size) for label, size in picture["lead"]]
+    axes = [pieces(letters.markdown(label)) for label in picture["axes"]]
+    return picture | {"axes": axes, "lead": labels}
 
 
-def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.HeatmapData | None:
+def _terms(trace: Trace, step: Step, index: Sequence[int]) -> dict[str, Any] | None:
     """Return the four terms of the scores of a first block that reads tokens plus positions."""
     read = {"embedding", "position", "block1.attention.query"}
     if step.id != "block1.attention.scores" or session.user_input().kind == "trace":
@@ -284,7 +269,8 @@ def _terms(trace: Trace, step: Step, index: Sequence[int]) -> tensors.HeatmapDat
         return None
     if attention_charts.difference(products, scores) > tolerance("float32"):
         return None
-    return attention_charts.pack({name: term[0] for name, term in products.items()}, scores[0], (*index, 0, 0)[1])
+    first = {name: term[0] for name, term in products.items()}
+    return attention_charts.build_terms(first, scores[0], (*index, 0, 0)[1])
 
 
 def class_names(trace: Trace, step: Step) -> Sequence[str] | None:
@@ -443,7 +429,7 @@ def browse(trace: Trace, step: Step, text: str = OURS) -> None:
         now.remember("proofs", trace, shown)
     start = wanted.get("step") or (trace.steps[0] if fits(trace) else step).id
     index = wanted.get("index", ())
-    packed = of(shown, ("steps", text, start, *index), lambda: pack(shown, start, index, text))
+    packed = of(shown, ("steps", text, start, *index), lambda: envelope.pack(build_payload(shown, start, index, text)))
     facts = {"run": run, "step": now.at, "turn": now.turn} | browser_position.facts(now)
     facts |= {"meaning": verdicts.MEANING, "prove": waiting, "checking": session.is_check_pending()}
     components.stepper(facts, packed)

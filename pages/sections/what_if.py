@@ -24,7 +24,7 @@ from tracer.attention import block_names, layers, places
 from tracer.figures import drawing, predictions
 from tracer.figures.attention_maps import on_grid
 from tracer.figures.drawing import points
-from tracer.figures.tensors import Panel, as_array, data_uri, edge, rescale
+from tracer.figures.tensors import Panel, as_array, edge, encode_image, rescale
 from tracer.record import CHANGED_SUFFIX, Picture, Step, Trace
 from tracer.utils.errors import shorten
 from tracer.utils.lazy_import import lazy_import
@@ -343,7 +343,7 @@ def facts(trace: Trace) -> dict[str, Any] | None:
         "fill": fill,
         "fills": [*pictures, *removable],
         "pictures": pictures,
-        "photo": of(plain, "photo", lambda: _jpeg(rescale(_photo(plain, picture)))) if trace.changes else "",
+        "photo": of(plain, "photo", lambda: _jpeg(rescale(_photo(plain, picture)))) if trace.changes else None,
         "why": "" if removable else WHY,
         "status": _status(plain, trace),
         "answer": _answer(plain, trace),
@@ -388,16 +388,16 @@ def _photo(trace: Trace, picture: Picture) -> Image.Image:
     return Image.fromarray(np.asarray(trace.values[picture.value]))
 
 
-def _fills(trace: Trace, picture: Picture) -> dict[str, str]:
-    """Return the crop of a photo with all patches hidden, by fill, as JPEG in base 64."""
+def _fills(trace: Trace, picture: Picture) -> dict[str, bytes]:
+    """Return the crop of a photo with all patches hidden, by fill, as JPEG."""
     crop, every = _photo(trace, picture).crop(picture.crop), np.ones((picture.rows, picture.columns), dtype=bool)
     crop.thumbnail((SIDE, SIDE))
     photo, box = np.asarray(crop), (0, 0, *crop.size)
     return {fill: _jpeg(Image.fromarray(of_inputs.paint_patches(photo, box, every, fill))) for fill in of_inputs.FILLS}
 
 
-def _jpeg(picture: Image.Image) -> str:
-    return data_uri(picture).partition(",")[2]
+def _jpeg(picture: Image.Image) -> bytes:
+    return encode_image(picture, "JPEG")
 
 
 def _answer(plain: Trace, trace: Trace) -> list[tuple[str, str, tuple[str, float], str]]:

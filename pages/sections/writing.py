@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import streamlit as st
 
 from pages import components
@@ -56,7 +57,7 @@ class DecoderRun(NamedTuple):
     """
 
     trace: Trace
-    logits: bytes
+    logits: np.ndarray
     names: Mapping[int, str]
     cached: Trace | None = None
     costs: CacheCosts | None = None
@@ -77,7 +78,7 @@ def _compute(name: str, options: run_cache.Options, chosen: UserInput, trace: Tr
     logits = writing.last_logits(trace)
     best = logits.topk(min(MAX_TEXTS, len(logits))).indices.tolist()
     names = dict(zip(best, spell(model, best), strict=True))
-    run = DecoderRun(trace, logits.numpy().tobytes(), names)
+    run = DecoderRun(trace, logits.numpy(), names)
     inputs = session.inputs(model, chosen, options)
     try:
         cached = counterfactual.check(model.trace(cache=True, **inputs))

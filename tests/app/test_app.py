@@ -1,6 +1,5 @@
 """Every page, run without a browser, and the data that a visitor's session keeps and releases."""
 
-import json
 from dataclasses import replace
 from io import BytesIO
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from pages.jobs import single_flight
 from pages.state import page_registry, session
 from pages.ui import texts, widgets
 from tests.support import handmade
+from tests.support.messages import component_bytes, of_page
 from tests.support.sweeping import cases
 
 ROOT = page_registry.PAGES.parent
@@ -57,9 +57,7 @@ def text(at: AppTest) -> str:
 
 def film_of(at: AppTest) -> dict:
     """Return the header of the film that the page plays."""
-    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "film"]
-    facts = 4 + int.from_bytes(data[:4], "little")
-    return json.loads(data[facts + 4 : facts + 4 + int.from_bytes(data[facts : facts + 4], "little")])
+    return of_page(component_bytes(at, "film"))[1]
 
 
 def upload(at: AppTest, data: bytes, name: str) -> AppTest:

@@ -1,11 +1,12 @@
-"""Scripts of the pages, as source text."""
+"""Scripts of the pages and of the film, as source text."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "pages").rglob("*.js"))
+from tests.support.serving import ROOT
+
+SCRIPTS = sorted(path for folder in ("pages", "tracer") for path in (ROOT / folder).rglob("*.js"))
 ASSIGNED_HANDLER = re.compile(r".*\.on[a-z]+ *=(?!=) *(?P<handler>.*)")  # the last of a chain
 BLOCK = re.compile(r"(?:async )?(?:\(.*?\)|\w+) => \{$")
 

@@ -1,7 +1,6 @@
 """Changes as part of a visitor's request: in links, on every page, beside the plain run, and taken back."""
 
 import json
-from base64 import b64decode
 from io import BytesIO
 
 import numpy as np
@@ -15,6 +14,7 @@ from pages.sections import what_if
 from pages.state.view import split_changes
 from tests.app.test_app import PAGES, SECONDS, text, upload, visit
 from tests.app.test_server import picture
+from tests.support.messages import component_bytes, of_page
 from tests.support.sweeping import cases
 from tracer import load
 from tracer.attention import head_effects
@@ -218,8 +218,8 @@ def test_the_brush_names_what_is_hidden_and_what_that_does():
     percents = {name: percent(share) for name, share in zip(*what_if.shares(changed.result), strict=True)}
     assert all(percents[name] == after for name, _, (after, _), _ in facts["answer"]) and len(facts["answer"]) == 3
     assert facts["status"].startswith("All changes together: the answer ") and "*" not in facts["status"]
-    assert Image.open(BytesIO(b64decode(facts["photo"]))).size[0] > 100  # the photo without the change
-    filled = np.asarray(Image.open(BytesIO(b64decode(facts["pictures"]["grey"]))))
+    assert Image.open(BytesIO(facts["photo"].tobytes())).size[0] > 100  # the photo without the change
+    filled = np.asarray(Image.open(BytesIO(facts["pictures"]["grey"].tobytes())))
     assert abs(filled.astype(int) - 127).max() <= 3
 
 
@@ -230,10 +230,7 @@ def test_a_model_that_needs_all_its_patches_says_so():
 
 def brush_of(at: AppTest) -> dict:
     """Return the browser's data for hiding patches."""
-    (data,) = [
-        part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name in ("film", "attention_map")
-    ]
-    return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])["brush"]
+    return of_page(component_bytes(at, "film", "attention_map"))[0]["brush"]
 
 
 def test_changes_stay_with_another_photo_and_with_other_sizes():

@@ -147,13 +147,14 @@ def _first(browser, address: str, number: int) -> Iterator[dict]:
 def _beats(browser, address: str, number: int) -> Iterator[dict]:
     """Measure the film of the front page: its bytes, and from a key to the painted frame of the next beat."""
     import tracer
+    from tracer.figures.envelope import pack
     from tracer.figures.film import block_film, message
     from tracer.figures.film.storyboard import storyboard
 
     board = storyboard(tracer.load("vit").trace())
     names = message.ids(board)
-    opened = [len(block_film.pack(board, name, names)) / 1000 for name in names if name.startswith("block")]
-    yield _row("film of vit, as it is sent", [len(message.pack(board)) / 1000], "kB", 400)
+    opened = [len(pack(block_film.build(board, name, names))) / 1000 for name in names if name.startswith("block")]
+    yield _row("film of vit, as it is sent", [len(pack(message.build(board))) / 1000], "kB", 400)
     yield _row("largest block of vit, when it opens", [max(opened)], "kB", 250)
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     received: list[int] = []

@@ -1,13 +1,14 @@
 """A block of the film, expanded: every step is a beat, its pictures are the tensors, and its factors multiply to it."""
 
-import json
 import re
 
 import numpy as np
 import pytest
 
 import tracer
+from tests.support.messages import unpack
 from tests.support.sweeping import cases
+from tracer.figures import envelope
 from tracer.figures.drawing import AMBER
 from tracer.figures.film import block_film, message
 from tracer.figures.film.storyboard import Storyboard, storyboard
@@ -28,18 +29,16 @@ def blocks(board: Storyboard) -> list[str]:
     return [name for name, beat in zip(message.ids(board), board.beats, strict=True) if beat.number]
 
 
-def pack_and_unpack(board: Storyboard, name: str, **options) -> tuple[dict, bytes]:
-    data = block_film.pack(board, name, message.ids(board), **options)
+def pack_and_unpack(board: Storyboard, name: str, **options) -> dict:
+    data = envelope.pack(block_film.build(board, name, message.ids(board), **options))
     assert len(data) <= MOST
-    end = 4 + int.from_bytes(data[:4], "little")
-    return json.loads(data[4:end]), data[end:]
+    return unpack(data)
 
 
-def values(header: dict, body: bytes, index: int) -> np.ndarray:
+def values(header: dict, index: int) -> np.ndarray:
     """Return the numbers that a picture shows, `[heads, rows, columns]`, read back from its bytes and scales."""
     picture = header["pictures"][index]
-    shape = (picture["heads"], *picture["shape"])
-    cells = np.frombuffer(body, np.uint8, int(np.prod(shape)), 2 * picture["at"]).reshape(shape)
+    cells = picture["cells"]
     low, high = (np.array([scale[end] for scale in picture["scales"]])[:, None, None] for end in (0, 1))
     return np.where(cells == block_film.EMPTY_BYTE, np.nan, low + cells / (block_film.EMPTY_BYTE - 1) * (high - low))
 
@@ -50,7 +49,7 @@ def test_every_step_of_every_block_is_a_beat_with_its_equation_and_its_proof(boa
     steps = {step.id: step for step in board.trace.steps}
     assert blocks(board)
     for block in blocks(board):
-        header, _ = pack_and_unpack(board, block)
+        header = pack_and_unpack(board, block)
         beat = board.beats[message.ids(board).index(block)]
         assert [each["id"] for each in header["beats"]] == list(beat.steps)
         for each in header["beats"]:
@@ -63,14 +62,16 @@ def test_every_step_of_every_block_is_a_beat_with_its_equation_and_its_proof(boa
 @pytest.mark.parametrize("name", MODELS)
 def test_pictures_hold_the_tensors_of_the_run(boards, name):
     board = boards[name]
-    header, body = pack_and_unpack(board, blocks(board)[0])
+    header = pack_and_unpack(board, blocks(board)[0])
     compared = 0
     for each in header["beats"]:
         picture, tensor = header["pictures"][each["drawn"][-1]], board.trace.value(each["id"])
         if list(tensor.shape[-2:]) != picture["full"]:
             continue  # by heads, or all heads beside each other
-        cells, _ = reduce(tensor.float().numpy().reshape(-1, *picture["full"])[: picture["heads"]], *picture["shape"])
-        shown = values(header, body, each["drawn"][-1])
+        cells, _ = reduce(
+            tensor.float().numpy().reshape(-1, *picture["full"])[: len(picture["cells"])], *picture["cells"].shape[1:]
+        )
+        shown = values(header, each["drawn"][-1])
         widths = np.array([scale[1] - scale[0] for scale in picture["scales"]])[:, None, None]
         closed = ~np.isfinite(cells)
         assert (np.isnan(shown) == closed).all()
@@ -111,7 +112,7 @@ def test_each_block_of_a_library_model_opens(name):
     board = storyboard(small(name).trace())
     steps = {step.id: step for step in board.trace.steps}
     for block in blocks(board):
-        header, _ = pack_and_unpack(board, block)
+        header = pack_and_unpack(board, block)
         assert [each["id"] for each in header["beats"]] == list(board.beats[message.ids(board).index(block)].steps)
     scalars = [id for each in board.beats if each.number for id in each.steps if steps[id].shape == ()]
     assert bool(scalars) == (name in ("hf:gpt2", "hf:gemma2"))  # one, for a mask
@@ -128,26 +129,26 @@ def test_a_factor_that_is_joined_of_parts_is_not_drawn_as_one_of_them(name):
     for each in drawn[:-1]:  # each is drawn as the tensor that it is
         tensor = board.trace.value(each.id)
         assert each.matrices.shape[-2:] == tuple(tensor.shape[-2:])
-    header, _ = pack_and_unpack(board, "block1")
+    header = pack_and_unpack(board, "block1")
     entry = next(each for each in header["beats"] if each["id"] == step.id)
     assert not entry["product"] and "products" not in entry["sentence"]
 
 
 def test_a_block_of_many_steps_keeps_to_its_size():
     board = storyboard(small("hf:convnext").trace())
-    header, _ = pack_and_unpack(board, blocks(board)[-1], room=4_000)
-    assert sum(np.prod(each["shape"]) * each["heads"] for each in header["pictures"]) <= 4_000
+    header = pack_and_unpack(board, blocks(board)[-1], room=4_000)
+    assert sum(each["cells"].size for each in header["pictures"]) <= 4_000
 
 
 def test_attention_weights_and_nothing_else_have_the_colour_of_attention(boards):
-    header, _ = pack_and_unpack(boards["vit"], "block3")
+    header = pack_and_unpack(boards["vit"], "block3")
     coloured = {each["id"] for each in header["beats"] for drawn in each["drawn"][-1:]
                 if header["pictures"][drawn]["scales"][0][2] == "attention"}  # fmt: skip
-    assert coloured == {"block3.attention.weights"} and header["scales"]["attention"][-1] == [*AMBER]
+    assert coloured == {"block3.attention.weights"} and header["colours"]["attention"][-3:].tolist() == [*AMBER]
 
 
 def test_a_step_says_what_its_numbers_are(boards):
-    header, _ = pack_and_unpack(boards["vit"], "block3")
+    header = pack_and_unpack(boards["vit"], "block3")
     by_id = {each["id"]: each for each in header["beats"]}
     scores, weights = (by_id[f"block3.attention.{name}"]["sentence"] for name in ("scores", "weights"))
     tensor = boards["vit"].trace.value("block3.attention.scores")
@@ -158,16 +159,16 @@ def test_a_step_says_what_its_numbers_are(boards):
 
 
 def test_the_row_that_is_lit_is_that_of_the_token_of_the_film(boards):
-    header, _ = pack_and_unpack(boards["vit"], "block2")
+    header = pack_and_unpack(boards["vit"], "block2")
     (stream,) = header["streams"]
     assert header["slots"] == list(range(65)) and stream["lanes"][stream["focus"]][0] == "CLS"
     assert header["inside"] == "block 2" and header["heads"] == 4
 
 
 def test_pictures_shrink_until_they_fit(boards):
-    small, _ = pack_and_unpack(boards["vit"], "block1", room=20_000)
-    large, _ = pack_and_unpack(boards["vit"], "block1")
-    areas = [sum(np.prod(each["shape"]) * each["heads"] for each in header["pictures"]) for header in (small, large)]
+    small = pack_and_unpack(boards["vit"], "block1", room=20_000)
+    large = pack_and_unpack(boards["vit"], "block1")
+    areas = [sum(each["cells"].size for each in header["pictures"]) for header in (small, large)]
     assert areas[0] <= 20_000 < areas[1] <= block_film.ROOM
     assert [each["full"] for each in small["pictures"]] == [each["full"] for each in large["pictures"]]
 
@@ -175,13 +176,13 @@ def test_pictures_shrink_until_they_fit(boards):
 def test_what_is_no_block_does_not_open(boards):
     names = message.ids(boards["vit"])
     with pytest.raises(LookupError, match="no beat 'block9' in this film, expected one of photo, patches"):
-        block_film.pack(boards["vit"], "block9", names)
+        block_film.build(boards["vit"], "block9", names)
     with pytest.raises(ValueError, match="the beat 'photo' is no block"):
-        block_film.pack(boards["vit"], "photo", names)
+        block_film.build(boards["vit"], "photo", names)
 
 
 def test_a_product_that_is_scaled_or_has_a_bias_says_so(boards):
-    header, _ = pack_and_unpack(boards["vit"], "block1")
+    header = pack_and_unpack(boards["vit"], "block1")
     said = {each["id"].removeprefix("block1."): each["sentence"] for each in header["beats"]}
     products = "products, of the lit row on the left with a column above"
     assert said["attention.scores"].endswith(f"Each is a sum of 32 {products}, divided by {32**0.5:.3g}.")

@@ -1,6 +1,5 @@
 """One number in the browser's data: its digits, its terms, its neighbours, and the text on a mean of cells."""
 
-import json
 import re
 import time
 
@@ -10,7 +9,7 @@ import torch
 from torch.nn import functional
 
 import tracer
-from tracer.figures import cell_payload
+from tracer.figures import cell_payload, envelope
 from tracer.figures.drawing import PAGE
 
 SCORES = "block2.attention.scores"
@@ -37,7 +36,7 @@ def test_a_score_is_what_plain_pytorch_computes(vit, plain):
             for layer in (attention.query, attention.key)
         ]
     q, k = heads[0][1, 5], heads[1][1, 2]
-    shown = cell_payload.pack(plain, f"{SCORES}:0.1.5.2")
+    shown = cell_payload.build(plain, f"{SCORES}:0.1.5.2")
     assert number(shown["value"]) == pytest.approx((q @ k / 32**0.5).item(), rel=1e-5)
     products = sorted((q * k / 32**0.5).tolist(), key=abs, reverse=True)
     assert [number(row["share"]) for row in shown["rows"]] == pytest.approx(products[:24], rel=1e-3)
@@ -57,9 +56,9 @@ def test_shown_terms_add_up_to_the_cell_in_every_kind_of_step(name, plain, gpt):
     for step in kinds.values():
         index = [size // 2 for size in step.shape]
         begun = time.process_time()
-        shown = cell_payload.pack(trace, f"{step.id}:{'.'.join(map(str, index))}")
+        shown = cell_payload.build(trace, f"{step.id}:{'.'.join(map(str, index))}")
         assert time.process_time() - begun < 0.3, step.id
-        assert len(json.dumps(shown)) < PAGE // 20, step.id
+        assert len(envelope.pack(shown)) < PAGE // 20, step.id
         value = trace.value(step)[tuple(index)].item()
         assert number(shown["value"]) == pytest.approx(value, rel=1e-6)
         if shown["rows"] and all(row["share"] for row in shown["rows"]) and np.isfinite(value):
@@ -70,25 +69,25 @@ def test_shown_terms_add_up_to_the_cell_in_every_kind_of_step(name, plain, gpt):
 
 
 def test_places_count_from_one_on_screen_and_from_zero_in_code(plain):
-    shown = cell_payload.pack(plain, f"{SCORES}:0.1.5.2")
+    shown = cell_payload.build(plain, f"{SCORES}:0.1.5.2")
     assert shown["place"] == "[1, 2, 6, 3]" and shown["where"].startswith("head 2; query 6: patch 5 ")
     assert shown["code"] == f"trace.cell('{SCORES}', (0, 1, 5, 2))" and shown["index"] == [0, 1, 5, 2]
-    weight = cell_payload.pack(plain, "parameter head.weight:2.3")  # [out, in], which equations print as [in, out]
+    weight = cell_payload.build(plain, "parameter head.weight:2.3")  # [out, in], which equations print as [in, out]
     assert weight["place"] == "[4, 3]" and "a weight that the model learned" in weight["ends"]
-    pixel = cell_payload.pack(plain, "input image:0.1.4.5")
+    pixel = cell_payload.build(plain, "input image:0.1.4.5")
     assert pixel["where"] == "green, row of pixels 5, pixel 6" and "the photo" in pixel["ends"]
     assert [user["text"] for user in pixel["users"]] == ["One cell: patch 10, pixel value 5"]
 
 
 def test_the_way_of_a_character_ends_at_it(gpt):
-    token = cell_payload.pack(gpt, "input tokens:0.3")
+    token = cell_payload.build(gpt, "input tokens:0.3")
     assert token["ends"] == f"The way ends here: this is the id of token 4, “{gpt.words[3]}”."
     assert token["users"][0]["text"] == f"{gpt.step('embedding').shape[-1]} cells: token 4, all 128 features"
 
 
 def test_a_mean_of_cells_says_that_it_is_one_and_lists_them(plain):
     weights = plain.value("block1.attention.weights")[0, :, 5, 2].double()
-    shown = cell_payload.pack(plain, "block1.attention.weights:0.0-3.5.2")
+    shown = cell_payload.build(plain, "block1.attention.weights:0.0-3.5.2")
     assert shown["mean"] == "This is a mean of 4 cells: the picture has fewer cells than the tensor."
     assert number(shown["value"]) == pytest.approx(weights.mean().item(), rel=1e-6)
     assert sum(number(row["share"]) for row in shown["rows"]) == pytest.approx(weights.mean().item(), rel=2e-3)
@@ -117,14 +116,14 @@ def test_the_exact_value_has_all_digits(plain):
     ],
 )
 def test_what_is_no_cell_is_quoted(plain, place, problem):
-    assert cell_payload.pack(plain, place) == {"problem": problem}
+    assert cell_payload.build(plain, place) == {"problem": problem}
     assert cell_payload.value(plain, place) == ""
 
 
 def test_a_saved_run_has_its_numbers_and_says_why_the_way_ends(plain, tmp_path):
     plain.save(tmp_path / "run.safetensors")
     saved = tracer.open(tmp_path / "run.safetensors")
-    shown = cell_payload.pack(saved, f"{SCORES}:0.1.5.2")
-    assert shown["value"] == cell_payload.pack(plain, f"{SCORES}:0.1.5.2")["value"]
+    shown = cell_payload.build(saved, f"{SCORES}:0.1.5.2")
+    assert shown["value"] == cell_payload.build(plain, f"{SCORES}:0.1.5.2")["value"]
     assert shown["note"] == cell_payload.SAVED_RUN_NOTE and not shown["rows"] and not shown["ends"]
-    assert cell_payload.pack(saved, "logits:0.10")["problem"].startswith("(0, 10) is not a cell of 'logits'")
+    assert cell_payload.build(saved, "logits:0.10")["problem"].startswith("(0, 10) is not a cell of 'logits'")

@@ -1,12 +1,11 @@
 """Two runs packed for the browser: the differences are marked, and every sentence is of these runs."""
 
-import json
-
 import pytest
 
 import tracer
+from tests.support.messages import unpack
 from tracer.cli.commands import compare as compare_command
-from tracer.figures.comparison_payload import pack
+from tracer.figures.comparison_payload import build
 from tracer.figures.equations import MARK, mark_differences
 from tracer.latex_reader import parser
 
@@ -52,15 +51,11 @@ def plain(model):
     return model.trace()
 
 
-def read(packed: bytes) -> dict:
-    return json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
-
-
 def test_every_pair_of_steps_is_there_and_the_first_difference_is_named(model, plain):
     line = "block2.attention.weights"
     comparison = tracer.compare(plain, model.trace(change={line: "drop_heads(0)"}))
-    payload = pack(comparison)
-    facts = read(payload.packed)
+    payload = build(comparison)
+    facts = unpack(payload.packed)
     assert [row["id"] for row in facts["rows"]] == [row.id for row in comparison.rows]
     first = facts["rows"][facts["first"]]
     assert first["id"] == f"{line}.changed" and first["alone"] == "right" and first["differs"]
@@ -79,7 +74,7 @@ def test_every_pair_of_steps_is_there_and_the_first_difference_is_named(model, p
 
 def test_marked_equations_are_the_equations_without_the_marks(model, plain):
     comparison = tracer.compare(plain, model.trace(change={"block1.mlp.output": "zero"}))
-    facts = read(pack(comparison).packed)
+    facts = unpack(build(comparison).packed)
     names = {name.symbol for step in plain.steps for name in step.names} | {step.symbol for step in comparison.b.steps}
     for row, drawn in zip(comparison.rows, facts["rows"], strict=True):
         for step, side in zip((row.a, row.b), drawn["sides"], strict=True):
@@ -90,19 +85,19 @@ def test_marked_equations_are_the_equations_without_the_marks(model, plain):
 
 
 def test_runs_that_are_equal_say_so(model, plain):
-    payload = pack(tracer.compare(plain, model.trace()))
+    payload = build(tracer.compare(plain, model.trace()))
     count = len(plain.steps)
     assert payload.summary == (
         f"{count} steps of both runs are aligned: {count} are equal bit by bit.",
         f"All {count} equations are mathematically the same.",
     )
-    facts = read(payload.packed)
+    facts = unpack(payload.packed)
     assert facts["first"] == -1 and {row["share"] for row in facts["rows"]} == {0.0}
 
 
 def test_values_in_another_order_are_named_a_permutation_on_a_step_that_a_change_put_in_too(model, plain):
     comparison = tracer.compare(plain, model.trace(change={"patches": "shuffle(0)"}))
-    rows = {row["id"]: row for row in read(pack(comparison).packed)["rows"]}
+    rows = {row["id"]: row for row in unpack(build(comparison).packed)["rows"]}
     assert rows["patches.changed"]["differences"][0] == (
         "This step is on the right only: a change put it in. Compared with the step whose value it changes, its values "
         "are equal up to a permutation: axis 1 in another order."
@@ -116,6 +111,6 @@ def test_infinite_differences_are_said_in_words():
     line = "block1.attention.scores"
     comparison = tracer.compare(model.trace(text="ROMEO"), model.trace(text="ROMEO", change={line: "zero"}))
     assert comparison.first.id == f"{line}.changed" and comparison.first.values.difference == float("inf")
-    facts = read(pack(comparison).packed)
+    facts = unpack(build(comparison).packed)
     assert "some are infinite" in facts["rows"][facts["first"]]["differences"][0]
     assert "at most ∞" in compare_command.text(comparison)

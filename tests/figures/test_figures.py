@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tracer.figures import attention_maps, drawing, predictions, tensors
+from tests.support.messages import unpack
+from tracer.figures import attention_maps, drawing, envelope, predictions, tensors
 from tracer.inputs.images import Crop, centre_crop
 from tracer.record import Operand
 from tracer.symbols.notation import AXES, MEANINGS, size_html
@@ -85,63 +86,60 @@ def test_a_reduced_matrix_says_so():
     assert "mean of 2 × 1 values" in tensors.caption(np.zeros((300, 4), np.float32))
 
 
-def cells(packed: tensors.HeatmapData) -> np.ndarray:
+def cells(picture: dict) -> np.ndarray:
     """Return the numbers that a browser reads."""
-    facts = packed.facts
-    kind = {16: "<f2", 32: "<f4"}[facts["bits"]]
-    read = np.frombuffer(packed.cells, kind).astype(np.float64) * 2.0 ** -facts["power"]
-    return read.reshape(len(facts["which"]), *facts["shape"])
+    return unpack(envelope.pack(picture))["cells"]
 
 
 def test_a_tensor_has_named_axes_and_all_its_matrices():
     value = torch.arange(30.0).reshape(1, 2, 5, 3)
-    packed = tensors.pack(value, ("B", "h", "N + 1", "d_k"), "attention")
-    assert packed.facts["axes"] == ["token, $N + 1 = 5$", "feature, $d_k = 3$"]
-    assert packed.facts["lead"] == [["Input of the batch", 1], ["Head", 2]] and packed.facts["which"] == [0, 1]
-    assert np.array_equal(cells(packed), value[0]) and packed.facts["slices"][1][3].startswith("5 rows × 3 columns")
-    scores = tensors.pack(torch.ones(5, 5), ("S", "S"), "attention")
-    assert scores.facts["roles"] == ["query", "key"] and scores.facts["lead"] == []
-    assert tensors.pack(torch.tensor(2.0), (), "head").facts["full"] == [1, 1]
+    picture = tensors.build_heatmap(value, ("B", "h", "N + 1", "d_k"), "attention")
+    assert picture["axes"] == ["token, $N + 1 = 5$", "feature, $d_k = 3$"]
+    assert picture["lead"] == [["Input of the batch", 1], ["Head", 2]] and picture["which"] == [0, 1]
+    assert np.array_equal(cells(picture), value[0]) and picture["slices"][1][3].startswith("5 rows × 3 columns")
+    scores = tensors.build_heatmap(torch.ones(5, 5), ("S", "S"), "attention")
+    assert scores["roles"] == ["query", "key"] and scores["lead"] == []
+    assert tensors.build_heatmap(torch.tensor(2.0), (), "head")["full"] == [1, 1]
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-30, 1e30])
 def test_large_matrices_keep_three_digits_and_whole_numbers_all(size):
     value = torch.randn(80, 80, dtype=torch.float64) * size
-    packed = tensors.pack(value, ("S", "D"), "mlp")
-    assert packed.facts["bits"] == 16
-    assert np.abs(cells(packed)[0] - value.numpy()).max() <= 2**-11 * np.abs(value.numpy()).max()
+    picture = tensors.build_heatmap(value, ("S", "D"), "mlp")
+    assert isinstance(picture["cells"], envelope.HalfArray)
+    assert np.abs(cells(picture)[0] - value.numpy()).max() <= 2**-11 * np.abs(value.numpy()).max()
     tokens = torch.randint(50_000, (80, 80))
-    assert np.array_equal(cells(tensors.pack(tokens, ("B", "T"), "embedding"))[0], tokens)
+    assert np.array_equal(cells(tensors.build_heatmap(tokens, ("B", "T"), "embedding"))[0], tokens)
 
 
-def test_of_many_large_matrices_the_one_that_is_asked_for_is_packed():
+def test_of_many_large_matrices_the_one_that_is_asked_for_is_sent():
     value = torch.randn(2, 12, 200, 200)
-    packed = tensors.pack(value, ("B", "h", "S", "S"), "attention", index=(1, 99))
-    assert packed.facts["which"] == [23] and np.allclose(cells(packed)[0], value[1, 11], atol=4e-3)
-    assert tensors.weight(value.shape) == len(packed.cells)
-    assert tensors.pack(torch.empty(0, 3), ("?", "?"), "mlp") is None
-    assert tensors.pack(torch.ones(1, 20_000_000, dtype=torch.bool), ("?", "?"), "mlp") is None
+    picture = tensors.build_heatmap(value, ("B", "h", "S", "S"), "attention", index=(1, 99))
+    assert picture["which"] == [23] and np.allclose(cells(picture)[0], value[1, 11], atol=4e-3)
+    assert tensors.weight(value.shape) == picture["cells"].nbytes
+    assert tensors.build_heatmap(torch.empty(0, 3), ("?", "?"), "mlp") is None
+    assert tensors.build_heatmap(torch.ones(1, 20_000_000, dtype=torch.bool), ("?", "?"), "mlp") is None
 
 
 def test_values_of_both_signs_are_centred_on_zero():
-    packed = tensors.pack(torch.tensor([[-3.0, 1.0]]), ("1", "2"), "mlp")
-    assert packed.facts["slices"][0][:3] == [-3, 3, "diverging"]
-    packed = tensors.pack(torch.tensor([[2.0, 5.0]]), ("1", "2"), "mlp")
-    assert packed.facts["slices"][0][:3] == [2, 5, "sequential"]
+    picture = tensors.build_heatmap(torch.tensor([[-3.0, 1.0]]), ("1", "2"), "mlp")
+    assert picture["slices"][0][:3] == [-3, 3, "diverging"]
+    picture = tensors.build_heatmap(torch.tensor([[2.0, 5.0]]), ("1", "2"), "mlp")
+    assert picture["slices"][0][:3] == [2, 5, "sequential"]
 
 
 def test_masked_scores_are_left_empty_and_said():
     matrix = torch.tensor([[1.0, -torch.inf], [2.0, 3.0]])
-    packed = tensors.pack(matrix, ("S", "S"), "attention")
-    assert np.isneginf(cells(packed)[0, 0, 1]) and packed.facts["slices"][0][:3] == [1, 3, "sequential"]
-    assert "1 value is −∞ and left empty" in packed.facts["slices"][0][4]
+    picture = tensors.build_heatmap(matrix, ("S", "S"), "attention")
+    assert np.isneginf(cells(picture)[0, 0, 1]) and picture["slices"][0][:3] == [1, 3, "sequential"]
+    assert "1 value is −∞ and left empty" in picture["slices"][0][4]
     assert "2 values are −∞ or NaN" in tensors.caption(np.array([[1.0, -np.inf], [2.0, np.nan]]))
 
 
 def test_a_mask_has_two_colours_each_with_its_value():
-    packed = tensors.pack(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), ("T", "T"), "attention")
-    assert cells(packed)[0].tolist() == [[1, 0], [1, 1]] and packed.facts["slices"][0][:3] == [0, 0, "mask"]
-    assert packed.facts["slices"][0][4] == "1 of 4 values are −∞."
+    picture = tensors.build_heatmap(torch.tensor([[0.0, -torch.inf], [0.0, 0.0]]), ("T", "T"), "attention")
+    assert cells(picture)[0].tolist() == [[1, 0], [1, 1]] and picture["slices"][0][:3] == [0, 0, "mask"]
+    assert picture["slices"][0][4] == "1 of 4 values are −∞."
 
 
 def test_a_tiny_photo_is_enlarged_as_the_model_sees_it():

@@ -1,8 +1,6 @@
 """Run as a film: every step in a beat, every number in a sentence that of the run, a player for every screen."""
 
-import json
 import re
-import struct
 from dataclasses import replace
 from importlib.resources import files
 
@@ -13,11 +11,13 @@ from torch import nn
 
 import tracer
 from tests.support.handmade import sample
+from tests.support.messages import unpack
 from tracer.cli import main
 from tracer.export import verdicts
+from tracer.figures import envelope
 from tracer.figures.film import block_film, film, message, sentences
 from tracer.figures.film.chapters import Chapter, Lane, Snapshot, Stream, between, chapters
-from tracer.figures.film.sentences import HalfNumbers, Scene
+from tracer.figures.film.sentences import Scene
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights, storyboard
 from tracer.tracing import provenance
 from tracer.verify import small
@@ -35,9 +35,9 @@ def beat(board: Storyboard, kind: str, number: int = 0) -> Beat:
     return next(each for each in board.beats if each.kind == kind and each.number == number)
 
 
-def unpack(data: bytes) -> tuple[dict, np.ndarray]:
-    length = struct.unpack("<I", data[:4])[0]
-    return json.loads(data[4 : 4 + length]), np.frombuffer(data[4 + length :], "<f2").astype(np.float32)
+def sent(board: Storyboard, *room: int) -> dict:
+    """Return what a browser gets of a film."""
+    return unpack(envelope.pack(message.build(board, *room)))
 
 
 def percents(text: str) -> list[float]:
@@ -172,7 +172,7 @@ def test_a_row_without_a_preference_is_said_to_have_none(vit, line, change, titl
     block = beat(board, "block", 5)
     assert block.caption.title == f"Block 5 of 6: CLS {title}"
     assert block.caption.sentence.startswith(f"{sentence} Attention changes all 65 tokens")
-    header, _ = unpack(message.pack(board))
+    header = sent(board)
     look = header["looks"][4]
     assert [int(view[0]) for view in look["kinds"]] == [kind] * 5  # four heads and their mean
     assert header["looks"][0]["kinds"] == [""] * 5
@@ -190,7 +190,7 @@ def test_the_words_of_a_head_are_computed_from_its_own_weights(vit, boards):
         own = 100 * np.sort(weights[head, 1:])[-5:].sum()
         assert caption.heads[head].startswith(f"In head {head + 1}, CLS gives ")
         assert percents(caption.heads[head]) == pytest.approx([own, 500 / 65], abs=0.06)
-    entry = unpack(message.pack(board))[0]["beats"][message.ids(board).index("block5")]
+    entry = sent(board)["beats"][message.ids(board).index("block5")]
     assert (entry["heads"], entry["rest"]) == ([*caption.heads], caption.rest)
     assert caption.sentence.endswith(caption.rest) and caption.rest.startswith("Attention changes")
 
@@ -307,51 +307,49 @@ def test_the_proof_of_two_equations_is_that_of_the_weaker(boards):
 
 def test_the_message_has_the_numbers_of_the_run_in_three_digits_and_little_room(boards, monkeypatch):
     board = boards["vit"]
-    data = message.pack(board)
+    data = envelope.pack(message.build(board))
     assert len(data) <= 400_000
-    header, numbers = unpack(data)
+    header = unpack(data)
     look = header["looks"][5]
-    count = look["views"] * len(look["queries"]) * len(look["slots"])
     weights = board.trace.attention(5)[0].numpy()
-    np.testing.assert_allclose(numbers[look["at"] : look["at"] + count], weights.ravel(), rtol=5e-4, atol=1e-7)
+    np.testing.assert_allclose(look["weights"], weights, rtol=5e-4, atol=1e-7)
+    assert (look["keys"], look["queries"], len(look["slots"])) == (None, None, 65)  # of all tokens, to all
     snapshot = header["snapshots"][-2]
     last = board.trace.value("block6.mlp.residual")[0]
     likeness = torch.cosine_similarity(last, last[:1]).numpy()
-    np.testing.assert_allclose(numbers[snapshot["like"] :][:65], likeness, rtol=5e-4, atol=1e-4)
+    np.testing.assert_allclose(snapshot["like"], likeness, rtol=5e-4, atol=1e-4)
     before = board.trace.value("block5.mlp.residual")[0]
     change = ((last - before).norm(dim=-1) / before.norm(dim=-1)).numpy()
-    np.testing.assert_allclose(numbers[snapshot["change"] :][:65], change, rtol=1e-3)
+    np.testing.assert_allclose(snapshot["change"], change, rtol=1e-3)
     middle = board.trace.value("block6.attention.residual")[0]
     for name, start, end in (("attention", before, middle), ("mlp", middle, last)):
         moved = ((end - start).norm(dim=-1) / start.norm(dim=-1)).numpy()
-        np.testing.assert_allclose(numbers[snapshot[name] :][:65], moved, rtol=1e-3)
+        np.testing.assert_allclose(snapshot[name], moved, rtol=1e-3)
     first = header["snapshots"][0]  # CLS has not joined, so no lane is like it
-    assert first["like"] is None and np.isnan(numbers[first["change"] :][:65]).all()
+    assert first["like"] is None and np.isnan(first["change"]).all()
     lengths = board.trace.value("embedding")[0].norm(dim=-1).numpy()
-    np.testing.assert_allclose(numbers[first["length"] :][1:65], lengths, rtol=1e-3)
+    np.testing.assert_allclose(first["length"][1:], lengths, rtol=1e-3)
     with monkeypatch.context() as patched:
         patched.delattr(message, "heads_weights")  # the means are those that the sentences were computed from
-        few, means = unpack(message.pack(board, 60_000))
-    look = few["looks"][5]
-    np.testing.assert_allclose(means[look["at"] : look["at"] + 65 * 65], weights.mean(0).ravel(), rtol=5e-4, atol=1e-7)
-    assert [look["views"] for look in few["looks"]] == [1] * 6 and len(few["looks"][0]["queries"]) == 65
-    fewest, _ = unpack(message.pack(board, 5_000))
-    assert [(look["views"], look["queries"]) for look in fewest["looks"]] == [(4, [0])] * 6
+        few = sent(board, 60_000)
+    np.testing.assert_allclose(few["looks"][5]["weights"][0], weights.mean(0), rtol=5e-4, atol=1e-7)
+    assert [look["weights"].shape for look in few["looks"]] == [(1, 65, 65)] * 6
+    fewest = sent(board, 5_000)
+    assert [(look["weights"].shape, look["queries"]) for look in fewest["looks"]] == [((4, 1, 65), [0])] * 6
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_equation_of_a_block_gives_the_weights_on_its_stage(boards, name):
     """The tensor of the step whose equation is printed is what the photo, the threads and the matrix are drawn of."""
     board = boards[name]
-    header, numbers = unpack(message.pack(board, 650_000))
+    header = sent(board, 650_000)
     for beat, entry in zip(board.beats, header["beats"], strict=True):
         if beat.record is None:
             continue
-        look = header["looks"][entry["look"]]
-        drawn = numbers[look["at"] :][: look["views"] * len(look["queries"]) * len(look["keys"])]
+        drawn = header["looks"][entry["look"]]["weights"]
         weights = board.trace.value(beat.shown)[0].numpy()
         assert entry["shown"] == beat.shown.id and drawn.size == weights.size
-        np.testing.assert_allclose(drawn, weights.ravel(), rtol=1e-3, atol=1e-7)
+        np.testing.assert_allclose(drawn.ravel(), weights.ravel(), rtol=1e-3, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -374,12 +372,10 @@ def test_the_equation_of_a_changed_block_is_that_of_the_weights_after_the_change
 def test_the_rollout_on_the_photo_is_that_of_the_library(boards):
     for name in ("vit", "mae", "segmenter"):
         board = boards[name]
-        header, numbers = unpack(message.pack(board, 650_000))
-        rollout = header["streams"][0]["rollout"]
+        rollout = sent(board, 650_000)["streams"][0]["rollout"]
         part = board.beats[-3].part or None
-        count = len(rollout["queries"]) * len(rollout["keys"])
-        expected = tracer.attention.rollout(board.trace, part=part)[0].numpy().ravel()
-        np.testing.assert_allclose(numbers[rollout["at"] :][:count], expected, rtol=1e-3, atol=1e-6)
+        expected = tracer.attention.rollout(board.trace, part=part)[0].numpy()
+        np.testing.assert_allclose(rollout["weights"][0], expected, rtol=1e-3, atol=1e-6)
 
 
 def test_beats_have_names_for_addresses_one_each(boards):
@@ -419,14 +415,14 @@ def test_a_decoder_has_lanes_of_its_own_and_looks_across_at_those_of_the_encoder
     assert [len(stream.lanes) for stream in board.streams] == [5, 3]
     assert [each.label for each in board.beats if each.number] == ["1", "2", "1", "1×", "2", "2×"]
     across = [each for each in board.beats if each.kind == "cross"]
-    header, numbers = unpack(message.pack(board))
+    header = sent(board)
     for each, record in zip(
         across, (record for record in trace.attentions if record.keys != record.queries), strict=True
     ):
         look = header["looks"][[beat.record for beat in board.beats if beat.record].index(record)]
-        assert (look["from"], look["keys"], look["queries"]) == (0, [0, 1, 2, 3, 4], [0, 1, 2])
+        assert (look["from"], look["keys"], look["queries"]) == (0, [0, 1, 2, 3, 4], None)
         weights = trace.attention(trace.attentions.index(record))[0]
-        np.testing.assert_allclose(numbers[look["at"] :][:30], weights.numpy().ravel(), rtol=1e-3)
+        np.testing.assert_allclose(look["weights"], weights.numpy(), rtol=1e-3)
         most = weights.mean(0)[0]
         assert f"to token {int(most.argmax()) + 1}." in each.caption.sentence
         assert percents(each.caption.sentence)[0] == pytest.approx(100 * most.max().item(), abs=0.06)
@@ -447,7 +443,7 @@ def test_a_library_model_has_a_block_for_each_attention_and_every_step_in_a_beat
     assert [each.record for each in blocks] == list(board.trace.attentions)
     assert all(each.snapshot is not None for each in blocks) and board.beats[-1].kind == "answer"
     assert len(set(message.ids(board))) == len(board.beats)
-    message.pack(board)
+    envelope.pack(message.build(board))
 
 
 def test_a_mask_with_axes_for_batch_and_heads_belongs_to_the_block_that_reads_it(libraries):
@@ -476,10 +472,10 @@ def test_the_norm_of_an_embedding_says_how_long_the_vectors_are_now(libraries):
 
 def test_an_answer_of_many_tokens_is_as_long_as_there_is_room_beside_the_lanes(libraries, boards):
     board = libraries["hf:albert"]
-    header, _ = unpack(message.pack(board))
+    header = sent(board)
     *shown, end = header["answer"]["tokens"]
     assert shown == board.trace.result["tokens"][: len(shown)] and end == "…" and 40 < len("".join(shown)) <= 64
-    header, _ = unpack(message.pack(boards["transformer"]))
+    header = sent(boards["transformer"])
     assert len(header["answer"]["tokens"]) == len(boards["transformer"].trace.result["tokens"])
 
 
@@ -521,14 +517,13 @@ def test_a_sound_is_on_the_stage_before_its_tokens_are():
     first, second = board.beats[:2]
     assert (first.kind, first.shape, second.kind) == ("input", (2, 4000), "modules")
     assert first.caption.sentence == "4,000 numbers go in, one after the other. They lie between −0.5 and 1."
-    header, numbers = unpack(message.pack(board))
-    drawn = header["input"]
-    low, high = numbers[drawn["at"] : drawn["at"] + 2 * drawn["shape"][1]].reshape(drawn["shape"])
+    drawn = sent(board)["input"]
+    low, high = drawn["cells"]
     assert drawn["wave"] and drawn["full"] == [4000] and (low[0], high[-1]) == (-0.5, 1) and (low <= high).all()
     matrix = torch.arange(24.0).reshape(4, 6) - 4
-    drawn = sentences.pack_input(matrix.numpy(), counted := HalfNumbers())
-    assert drawn["shape"] == [4, 6] and not drawn["wave"] and len(drawn["stops"]) == sentences.STOPS
-    np.testing.assert_allclose(counted.parts[0].reshape(4, 6), (matrix + 19) / 38, atol=1e-3)
+    drawn = unpack(envelope.pack(sentences.build_input(matrix.numpy())))
+    assert not drawn["wave"] and drawn["colours"].size == 3 * sentences.STEPS
+    np.testing.assert_allclose(drawn["cells"], (matrix + 19) / 38, atol=1e-3)
 
 
 def test_what_was_not_kept_is_recomputed_in_one_pass(vit, monkeypatch):
@@ -540,7 +535,7 @@ def test_what_was_not_kept_is_recomputed_in_one_pass(vit, monkeypatch):
     assert len(ran) == len(set(ran)) > 10  # of each line once
     assert board.trace.values.keys() == trace.values.keys()  # what was recomputed is not held
     ran.clear()
-    block_film.pack(board, "block6", message.ids(board))
+    block_film.build(board, "block6", message.ids(board))
     assert len(ran) == len(set(ran)) > 10
 
 

@@ -1,7 +1,6 @@
 """Pictures of masks and answers, by hand-computed expectations."""
 
 import base64
-import json
 from io import BytesIO
 
 import numpy as np
@@ -10,8 +9,9 @@ import torch
 from PIL import Image
 
 import tracer
+from tests.support.messages import unpack
 from tracer.attention.masks import RowSums, row, visible
-from tracer.figures import mask_payload, predictions
+from tracer.figures import envelope, mask_payload, predictions
 from tracer.figures.drawing import MASK
 from tracer.record import Segment, Trace
 
@@ -40,34 +40,25 @@ def test_visible_patches_are_named_by_their_place_in_the_image():
     ]
 
 
-def unpack(data: bytes) -> tuple[dict, dict[str, np.ndarray]]:
-    """Return the header and the arrays, read as the browser does."""
-    length = int.from_bytes(data[:4], "little")
-    header, rest = json.loads(data[4 : 4 + length]), data[4 + length :]
-    queries, keys, (_, heads, _, count) = header["queries"], header["keys"], header["sent"]
-    found = {"cells": np.frombuffer(rest, np.uint8, queries * keys).reshape(queries, keys)}
-    for name in ("before", "weights"):
-        facts = header[name]
-        kind = {16: "<f2", 32: "<f4"}[facts["bits"]]
-        cells = np.frombuffer(rest, kind, heads * count * keys, facts["at"]).reshape(heads, count, keys)
-        found[name] = np.ldexp(cells.astype(np.float64), -facts["power"])
-    return header, found
+def sent(*args, **options) -> dict:
+    """Return what a browser gets of a mask."""
+    return unpack(envelope.pack(mask_payload.build(*args, **options)))
 
 
 @pytest.mark.parametrize(("name", "part"), [("vit-text", None), ("clip", "image")])
 def test_the_mask_is_sent_cell_by_cell_with_the_rows_of_every_head(name, part):
     trace = tracer.load(name).trace()
     cells = visible(trace, part=part)
-    header, found = unpack(mask_payload.pack(trace, cells, part=part, start=3, alt="a mask"))
+    header = sent(trace, cells, part=part, start=3, alt="a mask")
     heads = header["heads"]
     assert header["sent"] == [0, heads, 0, cells.shape[0]] and (header["start"], header["alt"]) == (3, "a mask")
-    assert np.array_equal(found["cells"], cells.numpy())
+    assert np.array_equal(header["open"], cells.numpy())
     for head in (0, heads - 1):
         theirs = row(trace, 5, head=head, part=part)
         for name in ("before", "weights"):
             expected = getattr(theirs, name).numpy()
             assert np.isfinite(expected).all()  # scores before the mask have none of its −∞
-            assert np.allclose(found[name][head, 5], expected, atol=2e-3 * np.abs(expected).max())
+            assert np.allclose(header[name][head, 5], expected, atol=2e-3 * np.abs(expected).max())
     assert header["names"][5] == mask_payload.labels(trace, part, cells.shape[0], numbered=True)[5]
     assert "differs from 1 by at most" in header["kept"]["0"]
 
@@ -78,10 +69,10 @@ def test_of_a_large_run_the_rows_that_are_asked_for_are_sent(monkeypatch):
     queries, keys = cells.shape
     monkeypatch.setattr(mask_payload, "MAX_BYTES", 4 * keys * 5)
     assert not mask_payload.fits(trace)
-    header, found = unpack(mask_payload.pack(trace, cells, wanted=(1, queries - 1)))
+    header = sent(trace, cells, wanted=(1, queries - 1))
     assert header["sent"] == [1, 1, queries - 5, 5] and list(header["kept"]) == ["1"]
     theirs = row(trace, queries - 1, head=1)
-    assert np.allclose(found["weights"][0, -1], theirs.weights.numpy(), atol=1e-3)
+    assert np.allclose(header["weights"][0, -1], theirs.weights.numpy(), atol=1e-3)
 
 
 def test_segments_are_written_in_words():
@@ -171,7 +162,7 @@ class Masked(torch.nn.Module):
 def test_the_number_of_a_mask_is_the_one_that_the_code_has(number, written, acts, over):
     torch.manual_seed(0)
     trace = tracer.trace(Masked(number, over), torch.randn(1, 5, 6), symbols={"B": 0, "T": 1})
-    header, _ = unpack(mask_payload.pack(trace, visible(trace)))
+    header = sent(trace, visible(trace))
     said = header["mask"]
     assert (said["open"], said["closed"]) == ("0", written)
     assert said["title"].startswith(f"the mask: 0 where open, {written} where closed")
@@ -188,7 +179,7 @@ def test_a_mask_of_many_numbers_names_none():
             return (q @ k.mT + bias.masked_fill(columns > rows, float("-inf"))).softmax(-1) @ v
 
     trace = tracer.trace(Biased(0), torch.randn(1, 5, 6), symbols={"B": 0, "T": 1})
-    header, _ = unpack(mask_payload.pack(trace, visible(trace)))
+    header = sent(trace, visible(trace))
     assert header["mask"] == {"open": "open", "closed": "closed", "title": "the mask: open or closed"}
     assert row(trace, 2).mask.tolist()[:3] == pytest.approx([-0.2, -0.1, 0])
 
@@ -196,7 +187,7 @@ def test_a_mask_of_many_numbers_names_none():
 def test_what_the_rows_keep_to_is_said_of_each_head(monkeypatch):
     monkeypatch.setattr("tracer.attention.masks.rows", lambda *a, head, **k: RowSums(float(head), None))
     trace = tracer.load("nanogpt", D=9, h=3, d_ff=8, L=1).trace(text="abcde", prove=False)
-    header, _ = unpack(mask_payload.pack(trace, visible(trace)))
+    header = sent(trace, visible(trace))
     assert list(header["kept"]) == ["0", "1", "2"]
     for head, said in header["kept"].items():
         assert f"differs from 1 by at most {head}" in said

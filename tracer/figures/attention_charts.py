@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,8 @@ import plotly.graph_objects as go
 
 from tracer.figures.charts import LEGEND, PLAIN_AXIS, axis, bands, draw, heading, level_line, title
 from tracer.figures.drawing import OTHER_COLOR, SEQUENTIAL, STAGES, stage_colour, table
-from tracer.figures.tensors import ALL_BYTES, HeatmapData, as_array, join_message, pack_cells, reduce
+from tracer.figures.envelope import compress
+from tracer.figures.tensors import ALL_BYTES, as_array, reduce
 from tracer.utils.errors import shorten
 from tracer.utils.text import scientific
 
@@ -131,16 +131,16 @@ def distance_lines(
     return draw(band + lines, height=340, margin=SURVEY_MARGIN, xaxis=across, yaxis=up, legend=legend)
 
 
-def likeness(rows: int, columns: int, cosines: np.ndarray) -> bytes:
-    """Return the cosines `[N, N]` between the positions of patches as bytes, for drawing in the browser.
-
-    The bytes are the length of the header in four bytes, little end first, the JSON header, a colour scale of 256 RGB
-    triples, then the cells.
-    """
-    facts = {"rows": rows, "columns": columns, "shape": cosines.shape, "low": float(cosines.min())}
-    facts["start"] = rows // 2 * columns + columns // 2
-    facts, cells = pack_cells(facts, cosines)
-    return join_message(json.dumps(facts).encode(), table(SEQUENTIAL), cells)
+def build_likeness(rows: int, columns: int, cosines: np.ndarray) -> dict[str, Any]:
+    """Return the cosines `[N, N]` between the positions of patches for drawing in the browser."""
+    return {
+        "rows": rows,
+        "columns": columns,
+        "low": float(cosines.min()),
+        "start": rows // 2 * columns + columns // 2,
+        "cosines": compress(cosines),
+        "colours": table(SEQUENTIAL),
+    }
 
 
 # Terms of a sum of matrices, as small maps on one scale, with their sum and the matrix of the run.
@@ -158,13 +158,14 @@ def difference(terms: Mapping[str, Any], scores) -> float:
     return float(np.abs(total - ran)[finite].max() / (np.abs(ran[finite]).max() or 1.0))
 
 
-def pack(terms: Mapping[str, Any], scores, head: int = 0) -> HeatmapData:
+def build_terms(terms: Mapping[str, Any], scores, head: int = 0) -> dict[str, Any]:
     """Return terms and scores `[h, S_q, S_k]` for drawing in the browser.
 
-    Each head has the maps of the terms, of their sum and of the scores, on one scale centred on 0. All heads are packed
-    if they are small, else `head` alone. The facts: `names` of the maps, `heads`, `which` of them are packed, `shape`
-    of a map as drawn and `full` before reduction, `edges` of the scales, the `largest` term of each head by root mean
-    square, and the `error` of the sum; `bits` and `power` as in `tensors.pack`. Hidden scores are not finite.
+    Each head has the maps of the terms, of their sum and of the scores, on one scale centred on 0: `cells` are `[which,
+    names, rows, columns]`. All heads are sent if they are small, else `head` alone. `names` are those of the maps,
+    `heads` their number, `which` of them are sent, `full` the size of a map before reduction, `edges` the ends of the
+    scales, `largest` the largest term of each head by root mean square, and `error` that of the sum. Hidden scores are
+    not finite.
     """
     panels: dict[str, Any] = {name: as_array(term) for name, term in terms.items()}
     panels |= {SUM: sum(panels.values()), RAN: as_array(scores)}
@@ -173,18 +174,17 @@ def pack(terms: Mapping[str, Any], scores, head: int = 0) -> HeatmapData:
     maps, full = maps[which], maps.shape[-2:]
     cells, box = reduce(maps)
     shares = [{name: float(np.square(panels[name][at]).mean()) for name in terms} for at in which]
-    facts = {
+    return {
         "names": list(panels),
         "heads": len(panels[RAN]),
         "which": which,
-        "shape": list(cells.shape[-2:]),
         "full": list(full),
         "box": list(box),
         "edges": [float(np.abs(cell[np.isfinite(cell)]).max()) for cell in cells],
         "largest": [max(share, key=share.__getitem__) for share in shares],
         "error": scientific(difference(terms, scores)),
+        "cells": compress(cells),
     }
-    return HeatmapData(*pack_cells(facts, np.asarray(cells, dtype=np.float32)))
 
 
 # Charts of a survey: one head over all photos, all heads over the depth, and the hiding test.

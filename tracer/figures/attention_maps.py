@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import BytesIO
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +16,7 @@ from tracer.attention import rollout as over_blocks
 from tracer.figures import drawing
 from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, MASK, SEQUENTIAL, can_draw, stage_colour, table
 from tracer.figures.mask_payload import labels
-from tracer.figures.tensors import as_array, join_message, rescale
+from tracer.figures.tensors import as_array, encode_image, rescale
 from tracer.record import AttentionRecord, Picture, Segment, Step, Trace
 from tracer.symbols.notation import size_html
 from tracer.utils.errors import capitalize
@@ -125,7 +123,7 @@ def rolls(trace: Trace, chosen: Sequence[int], part: str | None = None) -> bool:
     return small and all(can_draw(trace, record) for record in records)
 
 
-def pack(
+def build(
     trace: Trace,
     chosen: Sequence[int],
     rollout: np.ndarray | None = None,
@@ -133,26 +131,24 @@ def pack(
     *,
     views: Sequence[str] = (),
     choices: Sequence[int] = (),
-) -> bytes:
-    """Return the map as bytes: header length, JSON header, float32 weights, masks, colours, JPEG of the photo.
+) -> dict[str, Any]:
+    """Return the map for drawing in the browser.
 
-    The weights are `[chosen, views, S_q, S_k]` of the first input of the batch, then `[S, S]` of the rollout if there
-    is one; `views` are numbers of heads or "mean", by default all heads. A mask has a byte for each cell, 1 if it is
-    closed: no mask if all cells are open, one if all layers have the same, else one for each. The header's length is
-    four bytes, little end first, and the weights start at a multiple of four. `choices` are the layers to choose from.
-    The photo is included if the chosen layers lie over it.
+    The weights are `[chosen, views, S_q, S_k]` of the first input of the batch; `views` are numbers of heads or "mean",
+    by default all heads. In `masks`, `[…, S_q, S_k]`, a cell is 1 if it is closed: no mask if all cells are open, one
+    if all layers have the same, else one for each. `choices` are the layers to choose from. The photo is included, as
+    JPEG, if the chosen layers lie over it.
     """
     weights = np.stack([_views(as_array(trace.attention(layer, part=part))[0], views) for layer in chosen])
     closed, kind = masks(trace, chosen, part)
-    floats = [weights.ravel()] + ([as_array(rollout).ravel()] if rollout is not None else [])
     lies = trace.picture if chosen[0] in layers(trace, part) else None
-    over, photo = _photo(trace, lies, part) if lies else ({}, b"")
+    over = _photo(trace, lies, part) if lies else {}
     queries, keys = weights.shape[2:]
     record = _records(trace, part)[chosen[0]]
     rows, columns = token_segments(trace, record)
     channels = [f"channel {i + 1}" for i in range(max(queries, keys))]
     channels = channels if record.over == "channels" else None
-    header = over | {
+    return over | {
         "names": channels or list(map(_full, names(trace, part, queries, rows))),
         "marks": channels or labels(trace, part, queries, segments=rows),
         "keyNames": channels or list(map(_full, names(trace, part, keys, columns))),
@@ -169,14 +165,13 @@ def pack(
         "views": list(views) or [str(head) for head in range(weights.shape[1])],
         "queries": queries,
         "keys": keys,
-        "rollout": rollout is not None,
-        "masks": len(closed),
         "kind": kind,
         "closed": MASK[0],
-        "jpeg": len(photo),
+        "weights": weights,
+        "rollout": None if rollout is None else as_array(rollout),
+        "masks": closed,
+        "colours": table(ATTENTION),
     }
-    numbers = np.concatenate(floats).astype("<f4").tobytes()
-    return join_message(json.dumps(header).encode(), numbers, closed.tobytes(), table(ATTENTION), photo)
 
 
 def _full(name: str) -> str:
@@ -188,17 +183,15 @@ def _views(heads: np.ndarray, views: Sequence[str]) -> np.ndarray:
     return np.stack([heads.mean(0) if view == "mean" else heads[int(view)] for view in views]) if views else heads
 
 
-def _photo(trace: Trace, picture: Picture, part: str | None) -> tuple[dict[str, Any], bytes]:
-    """Return the position of the patches on the photo, and the photo as JPEG.
+def _photo(trace: Trace, picture: Picture, part: str | None) -> dict[str, Any]:
+    """Return the position of the patches on the photo, and the photo as `jpeg`.
 
     `tokens` has for each patch its token, or null; `unseen` the patches that are not an input of the tower. `side` is
     that of a patch in pixels of the picture that the model sees, null if the run does not name it.
     """
-    file = BytesIO()
     tokens = {patch: token for token, patch in places(trace, part).items()}
     tower, missing = unseen(trace)
     photo = Image.fromarray(np.asarray(trace.values[picture.value]))
-    rescale(photo).save(file, "JPEG", quality=88)
     return {
         "photo": list(photo.size),
         "crop": list(picture.crop),
@@ -208,7 +201,8 @@ def _photo(trace: Trace, picture: Picture, part: str | None) -> tuple[dict[str, 
         "tokens": [tokens.get(patch) for patch in range(picture.rows * picture.columns)],
         "unseen": list(missing),
         "tower": tower or "model",
-    }, file.getvalue()
+        "jpeg": encode_image(rescale(photo), "JPEG"),
+    }
 
 
 def _side(trace: Trace, picture: Picture) -> int | None:

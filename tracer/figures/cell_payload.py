@@ -5,7 +5,6 @@ Places are counted from 1 in all that is read on screen, and from 0 in `index`, 
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -53,7 +52,7 @@ def read_place(text: str) -> tuple[str, tuple[tuple[int, int], ...]] | None:
     return match[1], tuple((int(first), int(last or first)) for first, last in spans)
 
 
-def pack(trace: Trace, place: str, letters: Letters = OWN) -> dict[str, Any]:
+def build(trace: Trace, place: str, letters: Letters = OWN) -> dict[str, Any]:
     """Return everything to display of one cell, with equations in these letters, or `{"problem": …}` with one
     sentence."""
     if (read := read_place(place)) is None:
@@ -377,11 +376,10 @@ def _picture(trace: Trace, steps, cell: Cell, key: str, tensor, indices) -> dict
         "symbol": cell.symbols.get(key) or (step.symbol if step else _letter(trace, key)),
         "title": step.title if step else _kind(key),
         "lead": f"{_place(lead)[:-1]}, …]" if lead and prod(tensor.shape[:-2]) > 1 else "",
-        "shape": list(cells.shape),
         "full": list(matrix.shape),
         "scale": scale,
         "mask": mask_value(matrix) is not None,
-        "cells": base64.b64encode((scaled * 255).round().astype(np.uint8).tobytes()).decode(),
+        "cells": (scaled * 255).round().astype(np.uint8),
         "lit": [
             min(rows) / matrix.shape[0],
             (max(rows) + 1) / matrix.shape[0],

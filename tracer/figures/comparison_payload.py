@@ -1,9 +1,8 @@
-"""Two runs packed for drawing in the browser: every pair of steps, their equations with the differences marked,
+"""Two runs for drawing in the browser: every pair of steps, their equations with the differences marked,
 maps."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from math import inf
 from typing import Any, NamedTuple
@@ -13,8 +12,9 @@ import numpy as np
 from tracer.attention import layers
 from tracer.comparison import Comparison, EquationRelation, LayerAttention, LinePair, Relation
 from tracer.figures.drawing import ROWS, can_draw, stage_colour, tables
+from tracer.figures.envelope import compress, pack
 from tracer.figures.equations import mark_differences
-from tracer.figures.tensors import as_array, join_message, pack_cells, reduce
+from tracer.figures.tensors import as_array, reduce
 from tracer.record import CHANGED_SUFFIX, AttentionRecord, Step, Trace
 from tracer.symbols import notation
 from tracer.utils.text import percent, shape_numbers, three_digits
@@ -39,10 +39,9 @@ class ComparisonPayload(NamedTuple):
         return len(self.packed) + sum(map(len, self.summary))
 
 
-def pack(comparison: Comparison) -> ComparisonPayload:
-    """Return a comparison for drawing: the length of the JSON in four bytes, little end first, the JSON, three colour
-    scales of 256 RGB triples, and the cells of the maps."""
-    maps, places, cells = _maps(comparison)
+def build(comparison: Comparison) -> ComparisonPayload:
+    """Return a comparison for drawing: its pairs of steps, the maps of its layers, and their colours."""
+    maps, places = _maps(comparison)
     shown = comparison.rows[:ROWS]
     names = frozenset(name for run in (comparison.a, comparison.b) for name in _letters(run))
     facts = {
@@ -50,9 +49,9 @@ def pack(comparison: Comparison) -> ComparisonPayload:
         "first": next((at for at, row in enumerate(shown) if row is comparison.first), -1),
         "left_out": len(comparison.rows) - len(shown),
         "maps": maps,
+        "colours": tables(panel["scale"] for drawn in maps for panel in drawn["panels"]),
     }
-    packed = join_message(json.dumps(facts, separators=(",", ":")).encode(), tables(), *cells)
-    return ComparisonPayload(packed, tuple(summary(comparison)))
+    return ComparisonPayload(pack(facts), tuple(summary(comparison)))
 
 
 def _letters(trace: Trace) -> Iterator[str]:
@@ -197,23 +196,19 @@ def _share(value: float | None) -> str:
     )
 
 
-def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[bytes]]:
-    """Return the maps of each layer of both runs, the number of the map for the steps around it, and the cells of
-    all."""
+def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int]]:
+    """Return the maps of each layer of both runs, and the number of the map for the steps around it."""
     maps: list[dict] = []
     places: dict[str, int] = {}
-    cells: list[bytes] = []
-    at = 0
+    size = 0
     for attention in comparison.attention:
         if (pair := _weights(attention)) is None:
             continue
         panels = []
         for weights, low, high, scale in _panels(*pair):
-            known = {"shape": weights.shape, "which": [0], "at": at, "ends": [low, high], "scale": scale}
-            known, blob = pack_cells(known, np.ascontiguousarray(weights, dtype=np.float32))
-            panels.append(known)
-            cells.append(blob + bytes(-len(blob) % 4))
-            at += len(cells[-1])
+            cells = compress(weights)
+            panels.append({"ends": [low, high], "scale": scale, "cells": cells})
+            size += cells.nbytes
         differ = attention.values.difference
         caption = "" if differ is None else f"the largest difference in any head is {three_digits(differ)}"
         for run, part in attention.towers:
@@ -227,9 +222,9 @@ def _maps(comparison: Comparison) -> tuple[list[dict], dict[str, int], list[byte
                 "differs": attention.values.relation.differs,
             }
         )
-        if at > MAPS:
+        if size > MAPS:
             break
-    return maps, places, cells
+    return maps, places
 
 
 def _map_of(row: LinePair, maps: list[dict], places: dict[str, int]) -> int | None:

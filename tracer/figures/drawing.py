@@ -50,9 +50,17 @@ def stage_colour(stage: str) -> str:
     return STAGES.get(stage, UNLISTED_COLOR)
 
 
-def tables() -> bytes:
-    """Return the scales "sequential", "diverging" and "attention", one after the other, as the browser reads them."""
-    return table(SEQUENTIAL) + table(DIVERGING_SCALE) + table(ATTENTION)
+SCALES: dict[str, str | list[list[float | str]]] = {
+    "sequential": SEQUENTIAL,
+    "diverging": DIVERGING_SCALE,
+    "attention": ATTENTION,
+}
+"""The colour scales that the browser draws matrices in, by name."""
+
+
+def tables(names: Iterable[str] = SCALES, steps: int = 256) -> dict[str, bytes]:
+    """Return the colour scales of these names, those of no scale left out."""
+    return {name: table(SCALES[name], steps) for name in sorted({*names} & SCALES.keys())}
 
 
 def table(scale: str | list[list[float | str]] = SEQUENTIAL, steps: int = 256) -> bytes:

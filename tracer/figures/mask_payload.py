@@ -1,6 +1,5 @@
-"""A mask packed for drawing in the browser: open keys of each query, named segments, and the effect on each row."""
+"""A mask for drawing in the browser: open keys of each query, named segments, and the effect on each row."""
 
-import json
 from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -9,8 +8,9 @@ import numpy as np
 
 from tracer.attention import layers
 from tracer.attention import segments as of_part
+from tracer.figures.envelope import compress
 from tracer.figures.predictions import visible_token
-from tracer.figures.tensors import as_array, join_message, pack_cells
+from tracer.figures.tensors import as_array
 from tracer.record import Segment, Trace
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import round_numeral, scientific
@@ -62,7 +62,7 @@ def names(
     return labels
 
 
-def pack(
+def build(
     trace: Trace,
     cells,
     *,
@@ -73,14 +73,13 @@ def pack(
     wanted: Sequence[int] | None = None,
     alt: str = "",
     always: bool = False,
-) -> bytes:
+) -> dict[str, Any]:
     """Return the mask bool `[S_q, S_k]` of one input of the batch, and its rows: scores before and weights after it.
 
     The rows are those of all heads, or, if these are too large, those of the head that is `wanted`, a pair of head and
-    query, perhaps only rows about that query. As bytes: the length of the header in four bytes, little end first, the
-    JSON header, then the arrays, in which each `at` counts: a byte for each cell of the mask, `[S_q, S_k]`; if heads
-    differ `own`, `[h, rows, S_k]` of the rows that are sent, and so are `before` and `weights`. `alt` describes the
-    mask in words; `always` has it drawn also if all is open.
+    query, perhaps only rows about that query. `open` is 1 in each open cell of the mask, `[S_q, S_k]`; if heads differ
+    `own` is so `[h, rows, S_k]` in the rows that are sent, and so are `before` and `weights`. `alt` describes the mask
+    in words; `always` has it drawn also if all is open.
     """
     record, visible = layers(trace, part)[layer], np.asarray(cells, dtype=np.uint8)
     queries, keys = visible.shape
@@ -95,14 +94,7 @@ def pack(
     own = [matrix.open[mask_row] for mask_row in heads]
     rows_of_head = {mask_row: masks.rows(trace, layer, head=mask_row, part=part, batch=batch) for mask_row in heads}
     same = all(bool((mask_row == cells[first : first + count]).all()) for mask_row in own)
-    pictures: dict[str, Any] = {
-        "before": pack_cells({}, as_array(matrix.before)[list(heads)]),
-        "weights": pack_cells({}, as_array(matrix.weights)[list(heads)]),
-    }
-    if not same:
-        pictures["own"] = {}, np.asarray([mask_row.numpy() for mask_row in own], dtype=np.uint8).tobytes()
-    blobs, at = [visible.tobytes()], visible.size
-    header: dict[str, Any] = {
+    return {
         "queries": queries,
         "keys": keys,
         "heads": record.heads,
@@ -115,13 +107,11 @@ def pack(
         "segments": [[mask_row.start, mask_row.stop, *_span(mask_row)] for mask_row in of_part(trace, part)],
         "kept": {mask_row: _describe_rows(rows_of_head[mask_row]) for mask_row in heads},
         "mask": _mask(masks.numbers(trace, list(rows), layer, part=part, batch=batch), rows_of_head.values()),
+        "open": visible,
+        "own": None if same else np.asarray([mask_row.numpy() for mask_row in own], dtype=np.uint8),
+        "before": compress(as_array(matrix.before)[list(heads)]),
+        "weights": compress(as_array(matrix.weights)[list(heads)]),
     }
-    for name, (facts, blob) in pictures.items():
-        blobs += bytes(-at % 4), blob
-        at += -at % 4
-        header[name] = facts | {"at": at}
-        at += len(blob)
-    return join_message(json.dumps(header, separators=(",", ":")).encode(), *blobs)
 
 
 def fits(trace: Trace, layer: int = 0, part: str | None = None) -> bool:

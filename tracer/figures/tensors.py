@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -16,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from tracer.figures.drawing import AMBER, VALUES, stage_colour, tables
+from tracer.figures.envelope import compress
 from tracer.inputs.images import Crop, patch_boxes
 from tracer.record import ATTENTION_WEIGHTS, Operand, Step
 from tracer.symbols.notation import AXES, latex, size_html
@@ -25,11 +25,9 @@ from tracer.utils.text import percent, svg_text, symbol_html, symbol_text
 
 MAX_ROWS, MAX_COLUMNS = 256, 512
 MATRICES, ALL_BYTES = 64, 400_000
-"""Of a tensor with more matrices, or whose matrices take more bytes together, one is packed at a time."""
+"""Of a tensor with more matrices, or whose matrices take more bytes together, one is sent at a time."""
 LETTER = re.compile(r"[A-Za-z]\w*")
 """A size in a formula of sizes."""
-MAX_EXACT_CELLS = 4096
-"""Cells that are packed with all their digits."""
 
 
 def as_array(tensor) -> np.ndarray:
@@ -55,14 +53,7 @@ def reduce(matrix: np.ndarray, rows: int = MAX_ROWS, columns: int = MAX_COLUMNS)
     return (sums / np.outer(heights, widths)).astype(np.float32), (high, wide)
 
 
-class HeatmapData(NamedTuple):
-    """A tensor's picture: its facts as plain data, and the cells themselves, matrix after matrix."""
-
-    facts: dict[str, Any]
-    cells: bytes
-
-
-def pack(
+def build_heatmap(
     value,
     symbolic: Sequence[str],
     stage: str,
@@ -71,17 +62,16 @@ def pack(
     ticks: Sequence[str] | None = None,
     named: Collection[str] = (),
     kind: str = "sequential",
-) -> HeatmapData | None:
+) -> dict[str, Any] | None:
     """Return the matrices of a tensor `[…, rows, columns]` for drawing in the browser; None if it is not drawn.
 
-    All of them are packed if they are few and small, else the one at `index` of the leading axes. The facts: `lead` are
-    the leading axes as [label, size], `which` the numbers of the packed matrices, counted in order, `shape` their rows
-    and columns as drawn and `full` before reduction, `box` the values that a cell is the mean of, `axes` the labels of
-    rows and columns, `roles` the roles of these (rows and columns of sizes that the caller `named`), `ticks` the names
-    of columns. `slices` has for each matrix its scale, [lowest, highest, "diverging", "mask" or else `kind`], the text
-    alternative without the tensor's name, and a caption. A mask of one value and -inf is 1 if it is open and has that
-    value as its lowest. The cells are float16 of the values times 2**`power`, or float32 (`bits`) if they are few, or
-    whole numbers that float16 would round.
+    All of them are sent if they are few and small, else the one at `index` of the leading axes. `lead` are the leading
+    axes as [label, size], `which` the numbers of the matrices that are sent, counted in order, `full` their rows and
+    columns before reduction, `box` the values that a cell is the mean of, `axes` the labels of rows and columns,
+    `roles` the roles of these (rows and columns of sizes that the caller `named`), `ticks` the names of columns.
+    `slices` has for each matrix its scale, [lowest, highest, "diverging", "mask" or else `kind`], the text alternative
+    without the tensor's name, and a caption. A mask of one value and -inf is 1 if it is open and has that value as its
+    lowest. `cells` are the matrices, `[which, rows, columns]`.
     """
     names = list(symbolic)
     while value.ndim < 2:
@@ -111,22 +101,21 @@ def pack(
     square = stage == "attention" and names[-1] == names[-2]
     known = {name: role for name, role in AXES.items() if not named or not set(LETTER.findall(name)) & {*named}}
     roles = ("query", "key") if square else (known.get(names[-2], "row"), known.get(names[-1], "column"))
-    facts = {
+    whole = not getattr(value, "is_floating_point", lambda: value.dtype.kind == "f")()
+    return {
         "lead": [
             [f"${latex(name)}$ index" if name in named else _lead(name), size]
             for name, size in zip(names, lead, strict=False)
         ],
         "which": which,
-        "shape": list(cells.shape[-2:]),
         "full": list(full),
         "box": list(box),
         "axes": [_axis(*axis) for axis in zip(roles, names[-2:], full, strict=True)],
         "roles": list(roles),
         "ticks": list(ticks) if ticks and box[1] == 1 else None,
         "slices": slices,
+        "cells": compress(cells, exact=whole),
     }
-    whole = not getattr(value, "is_floating_point", lambda: value.dtype.kind == "f")()
-    return HeatmapData(*pack_cells(facts, cells, exact=whole))
 
 
 def has_weights(step: Step) -> bool:
@@ -135,32 +124,14 @@ def has_weights(step: Step) -> bool:
 
 
 def weight(shape: Sequence[int]) -> int:
-    """Return the approximate number of bytes of a packed tensor's cells, by its shape."""
+    """Return the approximate number of bytes of a tensor's cells in a message, by its shape."""
     full, count = (1, 1, *shape)[-2:], prod(shape[:-2])
     return 2 * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) * (count if _together(count, full) else 1)
 
 
 def _together(count: int, full: Sequence[int]) -> bool:
-    """Return whether that many matrices are packed at once."""
+    """Return whether that many matrices are sent at once."""
     return count <= MATRICES and 2 * count * min(full[0], MAX_ROWS) * min(full[1], MAX_COLUMNS) <= ALL_BYTES
-
-
-def pack_cells(facts: dict[str, Any], cells: np.ndarray, exact: bool = False) -> tuple[dict[str, Any], bytes]:
-    """Return `facts` with `bits` and `power`, and the cells as bytes, as `pack` returns them."""
-    known = cells if (finite := np.isfinite(cells)).all() else cells[finite]
-    most = float(max(known.max(), -known.min())) if known.size else 0.0
-    if cells.size <= MAX_EXACT_CELLS or (exact and most > 2048):
-        return facts | {"bits": 32, "power": 0}, cells.astype("<f4").tobytes()
-    power = 15 - int(np.frexp(most)[1]) if most else 0
-    scaled = np.ldexp(cells, power)
-    return facts | {"bits": 16, "power": power}, scaled.astype("<f2").tobytes()
-
-
-def join_message(header: bytes, *blobs: bytes) -> bytes:
-    """Return the bytes of a message to the browser: the length of its JSON header in four bytes, little end first, the
-    header, filled up to a multiple of four, and what follows it."""
-    header += b" " * (-len(header) % 4)
-    return b"".join((len(header).to_bytes(4, "little"), header, *blobs))
 
 
 def _scale(cells: np.ndarray, kind: str) -> tuple[tuple[float, float, str], np.ndarray]:
@@ -264,36 +235,28 @@ def edge(*matrices: object) -> float:
     return max((float(cells.max()) for cells in known if cells.size), default=0.0) or 1.0
 
 
-def pack_panels(panels: Sequence[Panel]) -> bytes:
-    """Return the pictures as bytes.
-
-    These are the length of the header in four bytes, little end first, the JSON header, three colour scales of 256 RGB
-    triples, then the cells; header and cells start at a multiple of four.
-    """
-    facts, blobs, at = [], [], 0
+def build_panels(panels: Sequence[Panel]) -> dict[str, Any]:
+    """Return the pictures for drawing in the browser, each with its `cells`, and the colours of all."""
+    pictures = []
     for panel in panels:
         cells, box = reduce(as_array(panel.cells))
         low, high, scale = (0.0, panel.top, "sequential") if panel.top else _panel_scale(cells, panel.edge)
-        known = {
-            "title": panel.title,
-            "axes": [panel.row, panel.column],
-            "first": panel.first,
-            "box": box,
-            "shape": cells.shape,
-            "full": as_array(panel.cells).shape,
-            "ends": [low, high],
-            "scale": "attention" if panel.weights else scale,
-            "square": panel.square,
-            "names": list(panel.names),
-            "frame": panel.frame,
-            "which": [0],
-            "at": at,
-        }
-        known, blob = pack_cells(known, np.asarray(cells, dtype=np.float32))
-        facts.append(known)
-        blobs += [blob, bytes(-len(blob) % 4)]
-        at += len(blob) + -len(blob) % 4
-    return join_message(json.dumps(facts, separators=(",", ":")).encode(), tables(), *blobs)
+        pictures.append(
+            {
+                "title": panel.title,
+                "axes": [panel.row, panel.column],
+                "first": panel.first,
+                "box": box,
+                "full": as_array(panel.cells).shape,
+                "ends": [low, high],
+                "scale": "attention" if panel.weights else scale,
+                "square": panel.square,
+                "names": list(panel.names),
+                "frame": panel.frame,
+                "cells": compress(cells),
+            }
+        )
+    return {"panels": pictures, "colours": tables(picture["scale"] for picture in pictures)}
 
 
 def _panel_scale(cells: np.ndarray, shared: float) -> tuple[float, float, str]:
@@ -318,11 +281,16 @@ INPUT = 640
 """Pixels of the longer side of the model's input in the drawing of its patches."""
 
 
-def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
-    """Return an image as a `data:` address, so that a page shows it without a request."""
+def encode_image(image: Image.Image, kind: str) -> bytes:
+    """Return an image as the bytes of a file, "JPEG" or "PNG"."""
     file = BytesIO()
     image.save(file, kind, **({"quality": 88} if kind == "JPEG" else {}))
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return file.getvalue()
+
+
+def data_uri(image: Image.Image, kind: str = "JPEG") -> str:
+    """Return an image as a `data:` address, so that a page shows it without a request."""
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(encode_image(image, kind)).decode()}"
 
 
 def rescale(photo: Image.Image, crop: Crop | None = None) -> Image.Image:

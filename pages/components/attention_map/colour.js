@@ -55,8 +55,6 @@ const levels = (weights, most, even, closed, size = 1) => [
   { inside: (at) => !closed(at) && most > 0 && weights[at] >= most / 2, colour: "#fff", width: 2.5 * size },
 ];
 
-const maximum = (weights) => weights.reduce((a, b) => Math.max(a, b), 0);
-
 // The weights on the patches: CLS and its like are no pixels, and don't stretch the scale.
 const onPatches = ({ tokens }, weights) => Float32Array.from(tokens, (token) => (token === null ? 0 : weights[token]));
 
@@ -68,8 +66,7 @@ function scaleEnd(cells, open, scale) {
   return ordered[Math.floor((1 - OUTLIERS) * (ordered.length - 1))] ?? 0;
 }
 
-// The colours of a bar: those of the scale, or of the light over a photo.
-const coloured = (map) => Array.from({ length: 18 }, (_, i) => `rgb(${map.colours.subarray(45 * i, 45 * i + 3).join(",")})`);
+// The colours of a bar of light over a photo.
 const mixed = (from, to, share) => Math.round(from + share * (to - from));
 const lit = [0, 1].map((share) => `rgb(${AMBER.map((part) => mixed(SKETCH.grey, part, share * LIT)).join(",")})`);
 

@@ -15,7 +15,7 @@ function standing(map, { block, head, query, scale }) {
   const state = {
     layer: known(map.choices.map((layer) => layer + 1), block, map.layers.at(-1) + 1) - 1,
     view: String(known(viewsOf(map), head, map.heads > 1 ? "mean" : 0)),
-    scale: known(["linear", "log"], scale, map.masks && !map.photo ? "log" : "linear"), // the first row of a causal mask has one cell, of weight 1
+    scale: known(["linear", "log"], scale, map.masks.length && !map.photo ? "log" : "linear"), // the first row of a causal mask has one cell, of weight 1
     query: pinned ? Number(query) : map.start,
     pinned, // whether it stays when the pointer moves
   };
@@ -24,7 +24,7 @@ function standing(map, { block, head, query, scale }) {
 }
 
 export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
-  const map = unpack(data);
+  const map = opened(data);
   map.start = telling(map);
   const find = (selector) => parentElement.querySelector(selector);
   find(".live").textContent = ""; // of another model

@@ -8,7 +8,7 @@ function layMatrix(map, find, state, choose) {
   canvas.width = map.keys;
   canvas.height = map.queries;
   grid.style.aspectRatio = `${map.keys} / ${map.queries}`;
-  grey(find(".tokens .shut"), map.closed, map.masks ? `closed by ${maskName(map)}` : "");
+  grey(find(".tokens .shut"), map.closed, map.masks.length ? `closed by ${maskName(map)}` : "");
   find(".edges").replaceChildren(
     ...map.edges.flatMap((edge) =>
       [["top", map.queries, "row"], ["left", map.keys, "column"]].map(([side, size, name]) => {
@@ -104,7 +104,7 @@ function layMatrix(map, find, state, choose) {
       paint(canvas, map, cells, map.keys, most, state.scale, closed);
       painted = key;
     }
-    drawBar(find(".tokens .bar"), coloured(map), most, state.scale, 1 / open.length, beyond);
+    drawBar(find(".tokens .bar"), ramp(map.colours), most, state.scale, 1 / open.length, beyond);
     find(".band").classList.toggle("pinned", state.pinned);
     find(".band").style.top = `${(100 * state.query) / map.queries}%`;
     find(".band").style.height = `${100 / map.queries}%`;
@@ -113,7 +113,7 @@ function layMatrix(map, find, state, choose) {
     find(".axis.of-columns").textContent = `${column} (column)`;
     find(".cell").textContent = `${row[0].toUpperCase()}${row.slice(1)} ${arrow()} ${column}: point at a cell${placeOf(0, 0) ? ", or click it to follow its number" : ""}.`;
     const size = `Attention matrix, ${map.queries} queries by ${map.keys} keys`;
-    const mask = map.masks ? ` Cells closed by ${maskName(map)} are grey.` : "";
+    const mask = map.masks.length ? ` Cells closed by ${maskName(map)} are grey.` : "";
     grid.setAttribute("aria-label", `${size}.${mask} Query: ${queryName(map, state)}. Arrow keys move it${placeOf(0, 0) ? ", Enter follows a number" : ""}.`);
   }
   return { draw };

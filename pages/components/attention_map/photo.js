@@ -8,7 +8,7 @@ function layPhoto(map, find, state, choose) {
   const heat = find(".heat");
   const [left, top, right, bottom] = map.crop;
   const [width, height] = map.photo;
-  const address = URL.createObjectURL(new Blob([map.jpegBytes], { type: "image/jpeg" }));
+  const address = imageAddress(map.jpeg);
   find("img").src = address;
   photo.style.aspectRatio = `${width} / ${height}`;
   const place = (part, ...area) => layOver(part, area, [width, height]);
@@ -118,7 +118,6 @@ function layPhoto(map, find, state, choose) {
   }
   const free = () => {
     freed = true;
-    URL.revokeObjectURL(address);
   };
   return { draw, cropped, free };
 }

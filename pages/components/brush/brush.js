@@ -12,9 +12,6 @@ const brushing = { on: false, tool: "hide", fill: "mean", past: [], sent: null }
 
 const isSame = (a, b) => a.size === b.size && [...a].every((patch) => b.has(patch));
 
-const decode = (text) =>
-  createImageBitmap(new Blob([Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0))], { type: "image/jpeg" }));
-
 /** The patches from one to another in a straight line. */
 function between(from, to, columns) {
   const [r, c] = [Math.floor(from / columns), from % columns];
@@ -257,8 +254,8 @@ function newBrush(map, find) {
     controls();
     show();
     const own = brush;
-    const plain = brush.photo ? decode(brush.photo) : map.picture();
-    const fills = Object.entries(brush.pictures).map(async ([fill, text]) => [fill, await decode(text)]);
+    const plain = brush.photo ? imageBitmap(brush.photo) : map.picture();
+    const fills = Object.entries(brush.pictures).map(async ([fill, bytes]) => [fill, await imageBitmap(bytes)]);
     const drawn = { photo: await plain, ...Object.fromEntries(await Promise.all(fills)) };
     if (own !== brush) return; // another run came meanwhile
     pictures = drawn;

@@ -100,13 +100,13 @@ function drawPanels({ find, maps, colours }, row) {
   find(".maps").replaceChildren(
     ...map.panels.map((panel, number) => {
       const canvas = element("canvas");
-      const cells = cellsOf(panel, 0);
-      paint(canvas, panel.shape, cells, ...panel.ends, colours[panel.scale]);
+      const { cells } = panel;
+      paintMatrix(canvas, cells.shape, cells, ...panel.ends, colours[panel.scale]);
       canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", `${NAMES[number]}: ${panel.shape.join(" × ")}, query by key`);
-      canvas.style.aspectRatio = `${panel.shape[1]} / ${panel.shape[0]}`;
+      canvas.setAttribute("aria-label", `${NAMES[number]}: ${cells.shape.join(" × ")}, query by key`);
+      canvas.style.aspectRatio = `${cells.shape[1]} / ${cells.shape[0]}`;
       const stripe = element("span", "stripe");
-      stripe.style.background = gradient(colours[panel.scale]).replace("to top", "to right");
+      stripe.style.background = gradient(colours[panel.scale], "right");
       const [low, high] = panel.ends.map((end) => numeral(end, 2));
       const figure = element("figure", "", element("figcaption", "", NAMES[number]), canvas, element("div", "ends", low, stripe, high));
       figure.dataset.figure = `${NAMES[number]}: attention of block ${map.block}`;
@@ -140,11 +140,12 @@ function show(me) {
 
 export default function ({ data, parentElement }) {
   const me = (parentElement.comparing ??= begin(parentElement));
-  const { facts, header, colours } = unpack(data, ({ maps }) => maps.flatMap(({ panels }) => panels));
+  const { facts, body } = unpack(data);
+  const { rows, maps, first, colours } = unpack(body);
   const other = me.key !== facts.key;
-  Object.assign(me, { facts, colours, rows: header.rows, maps: header.maps, first: header.first, key: facts.key, summary: facts.summary, path: location.pathname });
-  const opened = header.rows.findIndex((row) => row.id === placeInAddress(PLACE).step);
-  if (other) me.at = Math.max(0, opened < 0 ? header.first : opened);
+  Object.assign(me, { facts, colours, rows, maps, first, key: facts.key, summary: facts.summary, path: location.pathname });
+  const opened = rows.findIndex((row) => row.id === placeInAddress(PLACE).step);
+  if (other) me.at = Math.max(0, opened < 0 ? first : opened);
   me.find("figcaption").textContent = facts.scale;
   drawColumns(me);
   show(me);

@@ -2,20 +2,13 @@
 
 const LIKE = ["patch"];
 
-function openedLikeness(all) {
-  const [facts, below] = headed(all);
-  const [header, from] = headed(all, below);
-  const colours = all.slice(from, from + 768);
-  const { buffer } = all.slice(from + 768);
-  return { ...header, facts, colours, cosines: cellsOf({ ...header, which: [0], at: 0, buffer }, 0) };
-}
-
 export default function ({ data, parentElement }) {
   const find = (selector) => parentElement.querySelector(selector);
-  const map = openedLikeness(data);
+  const { facts, body } = unpack(data);
+  const map = unpack(body);
   const { rows, columns, colours, cosines, low } = map;
   const count = rows * columns;
-  const me = keepPlace({ facts: map.facts });
+  const me = keepPlace({ facts });
   const standing = ({ patch }) => (/^\d+$/.test(patch ?? "") && Number(patch) < count ? Number(patch) : map.start);
   let chosen = standing(placeInAddress(LIKE));
   const tile = (patch) => cosines.subarray(patch * count, (patch + 1) * count);
@@ -29,16 +22,16 @@ export default function ({ data, parentElement }) {
     const [top, left] = [Math.floor(patch / columns) * (rows + 1), (patch % columns) * (columns + 1)];
     tile(patch).forEach((value, at) => (all[(top + Math.floor(at / columns)) * wide + left + (at % columns)] = value));
   }
-  paint(every.querySelector("canvas"), [tall, wide], all, low, 1, colours);
+  paintMatrix(every.querySelector("canvas"), [tall, wide], all, low, 1, colours);
   every.style.aspectRatio = `${wide} / ${tall}`;
   one.style.aspectRatio = `${columns} / ${rows}`;
   every.setAttribute("aria-label", `The cosines of all ${count} patches, each a tile at its place on the grid`);
-  find(".stripe").style.background = gradient(colours).replace("to top", "to right");
+  find(".stripe").style.background = gradient(colours, "right");
   find(".bar").firstElementChild.textContent = numeral(low, 2);
 
   const draw = () => {
     const cells = tile(chosen);
-    paint(one.querySelector("canvas"), [rows, columns], cells, low, 1, colours);
+    paintMatrix(one.querySelector("canvas"), [rows, columns], cells, low, 1, colours);
     const others = [...cells.keys()].filter((patch) => patch !== chosen);
     const best = others.reduce((a, b) => (cells[b] > cells[a] ? b : a));
     const sentence = `The patch in ${place(chosen)} is most like the one in ${place(best)}: cosine ${numeral(cells[best], 2)}.`;

@@ -1,19 +1,10 @@
 // Matrices beside each other: a canvas of one pixel for each cell, with the names of its axes and a bar of colours.
 
-function openedPanels(data) {
-  const [panels, from] = headed(data);
-  const [colours, at] = scalesFrom(data, from);
-  const { buffer } = data.slice(at);
-  for (const panel of panels) Object.assign(panel, { buffer });
-  return { panels, colours };
-}
-
 function drawPanel(panel, colours) {
-  const { title, axes, first, box, full, shape, ends, names, frame } = panel;
-  const [rows, columns] = shape;
-  const cells = cellsOf(panel, 0);
+  const { title, axes, first, box, full, ends, names, frame, cells } = panel;
+  const [rows, columns] = cells.shape;
   const canvas = element("canvas", "cells");
-  paint(canvas, shape, cells, ...ends, colours[panel.scale]);
+  paintMatrix(canvas, cells.shape, cells, ...ends, colours[panel.scale]);
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", `${title}: ${rows} × ${columns}, ${axes[0] || names.join(", ")} by ${axes[1]}, from ${numeral(ends[0], 3)} to ${numeral(ends[1], 3)}`);
   canvas.style.aspectRatio = panel.square ? `${columns} / ${rows}` : "";
@@ -24,7 +15,7 @@ function drawPanel(panel, colours) {
   ticks(across, columns, 8, "left", column);
   if (names.length) down.style.minWidth = `${0.52 * Math.max(...names.map((name) => name.length))}em`;
   const stripe = element("div", "stripe");
-  stripe.style.background = gradient(colours[panel.scale]).replace("to top", "to right");
+  stripe.style.background = gradient(colours[panel.scale], "right");
   const bar = element("div", "bar", element("span", "", numeral(ends[0], 3)), stripe, element("span", "", numeral(ends[1], 3)));
   const read = element("p", "read", "Point at a cell to read it.");
   read.dataset.aside = "";
@@ -55,7 +46,7 @@ function drawPanel(panel, colours) {
 }
 
 export default function ({ data, parentElement }) {
-  const { panels, colours } = openedPanels(data);
+  const { panels, colours } = unpack(data);
   const grid = parentElement.querySelector(".grid");
   grid.classList.toggle("one", panels.length === 1);
   grid.classList.toggle("many", panels.length > 2);

@@ -1,9 +1,9 @@
 // What a block of the film holds: asked of the server when the block is opened, and handed to the film.
 
 export default function ({ data, setStateValue }) {
-  const [facts, below] = headed(data);
+  const { facts, body } = unpack(data);
   const send = () => {
-    dispatchEvent(new CustomEvent("block came", { detail: { run: facts.run, beat: facts.beat, bytes: data.subarray(below) } }));
+    dispatchEvent(new CustomEvent("block came", { detail: { run: facts.run, beat: facts.beat, bytes: body } }));
   };
   const wanted = ({ detail }) => {
     if (facts.run === detail.run && facts.beat === detail.beat) send();

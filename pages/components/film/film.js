@@ -50,7 +50,7 @@ function brushed({ film, photo }, facts) {
 export default function ({ data, parentElement, setTriggerValue }) {
   const root = parentElement.querySelector(".film");
   const find = (selector) => root.querySelector(selector);
-  const [facts, below] = headed(data);
+  const { facts, body } = unpack(data);
   const me = (root.me ??= keepPlace({}));
   me.facts = facts;
   const idsOf = (film) => film.beats.map((beat) => beat.id);
@@ -122,7 +122,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
     me.run = facts.run;
     const before = root.film;
     const last = before && before.film.beats[before.state.at].id;
-    me.film = player.unpack(data.subarray(below));
+    me.film = player.readFilm(body);
     const [named, pinned] = standing(placeInAddress(PLACE));
     const kept = before ? idsOf(me.film).indexOf(last) : -1;
     me.mount(named >= 0 ? named : kept >= 0 ? kept : me.film.beats.length - 1, pinned);
@@ -172,7 +172,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
       find(".into").title = "This block can’t be opened: the file of this run is damaged";
       return;
     }
-    me.mountBlock(player.unpack(detail.bytes), step);
+    me.mountBlock(player.readFilm(detail.bytes), step);
     if (placeInAddress(PLACE).inside !== step) me.place.moved({ beat: detail.beat, inside: step });
   };
   const deaf = hear(window, { "block came": came });

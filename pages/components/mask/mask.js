@@ -5,23 +5,16 @@ const FEWEST = 5; // names below a row
 const PLACE = ["query", "head"]; // what the address says of it
 const MOVES = { ArrowUp: -1, ArrowLeft: -1, PageUp: -1, ArrowDown: 1, ArrowRight: 1, PageDown: 1 };
 
-function opened(all) {
-  const [facts, below] = headed(all);
-  const [map, from] = headed(all, below);
-  const { buffer } = all.slice(from);
-  map.facts = facts;
+function opened(data) {
+  const { facts, body } = unpack(data);
+  const map = Object.assign(unpack(body), { facts });
   const [head, heads, first, count] = map.sent;
-  const { queries, keys } = map;
-  const shape = [count, keys];
-  const which = Array.from({ length: heads }, (_, i) => head + i);
-  for (const name of ["before", "weights"]) Object.assign(map[name], { which, shape, buffer });
-  map.open = new Uint8Array(buffer, 0, queries * keys);
+  const { keys } = map;
   map.has = (state) => state.head >= head && state.head < head + heads && state.query >= first && state.query < first + count;
   map.row = (state) => {
-    const from = (state.query - first) * keys;
-    const [before, weights] = ["before", "weights"].map((name) => cellsOf(map[name], state.head).subarray(from, from + keys));
-    const at = map.own ? map.own.at + ((state.head - head) * count + state.query - first) * keys : state.query * keys;
-    return { before, weights, open: new Uint8Array(buffer, at, keys) };
+    const from = ((state.head - head) * count + state.query - first) * keys;
+    const [before, weights, own] = [map.before, map.weights, map.own].map((cells) => cells?.subarray(from, from + keys));
+    return { before, weights, open: own ?? map.open.subarray(state.query * keys, (state.query + 1) * keys) };
   };
   return map;
 }

@@ -48,8 +48,7 @@ const visible = (text) => ({ " ": "␣", "\n": "↵", "\t": "⇥" })[text] ?? te
 
 export default function ({ data, parentElement, setTriggerValue }) {
   const find = (selector) => parentElement.querySelector(selector);
-  const [facts, from] = headed(data);
-  const logits = new Float32Array(data.slice(from).buffer);
+  const { facts, logits } = unpack(data);
   const order = ranked(logits);
   const plain = reshape(logits, order, { temperature: 1, k: Infinity, p: 1 });
   const nameOf = (token) => visible(facts.names[token] ?? `token ${token}`);

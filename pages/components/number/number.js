@@ -11,9 +11,9 @@ const isPlace = (text) => /^.+:(\d+(-\d+)?(\.\d+(-\d+)?)*)?$/s.test(text ?? "");
 
 function operandPicture(picture, colours, go) {
   const canvas = element("canvas");
-  const [rows, columns] = picture.shape;
-  const bytes = Uint8Array.from(atob(picture.cells), (letter) => letter.charCodeAt(0));
-  paint(canvas, picture.shape, Float32Array.from(bytes), 0, 255, colours[picture.scale]);
+  const { cells, scale } = picture;
+  const [rows, columns] = cells.shape;
+  paintMatrix(canvas, cells.shape, cells, 0, 255, colours[scale]);
   const lit = element("span", "lit");
   const [top, bottom, left, right] = picture.lit;
   layOver(lit, [left, top, right - left, bottom - top]);
@@ -178,8 +178,7 @@ function draw(me, answer) {
 
 export default function ({ data, parentElement, setStateValue }) {
   const me = (parentElement.number ??= start(parentElement));
-  const [facts, at] = headed(data);
-  const [colours] = scalesFrom(data, at);
+  const { facts, colours } = unpack(data);
   const other = me.facts.run !== facts.run;
   Object.assign(me, { facts, colours, set: setStateValue, path: location.pathname });
   const drawn = () => {

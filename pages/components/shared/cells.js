@@ -1,4 +1,4 @@
-// Grids of cells on screen: which cell is pointed at, how a key moves, where a frame lies, and their colours.
+// Grids of cells on screen: which cell is pointed at, how a key moves, and where a frame lies.
 
 /** Steps of arrow keys: rows down, and columns to the right. */
 const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -27,12 +27,4 @@ function nearestCell(event, box, rows, columns) {
 function layOver(part, [x, y, wide, high], [width, height] = [1, 1]) {
   const [left, top] = [`${(100 * x) / width}%`, `${(100 * y) / height}%`];
   Object.assign(part.style, { left, top, width: `${(100 * wide) / width}%`, height: `${(100 * high) / height}%` });
-}
-
-/** Gives each cell, row after row, a pixel of a canvas, in a colour of four bytes. */
-function paintCells(canvas, columns, cells, colourOf) {
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(columns, cells.length / columns);
-  cells.forEach((cell, at) => image.data.set(colourOf(cell, at), 4 * at));
-  context.putImageData(image, 0, 0);
 }

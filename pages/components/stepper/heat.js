@@ -1,18 +1,9 @@
-// Heatmaps: a canvas of one pixel for each cell, with ticks, the names of its axes, and a bar of colours.
+// Heatmaps with their ticks, the names of their axes, and a bar of colours.
 
-/** Paints cells between `low` and `high` in the colours of a table of 256; what is no number stays empty. */
-function paint(canvas, [rows, columns], cells, low, high, table) {
-  if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(columns, rows);
-  const scale = 255 / (high - low);
-  for (let cell = 0; cell < cells.length; cell++) {
-    if (!Number.isFinite(cells[cell])) continue;
-    const colour = 3 * Math.min(255, Math.max(0, Math.round((cells[cell] - low) * scale)));
-    for (let channel = 0; channel < 3; channel++) image.data[4 * cell + channel] = table[colour + channel];
-    image.data[4 * cell + 3] = 255;
-  }
-  context.putImageData(image, 0, 0);
+/** The cells of matrix number `place` of a picture; null where they did not come with the message. */
+function cellsOf({ cells, which }, place) {
+  const [at, size] = [which.indexOf(place), cells.length / which.length];
+  return at < 0 ? null : cells.subarray(at * size, (at + 1) * size);
 }
 
 /** The places along an axis, of `count`, that a cell is drawn for: several where it is the mean of a box of values. */
@@ -39,9 +30,6 @@ function ticks(box, count, most, side, name) {
   );
 }
 
-const rgb = (table, at) => `rgb(${table.subarray(3 * at, 3 * at + 3).join(",")})`;
-const gradient = (table) => `linear-gradient(to top, ${Array.from({ length: 18 }, (_, i) => rgb(table, 15 * i)).join(",")})`;
-
 /** The parts of a heatmap with axes, laid once. */
 function layHeat(box) {
   const parts = { box };
@@ -67,16 +55,17 @@ function drawHeat(parts, picture, place, look) {
   const { canvas, read } = parts;
   const cells = cellsOf(picture, place);
   const [low, high, kind, alt] = picture.slices[picture.which.indexOf(place)];
-  const [rows, columns] = picture.shape;
+  const shape = picture.cells.shape.slice(-2);
+  const [rows, columns] = shape;
   const mask = kind === "mask";
   const table = mask ? look.mask : look.colours[kind];
-  paint(canvas, picture.shape, cells, mask ? 0 : low, mask ? 1 : high, table);
+  paintMatrix(canvas, shape, cells, mask ? 0 : low, mask ? 1 : high, table);
   canvas.setAttribute("aria-label", `Heatmap of ${look.plain}, ${alt}`);
   parts.box.style.setProperty("--tall", `${Math.min(450, Math.max(120, 7 * rows))}px`);
   parts.symbol.replaceChildren(maths(look.symbol));
   parts.stripe.style.background = mask
-    ? `linear-gradient(to top, ${rgb(table, 0)} 50%, ${rgb(table, 255)} 50%)`
-    : gradient(table);
+    ? `linear-gradient(to top, ${ramp(table)[0]} 50%, ${ramp(table).at(-1)} 50%)`
+    : gradient(table, "top");
   const ends = mask ? [[25, numeral(low)], [75, "−∞"]] : [[0, high], [50, (low + high) / 2], [100, low]].map(([at, end]) => [at, numeral(end, 3)]);
   parts.ends.replaceChildren(
     ...ends.map(([at, text]) => {
@@ -96,10 +85,11 @@ function drawHeat(parts, picture, place, look) {
   parts.across.replaceChildren(...sentence(picture.axes[1]));
   const hint = look.follow ? "Point at a cell to read it. Click it to follow its number." : "Point at a cell to read it.";
   read.textContent = hint;
+  const rough = picture.cells.dtype === "f2";
   const words = (row, column, exact) => {
     const value = cells[row * columns + column];
-    const rounded = mask ? (value ? numeral(low) : "−∞") : numeral(value, picture.bits === 32 ? 4 : 3);
-    const about = picture.bits === 16 && !mask && Number.isFinite(value) && value !== 0 ? "about " : "";
+    const rounded = mask ? (value ? numeral(low) : "−∞") : numeral(value, rough ? 3 : 4);
+    const about = rough && !mask && Number.isFinite(value) && value !== 0 ? "about " : "";
     const [down, across] = spans(row, column);
     const mean = down[1] > down[0] || across[1] > across[0] ? "mean of " : "";
     const number = exact ?? `${about}${rounded}`;
@@ -153,8 +143,8 @@ function drawHeat(parts, picture, place, look) {
 
 /** Draws the maps of terms, one beside the other on one scale. */
 function drawMaps(box, picture, place, colours) {
-  const cells = cellsOf(picture, place, picture.names.length);
-  const size = picture.shape[0] * picture.shape[1];
+  const cells = cellsOf(picture, place);
+  const size = cells.length / picture.names.length;
   const edge = picture.edges[picture.which.indexOf(place)];
   box.replaceChildren(
     ...picture.names.map((name, number) => {
@@ -162,7 +152,7 @@ function drawMaps(box, picture, place, colours) {
       canvas.setAttribute("role", "img");
       canvas.setAttribute("aria-label", `${name}, ${picture.full.join(" × ")}, query by key`);
       const map = cells.subarray(number * size, (number + 1) * size);
-      paint(canvas, picture.shape, map, -edge, edge, colours.diverging);
+      paintMatrix(canvas, picture.cells.shape.slice(-2), map, -edge, edge, colours.diverging);
       return element("figure", "", element("figcaption", "", name), canvas);
     }),
   );

@@ -70,7 +70,7 @@ function start(root) {
 }
 
 /** Takes what came: a run, its first steps, or more of the same. */
-function take(me, { facts, header, colours }) {
+function take(me, facts, header) {
   const other = me.run !== facts.run;
   if (other || me.facts.checking !== facts.checking) me.details.clear();
   for (const [id, detail] of Object.entries(header.details)) me.details.set(id, detail);
@@ -78,7 +78,7 @@ function take(me, { facts, header, colours }) {
   const [closed, open] = header.mask.map(table);
   const mask = new Uint8Array(768);
   for (let at = 0; at < 256; at++) mask.set(at < 128 ? closed : open, 3 * at);
-  Object.assign(me, { facts, run: facts.run, prove: facts.prove, heads: header.steps, columns: header.columns, colours, mask });
+  Object.assign(me, { facts, run: facts.run, prove: facts.prove, heads: header.steps, columns: header.columns, colours: header.colours, mask });
   if (other) {
     me.wanted = "";
     me.find(".part").replaceChildren(...header.parts.map((name, place) => Object.assign(element("option", "", name), { value: place })));
@@ -96,7 +96,8 @@ export default function ({ data, parentElement, setStateValue }) {
   const me = (parentElement.stepper ??= start(parentElement));
   me.set = setStateValue;
   me.path = location.pathname;
-  take(me, unpack(data, ({ details }) => Object.values(details).flatMap(({ tensor, terms }) => [tensor, terms])));
+  const { facts, body } = unpack(data);
+  take(me, facts, unpack(body));
   me.show();
   if (!plugin) loadMaths(me.facts.katex).then(() => ((me.find(".list").key = ""), me.show()));
 

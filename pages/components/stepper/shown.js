@@ -143,7 +143,7 @@ function drawStep(me, find, ask) {
   verdict.title = me.facts.meaning;
   say(verdict, detail.proof);
   verdict.prepend(Object.assign(element("span", "sign", VERDICTS[detail.verdict] ?? "i"), { ariaHidden: "true" }));
-  drawCode(find(".code"), detail.code);
+  drawCode(find(".code"), detail.code ?? []);
   drawTensor(me, find, detail, ask);
   drawTerms(me, find, detail);
   find(".product").hidden = !detail.product;

@@ -3,7 +3,7 @@
 from streamlit.testing.v1 import AppTest
 
 from tests.app.test_models_in_app import open_model
-from tests.figures.test_maps import unpack
+from tests.support.messages import component_bytes, of_page
 from tracer.figures import attention_maps
 
 
@@ -15,8 +15,7 @@ def test_the_claims_are_one_link_away():
 
 def map_header(at: AppTest) -> dict:
     """Return the header of the browser's attention data."""
-    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "attention_map"]
-    return unpack(data[4 + int.from_bytes(data[:4], "little") :])[0]  # below the facts of the visitor
+    return of_page(component_bytes(at, "attention_map"))[1]
 
 
 def test_each_tower_has_its_own_attention_over_the_photo_or_its_tokens():
@@ -42,7 +41,7 @@ def test_maps_too_many_for_one_message_are_sent_block_by_block(monkeypatch):
     monkeypatch.setattr(attention_maps, "MAX_BYTES", 4 * 65 * 65 * 4)
     shown = map_header(open_model("vit", "pages/attention.py"))
     assert (shown["layers"], shown["choices"], shown["views"]) == ([5], [0, 1, 2, 3, 4, 5], ["0", "1", "2", "3"])
-    assert shown["rollout"]
+    assert shown["rollout"].shape == (65, 65)
 
 
 def test_of_random_weights_the_attention_page_says_so_above_the_map():

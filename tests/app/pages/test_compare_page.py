@@ -1,6 +1,5 @@
 """Compare page: each kind of second run, its address, and its refusals."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,13 +8,12 @@ import tracer
 from tests.app.test_app import text, visit
 from tests.app.test_models_in_app import open_model
 from tests.support.handmade import sample
+from tests.support.messages import component_bytes, of_page
 
 
 def comparison_header(at) -> dict:
     """Return the facts that the page sent of its comparison, and the header of its data."""
-    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "comparison"]
-    data = data[4 + int.from_bytes(data[:4], "little") :]  # below the facts of the visitor
-    return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
+    return of_page(component_bytes(at, "comparison"))[1]
 
 
 def test_another_sample_stands_beside_the_visitors_at_first():

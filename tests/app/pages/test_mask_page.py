@@ -1,6 +1,5 @@
 """Mask page: the mask is named, tokens are named alike, both proofs agree, and known results aren't computed again."""
 
-import json
 import re
 
 import pytest
@@ -13,6 +12,7 @@ from pages.jobs import run_cache
 from pages.sections import mask_controls
 from tests.app.test_app import text, visit
 from tests.app.test_models_in_app import open_model
+from tests.support.messages import component_bytes, of_page
 from tests.support.sweeping import cases
 from tracer import models
 from tracer.attention import masks
@@ -29,9 +29,7 @@ def verdicts(at: AppTest) -> list[str]:
 
 def mask_header(at: AppTest) -> dict:
     """Return the header of the page's mask data."""
-    (data,) = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "mask"]
-    data = data[4 + int.from_bytes(data[:4], "little") :]  # below the facts of the visitor
-    return json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
+    return of_page(component_bytes(at, "mask"))[1]
 
 
 def subheaders(at: AppTest) -> list[str]:

@@ -1,6 +1,5 @@
 """Positions page: every kind, its pictures within bounds, its texts, and its parameters in the address."""
 
-import json
 import time
 
 import numpy as np
@@ -10,15 +9,17 @@ from streamlit.testing.v1 import AppTest
 from pages.sections import position_encodings
 from tests.app.test_app import text, visit
 from tests.lessons.test_positions import KINDS
+from tests.support.messages import unpack
 from tests.support.sweeping import cases
-from tracer.figures.tensors import Panel, pack_panels
+from tracer.figures import envelope
+from tracer.figures.tensors import Panel, build_panels
 from tracer.lessons.notes.statements import rows
 
 
 def panels(at: AppTest) -> list[list[dict]]:
     """Return the texts of each group of panels on its pictures."""
     found = [part.proto.bytes for part in at.get("bidi_component") if part.proto.component_name == "panels"]
-    return [json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")]) for data in found]
+    return [unpack(data)["panels"] for data in found]
 
 
 @pytest.mark.parametrize("kind", cases(KINDS, ("sinusoidal", "alibi")))
@@ -28,7 +29,7 @@ def test_every_kind_has_its_pictures_its_terms_and_its_lines(kind):
     added = kind in ("sinusoidal", "learned")
     assert len(table) == (1 if kind == "alibi" else 2) and len(terms) == (6 if added else 4)
     assert terms[-1]["title"] == "the scores S that ran" and len({tuple(panel["ends"]) for panel in terms}) == 1
-    assert order[0]["shape"] == [4, 8]
+    assert order[0]["cells"].shape == (4, 8)
     said = text(at)
     verified = said.count("verified on this run and 3 others, largest difference")
     assert (
@@ -93,11 +94,10 @@ def test_what_is_drawn_is_kept_for_all():
 
 
 def test_panels_share_a_scale_or_have_their_own():
-    data = pack_panels(
+    sent = build_panels(
         [Panel("a", np.array([[1.0, 3]]), "r", "c"), Panel("b", np.array([[1.0, -np.inf]]), "r", "c", edge=4)]
     )
-    size = int.from_bytes(data[:4], "little")
-    first, second = json.loads(data[4 : 4 + size])
+    first, second = unpack(envelope.pack(sent))["panels"]
     assert (first["ends"], first["scale"], second["ends"], second["scale"]) == (
         [1, 3],
         "sequential",
@@ -105,8 +105,8 @@ def test_panels_share_a_scale_or_have_their_own():
         "diverging",
     )
     assert first["first"] == [1, 1]  # rows and columns count from 1 on screen
-    cells = np.frombuffer(data[4 + size + 3 * 768 :], "<f4")
-    assert cells.tolist() == [1, 3, 1, -np.inf] and second["at"] == 8
+    assert (first["cells"].tolist(), second["cells"].tolist()) == ([[1, 3]], [[1, -np.inf]])
+    assert sent["colours"].keys() == {"sequential", "diverging"}  # no other is drawn in
 
 
 def test_statements_of_the_notes_lead_to_kinds_that_are_there():

@@ -8,7 +8,7 @@ RULES = (
     code(
         "a heatmap of twice the values",
         {"np.ldexp($cells, $power)": "np.ldexp($cells * 2, $power)"},
-        within="tensors",
+        within="envelope",
     ),
     code(
         "the sum of a box for its mean",
@@ -18,9 +18,9 @@ RULES = (
     code(
         "the axes of rows and columns exchanged",
         {"[_axis(*$a) for $x in zip(*$b, **$c)]": "[_axis(*$a) for $x in zip(*$b, **$c)][::-1]"},
-        within="tensors.pack",
+        within="tensors.build_heatmap",
     ),
-    code("queries drawn as keys", {'"query", "key"': '"key", "query"'}, within="tensors.pack"),
+    code("queries drawn as keys", {'"query", "key"': '"key", "query"'}, within="tensors.build_heatmap"),
     code(
         "the smallest value called the largest",
         {"$x.min()": "$x.max()", "$x.max()": "$x.min()"},
@@ -35,7 +35,7 @@ RULES = (
     code(
         "maps of keys for queries",
         {"_views($x[0], $views)": "_views($x[0].swapaxes(-1, -2), $views)"},
-        within="attention_maps.pack",
+        within="attention_maps.build",
     ),
     code(
         "the mask of a map transposed",
@@ -60,12 +60,12 @@ RULES = (
     code(
         "the names of a mask one on",
         {"labels($t, $p, max($q, $k), numbered=True)": "labels($t, $p, max($q, $k) + 1, numbered=True)[1:]"},
-        within="mask_payload.pack",
+        within="mask_payload.build",
     ),
     code(
         "what the first head keeps to for every head",
         {"masks.rows($t, $l, head=$h, **$o)": "masks.rows($t, $l, head=0, **$o)"},
-        within="mask_payload.pack",
+        within="mask_payload.build",
     ),
     code(
         "the factors of a product drawn in each other's place",

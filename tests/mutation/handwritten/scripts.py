@@ -19,9 +19,7 @@ RULES = (
         {"cells[row * columns + column]": "cells[Math.min(cells.length - 1, column * columns + row)]"},
         STEPS,
     ),
-    raw(
-        "the colours of a drawn heatmap inverted", "stepper/heat.js", {"cells[cell] - low": "high - cells[cell]"}, STEPS
-    ),
+    raw("the colours of a drawn heatmap inverted", "heatmap.js", {"cells[cell] - low": "high - cells[cell]"}, STEPS),
     raw(
         "the verdict of the step before",
         "stepper/shown.js",
@@ -83,7 +81,11 @@ RULES = (
     raw(
         "the weights of the next head",
         "mask.js",
-        {"cellsOf(map[name], state.head)": 'cellsOf(map[name], (state.head + (name === "weights")) % heads)'},
+        {
+            "cells?.subarray(from, from + keys)": (
+                "cells?.subarray((from + (cells === map.weights) * count * keys) % cells.length).subarray(0, keys)"
+            )
+        },
         MASK,
     ),
     raw(
@@ -93,4 +95,4 @@ RULES = (
         ALIKE,
     ),
 )
-"""Each in one script of `pages/components/`."""
+"""Each in one script of `pages/components/` or `tracer/figures/scripts/`."""

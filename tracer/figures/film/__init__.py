@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from functools import cache
 from pathlib import Path
 
 from tracer.export import verdicts
 from tracer.export.to_html import text
+from tracer.figures import envelope, scripts
 from tracer.figures.film import message
 from tracer.figures.film.storyboard import storyboard
 from tracer.record import Trace
@@ -21,11 +20,12 @@ from tracer.utils.errors import quote
 # another way.
 
 PLAYER = Path(__file__).parent / "player"
+SHARED = ("dom", "envelope", "numbers", "heatmap")
 STAGE = tuple(
     f"stage/{name}" for name in ("colours", "pen", "layout", "input", "stream", "scene", "tensors", "pointing")
 )
-MODULES = ("dom", "bytes", "numbers", "message", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
-"""The modules, each behind those that it imports."""
+MODULES = ("film", *STAGE, "answer", "captions", "looks", "scrubber", "frames", "player")
+"""Its own modules, each behind those that it imports."""
 PAGE = """:root { color-scheme: light dark; }
 html, body { margin: 0; height: 100%; }
 h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
@@ -33,19 +33,12 @@ h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; c
 @media print { :root { color-scheme: light; } html, body { height: auto; } h1 { display: none; } }
 """
 """Styles of a page that the film has to itself; its heading is for those who hear it."""
-IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class)\b)", re.MULTILINE)
 
 
 @cache
 def script() -> str:
-    """Return all modules as one script, which defines `mount(root, message)` and `unpack(bytes)`."""
-    return "\n".join(map(module, MODULES))
-
-
-def module(name: str) -> str:
-    """Return one module without its imports and exports, to be joined with others."""
-    return EXPORT.sub("", IMPORT.sub("", (PLAYER / f"{name}.js").read_text(encoding="utf-8")))
+    """Return all modules as one script, which defines `mount(root, film)` and `readFilm(bytes)`."""
+    return "\n".join((*map(scripts.read, SHARED), *(scripts.read(name, PLAYER) for name in MODULES)))
 
 
 @cache
@@ -62,15 +55,14 @@ def markup() -> str:
 
 def page(message: bytes, title: str) -> str:
     """Return the film as one HTML file that ends with a newline."""
-    data = base64.b64encode(message).decode()
-    start = "mount(document.querySelector('.film'), unpack(decode(document.querySelector('#message').textContent)), "
+    start = "mount(document.querySelector('.film'), readFilm(decode(document.querySelector('#message').textContent)), "
     start += "{ paper: 'film' });"
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>\n{PAGE}{style()}</style>\n<body>\n<main>\n<h1>{text(title)}</h1>\n{markup()}</main>\n"
-        f'<script type="text/plain" id="message">{data}</script>\n<script>\n(() => {{\n"use strict";\n{script()}\n'
-        f"{start}\n}})();\n</script>\n</body>\n</html>\n"
+        f'<script type="text/plain" id="message">{envelope.to_text(message)}</script>\n'
+        f'<script>\n(() => {{\n"use strict";\n{script()}\n{start}\n}})();\n</script>\n</body>\n</html>\n'
     )
 
 
@@ -85,4 +77,4 @@ def film(trace: Trace) -> Film:
     """
     if not trace.ops:
         raise ValueError(f"a film needs a run with operations, and this trace of {quote(trace.model)} has none")
-    return Film(trace.model, page(message.pack(storyboard(trace), FILE), f"A run of {trace.model}"))
+    return Film(trace.model, page(envelope.pack(message.build(storyboard(trace), FILE)), f"A run of {trace.model}"))

@@ -1,8 +1,8 @@
 """A block of a film, expanded: a film of its own whose beats are the block's steps, each with its operands and its
 result as pictures to scale.
 
-The message has the form of `tracer.figures.film.message`. Its header lists `pictures` besides: what is drawn of each
-tensor, one byte for each cell. A picture that several steps read is packed once.
+It has the form of `tracer.figures.film.message`, and `pictures` besides: what is drawn of each tensor, one byte for
+each cell. A picture that several steps read is sent once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tracer.figures.cell_payload import tensor_of, with_tensors
-from tracer.figures.drawing import ATTENTION, DIVERGING_SCALE, SEQUENTIAL, VALUES
-from tracer.figures.film.message import encode, line_facts
-from tracer.figures.film.sentences import Caption, HalfNumbers, stops
+from tracer.figures.drawing import VALUES, tables
+from tracer.figures.film.message import line_facts
+from tracer.figures.film.sentences import STEPS, Caption
 from tracer.figures.film.storyboard import Beat, Storyboard
 from tracer.figures.tensors import as_array, has_weights, reduce, scale_ends
 from tracer.record import Operand, Step, Trace
@@ -36,7 +36,7 @@ OVERHEAD, PER_PICTURE = 8_000, 400
 CELLS = ((96, 128), (80, 80), (64, 64), (48, 32), (24, 24), (12, 12), (8, 8), (4, 4))
 """Rows and columns of a picture at most: the first at which all pictures fit into the room."""
 HEADS = 16
-"""Matrices of one tensor that are packed, at most."""
+"""Matrices of one tensor that are sent, at most."""
 OPERANDS = 3
 """Operands beside a result that is no matrix product, at most."""
 PART = re.compile(r"\\left\[|_\{\[[^\]]*:")
@@ -61,8 +61,9 @@ class _Drawn:
     matrices: np.ndarray
 
 
-def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -> bytes:
-    """Return the message of the block that a beat of this name shows; `names` are those of all beats.
+def build(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -> dict[str, Any]:
+    """Return what the film of a block shows, for its message: of the block that a beat of this name shows; `names` are
+    those of all beats.
 
     LookupError for a name without a beat, ValueError for a beat that is no block.
     """
@@ -75,21 +76,20 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
     trace = with_tensors(board.trace, {*beat.steps, *(id for step in beat.steps for id in producers.get(step, ()))})
     scenes = list(_scenes(trace, beat.steps))
     pictures = {drawn.id: drawn for _, drawn in scenes for drawn in drawn if drawn is not None}
-    numbers = HalfNumbers()
     texts = [_step_beat(step, beat.number, drawn) for step, drawn in scenes]
     room = min(
         room, MAX_BYTES - OVERHEAD - len(json.dumps(texts, ensure_ascii=False).encode()) - PER_PICTURE * len(pictures)
     )
     cells = next((size for size in CELLS if _weight(pictures.values(), size) <= room), CELLS[-1])
     weights = {step.id for step in trace.steps if has_weights(step)}
-    packed = [
-        _picture(drawn, beat.number, cells, numbers, "attention" if drawn.id in weights else "sequential")
+    drawings = [
+        _picture(drawn, beat.number, cells, "attention" if drawn.id in weights else "sequential")
         for drawn in pictures.values()
     ]
     order = list(pictures)
     lanes = board.streams[beat.stream].lanes if beat.stream is not None else ()
     slots = board.streams[beat.stream].slots[beat.part] if beat.stream is not None else ()
-    header = {
+    return {
         "model": f"{trace.model}, block {beat.number}",
         "inside": f"block {beat.number}",
         "photo": None,
@@ -107,15 +107,13 @@ def pack(board: Storyboard, name: str, names: Sequence[str], room: int = ROOM) -
         ],
         "snapshots": [],
         "looks": [],
-        "pictures": packed,
+        "pictures": drawings,
         "heads": max((len(drawn.matrices) for drawn in pictures.values()), default=1),
-        "scales": {"sequential": stops(SEQUENTIAL), "diverging": stops(DIVERGING_SCALE),
-                   "attention": stops(ATTENTION)},
+        "colours": tables((scale[2] for picture in drawings for scale in picture["scales"]), STEPS),
         "answer": None,
         "proofs": "",
         "unit": trace.result.get("unit", "token"),
     }  # fmt: skip
-    return encode(header, numbers)
 
 
 def _scenes(trace: Trace, ids: Sequence[str]) -> Iterator[tuple[Step, list[_Drawn | None]]]:
@@ -244,8 +242,8 @@ def _weight(pictures: Iterable[_Drawn], cells: tuple[int, int]) -> int:
     )
 
 
-def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNumbers, kind: str) -> dict[str, Any]:
-    """Return where the cells of a picture lie, `[heads, rows, columns]`, and how to read them: a byte from 0 to 254 is
+def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], kind: str) -> dict[str, Any]:
+    """Return the cells of a picture, `[heads, rows, columns]`, and how to read them: a byte from 0 to 254 is
     a share of the way from `low` to `high` of its head."""
     matrices = drawn.matrices[:HEADS]
     reduced, box = reduce(matrices, *cells)
@@ -261,11 +259,9 @@ def _picture(drawn: _Drawn, block: int, cells: tuple[int, int], numbers: HalfNum
     return {
         "symbol": _without_block(drawn.symbol, block).replace("^⊤", "ᵀ"),
         "full": list(drawn.matrices.shape[1:]),
-        "heads": len(matrices),
-        "shape": list(reduced.shape[1:]),
         "box": list(box),
         "scales": scales,
-        "at": numbers.add_bytes(shares),
+        "cells": shares,
     }
 
 

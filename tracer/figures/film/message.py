@@ -1,12 +1,7 @@
-"""Film as one message for the browser: the texts of each beat, and the numbers that the stage draws.
-
-Bytes: the length of the header (four bytes, little end first), the header as JSON, and numbers in half precision, which
-keeps three digits. All places in the header count numbers from there.
-"""
+"""Film as one message for the browser: the texts of each beat, and the numbers that the stage draws."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +14,11 @@ from PIL import Image
 from tracer.export import verdicts
 from tracer.export.to_html import equation, text
 from tracer.figures import attention_maps
+from tracer.figures.envelope import half
 from tracer.figures.film import sentences
-from tracer.figures.film.sentences import HalfNumbers
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
 from tracer.figures.predictions import visible_token
-from tracer.figures.tensors import data_uri, join_message
+from tracer.figures.tensors import data_uri, encode_image
 from tracer.record import Step, Trace
 from tracer.symbols import notation
 from tracer.utils.errors import shorten
@@ -43,11 +38,9 @@ CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#c
 """Colours of the classes of pixels, which are told apart without red and green (Okabe and Ito 2008)."""
 
 
-def pack(board: Storyboard, room: int = ROOM) -> bytes:
-    """Return the message; `room` is the number of bytes for attention."""
-    trace, numbers = board.trace, HalfNumbers()
-    snapshots, looks = [], []
-    beats = []
+def build(board: Storyboard, room: int = ROOM) -> dict[str, Any]:
+    """Return what the film shows, for its message; `room` is the number of bytes for attention."""
+    trace, snapshots, looks, beats = board.trace, [], [], []
     level = _level(board, room)
     for id, beat in zip(ids(board), board.beats, strict=True):
         entry = line_facts(beat) | {"id": id}
@@ -55,41 +48,38 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
             read = board.streams[beat.snapshot.stream].read
             like = None
             if read is not None and beat.snapshot.present[read]:
-                like = numbers.add(beat.snapshot.likeness(read))
+                like = half(beat.snapshot.likeness(read))
             snapshots.append(
                 {
                     "stream": beat.snapshot.stream,
-                    "present": numbers.add(beat.snapshot.present.astype(np.float32)),
-                    "change": numbers.add(beat.snapshot.change),
+                    "present": beat.snapshot.present.astype(np.uint8),
+                    "change": half(beat.snapshot.change),
                     "like": like,
-                    "length": numbers.add(beat.snapshot.lengths),
+                    "length": half(beat.snapshot.lengths),
                     **{
-                        name: None if moved is None else numbers.add(moved)
+                        name: None if moved is None else half(moved)
                         for name, moved in (("attention", beat.snapshot.attention), ("mlp", beat.snapshot.mlp))
                     },
                 }
             )
             entry["snapshot"] = len(snapshots) - 1
         if beat.record is not None:
-            looks.append(_look(board, beat, level, numbers))
+            looks.append(_look(board, beat, level))
             entry["look"] = len(looks) - 1
-            if looks[-1]["views"] > 1:
+            if len(looks[-1]["weights"].scaled) > 1:
                 entry |= {"heads": list(beat.caption.heads), "rest": beat.caption.rest}
         beats.append(entry)
-    header = {
+    return {
         "model": trace.model,
         "weights": shorten(trace.weights, 120),
         "photo": _photo(trace),
-        "input": next(
-            (sentences.pack_input(beat.cells, numbers) for beat in board.beats if beat.cells is not None),
-            None,
-        ),
+        "input": next((sentences.build_input(beat.cells) for beat in board.beats if beat.cells is not None), None),
         "streams": [
             {
                 "lanes": [[lane.name, lane.mark, lane.patch, lane.word] for lane in stream.lanes],
                 "read": stream.read,
                 "focus": next((beat.focus for beat in reversed(board.beats) if beat.stream == index), 0),
-                "rollout": _rollout(board, index, level, room, numbers),
+                "rollout": _rollout(board, index, level, room),
             }
             for index, stream in enumerate(board.streams)
         ],
@@ -100,13 +90,6 @@ def pack(board: Storyboard, room: int = ROOM) -> bytes:
         "proofs": _proofs(trace),
         "unit": trace.result.get("unit", "token"),
     }
-    return encode(header, numbers)
-
-
-def encode(header: Mapping[str, Any], numbers: HalfNumbers) -> bytes:
-    """Return a header and the numbers behind it as the bytes of a message."""
-    encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    return join_message(encoded, *(part.tobytes() for part in numbers.parts))
 
 
 def ids(board: Storyboard) -> list[str]:
@@ -121,8 +104,8 @@ def ids(board: Storyboard) -> list[str]:
     return names
 
 
-def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: HalfNumbers) -> dict[str, Any] | None:
-    """Return where the rollout of the last tower in a stream lies, `[queries, keys]`, and the lanes of its tokens."""
+def _rollout(board: Storyboard, index: int, level: str, room: int) -> dict[str, Any] | None:
+    """Return the rollout of the last tower in a stream, `[1, queries, keys]`, in the form of `_look`."""
     beats = [beat for beat in board.beats if beat.stream == index and beat.record is not None and not beat.across]
     if len(beats) < 2:
         return None
@@ -136,10 +119,10 @@ def _rollout(board: Storyboard, index: int, level: str, room: int, numbers: Half
         return None
     if matrix is None or matrix.shape != (len(slots), len(slots)):
         return None
-    queries = (
-        [slots.index(last.focus)] if level.endswith("one") or 2 * matrix.size > room // 3 else [*range(len(slots))]
-    )
-    return {"slots": slots, "keys": slots, "queries": queries, "views": 1, "at": numbers.add(matrix[queries])}
+    alone = level.endswith("one") or 2 * matrix.size > room // 3
+    queries = [slots.index(last.focus)] if alone else None
+    rows = matrix if queries is None else matrix[queries]
+    return {"slots": slots, "keys": None, "queries": queries, "weights": half(rows[None])}
 
 
 def line_facts(beat: Beat) -> dict[str, Any]:
@@ -216,9 +199,12 @@ def _level(board: Storyboard, room: int) -> str:
     return next((level for level, count in sizes.items() if 2 * count <= room), "mean of one")
 
 
-def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> dict[str, Any]:
-    """Return where the weights of one attention lie, `[views, queries, keys]`, the lanes of its tokens, and the kinds
-    of its rows: a digit for each query of each view and of their mean, "" for a view without any."""
+def _look(board: Storyboard, beat: Beat, level: str) -> dict[str, Any]:
+    """Return the weights of one attention, `[views, queries, keys]`, the lanes of its tokens, and the kinds of its
+    rows: a digit for each query of each view and of their mean, "" for a view without any.
+
+    `keys` are None where they are the same tokens, and `queries` where they are all of them.
+    """
     record = beat.record
     assert record is not None and beat.stream is not None
     slots = board.streams[beat.stream].slots[beat.part]
@@ -235,14 +221,13 @@ def _look(board: Storyboard, beat: Beat, level: str, numbers: HalfNumbers) -> di
     return {
         "slots": slots,
         "from": beat.across[0] if beat.across else beat.stream,
-        "keys": beat.across[1] if beat.across else slots,
+        "keys": beat.across[1] if beat.across else None,
         "heads": record.heads,
-        "views": len(weights),
-        "queries": list(range(record.queries)) if query is None else [query],
+        "queries": None if query is None else [query],
         "mask": record.mask,
         "closed": closed,
         "kinds": ["".join(map(str, view)) if view.any() else "" for view in sentences.kinds(views, shut)],
-        "at": numbers.add(weights),
+        "weights": half(weights),
     }
 
 
@@ -261,10 +246,10 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
     around = min(scale, PHOTO_SIDE / max(photo.size))
     whole = max(1, round(photo.width * around)), max(1, round(photo.height * around))
     return {
-        "uri": data_uri(photo.resize(whole, Image.Resampling.BICUBIC), "JPEG" if max(whole) > 128 else "PNG"),
+        "image": encode_image(photo.resize(whole, Image.Resampling.BICUBIC), "JPEG" if max(whole) > 128 else "PNG"),
         "whole": list(whole),
         "box": [left * around, top * around, (right - left) * around, (bottom - top) * around],
-        "sketch": data_uri(Image.fromarray(np.round(sketch).astype(np.uint8)), kind),
+        "sketch": encode_image(Image.fromarray(np.round(sketch).astype(np.uint8)), kind),
         "amber": attention_maps.AMBER.tolist(),
         "strength": attention_maps.STRENGTH,
         "rows": picture.rows,

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracer.figures.cell_payload import tensor_of
 from tracer.figures.drawing import DIVERGING_SCALE, SEQUENTIAL, VALUES, ranking, table
+from tracer.figures.envelope import half
 from tracer.figures.film.chapters import Chapter, Lane, Snapshot, Stream, tensor
 from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import as_array, reduce, scale_ends
@@ -26,33 +27,6 @@ if TYPE_CHECKING:
     from tracer.attention import masks
 else:  # imported when first used
     masks = lazy_import("tracer.attention.masks")
-
-
-# Numbers of a message, in half precision.
-
-
-class HalfNumbers:
-    """Numbers of a message, in the order in which they were added."""
-
-    def __init__(self) -> None:
-        self.parts: list[np.ndarray] = []
-        self.count = 0
-
-    def add(self, values: np.ndarray) -> int:
-        """Add numbers and return the position of the first."""
-        start = self.count
-        largest = np.finfo(np.float16).max
-        self.parts.append(np.clip(np.asarray(values, np.float32), -largest, largest).astype("<f2").ravel())
-        self.count += values.size
-        return start
-
-    def add_bytes(self, cells: np.ndarray) -> int:
-        """Add cells of one byte each, two per number, and return the position of the first."""
-        start = self.count
-        raw = np.ascontiguousarray(cells, np.uint8).tobytes()
-        self.parts.append(np.frombuffer(raw + b"\0" * (len(raw) % 2), "<u2"))
-        self.count += len(self.parts[-1])
-        return start
 
 
 # Rows of attention that need words of their own: those that attend to nothing, to one token alone, or to all alike.
@@ -564,10 +538,10 @@ def _ops(trace: Trace, chapter: Chapter):
 
 WAVE = 800
 """Columns of a wave at most; each is a line from the lowest to the highest of its values."""
+STEPS = 128
+"""Colours of a scale."""
 ROWS, COLUMNS = 96, 320
 """Cells of a matrix at most."""
-STOPS = 32
-"""Colours of a scale."""
 
 
 def name_of(tensors: Mapping[str, TensorRecord]) -> str | None:
@@ -601,8 +575,8 @@ def input_caption(array: np.ndarray | None, shape: tuple[int, ...]) -> Caption:
     return Caption("The input", sentence, {"least": least, "most": most})
 
 
-def pack_input(array: np.ndarray, numbers: HalfNumbers) -> dict[str, Any]:
-    """Return where the cells of an input lie, as shares.
+def build_input(array: np.ndarray) -> dict[str, Any]:
+    """Return the cells of an input for drawing, as shares.
 
     For a wave, they are shares of its largest number: a row of the lowest values of the columns, and one of the
     highest. For a matrix, they are shares of the way from one end of the scale to the other.
@@ -611,15 +585,9 @@ def pack_input(array: np.ndarray, numbers: HalfNumbers) -> dict[str, Any]:
     if array.ndim == 1:
         starts = np.arange(0, len(array), -(-len(array) // WAVE))
         cells = np.stack([ends.reduceat(array, starts) for ends in (np.minimum, np.maximum)])
-        return known | {"shape": list(cells.shape), "at": numbers.add(cells / (np.abs(array).max() or 1)), "stops": []}
+        return known | {"cells": half(cells / (np.abs(array).max() or 1)), "colours": None}
     cells = reduce(array, ROWS, COLUMNS)[0]
     low, high = float(cells.min()), float(cells.max())
     start, end, scale = scale_ends(low, high, SEQUENTIAL)
-    colours = stops(DIVERGING_SCALE if scale == "diverging" else scale)
-    return known | {"shape": list(cells.shape), "at": numbers.add((cells - start) / (end - start)), "stops": colours}
-
-
-def stops(scale: str | list[list[float | str]]) -> list[list[int]]:
-    """Return the colours of a scale in a header, each as three numbers."""
-    colours = table(scale, STOPS)
-    return [list(colours[at : at + 3]) for at in range(0, len(colours), 3)]
+    colours = table(DIVERGING_SCALE if scale == "diverging" else scale, STEPS)
+    return known | {"cells": half((cells - start) / (end - start)), "colours": colours}

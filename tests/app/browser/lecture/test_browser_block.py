@@ -16,11 +16,11 @@ STILL = f"{FILM}?.film?.film.pictures && {FILM}.film.state.part === 1"
 BAR = f"{FILM}.querySelector('.scrubber')"
 PIXELS = f"""cells => {{
   const film = {FILM}.film, canvas = {FILM}.querySelector("canvas");
-  const {{ box, index }} = film.place().boxes.at(-1), picture = film.film.pictures[index];
+  const {{ box, index }} = film.place().boxes.at(-1), [, rows, columns] = film.film.pictures[index].cells.shape;
   const ratio = canvas.width / canvas.clientWidth, context = canvas.getContext("2d");
   const at = (start, length, cell, count) => Math.round((start + ((cell + 0.5) * length) / count) * ratio);
   return cells.map(([row, column]) => {{
-    const [x, y] = [at(box.x, box.w, column, picture.shape[1]), at(box.y, box.h, row, picture.shape[0])];
+    const [x, y] = [at(box.x, box.w, column, columns), at(box.y, box.h, row, rows)];
     return [...context.getImageData(x, y, 1, 1).data].slice(0, 3);
   }});
 }}"""

@@ -1,6 +1,6 @@
 // The answer: bars, tokens or a picture, as elements that any reader of the page can read.
 
-import { element } from "./dom.js";
+import { element } from "../../scripts/dom.js";
 
 // Builds the answer within `root`; the result fills it from 0 to 1 within a box.
 export function answerView(root, answer) {

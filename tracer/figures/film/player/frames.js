@@ -2,7 +2,7 @@
 // the address.
 
 import { fit } from "./captions.js";
-import { element, hear, makeCanvas } from "./dom.js";
+import { element, hear, makeCanvas } from "../../scripts/dom.js";
 
 const FRAMES = 12;
 const SHEET = 6; // frames on a sheet of paper

@@ -1,11 +1,12 @@
 // What is looked at: which token, through which head, on which picture; as buttons, lists, and one line in words.
 
-import { element, makeRadio } from "./dom.js";
+import { element, makeRadio } from "../../scripts/dom.js";
+import { maximum, ramp } from "../../scripts/heatmap.js";
 import { measured, rgb, shade } from "./stage/colours.js";
 import { mostAdded } from "./stage/stream.js";
 import { headOf } from "./stage/tensors.js";
-import { kindOf, rowOf } from "./message.js";
-import { decimals, percent } from "./numbers.js";
+import { kindOf, rowOf } from "./film.js";
+import { decimals, percent } from "../../scripts/numbers.js";
 
 const LANES = 400; // lanes that a list offers at most
 const LOOKS = { attention: "Attention", rollout: "Rollout", patches: "Patches", photo: "Photo" };
@@ -40,7 +41,7 @@ export function eyeOf(film, state) {
       const lanes = film.streams[look.stream].lanes.map((_, lane) => {
         const weights = rowOf(look, film.streams[source], lane, state.head);
         if (!weights || ["nothing", "even"].includes(kindOf(look, lane, state.head))) return null;
-        return weights.indexOf(weights.reduce((a, b) => Math.max(a, b), 0));
+        return weights.indexOf(maximum(weights));
       });
       kept.set(key, lanes);
     }
@@ -126,7 +127,7 @@ export function choices(root, film, state, eye, scales, changed) {
   function heads() {
     const select = find(".head");
     const look = film.looks.find((one) => one.stream === (film.beats[state.at].stream ?? 0));
-    const views = film.heads ?? look?.views ?? 1;
+    const views = film.heads ?? look?.weights.shape[0] ?? 1;
     select.closest("label").hidden = views < 2;
     if (views < 2) return;
     const all = film.pictures ? [] : [new Option("all", -1)]; // a step is of one head, and has no mean
@@ -185,10 +186,10 @@ export function choices(root, film, state, eye, scales, changed) {
     const count = picture.box[0] * picture.box[1];
     const whole = picture.full.every((size, axis) => size % picture.box[axis] === 0);
     const means = count > 1 ? `, means of ${whole ? "" : "up to "}${count} numbers` : "";
-    find(".legend .what").textContent = `${film.beats[state.at].label}${picture.heads > 1 ? `, head ${head + 1}` : ""}${means}:`;
+    find(".legend .what").textContent = `${film.beats[state.at].label}${picture.cells.shape[0] > 1 ? `, head ${head + 1}` : ""}${means}:`;
     find(".legend .least").textContent = least;
     find(".legend .most").textContent = most;
-    find(".legend .ramp").style.setProperty("--ramp", film.scales[scale].map((colour) => rgb(colour)).join(","));
+    find(".legend .ramp").style.setProperty("--ramp", ramp(film.colours[scale]).join(","));
   }
 
   // One line under the stage: where the token that is looked at looks.
@@ -216,7 +217,7 @@ export function choices(root, film, state, eye, scales, changed) {
     }
     find(".point .glow").hidden = false;
     const focus = eye.focusOf(stream);
-    const most = row.indexOf(row.reduce((a, b) => Math.max(a, b), 0));
+    const most = row.indexOf(maximum(row));
     const lane = film.streams[source].lanes;
     const short = (one) => (one.patch === null ? one.name : one.mark);
     const who = short(film.streams[stream].lanes[focus]);

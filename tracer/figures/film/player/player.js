@@ -2,7 +2,7 @@
 
 import { answerView } from "./answer.js";
 import { captionView } from "./captions.js";
-import { hear } from "./dom.js";
+import { hear } from "../../scripts/dom.js";
 import { printing } from "./frames.js";
 import { choices, eyeOf, nameAt, wordsOf } from "./looks.js";
 import { measure, themeOf } from "./stage/colours.js";

@@ -1,6 +1,6 @@
 // The scrubber: a button for each beat; where there is no room, the blocks of a stack share one.
 
-import { element, makeButton } from "./dom.js";
+import { element, handle, makeButton } from "../../scripts/dom.js";
 
 const ROOM = 30; // pixels that a button takes at least, with its gap
 const NAME = 60; // pixels that the name of the beat that is shown takes besides
@@ -31,7 +31,7 @@ export function scrubber(root, film, go) {
     root.toggleAttribute("data-before", root.scrollLeft > 1);
     root.toggleAttribute("data-after", root.scrollLeft + root.clientWidth < root.scrollWidth - 1);
   };
-  root.onscroll = fade;
+  handle(root, "scroll", fade);
   function build() {
     const room = root.clientWidth;
     if (!room || room === width) return;

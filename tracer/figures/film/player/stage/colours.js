@@ -1,5 +1,7 @@
 // Colours by theme, and the scale of the stream. Attention is amber everywhere, and nothing else is.
 
+import { maximum } from "../../../scripts/heatmap.js";
+
 const THEMES = {
   dark: {
     name: "dark",
@@ -51,7 +53,7 @@ export function measure(film, stream, name, instead = null) {
   }
   const positive = values.filter((value) => value > 0);
   const least = positive.reduce((a, b) => Math.min(a, b), Infinity);
-  const most = positive.reduce((a, b) => Math.max(a, b), 0);
+  const most = maximum(positive);
   const span = Math.log(most / least) || 1;
   return { least, most, share: (value) => Math.max(0, Math.log(value / least) / span) };
 }

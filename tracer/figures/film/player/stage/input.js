@@ -1,8 +1,10 @@
 // What goes in: the photo in its patches, the text in its tokens, the matrix of attention below a text, and any other
 // input as a wave or in colours.
 
-import { makeCanvas } from "../dom.js";
-import { kindOf } from "../message.js";
+import { makeCanvas } from "../../../scripts/dom.js";
+import { imageAddress } from "../../../scripts/envelope.js";
+import { maximum, paintMatrix } from "../../../scripts/heatmap.js";
+import { kindOf, viewsOf } from "../film.js";
 import { AMBER, SHUT, rgb } from "./colours.js";
 import { drawText, fillBox, strokeBox } from "./pen.js";
 
@@ -11,7 +13,7 @@ export function loadPhoto(film, done) {
   if (!film.photo) return null;
   const photo = { image: new Image(), grey: new Image(), ready: false };
   photo.image.src = film.photo.uri;
-  photo.grey.src = film.photo.sketch;
+  photo.grey.src = imageAddress(film.photo.sketch);
   const ready = () => {
     photo.ready = true;
     done();
@@ -92,7 +94,7 @@ export function drawPhoto(context, film, photo, box, { alpha, apart, grey, lit, 
   for (const patch of hidden) hatch(context, patchBox(film, box, patch), theme);
   if (weights && lit > 0) {
     const { amber, strength } = film.photo;
-    const most = weights.reduce((a, b) => Math.max(a, b), 0) || 1;
+    const most = maximum(weights) || 1;
     weights.forEach((weight, patch) => {
       const { x, y, w, h } = patchBox(film, box, patch);
       const shut = closed && weight === 0 && !hidden.includes(patch);
@@ -164,18 +166,18 @@ export function drawChips(context, placed, { weights, focus, theme, alpha = 1 })
 // are 0. `shown` 0 to 1 draws it row by row.
 export function drawMatrix(context, look, head, box, { focusToken, shown, theme }) {
   const [rows, keys] = [look.queries.length, look.keys.length];
-  const views = head >= 0 && head < look.views ? [head] : [...Array(look.views).keys()];
+  const views = viewsOf(look, head);
   const [wide, high] = [box.w / keys, box.h / rows];
   const closed = new Path2D();
   const weight = (view, query, key) => look.weights[(view * rows + query) * keys + key];
   const nothing = (query) => kindOf(look, look.slots[look.queries[query]], -1) === "nothing";
-  const shut = (query, key) => [...Array(look.views).keys()].every((view) => weight(view, query, key) === 0) && !nothing(query);
+  const shut = (query, key) => viewsOf(look, -1).every((view) => weight(view, query, key) === 0) && !nothing(query);
   for (let query = 0; query < Math.ceil(rows * shown); query++) {
     const row = new Float32Array(keys);
     for (const view of views) {
       for (let key = 0; key < keys; key++) row[key] += weight(view, query, key) / views.length;
     }
-    const most = row.reduce((a, b) => Math.max(a, b), 0) || 1;
+    const most = maximum(row) || 1;
     for (let key = 0; key < keys; key++) {
       const [x, y] = [box.x + key * wide, box.y + query * high];
       if (row[key] === 0 && shut(query, key)) closed.rect(x, y, wide, high);
@@ -195,14 +197,9 @@ export function drawMatrix(context, look, head, box, { focusToken, shown, theme 
 // The cells of a matrix in their colours, a pixel for each; what is painted once is kept.
 function painted(input) {
   if (input.canvas) return input.canvas;
-  const [rows, columns] = input.shape;
+  const [rows, columns] = input.cells.shape;
   const canvas = (input.canvas = makeCanvas(columns, rows));
-  const image = new ImageData(columns, rows);
-  input.cells.forEach((share, cell) => {
-    const colour = input.stops[Math.round(Math.min(1, Math.max(0, share)) * (input.stops.length - 1))];
-    image.data.set([...colour, 255], 4 * cell);
-  });
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  paintMatrix(canvas, input.cells.shape, input.cells, 0, 1, input.colours);
   return canvas;
 }
 
@@ -219,7 +216,7 @@ export function drawInput(context, input, area, alpha, theme) {
   const { x, y, w, h } = inputBox(input, area);
   context.globalAlpha = alpha;
   if (input.wave) {
-    const columns = input.shape[1];
+    const columns = input.cells.shape[1];
     context.fillStyle = rgb(theme.high);
     for (let at = 0; at < columns; at++) {
       const before = Math.max(0, at - 1); // a column reaches to the one before it, so that the wave has no gaps

@@ -1,6 +1,6 @@
 // What a pointer on the stage means: a patch, a word, a lane, a row of the matrix; and swipes.
 
-import { hear } from "../dom.js";
+import { hear } from "../../../scripts/dom.js";
 import { laneAt } from "./layout.js";
 
 const SWIPE = 50;

@@ -1,6 +1,7 @@
 // The residual stream: lanes from left to right, the gates of the blocks, and threads of attention into one lane.
 
-import { makeCanvas } from "../dom.js";
+import { makeCanvas } from "../../../scripts/dom.js";
+import { maximum } from "../../../scripts/heatmap.js";
 import { measured, rgb, shade } from "./colours.js";
 import { laneY, segmentAt } from "./layout.js";
 import { drawPatch } from "./input.js";
@@ -132,7 +133,7 @@ function drawNames(context, segment, theme, x, y) {
 }
 
 // The largest of what attention and the MLP add to a token, as a share of its length.
-export const mostAdded = ({ attention, mlp }) => [...attention, ...(mlp ?? [])].filter(Number.isFinite).reduce((a, b) => Math.max(a, b), 0);
+export const mostAdded = ({ attention, mlp }) => maximum([...attention, ...(mlp ?? [])].filter(Number.isFinite));
 
 // How far attention, and then the MLP, moves each lane: two bars in the block that runs, as far as they have grown.
 export function drawUpdates(context, flow, segment, [attended, added], theme) {
@@ -156,7 +157,7 @@ export function drawUpdates(context, flow, segment, [attended, added], theme) {
 // Threads from every lane into that of the focus, as thick as their weight; they run in as `part` goes from 0 to 1. Into
 // each of the others leads a faint one, from the lane in `others`, which has its largest weight.
 export function drawThreads(context, flow, segment, weights, focus, part, theme, source = flow, others = null) {
-  const most = weights.reduce((a, b) => Math.max(a, b), 0);
+  const most = maximum(weights);
   if (!(most > 0)) return;
   const wide = gateWidth(segment);
   const room = Math.max(40, Math.min(120, 1.1 * (segment.to - segment.from)));

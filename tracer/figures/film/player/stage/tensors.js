@@ -1,6 +1,7 @@
 // A step inside a block: its operands and its result, each side in the same proportion, and one row lit in them.
 
-import { makeCanvas } from "../dom.js";
+import { makeCanvas } from "../../../scripts/dom.js";
+import { paintMatrix } from "../../../scripts/heatmap.js";
 import { rgb } from "./colours.js";
 import { drawPatch } from "./input.js";
 import { drawText, fillBox, strokeBox } from "./pen.js";
@@ -14,7 +15,7 @@ const THIN = 3; // pixels of a picture's shorter side at least
 const PHASES = [0.3, 0.45]; // of a beat: when operands stand in their places, and when the result begins to fill
 
 // The matrix of a picture that belongs to a chosen head; keys and values may have fewer heads than queries.
-export const headOf = (picture, head, heads) => Math.min(picture.heads - 1, Math.floor((Math.max(0, head) * picture.heads) / heads));
+export const headOf = (picture, head, heads) => Math.min(picture.cells.shape[0] - 1, Math.floor((Math.max(0, head) * picture.cells.shape[0]) / heads));
 
 // Where the pictures of a beat stand in an area: two factors at the sides of their product, or one beside the other.
 function placePictures(film, beat, area) {
@@ -77,19 +78,11 @@ export function tensors(context, film, view, eye, thumbs) {
     const key = `${index} ${head}`;
     if (painted.has(key)) return painted.get(key);
     const picture = film.pictures[index];
-    const [rows, columns] = picture.shape;
-    const stops = film.scales[picture.scales[head][2]];
+    const [, rows, columns] = picture.cells.shape;
     const canvas = makeCanvas(columns, rows);
-    const image = new ImageData(columns, rows);
-    for (let cell = 0; cell < rows * columns; cell++) {
-      const byte = picture.cells[head * rows * columns + cell];
-      if (byte === NO_VALUE) continue; // clear
-      const at = (byte / (NO_VALUE - 1)) * (stops.length - 1);
-      const [from, to] = [stops[Math.floor(at)], stops[Math.ceil(at)]];
-      for (let channel = 0; channel < 3; channel++) image.data[4 * cell + channel] = mix(from[channel], to[channel], at % 1);
-      image.data[4 * cell + 3] = 255;
-    }
-    canvas.getContext("2d").putImageData(image, 0, 0);
+    const bytes = picture.cells.subarray(head * rows * columns, (head + 1) * rows * columns);
+    const shares = Float32Array.from(bytes, (byte) => (byte === NO_VALUE ? NaN : byte));
+    paintMatrix(canvas, [rows, columns], shares, 0, NO_VALUE - 1, film.colours[picture.scales[head][2]]);
     painted.set(key, canvas);
     return canvas;
   }
@@ -99,7 +92,7 @@ export function tensors(context, film, view, eye, thumbs) {
 
   // The column in which the lit row of a result has its largest value, by what is drawn.
   function largest(picture, row) {
-    const [rows, columns] = picture.shape;
+    const [, rows, columns] = picture.cells.shape;
     const start = (head(picture) * rows + Math.min(rows - 1, Math.floor(row / picture.box[0]))) * columns;
     const cells = picture.cells.subarray(start, start + columns);
     const middle = picture.scales[head(picture)][2] === "diverging" ? (NO_VALUE - 1) / 2 : 0;
@@ -130,9 +123,10 @@ export function tensors(context, film, view, eye, thumbs) {
     context.globalAlpha = alpha;
     fillBox(context, view.theme.empty, box.x, box.y, box.w, box.h);
     const canvas = canvasOf(index, head(picture));
-    const rows = Math.ceil(picture.shape[0] * filled);
+    const [, high] = picture.cells.shape;
+    const rows = Math.ceil(high * filled);
     context.imageSmoothingEnabled = false;
-    if (rows) context.drawImage(canvas, 0, 0, canvas.width, rows, box.x, box.y, box.w, (box.h * rows) / picture.shape[0]);
+    if (rows) context.drawImage(canvas, 0, 0, canvas.width, rows, box.x, box.y, box.w, (box.h * rows) / high);
     strokeBox(context, view.theme.line, 1, box.x - 0.5, box.y - 0.5, box.w + 1, box.h + 1);
     context.fillStyle = view.theme.ink;
     context.textBaseline = "middle";

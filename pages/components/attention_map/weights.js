@@ -1,40 +1,25 @@
-// What Python packed: facts of the visitor, then the weights, the masks that ran, the colour scale and the photo.
+// The weights of the map: what came, a matrix of it, a row, and what a mask closes there.
 
-function unpack(data) {
-  const [facts, below] = headed(data);
-  const bytes = data.subarray(below);
-  const [header, begin] = headed(bytes);
-  const { layers, views, queries, keys, rollout, masks, jpeg } = header;
-  let at = begin;
-  const take = (size) => bytes.slice(at, (at += size));
-  const weights = take(4 * (layers.length * views.length + (rollout ? 1 : 0)) * queries * keys);
-  const [hidden, colours, jpegBytes] = [masks * queries * keys, 768, jpeg].map(take);
-  const tokens = header.tokens ?? []; // the token of each patch of the photo, or null
-  return {
-    ...header,
-    facts,
-    tokens,
-    patches: new Map(tokens.map((token, patch) => [token, patch]).filter(([token]) => token !== null)),
-    weights: new Float32Array(weights.buffer),
-    hidden,
-    colours,
-    jpegBytes,
-    picture: () => createImageBitmap(new Blob([jpegBytes], { type: "image/jpeg" })),
-  };
+function opened(data) {
+  const { facts, body } = unpack(data);
+  const map = unpack(body);
+  const tokens = map.tokens ?? []; // the token of each patch of the photo, or null
+  const patches = new Map(tokens.map((token, patch) => [token, patch]).filter(([token]) => token !== null));
+  return { ...map, facts, tokens, patches, picture: () => imageBitmap(map.jpeg) };
 }
 
 // Whether what was chosen came with this message; what did not is asked of the server.
 const has = (map, { layer, view }) =>
   view === "rollout"
-    ? map.rollout
+    ? Boolean(map.rollout)
     : map.layers.includes(layer) && (map.views.includes(view) || (view === "mean" && map.views.length === map.heads));
 
 // The attention matrix of a head, of the mean over heads, or of the rollout, row after row.
 function matrix(map, { layer, view }) {
-  const { views, queries, keys, weights, layers } = map;
+  const { views, queries, keys, weights, layers, rollout } = map;
   const size = queries * keys;
   const at = (index) => weights.subarray(index * size, (index + 1) * size);
-  if (view === "rollout") return at(layers.length * views.length);
+  if (view === "rollout") return rollout;
   const first = layers.indexOf(layer) * views.length;
   if (views.includes(view)) return at(first + views.indexOf(view));
   const mean = new Float32Array(size);
@@ -49,8 +34,9 @@ const row = (map, cells, query) => cells.subarray(query * map.keys, (query + 1) 
 // Whether the mask that ran closes a cell. What a rollout reaches on its way through other tokens is not closed.
 function isClosed(map, cells, layer, query, key) {
   const cell = query * map.keys + key;
-  const mask = map.masks > 1 ? Math.max(0, map.layers.indexOf(layer)) : 0;
-  return map.masks > 0 && map.hidden[mask * map.queries * map.keys + cell] === 1 && cells[cell] === 0;
+  const [count] = map.masks.shape;
+  const mask = count > 1 ? Math.max(0, map.layers.indexOf(layer)) : 0;
+  return count > 0 && map.masks[mask * map.queries * map.keys + cell] === 1 && cells[cell] === 0;
 }
 
 // The keys that a query may look at, the one with the largest weight first.
