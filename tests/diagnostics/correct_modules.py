@@ -226,3 +226,50 @@ class SoftBias(CausalHeads):
 
     def attend(self, q, k, v):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
+
+
+@correct(stream)
+class HeadsOfOneModule(nn.Module):
+    """One head in several places, for the results of several layers: no use goes on from another."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(D, D) for _ in range(2))
+        self.heads = nn.ModuleList([nn.Linear(D, 3)] * 2)
+
+    def forward(self, x):
+        results = []
+        for layer, head in zip(self.layers, self.heads, strict=True):
+            x = x + layer(x).relu()
+            results.append(head(x))
+        return torch.stack(results)
+
+
+@correct(stream)
+class OneLayerInALoop(nn.Module):
+    """Layers that share their weights on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.layer = nn.LayerNorm(D), nn.Linear(D, D)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = x + self.layer(self.norm(x)).relu()
+        return x
+
+
+@correct(stream)
+class FrozenPart(nn.Module):
+    """A part without gradients that says so, and a table that is no parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.head = [nn.Linear(D, D).requires_grad_(False)], nn.Linear(D, 3)
+        self.frozen = nn.Linear(D, D).requires_grad_(False)
+        self.table = (torch.arange(32)[:, None] / 100 ** (torch.arange(D) / D)).sin()
+
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.frozen(self.backbone[0](x + self.table[: x.shape[1]]))
+        return self.head(x)

@@ -1023,3 +1023,88 @@ class HiddenPatches(nn.Module):
         x, there = self.patch(image).flatten(2).transpose(1, 2), hidden[..., None] == (0 if self.wrong else 1)
         error = self.head(self.attention(torch.where(there, self.token, x))) - target  # wrong
         return (error.square().mean(-1) * hidden).sum() / hidden.sum()
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(D, D)
+
+    def forward(self, x):
+        return x + self.map(x).relu()  # wrong
+
+
+@pair("module shared")
+class OneLayerNTimes(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer()] * 3 if wrong else [Layer() for _ in range(3)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pair("module shared")
+class OneNormAtTwoLines(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.first, self.map, self.attention = nn.LayerNorm(D), nn.Linear(D, D), Heads(False)
+        self.second = self.first if wrong else nn.LayerNorm(D)
+
+    def forward(self, x):
+        x = self.first(x + self.attention(x))  # wrong
+        return self.second(x + self.map(x).relu())
+
+
+@pair("parameter unregistered")
+class LayersInAPlainList(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        layers = [Layer() for _ in range(2)]
+        self.layers, self.out = layers if wrong else nn.ModuleList(layers), nn.Linear(D, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+
+@pair("parameter unregistered")
+class PositionsAsPlainTensor(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        table = torch.randn(1, 32, D)
+        self.places, self.out = table if wrong else nn.Parameter(table), nn.Linear(D, 3)
+
+    def forward(self, x):
+        return self.out(x + self.places[:, : x.shape[1]])  # wrong
+
+
+@pair("gradient cut")
+class Detached(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.first, self.out = wrong, nn.Linear(D, D), nn.Linear(D, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.out(x.detach() if self.wrong else x)  # wrong
+
+
+@pair("gradient cut")
+class WithoutGradients(Detached):
+    def forward(self, x):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.wrong):
+            x = self.first(x)  # wrong
+        return self.out(x)
+
+
+@pair("gradient cut", lambda: (torch.randn(5, D), torch.rand(5, 3)), symbols={"B": 0})
+class LossOfClasses(Detached):
+    def forward(self, x, target):
+        scores = self.out(self.first(x))
+        if self.wrong:
+            return F.mse_loss(scores.argmax(-1).float(), target.argmax(-1).float())  # wrong
+        return F.mse_loss(scores, target)

@@ -170,7 +170,9 @@ def _next_token_evidence(run: RunView) -> NextToken | None:
         return NextToken(f"Its mask is a triangle, as of a model of the next token, and shows each token {seen}, too.")
     module = None if run.replay is None else run.replay.module
     kind = "" if module is None or isinstance(module, Function) else type(module).__name__
-    return NextToken(f"`{kind}` predicts the next token.") if kind.endswith(NEXT_TOKEN_MODELS) else None
+    if not kind.endswith(NEXT_TOKEN_MODELS) or (not kind.endswith(NEXT_TOKEN_MODELS[0]) and _words(kind) & OTHER_WORDS):
+        return None
+    return NextToken(f"`{kind}` predicts the next token.")
 
 
 def _has_idle_triangle(run: RunView) -> bool:

@@ -150,7 +150,7 @@ def idle_parameters(run: RunView) -> Iterator[IdleParameters]:
         run.problems.append(f"It could not be run with other parameters ({reason(error)}).")
         return
     if same_outputs(again.output, run.values.output):
-        for path in _groups(idle, list(tensors)):
+        for path in outermost_groups(idle, list(tensors)):
             names = [name for name in idle if name == path or name.startswith(f"{path}.")]
             yield IdleParameters(path, names, sum(tensors[name].numel() for name in names))
 
@@ -173,7 +173,7 @@ def find_readers(run: RunView, parameters: IdleParameters) -> Evidence:
     return Evidence(*readers, at=at, intent=intent, path=path, count=size, how=how)
 
 
-def _groups(idle: list[str], every: list[str]) -> list[str]:
+def outermost_groups(idle: list[str], every: list[str]) -> list[str]:
     """Return the outermost modules all of whose parameters are idle, and the parameters in none of these."""
     groups: list[str] = []
     for name in idle:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from tracer.capture.tensors import output_tensors
 from tracer.record import Op, TensorRecord, dtype_name, tolerance
-from tracer.shapes.variation import other_values
+from tracer.shapes.variation import other_values, other_weights
 from tracer.utils.errors import reason
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 OUTPUT_TOLERANCE = 1e-4
 """Largest difference of an output, as a share of the largest value, that rounding explains."""
+
+DRAWS = 4
+"""Draws of other weights, until an output moves."""
 
 Deviation = Callable[[TensorRecord, torch.Tensor, torch.Tensor], float]
 """Returns how far two values of one record differ where they should not, as a share of the largest number."""
@@ -83,6 +86,29 @@ def first_deviation(
 def output_list(recording: Recording) -> list[torch.Tensor]:
     """Return the tensors of an output, in order."""
     return [tensor for _, tensor in output_tensors(recording.output)]
+
+
+def movement_with(run: RunView, weights: Collection[torch.Tensor]) -> float:
+    """Return how far the outputs move with other numbers in these weights, as a share of the largest value; 0 where the
+    model can't be run with them. What has gone through a comparison may stay where it is, and is tried again."""
+    for seed in range(1, DRAWS + 1):
+        draw = torch.Generator().manual_seed(seed)
+        others: dict[int, torch.Tensor] = {}
+        for tensor in weights:
+            values = other_weights(tensor.detach(), draw, False)
+            others[id(tensor)] = (
+                torch.nn.Parameter(values, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else values
+            )
+        try:
+            again = run.run(others, whole=True)
+        except Exception as error:  # of a stranger's model, with other numbers
+            run.problems.append(f"It could not be run with other weights ({reason(error)}).")
+            return 0.0
+        pairs = zip(output_list(run.values), output_list(again), strict=False)
+        share = max((relative_difference(first, second) for first, second in pairs), default=0.0)
+        if share > OUTPUT_TOLERANCE:
+            return share
+    return 0.0
 
 
 def run_with_other_tokens(run: RunView, name: str, axis: int, first: int) -> Recording | None:
