@@ -237,3 +237,80 @@ class Angles(nn.Module):
 
 def angles_of_a_head(B=2, D=16, h=2):
     return Angles(D, h), torch.randn(B, h, D // h)
+
+
+def flags_of_samples(B=2, T=5, h=3):
+    return Call(lambda s, keep: s.masked_fill(keep.expand(B, h, T, T), -1e9)), (
+        torch.randn(B, h, T, T),
+        torch.arange(T)[None] >= T - torch.arange(B)[:, None] % T,
+    )
+
+
+def heads_of_shared_keys(B=2, T=5, g=2, h=4, d=3):
+    return Call(lambda q, k: q @ k.expand(B, h, T, d).mT), (torch.randn(B, h, T, d), torch.randn(B, g, T, d))
+
+
+class Grid(nn.Module):
+    def __init__(self, D):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, D))
+
+    def forward(self, x):
+        B, H, W, D = x.shape
+        tokens = torch.cat([self.token.expand(B, -1, -1), x.flatten(1, 2)], 1)
+        return tokens.transpose(1, 2).reshape(B, D, H, W)
+
+
+def grid_with_a_class_token(B=2, H=3, W=4, D=8):
+    return Grid(D), torch.randn(B, H, W, D)
+
+
+def keys_before_queries(B=2, T=5, S=7, D=8):
+    def attend(x, c):
+        k, q, v = (y.relu() for y in (x, c, c))
+        return (q @ k.mT).softmax(-1) @ v
+
+    return Call(attend), (torch.randn(B, T, D), torch.randn(B, S, D))
+
+
+def keys_without_heads(B=2, T=5, D=8, h=2):
+    def attend(x):
+        q = x.relu().view(B, T, h, D // h).transpose(1, 2)
+        k = x.relu().view(B, T, h, D // h)
+        return q @ k.mT
+
+    return Call(attend), torch.randn(B, T, D)
+
+
+class Padded(nn.Module):
+    def __init__(self, D, h):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(D, h, batch_first=True)
+
+    def forward(self, x, closed):
+        return self.attention(x, x, x, attn_mask=closed, need_weights=False)[0]
+
+
+def padding_as_another_mask(B=2, T=5, D=8, h=2):
+    return Padded(D, h), (torch.randn(B, T, D), torch.arange(T)[None] >= T - torch.arange(B)[:, None] % T)
+
+
+def mask_without_the_cache(B=2, T=3, S=4):
+    return Call(lambda s: s.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -1e9)), torch.randn(B, T, S + T)
+
+
+def subtracted_flags(B=2, T=5):
+    return Call(lambda x, closed: x * (1 - closed)), (torch.randn(B, T), torch.rand(B, T) > 0.5)
+
+
+class Places(nn.Module):
+    def __init__(self, D, length):
+        super().__init__()
+        self.register_buffer("table", torch.arange(length)[:, None] / torch.arange(1, D + 1))
+
+    def forward(self, x):
+        return x + self.table[: x.size(1)].sin()
+
+
+def more_tokens_than_places(B=2, T=6, D=8):
+    return Places(D, 5), torch.randn(B, T, D)

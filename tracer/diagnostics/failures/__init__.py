@@ -11,7 +11,12 @@ from itertools import islice
 
 import torch
 
-from tracer.diagnostics.failures import repair_calls, repair_constructors  # noqa: F401 # which have moves
+from tracer.diagnostics.failures import (  # noqa: F401 # which have moves
+    repair_calls,
+    repair_constructors,
+    repair_lines,
+    repair_masks,
+)
 from tracer.diagnostics.failures.clashes import clash_of
 from tracer.diagnostics.failures.explanation import Explanation, Fix, Operand
 from tracer.diagnostics.failures.failure_site import FailureSite, line_of, locate_failure, modules_of, root_call

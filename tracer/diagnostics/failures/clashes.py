@@ -712,6 +712,7 @@ def einsum(scene: Scene, call: FailedCall) -> Clash | None:
 DTYPES = re.compile(
     r"scalar type|same dtype|to have the same dtype|same type|Input type|not implemented for '|must be .*(Long|Int)"
     r"|Expected floating point|expected m1 and m2|dtype|can't be cast|Found dtype|only Tensors of floating"
+    r"|on a bool tensor|with a bool tensor"
 )
 DEVICES = re.compile(r"same device|is on (cpu|cuda|mps|meta)|devices?, |device type|device meta")
 

@@ -72,6 +72,12 @@ def tree_of(lines: list[str]) -> ast.Module | None:
         return None
 
 
+def innermost_function(tree: ast.AST, line: int) -> ast.FunctionDef | None:
+    """Return the innermost function of a syntax tree around a line; None for none."""
+    around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and line in files.lines(node)]
+    return max(around, key=lambda node: node.lineno, default=None)
+
+
 @dataclass(frozen=True, eq=False)
 class Expression:
     """An operand of the failed expression: its node, its text, and its value, `UNKNOWN` where that is not known."""
@@ -140,6 +146,11 @@ class FailureSite:
     def nodes_around(self, kind: type[Statement]) -> Iterator[Statement]:
         """Yield the nodes of a kind that span the failed line."""
         return (node for node in self.nodes(kind) if self.line in files.lines(node))
+
+    @cached_property
+    def function(self) -> ast.FunctionDef | None:
+        """Innermost function around the failed line."""
+        return innermost_function(self.tree, self.line) if self.tree is not None else None
 
     def last_assignment(self, name: str) -> ast.Assign | None:
         """Return the last line of the function before the failed one that assigns a name, None for none."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tracer.capture.modes import FailedCall
 from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_places, subscripts, wanted_shape
 from tracer.diagnostics.failures.explanation import construction_of
 from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression, callee_name, items_of
@@ -92,8 +93,8 @@ def copy_the_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     if not isinstance(scene.node, ast.Call) or not isinstance(function := scene.node.func, ast.Attribute):
         return
     x = scene.tensors[0]
-    shape = wanted_shape(scene.call) if scene.call and STRIDES in str(scene.error) else None
-    if shape is None or -1 in shape[:-1]:
+    shape = whole_shape(scene.call, x) if scene.call and STRIDES in str(scene.error) else None
+    if shape is None:
         return
     receiver, orders = scene.site.text_of(function.value), [(0, 0), *combinations(range(x.dim()), 2)]
     for i, j in orders:
@@ -105,6 +106,15 @@ def copy_the_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         yield _write(scene, function, text, f"write `{text}(…)`, which copies the tensor", (i != j) / 10 + batch)
         if i == j:
             return
+
+
+def whole_shape(call: FailedCall, x: Tensor) -> tuple[int, ...] | None:
+    """Return the shape that a view is to have, with the size that PyTorch infers; None where that is no whole one."""
+    shape = wanted_shape(call)
+    if shape is None or -1 not in shape:
+        return shape
+    rest = -prod(shape)
+    return None if not rest or x.numel() % rest else tuple(x.numel() // rest if n == -1 else n for n in shape)
 
 
 def boundaries(shape: Sequence[int]) -> set[int]:
@@ -128,12 +138,16 @@ def _is_minus_one(item: ast.expr) -> bool:
 
 @call_move("view", cost=1.3)
 def infer_a_size(scene: Scene, clash: Clash) -> Iterator[Candidate]:
-    """Yield the view with one of its sizes inferred by PyTorch, where it has another number of cells."""
+    """Yield the view with one of its sizes inferred by PyTorch, where it has another number of cells.
+
+    A number by which another size is divided is a choice, as that of heads, and no remainder."""
     copies = isinstance(scene.node, ast.Call) and isinstance(scene.node.func, ast.Attribute)
     sizes = [] if copies and STRIDES in str(scene.error) else _sizes(scene)
     for number, item in enumerate(() if any(map(_is_minus_one, sizes)) else reversed(sizes)):
         text = scene.site.text_of(item)
-        yield _write(scene, item, "-1", f"leave this size to PyTorch: `-1` in the place of `{text}`", number / 100)
+        divides = any(isinstance(n, ast.BinOp) and scene.site.text_of(n.right) == text for n in sizes)
+        message = f"leave this size to PyTorch: `-1` in the place of `{text}`"
+        yield _write(scene, item, "-1", message, number / 100 + divides)
 
 
 @call_move("view", cost=0.95)
@@ -159,6 +173,74 @@ def _exchanged(items: Sequence[Any], i: int, j: int) -> list[Any]:
     changed = list(items)
     changed[i], changed[j] = items[j], items[i]
     return changed
+
+
+@call_move("view", cost=0.6)
+def leave_out_tokens(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the view of a tensor without its first or its last tokens, where those are what does not fit: a class token
+    in a grid of patches."""
+    node, shape = scene.node, wanted_shape(scene.call) if scene.call else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or shape is None:
+        return
+    x, known = scene.tensors[0], prod(size for size in shape if size != -1)
+    receiver = scene.site.expression(node.func.value)
+    for axis in range(1, x.dim()) if known and STRIDES not in str(scene.error) else ():
+        row = x.numel() // max(1, x.shape[axis])
+        for more in range(1, min(MAX_TOKENS, x.shape[axis] - 1) + 1):
+            rest = x.numel() - more * row
+            if rest % known or (-1 not in shape and rest != known):
+                continue
+            if -1 in shape and rest // known not in x.shape:
+                continue
+            joined = joined_lengths(scene, x, axis)
+            if not joined and axis == x.dim() - 1:  # numbers of a token
+                continue
+            for last in (False, True):
+                part = f":-{more}" if last else f"{more}:"
+                text = _with_index(scene, receiver, axis, part)
+                likely = 0.0 if joined and joined[-last] == more else 0.5
+                yield _write(
+                    scene, node.func.value, text, f"leave out {more} of the tokens: `{text}`", likely + more / 20
+                )
+
+
+MAX_TOKENS = 8
+"""Most tokens besides those of a grid."""
+
+
+def joined_lengths(scene: Scene, x: Tensor, axis: int) -> tuple[int, ...]:
+    """Return the lengths of the tensors that were joined along an axis; none where it was not joined."""
+    maker, ops, length = scene.maker(x), scene.run.recording.ops, x.shape[axis]
+    for _ in range(MAX_STEPS):
+        if not isinstance(maker, int) or maker >= len(ops) or not ops[maker].inputs:
+            return ()
+        op = ops[maker]
+        if op.function in ("cat", "concat", "concatenate"):
+            lengths = (tuple(taken[0][place] for taken in op.inputs) for place in range(len(op.outputs[0][0])))
+            return next((each for each in lengths if sum(each) == length and length not in each), ())
+        maker = next((taken[2] for taken in op.inputs if length in taken[0]), "")
+    return ()
+
+
+def _with_index(scene: Scene, x: Expression, axis: int, part: str) -> str:
+    """Return a tensor with a part of one axis as code, before its transpose where it has one."""
+    node = x.node
+    if (
+        isinstance(node, ast.Call)
+        and callee_name(node) in ("transpose", "permute")
+        and isinstance(node.func, ast.Attribute)
+    ):
+        order = [scene.site.value(item) for item in items_of(node.args)]
+        if all(type(place) is int for place in order):
+            rank = scene.tensors[0].dim()
+            places = list(range(rank)) if node.func.attr == "transpose" else [place % rank for place in order]
+            if node.func.attr == "transpose" and len(order) == 2:
+                i, j = (place % rank for place in order)
+                places[i], places[j] = places[j], places[i]
+            inner = scene.site.expression(node.func.value)
+            rest = x.text[len(scene.site.text_of(node.func.value)) :]
+            return f"{inner.atom}[{':, ' * places[axis]}{part}]{rest}"
+    return f"{x.atom}[{':, ' * axis}{part}]"
 
 
 @call_move("view", cost=1.1)
@@ -220,7 +302,7 @@ def _names_of_letter(scene: Scene, letter: str) -> str:
 def pad_to_whole_windows(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the view of a tensor that is padded to a multiple of the window, where its length is divided by that and
     the rest is lost."""
-    node, functional = scene.node, _functional(scene)
+    node, functional = scene.node, functional_name(scene)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not functional:
         return
     x, receiver = scene.tensors[0], scene.site.text_of(node.func.value)
@@ -238,7 +320,7 @@ def pad_to_whole_windows(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             yield Candidate(f"pad axis {axis} to a multiple of `{window.text}`: `{padded}`", 0.0, edits)
 
 
-def _functional(scene: Scene) -> str:
+def functional_name(scene: Scene) -> str:
     """Return the name of `torch.nn.functional` in the failing file; "" where it has none."""
     names = scene.site.frame.f_globals
     known = [name for name, value in names.items() if value is torch.nn.functional]
@@ -302,6 +384,50 @@ def keep_an_axis(scene: Scene, clash: Clash) -> Iterator[Candidate]:
         if not _is_minus_one(item):
             text = scene.site.text_of(item)
             yield _write(scene, item, "-1", f"keep this axis: `-1` in the place of `{text}`", number / 100)
+
+
+@call_move("expand", cost=0.9)
+def expand_new_axes(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the expansion of a tensor with new axes, or with a size for each of its own, where fewer are named."""
+    node, shape = scene.node, wanted_shape(scene.call) if scene.call else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or shape is None:
+        return
+    x, receiver, sizes = scene.tensors[0], scene.site.expression(node.func.value), _sizes(scene)
+    if sizes and len(sizes) <= x.dim() and shape[-1] in (-1, x.shape[-1]):
+        kept = x.dim() + 1 - len(sizes)
+        texts = [*map(scene.site.text_of, sizes), *["-1"] * kept]
+        text = f"{scene.site.text_of(node.func)}({', '.join(texts)})"
+        yield _write(scene, node, text, f"keep all axes after a new one: `{text}`")
+    for places in combinations(range(len(shape)), len(shape) - x.dim()):
+        lengths = iter(x.shape)
+        new = [1 if place in places else next(lengths) for place in range(len(shape))]
+        if places and all(size in (1, wanted) or wanted == -1 for size, wanted in zip(new, shape, strict=True)):
+            items = ["None" if place in places else ":" for place in range(len(shape))]
+            text = (
+                f"{receiver.atom}[{', '.join(items)}]" if len(places) > 1 else f"{receiver.atom}.unsqueeze({places[0]})"
+            )
+            keys = 0.0 if len(shape) - 1 not in places else 0.2
+            yield _write(scene, node.func.value, text, f"add the axes: `{text}`", keys + sum(places) / 100)
+
+
+@call_move("expand", cost=1.0)
+def repeat_what_can_not_be_expanded(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the repetition of an axis of several places, such as heads of keys, in place of its expansion."""
+    node, shape = scene.node, wanted_shape(scene.call) if scene.call else None
+    x, sizes = scene.tensors[0], _sizes(scene)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or shape is None:
+        return
+    if len(shape) != x.dim() or len(sizes) != len(shape):
+        return
+    receiver = scene.site.expression(node.func.value)
+    for axis, (size, wanted) in enumerate(zip(x.shape, shape, strict=True)):
+        if axis and 1 < size < wanted and not wanted % size:
+            times = f"{scene.site.expression(sizes[axis]).atom} // {receiver.atom}.size({axis})"
+            text = f"{receiver.atom}.repeat_interleave({times}, dim={axis})"
+            yield _write(scene, node, text, f"repeat each place of axis {axis}: `{text}`")
+        elif axis and 1 < wanted < size:
+            part = f"{receiver.atom}[{':, ' * axis}:{scene.site.text_of(sizes[axis])}]"
+            yield _write(scene, node.func.value, part, f"take the first of axis {axis}: `{part}`", 0.2)
 
 
 @call_move("einsum", cost=0.7)
@@ -844,7 +970,7 @@ def flatten_a_grid(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple
 def cast(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
     """Yield a tensor in the dtype of another, of the parameter, or in a usual one."""
     atom, value = target.atom, target.value
-    flags = isinstance(value, Tensor) and _are_flags(value)
+    flags = isinstance(value, Tensor) and are_flags(value)
     for other in target.others:
         if isinstance(value, Tensor) and value.dtype == other.value.dtype:
             continue
@@ -855,10 +981,11 @@ def cast(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, floa
         yield from ((f"{atom}.long()", 0.1), (f"{atom}.float()", 0.2))
     if path := _parameter_path(scene):
         yield f"{atom}.to(self.{path}.dtype)", 0.3
-    yield f"{atom}.bool()", 0.0 if flags else 0.6
+    if not (isinstance(target.operand.node, ast.UnaryOp) and isinstance(target.operand.node.op, ast.Invert)):
+        yield f"{atom}.bool()", 0.0 if flags else 0.6  # of ~1 = -2, it would be True
 
 
-def _are_flags(value: Tensor) -> bool:
+def are_flags(value: Tensor) -> bool:
     """Return whether whole numbers are 0 and 1 alone, as those of a mask: as floats, they would be numbers to add."""
     whole = not value.is_floating_point() and not value.is_complex() and not value.is_meta
     return whole and bool(((value == 0) | (value == 1)).all())

@@ -459,11 +459,7 @@ def _text_of_value(scene: Scene, built: Construction, wanted: LayerSize) -> str:
 def _sizes_of_layers(built: Construction) -> Iterator[tuple[str, str, str]]:
     """Yield the sizes in a constructor that are written with names: the attribute that holds a layer, the parameter of
     the layer, the text."""
-    attributes = {
-        node.value: node.targets[0].attr
-        for node in ast.walk(built.function)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute)
-    }
+    attributes = dict(_layers_of(built.function))
     for node in ast.walk(built.function):
         kind = getattr(nn, callee_name(node), None) if isinstance(node, ast.Call) else None
         if not inspect.isclass(kind) or not isinstance(node, ast.Call):
@@ -471,6 +467,16 @@ def _sizes_of_layers(built: Construction) -> Iterator[tuple[str, str, str]]:
         names = list(inspect.signature(kind).parameters)
         arguments = [*zip(names, node.args, strict=False), *((k.arg or "", k.value) for k in node.keywords)]
         yield from ((attributes.get(node, ""), name, ast.unparse(arg)) for name, arg in arguments if _is_size(arg))
+
+
+def _layers_of(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the calls that build the layers of a constructor, with the attribute that holds each, the first of many."""
+    for target, value in assignments(function):
+        layer, holder = value, target
+        if isinstance(value, (ast.GeneratorExp, ast.ListComp)) and isinstance(target, ast.Tuple) and target.elts:
+            layer, holder = value.elt, target.elts[0]
+        if isinstance(holder, ast.Attribute):
+            yield layer, holder.attr
 
 
 def _is_size(node: ast.expr) -> bool:

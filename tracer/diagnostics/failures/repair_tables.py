@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+import linecache
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tracer.diagnostics.failures.explanation import Fix, assignments, constructors_of
-from tracer.diagnostics.failures.failure_site import FailureSite, callee_name
+from tracer.diagnostics.failures.explanation import Construction, Fix, assignments, construction_of, constructors_of
+from tracer.diagnostics.failures.failure_site import FailureSite, callee_name, tree_of
 from tracer.diagnostics.failures.python_errors import steps_of, write_of
-from tracer.diagnostics.failures.repair_calls import is_table
+from tracer.diagnostics.failures.repair_calls import MAX_STEPS, is_table, joined_lengths
 from tracer.diagnostics.failures.repair_constructors import constructor_move
 from tracer.diagnostics.failures.trials import Candidate, Clash, Rebinder, Scene, codes_of, path_of
+from tracer.shapes import value_of
+from tracer.symbols import notation
 from tracer.utils.files import Edit, apply_edits, edit_node
 from tracer.utils.torch_state import seeded_draws
 
@@ -55,9 +58,120 @@ def compute_a_table_of_another_size(scene: Scene, clash: Clash) -> Iterator[Cand
                     for number, text in enumerate([*texts, *multiples]):
                         edits = tuple(_replacements(file, lines, nodes, size, text))
                         message = f"compute `self.{name}` with `{text}` in the place of `{size}`"
-                        change = _Rebuild(file, "".join(lines), apply_edits(lines, edits), name)
+                        change = _Rebuild(file, apply_edits(lines, edits), name)
                         cost = number / 50 + 0.7 * (text in multiples)
                         yield Candidate(message, cost, edits, path, change, family=message)
+
+
+@constructor_move("broadcast", "join", "product", "mask", "attention", cost=0.8)
+def lengthen_a_table(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a table that is as long as what it meets, where that is longer: positions or a causal mask of more tokens.
+
+    It comes before a cut of the input, which loses tokens. The size is written where it comes from: in the constructor,
+    in the call of that, or in the default of its parameter.
+    """
+    for tensor in scene.tensors:
+        name = table_behind(scene, tensor)
+        holder_path, _, attribute = name.rpartition(".")
+        for other, axis in _longer_axes(scene, tensor, clash) if name else ():
+            size, length, formula = tensor.shape[axis], other.shape[axis], scene.formula(other, axis)
+            holder = scene.run.module.get_submodule(holder_path)
+            message = f"build `{name}` for {notation.text(formula)}{f' = {length}' * (formula != str(length))} places"
+            for origin in _origins(scene, holder, holder_path, attribute, size):
+                edits = tuple(edit_node(origin.file, origin.lines, node, str(length)) for node in origin.nodes)
+                built = linecache.getlines(origin.constructor)
+                text = "".join(built) if origin.parameter else apply_edits(built, edits)
+                change = _Rebuild(origin.constructor, text, attribute, origin.parameter, formula)
+                where = f", with `{origin.parameter}={length}`" if origin.parameter else ""
+                more = 1.5 * (
+                    length - size in joined_lengths(scene, other, axis)
+                )  # a class token, and no further places
+                yield Candidate(message + where, origin.cost + more, edits, holder_path, change, family=message)
+
+
+def _longer_axes(scene: Scene, tensor: Tensor, clash: Clash) -> Iterator[tuple[Tensor, int]]:
+    """Yield the tensors of the failed call that are longer than one along an axis that clashes, and that axis, counted
+    from the last."""
+    for other in scene.tensors:
+        for axis in clash.axes.get(id(tensor), ()) if other is not tensor else ():
+            place = axis - tensor.dim() if axis >= 0 else axis
+            if -other.dim() <= place and 1 < tensor.shape[place] < other.shape[place]:
+                yield other, place
+
+
+def table_behind(scene: Scene, tensor: Tensor) -> str:
+    """Return the name of the parameter or buffer that a tensor was computed from alone; "" for none."""
+    maker, ops = scene.maker(tensor), scene.run.recording.ops
+    known = {name for name, _ in (*scene.run.module.named_parameters(), *scene.run.module.named_buffers())}
+    for _ in range(MAX_STEPS):
+        if isinstance(maker, str):
+            return maker if maker in known else ""
+        makers = {taken[2] for taken in ops[maker].inputs if taken[0]} if maker < len(ops) else set()
+        if len(makers) != 1:
+            return ""
+        maker = makers.pop()
+    return ""
+
+
+class Origin(NamedTuple):
+    """Where the size of a table is written: the nodes of a file, and the parameter of the constructor that they are the
+    argument or the default of, "" for numbers in the constructor itself."""
+
+    file: str
+    lines: list[str]
+    nodes: Sequence[ast.expr]
+    constructor: str
+    parameter: str
+    cost: float
+
+
+def _origins(scene: Scene, holder: nn.Module, path: str, table: str, size: int) -> Iterator[Origin]:
+    """Yield where the size of a table of a module may come from."""
+    for file, lines, function in constructors_of(holder):
+        nodes = _expressions(function, table)
+        inside = [inner for node in nodes for inner in ast.walk(node)]
+        numbers = [n for n in inside if isinstance(n, ast.Constant) and type(n.value) is int and n.value == size]
+        if numbers:
+            yield Origin(file, lines, numbers, file, "", 0.2)
+        names = dict.fromkeys(n.id for n in inside if isinstance(n, ast.Name))
+        names |= dict.fromkeys(
+            n.value.id for n in inside if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)
+        )
+        defaults = _defaults(function)
+        for name in (name for name in names if name in {a.arg for a in _parameters(function)}):
+            built = _call_of(scene, holder, path)
+            written = built.argument(type(holder), name) if built else None
+            default = defaults.get(name)
+            if built and isinstance(written, ast.Constant) and written.value == size:
+                yield Origin(built.file, built.lines, [written], file, name, 0.0)
+            elif not written and isinstance(default, ast.Constant) and default.value == size:
+                yield Origin(file, lines, [default], file, name, 0.1)
+            elif not written or default is None:
+                yield Origin(file, lines, [], file, name, 0.3)
+
+
+def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
+    return [*function.args.args[1:], *function.args.kwonlyargs]
+
+
+def _defaults(function: ast.FunctionDef) -> dict[str, ast.expr | None]:
+    """Return the defaults of the parameters of a function by name."""
+    named = function.args.args[len(function.args.args) - len(function.args.defaults) :]
+    pairs = [*zip(named, function.args.defaults, strict=True)]
+    pairs += [(a, d) for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d is not None]
+    return {argument.arg: default for argument, default in pairs}
+
+
+def _call_of(scene: Scene, holder: nn.Module, path: str) -> Construction | None:
+    """Return the call that built a module: in the constructor around it, else the only one in its file."""
+    built = construction_of(scene.run.module, path) if path else None
+    if built is None:
+        file, lines, function = next(constructors_of(holder))
+        tree = tree_of(lines)
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)] if tree is not None else []
+        calls = [call for call in calls if callee_name(call) == type(holder).__name__]
+        built = Construction(file, lines, calls[0], function) if len(calls) == 1 else None
+    return built
 
 
 def _attributes(scene: Scene, node: ast.AST) -> set[str]:
@@ -105,15 +219,17 @@ def _replacements(file: str, lines: list[str], nodes: list[ast.expr], name: str,
 
 
 class _Rebuild:
-    """Change of a module to one whose constructor ran from an edited text of its file."""
+    """Change of a module to one whose constructor ran from an edited text of its file, or with another argument."""
 
-    def __init__(self, file: str, before: str, after: str, table: str):
-        self._file, self._before, self._after, self._table = file, before, after, table
+    def __init__(self, file: str, after: str, table: str, argument: str = "", formula: str = ""):
+        self._file, self._after, self._table, self._argument, self._formula = file, after, table, argument, formula
 
     def __call__(self, old: nn.Module, sizes: dict[str, int]) -> nn.Module:
         arguments = arguments_of_constructor(old, self._table, list(sizes.values()))
         if arguments is None:
             raise ValueError(f"the arguments of {type(old).__name__} are not known")
+        if self._argument:
+            arguments[self._argument] = int(value_of(self._formula, sizes))
         with seeded_draws(0):
             new = Rebinder(self._file, codes_of(self._after, self._file), {}).twin(type(old))(**arguments)
         weights = dict(old.named_parameters()) | dict(old.named_buffers())

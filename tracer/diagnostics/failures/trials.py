@@ -25,6 +25,7 @@ from tracer.capture import OpEvent, Recording, inputs_of, record
 from tracer.capture.calls import source
 from tracer.capture.modes import FailedCall, Function
 from tracer.capture.tensors import named_tensors, same_outputs
+from tracer.diagnostics.failures.alike_lines import Alike, alike_edits
 from tracer.diagnostics.failures.doubts import doubts_of
 from tracer.diagnostics.failures.explanation import Fix, Operand, construction_of, sizes_text
 from tracer.diagnostics.failures.failure_site import (
@@ -194,27 +195,52 @@ def _ways(run: FailedRun, adapt: Callable[[Vocabulary], Vocabulary]) -> tuple[di
 
 
 def default_symbols(inputs: dict[str, Tensor]) -> dict[str, Any]:
-    """Return names for the unnamed axes of inputs: B for the first, T for the second of tokens, H and W of pictures,
-    where all inputs agree."""
+    """Return names for the unnamed axes of inputs: B for the first, T for the second of tokens, H and W of pictures.
+
+    Where an input has another first axis, such as the state of a recurrent layer, or one more axis of T, such as a mask
+    of tokens by tokens, these axes have the same name."""
     tensors = {name: tensor for name, tensor in inputs.items() if tensor.dim()}
     if not tensors:
         return {}
     first, symbols = next(iter(tensors)), dict[str, Any]()
-    symbols["B"] = 0 if len({tensor.shape[0] for tensor in tensors.values()}) == 1 else (first, 0)
     tensor = tensors[first]
+    batch = [(name, place) for name, other in tensors.items() if (place := _batch_axis(other, tensor)) is not None]
+    symbols["B"] = 0 if [(name, 0) for name in tensors] == batch else batch if len(batch) > 1 else (first, 0)
     if tensor.dim() == 4 and (channels := next((axis for axis in (1, 3) if tensor.shape[axis] in PICTURES), None)):
         symbols |= {"H": (first, 3 - channels if channels == 1 else 1), "W": (first, 3 if channels == 1 else 2)}
     elif tensor.dim() == 3 or (tensor.dim() == 2 and not tensor.is_floating_point()):
-        alike = all(other.dim() > 1 and other.shape[1] == tensor.shape[1] for other in tensors.values())
-        symbols["T"] = 1 if alike else (first, 1)
+        length = tensor.shape[1]
+        tokens = [
+            (name, axis)
+            for name, other in tensors.items()
+            for axis, size in enumerate(other.shape)
+            if size == length and (name, axis) not in batch and (name != first or axis == 1)
+        ]
+        if length in (tensor.shape[0], *tensor.shape[2:]) and len(tokens) > 1:  # which of two it is, nobody knows
+            tokens = [(name, axis) for name, axis in tokens if axis == 1]
+        alone = [(name, 1) for name in tensors] == tokens
+        symbols["T"] = 1 if alone else tokens if len(tokens) > 1 else (first, 1)
     return symbols
+
+
+def _batch_axis(tensor: Tensor, first: Tensor) -> int | None:
+    """Return the axis of a tensor that is the batch, axis 0 of the first input; None where none can be."""
+    size = first.shape[0]
+    if tensor.shape[0] == size:
+        return 0
+    places = [axis for axis, length in enumerate(tensor.shape) if length == size]
+    return places[0] if len(places) == 1 and tensor.dim() > 1 and size not in first.shape[1:] else None
 
 
 def default_note(symbols: dict[str, Any]) -> str:
     """Return in a sentence which axes were named."""
     if not symbols:
         return ""
-    names = [f"{name} is axis {site if isinstance(site, int) else site[1]}" for name, site in symbols.items()]
+    places = {
+        name: site if isinstance(site, int) else (site[0] if isinstance(site, list) else site)[1]
+        for name, site in symbols.items()
+    }
+    names = [f"{name} is axis {place}" for name, place in places.items()]
     return f"{', '.join(names)} of the input; symbols= names others."
 
 
@@ -373,8 +399,8 @@ class Candidate:
     """A possible repair: its sentence, edits of the source, and a module that is rebuilt.
 
     `cost` orders repairs: the smaller, the less is changed; a move adds its own. `replace` returns the new module for
-    the one at `path`. Of the repairs of one `family` one is enough. `sizes` are sizes of the factory that the repair
-    changes.
+    the one at `path`, and for those at the paths `siblings`. Of the repairs of one `family` one is enough. `sizes` are
+    sizes of the factory that the repair changes.
     """
 
     message: str
@@ -384,6 +410,7 @@ class Candidate:
     replace: Change | None = None
     family: str = ""
     sizes: tuple[tuple[str, int], ...] = ()
+    siblings: tuple[str, ...] = ()
 
 
 @dataclass
@@ -423,6 +450,8 @@ class Trials:
             self.attempts += 1
             here = {**self.shapes.sizes, **dict(candidate.sizes)}
             output = self.output(candidate, here)
+            if output is FAILS and (more := self._with_alike(candidate, here)) is not None:
+                candidate, output = more, self.output(more, here)
             same = not masked and any(_are_same(output, before) for before in outputs)
             if output is FAILS or same or (trial := self._at_other_sizes(candidate, here)) is None:
                 continue
@@ -437,6 +466,43 @@ class Trials:
             families.add(candidate.family)
             best = min(best, candidate.cost)
         return fixes or sorted(doubted, key=lambda fix: len(fix.doubts))[:MAX_OFFERS]
+
+    def _with_alike(self, candidate: Candidate, sizes: dict[str, int]) -> Candidate | None:
+        """Return a repair that edits the lines too that are written alike and fail one after the other, as those of
+        keys and of values; None where it does not run to its end then."""
+        if len(candidate.edits) != 1 or candidate.sizes or self.run.module is None:
+            return None
+        others = self._alike_of(candidate.edits[0])
+        names: list[str] = []
+        while len(names) < len(others) and (error := self._error(candidate, sizes)) is not None:
+            self.attempts += 1
+            alike = next((each for each in others if each.name not in names and _is_at(each, error)), None)
+            if alike is None:
+                return None
+            names.append(alike.name)
+            parent = candidate.path.rpartition(".")[0] if candidate.path else ""
+            path = ".".join(filter(None, [parent, alike.name]))
+            siblings = (*candidate.siblings, path) if candidate.replace is not None else ()
+            edits = (*candidate.edits, alike.edit)
+            candidate = replace(candidate, edits=edits, siblings=siblings)
+        if not names or self._error(candidate, sizes) is not None:
+            return None
+        listed = " and ".join(f"`{name}`" for name in names)
+        return replace(candidate, message=f"{candidate.message}, and the same for {listed}")
+
+    def _alike_of(self, edit: Edit) -> list[Alike]:
+        with suppress(Exception):  # code of another form
+            return list(alike_edits(edit))
+        return []
+
+    def _error(self, candidate: Candidate, sizes: dict[str, int]) -> Exception | None:
+        """Return the error of a repaired forward; None where it runs to its end."""
+        try:
+            with seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
+                self._repaired(candidate, sizes)
+        except Exception as error:
+            return error
+        return None
 
     def _at_other_sizes(
         self, candidate: Candidate, here: dict[str, int]
@@ -503,10 +569,9 @@ class Trials:
     def _doubts(self, candidate: Candidate, sizes: dict[str, int]) -> tuple[str, ...]:
         """Return what the findings say of the repaired run; none where it can't be traced."""
         with suppress(Exception), seeded_draws(0), torch.set_grad_enabled(self.run.recording.grad):
-            if (repaired := self._repaired(candidate, sizes)) is not None:
-                module, args, kwargs, _ = repaired
-                symbols = default_symbols(inputs_of(module, args, kwargs)) | dict(self.run.symbols or {})
-                return doubts_of(module, args, kwargs, symbols)
+            module, args, kwargs, _ = self._repaired(candidate, sizes)
+            symbols = default_symbols(inputs_of(module, args, kwargs)) | dict(self.run.symbols or {})
+            return doubts_of(module, args, kwargs, symbols)
         return ()
 
     def output(self, candidate: Candidate, sizes: dict[str, int]) -> object:
@@ -516,13 +581,11 @@ class Trials:
                 repaired = self._repaired(candidate, sizes)
         except Exception:  # code that does not compile, a constructor that fails
             return FAILS
-        return FAILS if repaired is None else repaired[-1]
+        return repaired[-1]
 
-    def _repaired(
-        self, candidate: Candidate, sizes: dict[str, int]
-    ) -> tuple[nn.Module, tuple, dict[str, Any], object] | None:
-        """Return the repaired module, its arguments and its output at these sizes; None where it does not run to its
-        end."""
+    def _repaired(self, candidate: Candidate, sizes: dict[str, int]) -> tuple[nn.Module, tuple, dict[str, Any], object]:
+        """Return the repaired module, its arguments and its output at these sizes. Raise the error of one that does not
+        run to its end."""
         module, args, kwargs, replace = self._apply_candidate(candidate, sizes)
         replaced: set[str] = set()
         for _ in range(SIBLINGS):
@@ -531,10 +594,10 @@ class Trials:
             except Exception as error:
                 path = self._path_to_replace(candidate, module, error) if replace else None
                 if path is None or path in replaced or replace is None:
-                    return None
+                    raise
                 replaced.add(path)
                 module = _replace_at(module, path, replace, sizes)
-        return None
+        raise OtherFailure("more modules fail than one repair replaces")
 
     def _apply_candidate(
         self, candidate: Candidate, sizes: dict[str, int]
@@ -564,10 +627,33 @@ class Trials:
         """Return the path of the module that stands for `candidate.path` in the block that failed, if the same line
         failed."""
         modules = modules_of(error)
-        if candidate.path is None or not modules or line_of(error) != self.line:
+        if candidate.path is None or not modules:
+            return None
+        if _without_numbers(path := path_of(module, modules[-1])) in map(_without_numbers, candidate.siblings):
+            return path
+        if line_of(error) != self.line:
             return None
         before = path_of(self.run.module, self.site.modules[-1])
         return moved_path(candidate.path, before, path_of(module, modules[-1]))
+
+
+def _without_numbers(path: str) -> str:
+    """Return a path without the numbers of blocks."""
+    return ".".join(part for part in path.split(".") if not part.isdigit())
+
+
+def _is_at(alike: Alike, error: Exception) -> bool:
+    """Return whether an error came from a line that is written alike, or reads what a constructor assigns there."""
+    site, modules = locate_failure(error), modules_of(error)
+    if site is None:
+        return False
+    if not alike.in_constructor:
+        return site.line in alike.lines
+    holder = site.frame.f_locals.get("self")
+    own = vars(holder).get("_modules", {}) if isinstance(holder, nn.Module) else {}
+    if modules and any(module is modules[-1] for module in own.values()):
+        return own.get(alike.name) is modules[-1]
+    return any(node.attr == alike.name for node in site.nodes_of_line(ast.Attribute))
 
 
 def _are_same(output: object, other: object) -> bool:
