@@ -187,6 +187,62 @@ def test_every_move_of_a_repair_has_a_module_that_it_repairs_at_two_sizes(monkey
     assert [move for number, move in enumerate(moves) if str(number) not in repaired] == []
 
 
+FIRST = {
+    "flags_of_samples": "keep[:, None, None, :].expand(",
+    "heads_of_shared_keys": "k.repeat_interleave(h // k.size(1), dim=1).mT",
+    "grid_with_a_class_token": "tokens[:, 1:].transpose(1, 2).reshape(",
+    "keys_before_queries": "q, k, v = (y.relu() for y in (x, c, c))",
+    "keys_without_heads": "k = x.relu().view(B, T, h, D // h).transpose(1, 2)",
+    "padding_as_another_mask": "(x, x, x, key_padding_mask=closed, need_weights=False)",
+    "mask_without_the_cache": ".triu(1), (s.size(-1) - s.size(-2), 0))",
+    "subtracted_flags": "x * (~closed)",
+    "more_tokens_than_places": "Places(D, 6)",
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_repair_of_what_people_ask_is_the_one_that_was_meant(name):
+    with pytest.raises(user_factory.OwnCodeError) as raised:
+        user_factory.trace(f"{of_moves.__name__}:{name}")
+    assert FIRST[name] in tracer.explain(raised.value).fixes[0].diff()
+
+
+class Attend(nn.Module):
+    def __init__(self, D, E, h):
+        super().__init__()
+        self.h, self.q, self.k, self.v = h, nn.Linear(D, D), nn.Linear(D, D), nn.Linear(D, D)
+        self.bias = nn.Parameter(torch.zeros(E))
+
+    def heads(self, x):
+        return x.view(x.size(0), x.size(1), self.h, -1).transpose(1, 2)
+
+    def forward(self, x, context):
+        q = self.heads(self.q(x))
+        k = self.heads(self.k(context + self.bias))
+        v = self.heads(self.v(context + self.bias))
+        return (q @ k.mT).softmax(-1) @ v
+
+
+def test_layers_that_are_built_alike_are_repaired_together_and_those_that_fit_are_left():
+    pair = torch.randn(2, 5, 8), torch.randn(2, 6, 12)
+    fix = tracer.explain(failure(Attend(8, 12, 2), pair, symbols={"B": 0})).fixes[0]
+    assert fix.message == "build `k` as `Linear(12, 8)`, and the same for `v`"
+    assert fix.diff().count("nn.Linear(12, D)") == 2 and "self.q, self.k, self.v = h, nn.Linear(D, D)" in fix.diff()
+
+
+def test_numbers_of_a_token_are_not_left_out_for_heads_that_do_not_divide_them():
+    class Heads(nn.Module):
+        def __init__(self, h):
+            super().__init__()
+            self.h = h
+
+        def forward(self, x):
+            return x.view(x.size(0), x.size(1), self.h, x.size(2) // self.h).sum(2)
+
+    fixes = tracer.explain(failure(Heads(5), (torch.randn(2, 7, 12),))).fixes
+    assert "choose `h` = " in fixes[0].message and not any("leave out" in fix.message for fix in fixes)
+
+
 def test_a_repair_that_confuses_axes_or_samples_has_the_finding_beside_it():
     class Scores(nn.Module):
         def forward(self, q, k, v):

@@ -89,13 +89,13 @@ def _holds(node: ast.expr, edit: Edit) -> bool:
 
 
 def suffixes(lines: list[str], value: ast.expr) -> Iterator[tuple[ast.expr, str]]:
-    """Yield the beginnings of a chain of calls with the text that follows each, the shortest last: `self.q(x)` and
+    """Yield the beginnings of a chain of methods with the text that follows each, the shortest last: `self.q(x)` and
     `.view(B, T, h, d).transpose(1, 2)`."""
     whole, node = source_text(lines, value), value
     yield node, ""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         node = node.func.value
         text = source_text(lines, node)
-        if not whole.startswith(text):
+        if isinstance(node, ast.Attribute) or not whole.startswith(text):
             return
         yield node, whole[len(text) :]

@@ -7,7 +7,7 @@ import linecache
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
@@ -60,21 +60,47 @@ def _names(nodes: Iterable[ast.expr]) -> list[str]:
 
 
 def source_text(lines: list[str], node: ast.AST) -> str:
-    """Return the source of a node, from the lines of its file."""
-    return ast.get_source_segment("".join(lines), node) or ""
+    """Return the source of a node, from the lines of its file; "" for one without a place."""
+    if not isinstance(node, (ast.expr, ast.stmt)):
+        return ""
+    first, last = node.lineno, node.end_lineno or node.lineno
+    parts = [line.encode() for line in lines[first - 1 : last]]
+    parts[-1] = parts[-1][: node.end_col_offset]
+    parts[0] = parts[0][node.col_offset :]
+    return b"".join(parts).decode()
+
+
+TREES = 8
+"""Files whose syntax trees are kept: each trial of a repair reads the same ones."""
 
 
 def tree_of(lines: list[str]) -> ast.Module | None:
-    """Return the syntax tree of the lines of a file, None where they are no Python."""
+    """Return the syntax tree of the lines of a file, None where they are no Python. It is shared: nobody changes it."""
+    return _tree("".join(lines))
+
+
+@lru_cache(TREES)
+def _tree(text: str) -> ast.Module | None:
     try:
-        return files.parse("".join(lines))
+        return files.parse(text)
     except (SyntaxError, ValueError):
         return None
 
 
+@lru_cache(TREES)
+def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the nodes of a syntax tree in the order of `ast.walk`."""
+    return tuple(ast.walk(tree))
+
+
+@lru_cache(TREES)
+def _functions(tree: ast.AST) -> tuple[ast.FunctionDef, ...]:
+    return tuple(node for node in nodes_of(tree) if isinstance(node, ast.FunctionDef))
+
+
 def innermost_function(tree: ast.AST, line: int) -> ast.FunctionDef | None:
     """Return the innermost function of a syntax tree around a line; None for none."""
-    around = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and line in files.lines(node)]
+    around = [node for node in _functions(tree) if line in files.lines(node)]
     return max(around, key=lambda node: node.lineno, default=None)
 
 
@@ -135,13 +161,18 @@ class FailureSite:
 
     def nodes(self, *kinds: type[Node]) -> Iterator[Node]:
         """Yield the nodes of these kinds in the file, none where it can't be read."""
-        for node in ast.walk(self.tree) if self.tree is not None else ():
+        for node in nodes_of(self.tree) if self.tree is not None else ():
             if isinstance(node, kinds):
                 yield node
 
     def nodes_of_line(self, *kinds: type[Node]) -> Iterator[Node]:
         """Yield the nodes of these kinds that begin in the failed line."""
-        return (node for node in self.nodes(*kinds) if getattr(node, "lineno", 0) == self.line)
+        return (node for node in self._of_line if isinstance(node, kinds))
+
+    @cached_property
+    def _of_line(self) -> list[ast.AST]:
+        nodes = nodes_of(self.tree) if self.tree is not None else ()
+        return [node for node in nodes if getattr(node, "lineno", 0) == self.line]
 
     def nodes_around(self, kind: type[Statement]) -> Iterator[Statement]:
         """Yield the nodes of a kind that span the failed line."""

@@ -198,10 +198,11 @@ def leave_out_tokens(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             for last in (False, True):
                 part = f":-{more}" if last else f"{more}:"
                 text = _with_index(scene, receiver, axis, part)
-                likely = 0.0 if joined and joined[-last] == more else 0.5
-                yield _write(
-                    scene, node.func.value, text, f"leave out {more} of the tokens: `{text}`", likely + more / 20
-                )
+                if joined and joined[-last] != more:
+                    continue
+                which = "last" if last else "first"
+                message = f"leave out the {f'{which} {more} tokens' if more > 1 else f'{which} token'}: `{text}`"
+                yield _write(scene, node.func.value, text, message, 0.5 * (not joined) + more / 20)
 
 
 MAX_TOKENS = 8
@@ -317,7 +318,8 @@ def pad_to_whole_windows(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             padded = f"{functional}.pad({receiver}, ({left}0, -{length.atom} % {window.atom}))"
             count = f"-(-{length.atom} // {window.atom})"
             edits = (scene.edit(node.func.value, padded), scene.edit(item, count))
-            yield Candidate(f"pad axis {axis} to a multiple of `{window.text}`: `{padded}`", 0.0, edits)
+            of_a_token = axis == x.dim() - 1 == 2  # the width, which is no length
+            yield Candidate(f"pad axis {axis} to a multiple of `{window.text}`: `{padded}`", 1.5 * of_a_token, edits)
 
 
 def functional_name(scene: Scene) -> str:

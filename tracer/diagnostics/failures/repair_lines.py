@@ -71,11 +71,12 @@ def write_as_the_line_like_it(scene: Scene, clash: Clash) -> Iterator[Candidate]
         for other, theirs in pairs:
             text = _in_the_manner_of(lines, (name, value), (other, theirs)) if other != name else ""
             if text:
+                shorter = 0.8 * source_text(lines, value).startswith(text)
                 wrong = (
                     isinstance(site.frame.f_locals.get(name), Tensor) and id(site.frame.f_locals[name]) in clash.axes
                 )
                 message = f"write the line of `{name}` as that of `{other}`: `{text}`"
-                yield Candidate(message, 0.0 if wrong else 0.1, (scene.edit(value, text),))
+                yield Candidate(message, shorter + 0.1 * (not wrong), (scene.edit(value, text),))
 
 
 def _in_the_manner_of(lines: list[str], mine: tuple[str, ast.expr], theirs: tuple[str, ast.expr]) -> str:
@@ -86,6 +87,8 @@ def _in_the_manner_of(lines: list[str], mine: tuple[str, ast.expr], theirs: tupl
     for begin, mine_rest in suffixes(lines, mine[1]):
         for other, rest in suffixes(lines, theirs[1]):
             names = renames(other, begin)
+            if isinstance(begin, ast.Name) and begin.id != mine[0]:  # it may be that of a package or of the module
+                continue
             if names is None or names.get(theirs[0], mine[0]) != mine[0]:
                 continue
             if mine_rest and mine_rest.partition("(")[0] != rest.partition("(")[0]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -255,9 +255,14 @@ Codes = dict[tuple[str, int], CodeType]
 """Code objects by their qualified name and first line."""
 
 
+@lru_cache(4)  # a repair runs at several sizes
+def _compiled(text: str, file: str) -> CodeType:
+    return compile(text, file, "exec", dont_inherit=True)
+
+
 def codes_of(text: str, file: str) -> Codes:
     """Return the code of all functions in a text. Raise SyntaxError if it is not Python."""
-    whole = compile(text, file, "exec", dont_inherit=True)
+    whole = _compiled(text, file)
 
     def walk(code: CodeType) -> Iterator[CodeType]:
         for constant in code.co_consts:
@@ -369,7 +374,7 @@ def run_text(text: str, file: str, name: str) -> ModuleType:
     module.__dict__["__builtins__"] = builtins
     if package := getattr(sys.modules.get(name), "__package__", ""):
         module.__package__ = package
-    exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)  # the user's own code, edited
+    exec(_compiled(text, file), module.__dict__)  # the user's own code, edited
     return module
 
 
