@@ -105,6 +105,12 @@ class WeightTracker:
             )
         return None
 
+    def replace(self, before: int, after: int) -> None:
+        """Follow the tensor that was put in the place of weights."""
+        if before in self.weights and after not in self.weights:
+            weights = self.weights[before]
+            self.weights[after] = weights._replace(changed=(*weights.changed, "replaced"))
+
     def _product(
         self, index: int, name: str, inputs: tuple, order: int, weights: AttentionWeights, shape
     ) -> ConsumedWeights | None:
@@ -392,6 +398,12 @@ class AttentionDetector:
             self._see(index, facts, module, args, kwargs, inputs, result)
         except Exception as error:  # whatever no rule foresaw
             self._give_up(facts.name, error)
+
+    def replace(self, before: str, after: str) -> None:
+        """Follow the tensor that an intervention put in the place of another, both by their keys."""
+        ops = [key.partition(".")[0] for key in (before, after)]
+        if all(map(str.isdecimal, ops)):
+            self._followed.replace(*map(int, ops))
 
     def _give_up(self, where: str, error: Exception) -> None:
         self.problems[NOT_INSPECTED.format(where, describe_error(error))] = None

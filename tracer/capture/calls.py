@@ -308,7 +308,8 @@ class ModuleCall:
 class ChangedValue(NamedTuple):
     """A value of the run that an intervention replaced: `after` stands in the place of `before`.
 
-    The calls `made[first]` to `made[last - 1]` computed it. `text` says what the change is.
+    The calls `made[first]` to `made[last - 1]` computed it. `text` says what the change is. `behind_heads` is the
+    number of axes behind the one that heads lie along; None without such an axis.
     """
 
     before: Ref
@@ -316,6 +317,7 @@ class ChangedValue(NamedTuple):
     first: int
     last: int
     text: str
+    behind_heads: int | None = None
 
 
 @dataclass
@@ -503,6 +505,7 @@ class CallRecorder(CallRunner):
     def __init__(self, recording, makers_named: dict[str, Tensor], modules):
         self.calls = CallLog()
         self._ops, self._store, self._modules = recording.ops, recording.store, modules
+        self._attentions = recording.attentions
         with torch.DisableTorchFunction():
             self._values = ValueVersions(makers_named, recording.store, self._record_overwrite)
             self.calls.inputs = tuple(map(self._values.of, recording.inputs.values()))
@@ -630,7 +633,7 @@ class CallRecorder(CallRunner):
         return tuple(map(self._values.of, own))
 
     @contextmanager
-    def changing(self, value: Tensor, text: str) -> Iterator[list[Tensor]]:
+    def changing(self, value: Tensor, text: str, behind_heads: int | None = None) -> Iterator[list[Tensor]]:
         """Record that the calls of the block replace a value, by the tensor that the block puts into the list."""
         first, replacement = len(self.calls.entries), list[Tensor]()
         with torch.DisableTorchFunction():
@@ -638,7 +641,9 @@ class CallRecorder(CallRunner):
         yield replacement
         with torch.DisableTorchFunction():
             after = self._values.of(replacement[0])
-        self.calls.changes.append(ChangedValue(before, after, first, len(self.calls.entries), text))
+        self.calls.changes.append(ChangedValue(before, after, first, len(self.calls.entries), text, behind_heads))
+        if self._attentions is not None:
+            self._attentions.replace(before.key, after.key)
 
     def over(self) -> None:
         """Release the run's tensors."""

@@ -111,7 +111,8 @@ class Intervention(NamedTuple):
 
     The site may be that of a parameter: all calls then read the new value, and the parameter stays as it is. The others
     are outputs of earlier calls, or parameters: `reads`. Without a `change`, a fused attention is computed as written
-    out, so that its scores and weights exist. `text` says what the change is.
+    out, so that its scores and weights exist. `text` says what the change is, and `behind_heads` how many axes lie
+    behind that of heads, if there is one.
     """
 
     site: Site
@@ -119,6 +120,7 @@ class Intervention(NamedTuple):
     change: Callable[..., Tensor] | None = None
     text: str = ""
     reads: tuple[tuple[Site, int], ...] = ()
+    behind_heads: int | None = None
 
 
 @contextmanager
@@ -251,7 +253,8 @@ def _replace(result: Any, written: bool, intervention: Intervention, recorder: C
     numbers in its own memory, since others refer to it."""
     before = tensors((result,))[intervention.position]
     nobody: AbstractContextManager[list[Tensor]] = nullcontext([])
-    with recorder.changing(before, intervention.text) if recorder else nobody as replacement:
+    change_of = recorder.changing(before, intervention.text, intervention.behind_heads) if recorder else nobody
+    with change_of as replacement:
         after = change(before)
         if written:
             after = run(before.copy_, after)

@@ -74,6 +74,12 @@ class TargetLine(NamedTuple):
         return others[0] if len(others) == 1 else None
 
     @property
+    def behind_heads(self) -> int | None:
+        """Number of axes behind the one that heads lie along; None if there is none."""
+        axis = self.head_factor.axis if self.head_axis is None and self.head_factor else self.head_axis
+        return None if axis is None else len(self.shape) - 1 - axis
+
+    @property
     def token_axes(self) -> tuple[int, ...]:
         """Axes of positions: rows and columns of a feature map, else the last but one, wherever heads do not say
         otherwise."""

@@ -425,7 +425,8 @@ def _intervention(lines: Mapping[str, LineSite], id: str, change: Change) -> Int
     line, site, position, _ = lines[id]
     assert site is not None
     reads = tuple((lines[read].site, lines[read].position) for read in change.reads(line))
-    return Intervention(site, position, change.apply(line), str(change), reads)  # type: ignore[arg-type] # all have one
+    function = change.apply(line)
+    return Intervention(site, position, function, str(change), reads, line.behind_heads)  # type: ignore[arg-type] # all have one
 
 
 def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
