@@ -112,6 +112,7 @@ def test_the_exact_value_has_all_digits(plain):
         ("block9:0", "No step 'block9' in this trace; the first is 'patches'."),
         ("logits:0.10", "(0, 10) is not a cell of 'logits', expected 2 whole numbers up to (0, 9)."),
         ("logits:0.1-10", "'logits:0.1-10' is not a box of that tensor, whose shape is [1, 10]."),
+        ("logits:0.5-3", "'logits:0.5-3' is not a box of that tensor, whose shape is [1, 10]."),
         ("parameter w:0", "No 'parameter w' in this run: the model has no such parameter: 'w'."),
     ],
 )

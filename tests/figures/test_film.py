@@ -873,3 +873,19 @@ def test_twelve_frames_print_with_model_photo_and_address_on_each_sheet(boards, 
         assert each["painted"] > 5_000 and each["wide"]
     for sheet in sheets:
         assert sheet["photo"] and sheet["head"].startswith("vit") and path.as_uri() in sheet["head"]
+
+
+def test_ops_of_a_module_that_runs_twice_are_all_told_without_lines():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.first(self.second(self.first(x)))
+
+    trace = tracer.trace(Twice(), torch.randn(2, 4))
+    bare = replace(trace, steps=(), ops=tuple(replace(op, step=None) for op in trace.ops))
+    told = [chapter for chapter in chapters(bare) if chapter.kind == "modules"]
+    assert [chapter.ops[0].module for chapter in told] == ["first", "second", "first"]
+    assert [op.index for chapter in told for op in chapter.ops] == [op.index for op in trace.ops if op.op == "addmm"]

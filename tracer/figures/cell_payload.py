@@ -60,7 +60,7 @@ def build(trace: Trace, place: str, letters: Letters = OWN) -> dict[str, Any]:
     id, spans = read
     index = tuple(first for first, _ in spans)
     try:
-        if any(first < last for first, last in spans):
+        if any(first != last for first, last in spans):
             return _mean(trace, place, id, spans)
         cell = _cell(trace, trace.cell(id, index)) if trace.later else _kept_cell(trace, id, index)
         return {name: _with_letters(name, value, letters) for name, value in cell.items()}
@@ -85,11 +85,7 @@ def value(trace: Trace, place: str) -> str:
         return ""
     id, spans = read
     tensor = tensor_of(trace, id)
-    if (
-        tensor is None
-        or len(spans) != tensor.ndim
-        or any(last >= n for (_, last), n in zip(spans, tensor.shape, strict=True))
-    ):
+    if tensor is None or not _inside(spans, tensor.shape):
         return ""
     box = tensor[tuple(slice(first, last + 1) for first, last in spans)]
     return all_digits(box.item()) if box.numel() == 1 else f"{float(box.double().mean()):.9g}"

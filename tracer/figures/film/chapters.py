@@ -9,7 +9,7 @@ left out: steps of stages that no film knows, and ops without a step."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -186,10 +186,9 @@ def _uncovered_chapters(trace: Trace) -> Iterator[Chapter]:
             ops = tuple(op for _, op in run)
             yield Chapter("modules", ops=ops, start=ops[0].index)
         return
-    names: Mapping[str, list[Op]] = {
-        name: list(run) for name, run in groupby(loose, key=lambda op: op.module.partition(".")[0])
-    }
-    yield from (Chapter("modules", ops=tuple(run), start=run[0].index) for run in names.values())
+    for _, run in groupby(loose, key=lambda op: op.module.partition(".")[0]):
+        ops = tuple(run)
+        yield Chapter("modules", ops=ops, start=ops[0].index)
 
 
 def _number_repeats(sequence: Sequence[Chapter]) -> Iterator[Chapter]:
