@@ -217,7 +217,10 @@ def proof(trace: Trace, cells, named: Sequence[Segment], labels: Sequence[str], 
         return
     tokens = changeable(named)
     if not tokens:
-        st.info("The tokens of this run have no names, so none can be changed.")
+        st.info(
+            "This check changes a token of a run with one sequence of tokens. This run may have several, such as those "
+            "of an encoder and a decoder."
+        )
         return
     first = middle(tokens, cells)
     token = widgets.choose(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracer.attention import layers
+from tracer.attention import layers, token_segments
 from tracer.attention import segments as of_part
 from tracer.figures.envelope import compress
 from tracer.figures.predictions import visible_token
@@ -94,6 +94,7 @@ def build(
     own = [matrix.open[mask_row] for mask_row in heads]
     rows_of_head = {mask_row: masks.rows(trace, layer, head=mask_row, part=part, batch=batch) for mask_row in heads}
     same = all(bool((mask_row == cells[first : first + count]).all()) for mask_row in own)
+    rows_of, columns_of = token_segments(trace, record)
     return {
         "queries": queries,
         "keys": keys,
@@ -103,8 +104,10 @@ def build(
         "layer": layer,
         "alt": alt,
         "always": always,
-        "names": labels(trace, part, max(queries, keys), numbered=True),
-        "segments": [[mask_row.start, mask_row.stop, *_span(mask_row)] for mask_row in of_part(trace, part)],
+        "names": labels(trace, part, queries, True, rows_of),
+        "key_names": labels(trace, part, keys, True, columns_of),
+        "segments": [[segment.start, segment.stop, *_span(segment)] for segment in rows_of],
+        "key_segments": [[segment.start, segment.stop, *_span(segment)] for segment in columns_of],
         "kept": {mask_row: _describe_rows(rows_of_head[mask_row]) for mask_row in heads},
         "mask": _mask(masks.numbers(trace, list(rows), layer, part=part, batch=batch), rows_of_head.values()),
         "open": visible,

@@ -56,7 +56,7 @@ function scale(box, low, high, written = (value) => decimals(value, 3)) {
 export default function ({ data, parentElement, setStateValue, setTriggerValue }) {
   const find = (selector) => parentElement.querySelector(selector);
   const map = opened(data);
-  const { queries, keys, heads, names } = map;
+  const { queries, keys, heads, names, key_names: keyNames } = map;
   const me = keepPlace({ facts: map.facts });
   const known = (text, size, first) => (/^\d+$/.test(text ?? "") && Number(text) < size ? Number(text) : first);
   const standing = ({ query, head }) => ({ query: known(query, queries, map.start), head: known(head, heads, 0) });
@@ -82,20 +82,20 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     cells.style.aspectRatio = `${keys} / ${queries}`;
     cells.setAttribute("aria-label", map.alt);
     find(".edges").replaceChildren(
-      ...map.segments.slice(1).flatMap(([from]) =>
-        [["row", "top", queries], ["column", "left", keys]].map(([name, side, size]) => {
+      ...[["row", "top", queries, map.segments], ["column", "left", keys, map.key_segments]].flatMap(([name, side, size, segments]) =>
+        segments.slice(1).map(([from]) => {
           const line = made("div", "", { [side]: `${(100 * from) / size}%` });
           line.className = name;
           return line;
         }),
       ),
     );
-    const middles = (size, side) =>
-      (map.segments.length ? map.segments : [[0, 1, "1", ""], [size - 1, size, String(size), ""]])
+    const middles = (size, side, segments) =>
+      (segments.length ? segments : [[0, 1, "1", ""], [size - 1, size, String(size), ""]])
         .filter(([from]) => from < size)
         .map(([from, to, name, unit]) => made("span", unit ? `${name}\n${unit}` : name, { [side]: `${(50 * (from + Math.min(to, size))) / size}%` }));
-    find(".ticks.rows").replaceChildren(...middles(queries, "top"));
-    find(".ticks.columns").replaceChildren(...middles(keys, "left"));
+    find(".ticks.rows").replaceChildren(...middles(queries, "top", map.segments));
+    find(".ticks.columns").replaceChildren(...middles(keys, "left", map.key_segments));
     find(".about").textContent =
       "It is read from the scores of this run, cell by cell: a cell is filled where the token of its row may attend to the token of its column. The query’s row has " +
       `an orange frame${map.segments.length > 1 ? "; grey lines separate the segments" : ""}.`;
@@ -103,7 +103,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".cell").textContent = "Point at a cell to read it; click it to see its row.";
     cells.onpointermove = cells.onpointerdown = (event) => {
       const [row, key] = at(event);
-      find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may attend to" : "may not attend to"} ${names[key]}`;
+      find(".cell").textContent = `${names[row]} ${map.open[row * keys + key] ? "may attend to" : "may not attend to"} ${keyNames[key]}`;
     };
     handle(cells, "click", (event) => choose({ query: at(event)[0] }));
     handle(cells, "keydown", move);
@@ -124,13 +124,13 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
   // As many keys as there is room for have their name below the row, at even steps; where few names have room, their numbers.
   function label() {
     const box = find(".ticks.keys");
-    const words = names.slice(0, keys).some((name) => name.includes(": "));
+    const words = keyNames.slice(0, keys).some((name) => name.includes(": "));
     const stepOf = (text) => {
-      const longest = Math.max(...names.slice(0, keys).map((_, key) => text(key).length));
+      const longest = Math.max(...keyNames.slice(0, keys).map((_, key) => text(key).length));
       const room = Math.max(1, Math.floor(box.clientWidth / (LETTER * (2 + longest))));
       return [1, 2, 3, 4, 5, 10, 15, 20, 25, 50, 100, 200].find((one) => keys / one <= room) ?? keys;
     };
-    const [name, number] = [(key) => names[key], (key) => String(key + 1)];
+    const [name, number] = [(key) => keyNames[key], (key) => String(key + 1)];
     const text = words && keys / stepOf(name) >= Math.min(FEWEST, keys) ? name : number;
     const step = stepOf(text);
     box.replaceChildren(
@@ -154,7 +154,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find("tbody").replaceChildren(
       ...Array.from({ length: keys }, (_, key) => {
         const line = made("tr");
-        const name = made("th", names[key]);
+        const name = made("th", keyNames[key]);
         name.scope = "row";
         line.append(name, ...[decimals(row.before[key], 3), row.open[key] ? map.mask.open : map.mask.closed, percent(row.weights[key])].map((text) => made("td", text)));
         return line;
@@ -195,7 +195,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     paint(find(".strip canvas"), 1, keys, row.open);
     const top = row.weights.indexOf(Math.max(...row.weights));
     const name = find(".weights .top");
-    name.textContent = names[top];
+    name.textContent = keyNames[top];
     const room = Math.min(0.5, name.offsetHeight / find(".weights").offsetHeight || 0); // for the name above its bar
     const upto = (row.weights[top] || 1) / (1 - room);
     bars(find(".weights svg"), row.weights, [["weight", () => true]], 0, upto);
@@ -205,14 +205,14 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     name.style.left = `calc(var(--lead) + (100% - var(--lead)) * ${share})`;
     name.style.transform = `translateX(${share < 1 / 3 ? 0 : share < 2 / 3 ? -50 : -100}%)`;
     find(".status").textContent =
-      `${count} of ${keys} keys are open to this query. The highest weight is that of ${names[top]}: ${percent(row.weights[top])}. ` +
+      `${count} of ${keys} keys are open to this query. The highest weight is that of ${keyNames[top]}: ${percent(row.weights[top])}. ` +
       map.kept[state.head];
     find(".key").textContent = "Point at a key to read it.";
     find(".row-of").onpointermove = (event) => {
       const box = find(".strip canvas").getBoundingClientRect();
       const key = Math.floor(((event.clientX - box.left) / box.width) * keys);
       if (key < 0 || key >= keys) return;
-      find(".key").textContent = `${names[key]}: score ${decimals(row.before[key], 3)}, ${row.open[key] ? "open" : "closed"}, weight ${percent(row.weights[key])}`;
+      find(".key").textContent = `${keyNames[key]}: score ${decimals(row.before[key], 3)}, ${row.open[key] ? "open" : "closed"}, weight ${percent(row.weights[key])}`;
     };
     if (find("details").open) list(row);
   }
