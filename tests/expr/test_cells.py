@@ -36,6 +36,7 @@ WITHOUT_OPERANDS = {
         "Triangle",
         "Arange",
         "ArangeFrom",
+        "Head",
         "PositionIds",
         "Distances",
         "Identity",

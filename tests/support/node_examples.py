@@ -303,7 +303,7 @@ def _constants():
         e.Identity(2, 3),
     ):
         yield _example(node)
-    for node in (e.Arange(4), e.ArangeFrom(4, 1, 1), e.ArangeFrom(3, 5, -2), e.Scalar(0.5)):
+    for node in (e.Arange(4), e.ArangeFrom(4, 1, 1), e.ArangeFrom(3, 5, -2), e.Scalar(0.5), e.Head(1)):
         yield _example(node)
 
 

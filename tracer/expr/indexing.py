@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import sympy
 import torch
 
-from tracer.expr.arithmetic import Absolute, And, Compare, Minus, Or, Where, condition, holds
+from tracer.expr.arithmetic import Absolute, And, Compare, Div, Floor, Minus, Or, Remainder, Where, condition, holds
 from tracer.expr.embeddings import Lookup
 from tracer.expr.function_call import Scalar, _FunctionCall, _WithFields, decimal, encode, setting_latex, tight, whole
 from tracer.expr.index_sets import (
@@ -734,6 +734,60 @@ class Put(Copies, Node):
 
 # Cases that depend on where a cell lies alone, written by its indices: 0 where k = 1, and `A_{kij}` elsewhere.
 
+
+class Head(Scalar):
+    r"""The index of a head: `\text{head }2` of `Head(1)`.
+
+    Heads count from 1 where they are read, all other indices from 0, also those that code compares.
+    """
+
+    needs_parens = False
+
+    def _latex(self, printer) -> str:
+        return rf"\text{{head }}{printer._print(self.value + 1)}"
+
+
+def number_heads(node: Node, behind: int | None) -> Node:
+    """Return a `Where` whose condition names heads by their numbers, where counted numbers along the axis of heads,
+    with so many axes `behind` it, are compared; any other node as it is."""
+    if behind is None or not isinstance(node, Where):
+        return node
+    mask, *branches = node.operands
+    return node.func(_with_heads(mask, behind), *(number_heads(branch, behind) for branch in branches))
+
+
+def _with_heads(mask: Node, behind: int) -> Node:
+    if isinstance(mask, Rearrange):
+        left, right = mask.get("left"), mask.get("right")
+        operand = _with_heads(mask.operands[0], behind - (len(right) - len(left)))
+        return mask.func(operand, *mask.args[1:])
+    if isinstance(mask, (And, Or)):
+        return mask.func(*(_with_heads(operand, behind) for operand in mask.operands))
+    if not isinstance(mask, Compare):
+        return mask
+    counted, number = mask.operands
+    whole_number = isinstance(number, Scalar) and number.value.is_Integer
+    if not whole_number or number.value < 0 or _counted_axis(counted) != behind:
+        return mask
+    return Compare(counted, Head(number.value), sign=mask.get("sign"))
+
+
+def _counted_axis(node: Node) -> int | None:
+    """Return how many axes lie behind the one that numbers are counted along; None for any other tensor."""
+    if isinstance(node, Arange):
+        return 0
+    if isinstance(node, Rearrange) and (inner := _counted_axis(node.operands[0])) is not None:
+        return inner + len(node.get("right")) - len(node.get("left"))
+    if isinstance(node, (Floor, Div, Remainder)) and all(isinstance(operand, Scalar) for operand in node.operands[1:]):
+        return _counted_axis(node.operands[0])
+    return None
+
+
+def numbers_heads(node: Node) -> bool:
+    """Return whether an equation names heads by their numbers."""
+    return bool(node.has(Head))
+
+
 LETTERS = "kij"
 """Indices of the last three axes, each counted from 0."""
 NEGATIONS = {"=": r"\ne", r"\ne": "=", "<": r"\ge", r"\ge": "<", ">": r"\le", r"\le": ">"}
@@ -829,7 +883,7 @@ def _with_indices(node: Node, behind: int = 0) -> Node | None:
         return Scalar(sympy.Symbol(LETTERS[-1 - behind])) if behind < len(LETTERS) else None
     if isinstance(node, Scalar):
         return node
-    if not isinstance(node, (And, Or, Compare, Minus, Absolute)):
+    if not isinstance(node, (And, Or, Compare, Minus, Absolute, Floor, Div, Remainder)):
         return None
     operands = [_with_indices(operand, behind) for operand in node.operands]
     return None if None in operands else node.func(*operands, *node.args[len(operands) :])

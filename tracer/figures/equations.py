@@ -223,6 +223,7 @@ GLOSSARY_SIGNS = (
     (r"\sum_{e", r"\sum_{e}", "a sum over the experts e"),
     ("_{kij} =", r"\mathbf{X}_{kij}", "one cell: its places along the last three axes, counted from 0"),
     ("_{ij} =", r"\mathbf{X}_{ij}", "one cell: its row and its column, counted from 0"),
+    (r"\text{head }", r"\text{head }n", "the index of the head with this number; numbers of heads count from 1"),
     (r"\right]_{ij", r"[\,\ldots\,]_{ij}", "the tensor whose cell i, j is the expression in brackets"),
     (r"\text{for }", r"\text{for }t", "a loop: each step is computed from the one before"),
     (r"\star_", r"\star", "convolution: kernels slide over the input, with one product at each position"),

@@ -116,6 +116,8 @@ SIZED_WORDS = ("heads", "concat", "repeat", "fold", "windows")
 """Words that a size stands below."""
 PLAIN_WORDS = ("softmax", "GELU", "ReLU", "SiLU", "mean", "unroll", r"rotate\_half", r"rotate\_every\_two")
 """Words that nothing needs to stand below."""
+HEAD = r"\text{head }"
+"""What stands before the number of a head. Heads count from 1, all other indices from 0."""
 SIGNS = (r"\downarrow", r"\uparrow", r"\to")
 """Signs that a setting begins with."""
 PAIRS = {r"\lfloor": ("floor", (r"\rfloor",)), r"\lceil": ("ceil", (r"\rceil",)), "|": ("abs", ("|",))}
@@ -312,6 +314,7 @@ class _Reader(TokenCursor):
             r"\infty": lambda: ("number", float("inf")),
             r"\pi": lambda: ("number", math.pi),
             r"\mathrm": self.imaginary,
+            HEAD: self.head,
             r"\frac": self.fraction,
             r"\sqrt": self.root,
             r"\lnot": lambda: ("not", self.factor()),
@@ -334,6 +337,13 @@ class _Reader(TokenCursor):
         r"""Parse the imaginary unit, `\mathrm{i}`."""
         self.expect(*"{i}")
         return ("number", 1j)
+
+    def head(self) -> Tree:
+        r"""Return the index of a head by its number, which counts from 1: `("number", 1.0)` of `\text{head }2`."""
+        number = self.primary()
+        if number[0] != "number" or number[1] < 1:
+            self.fail("the number of a head, from 1,")
+        return ("number", number[1] - 1)
 
     def root(self) -> Tree:
         r"""Parse `\sqrt{x}` and `\sqrt[4]{x}`."""

@@ -15,7 +15,7 @@ from tracer.capture.calls import CallLog, ChangedValue, refs
 from tracer.expr import Node, OneHot, ShapeError, Tensor, infer, statement, tensors
 from tracer.expr.arithmetic import Compare, Plus
 from tracer.expr.function_call import Opaque, Scalar
-from tracer.expr.indexing import CausalMask, PrefixMask, Triangle, by_cells
+from tracer.expr.indexing import CausalMask, PrefixMask, Triangle, by_cells, number_heads, numbers_heads
 from tracer.expr.rearrangements import IsContiguous
 from tracer.graph.dataflow import Graph, ModuleTree
 from tracer.graph.passes import run_passes
@@ -133,6 +133,7 @@ CELLS_NOTES = {
     "j": "The index j runs over the last axis, from 0.",
 }
 """What is said of the indices of a changed line."""
+HEADS_NOTE = "Heads count from 1."
 LETTER = re.compile(r"(\\(tilde|hat|bar)\{)?\\(mathbf|boldsymbol|mathrm)\{[^{}]*\}(?(1)\})|\w")
 """The letter at the start of a tensor's name, with its accent."""
 
@@ -384,10 +385,11 @@ def _changed_line(
     """Return the line of a changed value, which comes after the line that was changed."""
     key = change.after.key
     try:
-        equation = by_cells(writer.change(change, calls))
+        equation = by_cells(number_heads(writer.change(change, calls), change.behind_heads))
         statement(writer.changed[change.before.key], equation)
     except Exception as error:  # any function may be a change: the line stays open
         equation = Opaque(line.tensor, name="change", reason=describe_error(error), result=line.tensor.shape)
+    heads_note = HEADS_NOTE if numbers_heads(equation) else ""
     changed = replace(
         line,
         id=f"{line.id}.changed",
@@ -395,7 +397,7 @@ def _changed_line(
         tensor=writer.changed[change.before.key],
         equation=equation,
         place=line.place and line.place._replace(output=_output(key)),
-        why=" ".join(filter(None, (CHANGED_NOTE.format(change.text), CELLS_NOTES.get(equation.cells)))),
+        why=" ".join(filter(None, (CHANGED_NOTE.format(change.text), CELLS_NOTES.get(equation.cells), heads_note))),
         note=KERNEL if kernels(equation) else "",
         facts=(),
         refuted=(),
