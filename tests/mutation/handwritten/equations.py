@@ -23,6 +23,7 @@ RULES = (
         {"NEGATIONS[$sign]": "$sign"},
         within="indexing.index_condition",
     ),
+    code("a head printed by its index", {"$x + 1": "$x"}, within="Head._latex"),
     code(
         "queries and keys exchanged in the equation",
         {"$node($x[$a], $x[$b])": "$node($x[$b].T, $x[$a].T) if $node is Product else $node($x[$a], $x[$b])"},

@@ -59,7 +59,7 @@ RULES = (
     ),
     code(
         "the names of a mask one on",
-        {"labels($t, $p, max($q, $k), numbered=True)": "labels($t, $p, max($q, $k) + 1, numbered=True)[1:]"},
+        {"labels($t, $p, queries, True, $s)": "labels($t, $p, queries + 1, True, $s)[1:]"},
         within="mask_payload.build",
     ),
     code(
