@@ -66,11 +66,11 @@ def test_the_mask_is_sent_cell_by_cell_with_the_rows_of_every_head(name, part):
 def test_both_sides_of_an_attention_across_have_their_own_names_and_segments():
     trace = tracer.load("hf:t5").trace()
     words, across = len(trace.words), next(a for a in trace.attentions if a.keys != a.queries)
-    header, _ = unpack(mask_payload.pack(trace, visible(trace, across.layer), layer=across.layer))
+    header = sent(trace, visible(trace, across.layer), layer=across.layer)
     assert (len(header["names"]), len(header["key_names"])) == (across.queries, words)
     assert header["names"][0] == "token 1" and header["key_names"][0] == f"1: {trace.words[0]!r}"
     assert (header["segments"], header["key_segments"]) == ([], [[0, words, f"{words} text", "tokens"]])
-    header, _ = unpack(mask_payload.pack(trace, visible(trace, 0)))
+    header = sent(trace, visible(trace, 0))
     assert header["names"] == header["key_names"] and header["segments"] == header["key_segments"] != []
 
 
