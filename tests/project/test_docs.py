@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import io
 import json
@@ -19,6 +20,9 @@ import pytest
 import tracer
 from tests.support.serving import ROOT
 from tracer import cli, models
+from tracer.diagnostics.failures.explanation import Fix
+from tracer.export.to_json import FIELDS
+from tracer.record import Step
 from tracer.utils.errors import BOUNDS
 from tracer.verify.surveys import NAMES
 
@@ -169,6 +173,18 @@ def test_the_extras_are_those_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     rows = {row[0].strip("`") for row in table("docs/library.md", "| extra |")}
     assert rows == {"none", *project["optional-dependencies"]}
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [
+        ("| field of a step |", {*FIELDS[Step]}),
+        ("| field of a fix |", {*(field.name for field in dataclasses.fields(Fix)), "caution"}),
+    ],
+)
+def test_fields_of_json_are_those_that_are_written(heading, names):
+    rows = [row[0] for row in table("docs/library.md", heading)]
+    assert {name.strip("`") for row in rows for name in row.split(", ")} == names
 
 
 def test_pages_and_models_are_those_of_the_app():
