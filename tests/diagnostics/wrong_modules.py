@@ -809,6 +809,97 @@ class LossOfPaddingWithoutAttention(nn.Module):
         return self.loss(logits, ids[:, 1:])  # wrong
 
 
+def texts_and_lengths() -> tuple[Tensor, Tensor]:
+    return padded_texts()[0], torch.tensor([8, 4, 5])
+
+
+class RecurrentPool(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.table, self.out = wrong, nn.Embedding(V, D), nn.Linear(D, 3)
+        self.rnn = nn.LSTM(D, D, batch_first=True)
+
+
+@pair("padding read", texts_and_lengths, symbols={"B": 0, "T": ("ids", 1)})
+class LastStateOfPadding(RecurrentPool):
+    def forward(self, ids, lengths):
+        states = self.rnn(self.table(ids))[0]
+        if self.wrong:
+            return self.out(states[:, -1])  # wrong
+        return self.out(states[torch.arange(len(ids)), lengths - 1])
+
+
+@pair("padding read", lambda: (torch.randn(3, 8, D), torch.tensor([8, 4, 5])), symbols={"B": 0, "T": ("x", 1)})
+class SumOverTheLongest(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.out = wrong, nn.Linear(D, 3)
+
+    def forward(self, x, lengths):
+        keep = torch.arange(x.shape[1])[None] < lengths[:, None]
+        total = (x * keep[..., None]).sum(1)
+        return self.out(total / (x.shape[1] if self.wrong else lengths[:, None]))  # wrong
+
+
+@pair("padding read", padded_texts)
+class MeanWithoutAttention(nn.Module):
+    """The table alone says which id is padding."""
+
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.table, self.out = wrong, nn.Embedding(V, D, padding_idx=0), nn.Linear(D, 3)
+
+    def forward(self, ids):
+        x = self.table(ids)
+        if self.wrong:
+            return self.out(x.mean(1))  # wrong
+        return self.out(x.sum(1) / (ids != 0).sum(1, keepdim=True))
+
+
+def texts_padded_in_front() -> tuple[Tensor, Tensor]:
+    ids = padded_texts()[0].flip(1)
+    return ids, (ids != 0).long()
+
+
+class LeftPadded(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.table, self.places, self.out = wrong, nn.Embedding(V, D), nn.Embedding(32, D), nn.Linear(D, 3)
+        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def encode(self, x, keep):
+        return x + self.attention(x, x, x, key_padding_mask=keep == 0, need_weights=False)[0]
+
+
+@pair("padding read", texts_padded_in_front)
+class PositionsCountPadding(LeftPadded):
+    def forward(self, ids, keep):
+        own = (keep.cumsum(1) - 1).clamp(min=0)
+        places = torch.arange(ids.shape[1]) if self.wrong else own  # wrong
+        return self.out(self.encode(self.table(ids) + self.places(places), keep)[:, -1])
+
+
+@pair("padding read", texts_padded_in_front)
+class FirstTokenIsPadding(LeftPadded):
+    def forward(self, ids, keep):
+        x = self.encode(self.table(ids) + self.places((keep.cumsum(1) - 1).clamp(min=0)), keep)
+        return self.out(x[:, 0] if self.wrong else x[:, -1])  # wrong
+
+
+@pair("padding attended", lambda: (torch.randn(3, 7, D), torch.arange(7)[None] < torch.tensor([[7], [4], [5]])))
+class MaskBesideAClassToken(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong, self.token, self.out = wrong, nn.Parameter(torch.randn(1, 1, D)), nn.Linear(D, 3)
+        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+
+    def forward(self, x, keep):
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        hidden = ~F.pad(keep, (0, 1) if self.wrong else (1, 0), value=True)
+        x = x + self.attention(x, x, x, key_padding_mask=hidden, need_weights=False)[0]  # wrong
+        return self.out(x[:, 0])
+
+
 class Scores(Heads):
     def attend(self, q, k, v):
         hidden = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1)

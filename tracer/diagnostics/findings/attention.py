@@ -192,12 +192,13 @@ def find_corner(run: RunView, mask: MaskCells) -> Evidence | None:
 
 class Padding(NamedTuple):
     """Tokens that are padding, bool `[B, T]`, how that is known, the name of the input that they are in, and those of
-    that whole input: the model may read fewer of its tokens."""
+    that whole input: the model may read fewer of its tokens. `table` says that the table of ids knows it."""
 
     cells: torch.Tensor
     evidence: str
     name: str
     whole: torch.Tensor
+    table: bool = False
 
     def place(self) -> str:
         """Return how padding is known and in how many samples it is, the beginning of a sentence."""
@@ -215,6 +216,7 @@ def paddings(run: RunView) -> Iterator[Padding]:
         if call.op.name == "embedding":
             number = call.arguments.get("padding_idx", -1)
             padding = _id_padding(run, call.arguments["indices"].key, number, "the padding of its table")
+            padding = None if padding is None else padding._replace(table=True)
         elif call.op.name in ID_TESTS and _is_mask_of_attention(run, call.outputs[0].key):
             ids, number = call.arguments.get("self"), call.arguments.get("other")
             if isinstance(ids, Ref) and run.graph.root(ids.key) in tables:
@@ -278,14 +280,46 @@ def _left_out(run: RunView, name: str, tensor: torch.Tensor) -> torch.Tensor | N
 
 
 def left_out_cells(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the tokens that a tensor `[B, T]` of 0 and 1 leaves out at the end of some samples; None for any other."""
+    """Return the tokens that a tensor `[B, T]` of 0 and 1 leaves out at one end of some samples; None for any other."""
     if tensor.is_meta or tensor.dim() != 2 or tensor.is_complex() or not tensor.numel():
         return None
-    kept = tensor[:, 0]
-    if not bool(((tensor == 0) | (tensor == 1)).all()) or bool((kept != kept[0]).any()):
+    if not bool(((tensor == 0) | (tensor == 1)).all()):
         return None
-    cells = tensor != kept[0]
-    return cells if _fills(cells) and torch.equal(_edge(cells), cells) else None
+    for kept in (tensor[:, 0], tensor[:, -1]):
+        cells = tensor != kept[0]
+        if not bool((kept != kept[0]).any()) and _fills(cells) and torch.equal(_edge(cells), cells):
+            return cells
+    return None
+
+
+class LearnedTokens(NamedTuple):
+    """A call that puts learned tokens among those of the input: the axis, the positions, the length of the result, and
+    the number of learned tensors."""
+
+    call: Call
+    axis: int
+    places: set[int]
+    length: int
+    tensors: int
+
+
+def learned_tokens(graph: Graph, call: Call) -> LearnedTokens | None:
+    """Return the learned tokens of a call that concatenates them and those of the input; None for any other call."""
+    if call.op.name not in ("cat", "concat", "concatenate"):
+        return None
+    operands, axis = call.arguments.get("tensors"), call.arguments.get("dim", 0)
+    if not isinstance(operands, tuple) or not isinstance(axis, int) or len(call.outputs[0].shape) != 3:
+        return None
+    axis %= 3
+    if axis == 2 or not any(graph.depends[ref.key] == "x" and ref.shape[axis] > 1 for ref in operands):
+        return None
+    places, start = set(), 0
+    learned = [graph.depends[ref.key] == "p" for ref in operands]
+    for ref, own in zip(operands, learned, strict=True):
+        if own:
+            places.update(range(start, start + ref.shape[axis]))
+        start += ref.shape[axis]
+    return LearnedTokens(call, axis, places, start, sum(learned)) if places else None
 
 
 class PaddedMask(NamedTuple):
@@ -308,7 +342,8 @@ def padded_masks(run: RunView) -> Iterator[PaddedMask]:
     known = tuple(paddings(run))
     for mask in masks(run) if known else ():
         record = mask.record
-        fitting = [p for p in known if p.cells.shape == (mask.open.shape[0], record.keys)]
+        known_keys = [*known, *_beside_learned_tokens(run, record, known)]
+        fitting = [p for p in known_keys if p.cells.shape == (mask.open.shape[0], record.keys)]
         if record.queries != record.keys:
             alike = bool((mask.open == mask.open[:, :1]).all())  # else a mask may deal tokens out to queries
             fitting = [p for p in fitting if alike and _is_length_of_keys(run, record, p)]
@@ -328,6 +363,22 @@ def padded_masks(run: RunView) -> Iterator[PaddedMask]:
         )  # fmt: skip
 
 
+def _beside_learned_tokens(run: RunView, record: AttentionRecord, known: tuple[Padding, ...]) -> Iterator[Padding]:
+    """Yield the padding of keys among which learned tokens, such as a class token, were put: these are no padding."""
+    site = run.site_of(record)
+    above = set() if site is None else {*run.graph.ancestors([site.k])}
+    for call in run.graph.calls:
+        tokens = learned_tokens(run.graph, call) if call.outputs and call.outputs[0].key in above else None
+        if tokens is None or tokens.length != record.keys:
+            continue
+        places = [place for place in range(tokens.length) if place not in tokens.places]
+        for padding in known:
+            if padding.cells.shape[1] == len(places):
+                cells = torch.zeros(len(padding.cells), tokens.length, dtype=torch.bool)
+                cells[:, places] = padding.cells
+                yield padding._replace(cells=cells)
+
+
 def _is_length_of_keys(run: RunView, record: AttentionRecord, padding: Padding) -> bool:
     """Return whether the keys of an attention are as long as the input that has padding, in symbols."""
     site, ids = run.site_of(record), run.input_records.get(padding.name)
@@ -342,9 +393,10 @@ def _is_length_of_keys(run: RunView, record: AttentionRecord, padding: Padding) 
     padded_masks,
     "{padding} {queries} attend to it, in {wrong} of {pairs} pairs that are open to them.",
     "Hide padding as keys: `key_padding_mask=ids == pad` of `nn.MultiheadAttention`, or `attn_mask=(ids != pad)[:,"
-    " None, None, :]` of `scaled_dot_product_attention`.",
+    " None, None, :]` of `scaled_dot_product_attention`. Beside a class token in front, the mask begins with a place"
+    " for it: `F.pad(keep, (1, 0), value=True)`.",
     lesson="mask",
-    explained_by=("mask without effect", "axis order"),
+    explained_by=("mask without effect", "mask after softmax", "axis order"),
 )
 def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     """Find tokens other than padding that see padding."""

@@ -9,7 +9,7 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.calls import Call, Ref
-from tracer.diagnostics.findings.attention import is_causal
+from tracer.diagnostics.findings.attention import LearnedTokens, is_causal, learned_tokens
 from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
 from tracer.diagnostics.findings.second_runs import (
     Difference,
@@ -281,18 +281,9 @@ def _added_to_tokens(graph: Graph, rows: Ref) -> bool:
     return False
 
 
-class LearnedTokens(NamedTuple):
-    """A call that puts learned tokens among those of the input: the axis, the positions, the length of the result."""
-
-    call: Call
-    axis: int
-    places: set[int]
-    length: int
-
-
 @rule(
     "class token",
-    lambda run: filter(None, (_learned_tokens(run.graph, call) for call in live_calls(run))),
+    lambda run: filter(None, (learned_tokens(run.graph, call) for call in live_calls(run))),
     "A learned token is put at place {put} of {length} tokens, and one token is read at place {read}, where a token of"
     " the input lies. No answer is read at place {put}.",
     "Read the token where it was put: `[:, {index}]`.",
@@ -300,6 +291,8 @@ class LearnedTokens(NamedTuple):
 def find_class_token(run: RunView, tokens: LearnedTokens) -> Evidence | None:
     """Find an answer that is read from a single token other than the learned one that was inserted into the
     sequence."""
+    if len(tokens.places) != tokens.tensors:
+        return None
     graph, put = run.graph, min(tokens.places)
     after = graph.descendants(tokens.call.outputs[0].key)
     reads = [
@@ -312,27 +305,6 @@ def find_class_token(run: RunView, tokens: LearnedTokens) -> Evidence | None:
         return None
     index = put if put == 0 else -1
     return Evidence(tokens.call, read, put=put, length=tokens.length, read=position, index=index)
-
-
-def _learned_tokens(graph: Graph, call: Call) -> LearnedTokens | None:
-    """Return the learned tokens of a call that concatenates single ones and those of the input; None for any other
-    call."""
-    if call.op.name not in ("cat", "concat", "concatenate"):
-        return None
-    operands, axis = call.arguments.get("tensors"), call.arguments.get("dim", 0)
-    if not isinstance(operands, tuple) or not isinstance(axis, int) or len(call.outputs[0].shape) != 3:
-        return None
-    axis %= 3
-    if axis == 2 or not any(graph.depends[ref.key] == "x" and ref.shape[axis] > 1 for ref in operands):
-        return None
-    places, start = set(), 0
-    for ref in operands:
-        if graph.depends[ref.key] == "p":
-            if ref.shape[axis] != 1:
-                return None
-            places.add(start)
-        start += ref.shape[axis]
-    return LearnedTokens(call, axis, places, start) if places else None
 
 
 def _single_read(call: Call, tokens: LearnedTokens, after: set[str]) -> int | None:

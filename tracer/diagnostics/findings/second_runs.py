@@ -68,17 +68,21 @@ def first_deviation(
     have different ops, or none deviates."""
     if not run.has_same_ops(first, second):
         return None
+
+    def deviates(key: str) -> bool | None:
+        record = run.record(key)
+        one, another = (recording.store.get(key) for recording in (first, second))
+        if record is None or one is None or another is None or one.dim() != len(record.shape):
+            return None
+        return deviation(record, one, another) > OUTPUT_TOLERANCE
+
     above = {*run.graph.ancestors(results)}
-    calls = [call for call in run.graph.calls if any(ref.key in above for ref in call.outputs)]
-    within = {index for call in calls for index in range(call.first, call.last)}
-    for op in run.trace.ops:
-        if op.index not in within:
-            continue
-        for position, record in enumerate(op.outputs):
-            one, another = (recording.store.get(f"{op.index}.{position}") for recording in (first, second))
-            if one is None or another is None or one.dim() != len(record.shape):
-                continue
-            if deviation(record, one, another) > OUTPUT_TOLERANCE:
+    for call in run.graph.calls:
+        keys = [ref.key for ref in call.outputs if ref.key in above]
+        if not keys or all(deviates(key) is False for key in keys):
+            continue  # what happens inside of it reaches none of these results
+        for op in run.trace.ops[call.first : call.last]:
+            if any(deviates(f"{op.index}.{position}") for position in range(len(op.outputs))):
                 return op
     return None
 

@@ -1,4 +1,4 @@
-"""Rules on what the answer at a token reads: later tokens and padding. Both are measured by runs with other ones."""
+"""Rules on padding: the same sample has the same answer without it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ import torch
 from tracer.capture import Recording
 from tracer.capture.calls import Ref
 from tracer.diagnostics.findings.attention import Padding, left_out_cells, padded_masks, paddings
-from tracer.diagnostics.findings.batches import BATCH, STATISTICS
-from tracer.diagnostics.findings.continuations import Continuation, continuations
+from tracer.diagnostics.findings.batches import BATCH
 from tracer.diagnostics.findings.losses import label_pairs, losses
-from tracer.diagnostics.findings.run_view import Evidence, rule
+from tracer.diagnostics.findings.run_view import Evidence, live_calls, rule
 from tracer.diagnostics.findings.second_runs import (
     OUTPUT_TOLERANCE,
     Deviation,
-    first_deviation,
     output_difference,
     output_list,
     relative_difference,
-    run_with_other_tokens,
 )
-from tracer.ops import ATTENTION, CONCATENATIONS, CONVOLUTIONS, MATMULS, NORMS, PADS, RECURRENT, base
+from tracer.ops import base
 from tracer.record import Op, TensorRecord
 from tracer.shapes.variation import other_values
 from tracer.symbols.notation import parse
@@ -33,139 +30,6 @@ if TYPE_CHECKING:
     from tracer.diagnostics.findings.run_view import RunView
 
 
-# Later tokens: of a model that predicts the next one, no earlier output may depend on them.
-
-HIDE_LATER = "Hide later tokens in every attention: `is_causal=True`, or a mask of `torch.ones(T, T).tril()`."
-PAD_LEFT = "Pad the beginning alone: `F.pad(x, (kernel - 1, 0))`, and no padding in the convolution."
-NORM_TOKEN = (
-    "Norm and average over the features of one token (`dim=-1`), or over the tokens up to it:"
-    " `x.cumsum(1) / torch.arange(1, T + 1)[:, None]`."
-)
-SHIFT_RIGHT = "Move tokens to the right, so that each reads the one before it: `F.pad(x, (0, 0, 1, 0))[:, :-1]`."
-READ_FORWARD = "Read the text in one direction: `bidirectional=False`."
-FROM_EARLIER = "Compute the answer at a token from this token and those before it."
-
-
-class Leak(NamedTuple):
-    """A text that a model continues, how far what it predicts moves with later tokens, the first op whose result moves,
-    and the position of the first token that was changed."""
-
-    text: Continuation
-    share: float
-    op: Op | None
-    first: int
-
-
-def leaks(run: RunView) -> Iterator[Leak]:
-    """Yield the texts where an answer moves with a later token."""
-    for text in continuations(run):
-        if (leak := _find_leak(run, text)) is not None:
-            yield leak
-
-
-def _find_leak(run: RunView, text: Continuation) -> Leak | None:
-    """Return the leak of a text; None if no earlier answer moves.
-
-    Two runs change the tokens from a position on, and from the next one, so that blocks of any length are cut once.
-    """
-    half = text.length // 2
-    for first in sorted({max(half, 1), min(half + 1, text.length - 1)}):
-        changed = run_with_other_tokens(run, text.name, text.axis, first)
-        if changed is None:
-            return None
-
-        def deviation(
-            record: TensorRecord,
-            one: torch.Tensor,
-            another: torch.Tensor,
-            rows: int = first - text.start - text.shift + 1,
-        ) -> float:
-            axes = text.axes(record)
-            if len(axes) != 1 or rows < 1 or one.shape != another.shape:
-                return 0.0
-            return relative_difference(one.narrow(axes[0], 0, rows), another.narrow(axes[0], 0, rows))
-
-        leak = _compare(run, text, changed, deviation, first)
-        if leak is not None:
-            return leak
-    return None
-
-
-def _compare(run: RunView, text: Continuation, changed: Recording, deviation: Deviation, first: int) -> Leak | None:
-    if not text.logits:
-        difference = output_difference(run, run.values, changed, deviation)
-        return None if difference is None else Leak(text, difference.share, difference.op, first)
-    record = run.record(text.logits)
-    before, after = (recording.store.get(text.logits) for recording in (run.values, changed))
-    if before is None or after is None or record is None or not run.has_same_ops(changed):
-        return None
-    share = deviation(record, before, after)
-    if share <= OUTPUT_TOLERANCE:
-        return None
-    return Leak(text, share, first_deviation(run, run.values, changed, deviation, [text.logits]), first)
-
-
-@rule(
-    "label leak",
-    leaks,
-    "{known} A second run has other tokens in `{name}` from token {first} on, and the answer at {place} moves by"
-    " {share:.2g} of the largest value: {verdict}{where}",
-    "{repair}",
-    lesson="mask",
-    runs_again=True,
-    explained_by=("mask reversed", "mask after softmax", "mask without effect", "softmax axis", "axes mixed"),
-)
-def find_leak(run: RunView, leak: Leak) -> Evidence | None:
-    """Find an answer at a token that moves when only later tokens change."""
-    op = leak.op
-    makers = [] if op is None else _moved_makers(run, op)
-    if run.trains and any("batch_norm" in near.op for near in (*makers, *([op] if op else []))):
-        return None
-    rows = leak.first - leak.text.start - leak.text.shift + 1
-    return Evidence(
-        *(near.index for near in makers),
-        *([op.index] if op else []),
-        known=leak.text.known,
-        verdict=leak.text.verdict,
-        name=leak.text.name,
-        first=leak.first,
-        place="token 0" if rows == 1 else f"tokens 0 to {rows - 1}",
-        share=leak.share,
-        where=f" It begins with the operation {op.op} in {op.module or 'the model itself'}." if op else "",
-        repair=FROM_EARLIER if op is None else _leak_repair(run, op, makers),
-    )
-
-
-def _moved_makers(run: RunView, op: Op) -> list[Op]:
-    """Return the ops that computed the operands of an op by statistics, which have no axis of tokens any more."""
-    makers = [run.trace.ops[tensor.maker] for tensor in op.inputs if isinstance(tensor.maker, int)]
-    return [near for near in makers if base(near.op) in STATISTICS]
-
-
-def _leak_repair(run: RunView, op: Op, makers: list[Op]) -> str:
-    """Return the repair that fits the first op whose result moves."""
-    name = base(op.op)
-    around = {call.op.name for call in run.graph.calls if call.first <= op.index < call.last}
-    results = {site.result for site in run.sites}
-    attends = any(
-        ref.key in results for call in run.graph.calls if call.first <= op.index < call.last for ref in call.outputs
-    )
-    names = {name, *around}
-    if attends or ATTENTION in names or any("attention" in each for each in names):
-        return HIDE_LATER
-    if names & CONVOLUTIONS:
-        return PAD_LEFT
-    if names & NORMS or names & STATISTICS or makers:
-        return NORM_TOKEN
-    if names & RECURRENT or any(word in name for word in ("rnn", "lstm", "gru")):
-        return READ_FORWARD
-    if names & (CONCATENATIONS | PADS) or name in ("roll", "slice", "narrow", "index", "copy", "constant_pad_nd"):
-        return SHIFT_RIGHT
-    return HIDE_LATER if names & MATMULS else FROM_EARLIER
-
-
-# Padding: the same sample has the same answer without it.
-
 READ_LAST = "Read the last token that is no padding: `x[torch.arange(B), keep.sum(1) - 1]`."
 AVERAGE_TOKENS = "Average the tokens alone: `(x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)`."
 MAXIMUM_OF_TOKENS = "Take the maximum over tokens alone: `x.masked_fill(~keep[..., None], float('-inf')).amax(1)`."
@@ -173,15 +37,24 @@ IGNORE_LABELS = "Leave padding out of the loss: `ignore_index=pad`, or labels of
 HIDE_PADDING = "Leave padding out wherever tokens are summed, averaged or selected."
 
 
+PACK = "Leave padding out of the recurrence: `nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)`."
+COUNT_TOKENS = "Count positions from the first token that is no padding: `(keep.cumsum(1) - 1).clamp(min=0)`."
+
+
+LENGTH_WORDS = ("len", "count", "size", "num_tokens")
+"""Parts of the names of inputs that count tokens."""
+
+
 class HiddenPadding(NamedTuple):
     """Padding that a model hides: the tokens of an input that are padding, bool `[B, T]`, the name of the input, and
     how that is known. With `labels`, a loss counts it among its labels, and nothing says that the rest of the model
-    hides it."""
+    hides it. With `pooled`, answers of whole samples alone are compared."""
 
     cells: torch.Tensor
     name: str
     known: str
     labels: bool = False
+    pooled: bool = False
 
 
 class Unpadded(NamedTuple):
@@ -222,9 +95,51 @@ def _hidden_paddings(run: RunView) -> Iterator[HiddenPadding]:
             yield HiddenPadding(
                 cells, name, f"`{name}` leaves padding out. Other numbers in its place change no answer"
             )
-    for padding in paddings(run) if not masks else ():
+    known = list(paddings(run)) if not masks else []
+    for padding in known:
         if padding.name in run.inputs and _is_label(run, padding):
             yield HiddenPadding(padding.whole, padding.name, padding.place(), labels=True)
+    counted = [*_counted_paddings(run)] if not masks else []
+    yield from counted
+    convolves = any("convolution" in call.op.traits for call in live_calls(run))
+    for padding in known:
+        if not counted and padding.table and not convolves and f"input {padding.name}" in tables:
+            yield HiddenPadding(padding.whole, padding.name, padding.place(), pooled=True)
+
+
+def _counted_paddings(run: RunView) -> Iterator[HiddenPadding]:
+    """Yield the padding that an input of lengths `[B]` leaves out, or a mask `[B, T]` that agrees with ids."""
+    for name, tensor in run.inputs.items():
+        own = run.inputs[name].detach()
+        if own.is_meta or own.is_complex() or (own.is_floating_point() and own.dim() != 2):
+            continue
+        for other, record in run.input_records.items():
+            there = run.inputs[other].detach()
+            if other == name or there.dim() < 2 or len(record.symbolic or ()) < 2 or record.symbolic[0] != BATCH:  # type: ignore[index]
+                continue
+            length = there.shape[1]
+            if tensor.dim() == 1 and tensor.dtype != torch.bool and len(tensor) == len(there):
+                cells = torch.arange(length)[None] >= own.cpu()[:, None]
+                fits = bool((own > 0).all()) and int(own.max()) <= length and int(own.min()) < length - 1
+                known = f"`{name}` counts the tokens of each sample of `{other}`"
+                says = int(own.max()) == length and any(word in name.lower() for word in LENGTH_WORDS)
+            else:
+                left_out = left_out_cells(own)
+                fits, says = left_out is not None and left_out.shape == there.shape[:2], False
+                cells = left_out if left_out is not None else torch.zeros(0)
+                known = f"`{name}` leaves padding out of `{other}`"
+            if fits and (says or _is_filled(there, cells)):
+                yield HiddenPadding(cells, other, known)
+                return
+
+
+def _is_filled(tensor: torch.Tensor, cells: torch.Tensor) -> bool:
+    """Return whether an input holds one id, or zeros, at these tokens, and at none of the others."""
+    if tensor.is_floating_point():
+        return tensor.dim() == 3 and torch.equal((tensor == 0).all(-1), cells)
+    return (
+        tensor.dim() == 2 and len(tensor[cells].unique()) == 1 and not bool((tensor[~cells] == tensor[cells][0]).any())
+    )
 
 
 def _is_label(run: RunView, padding: Padding) -> bool:
@@ -259,15 +174,16 @@ def _ignores(run: RunView, mask: str, cells: torch.Tensor) -> bool:
         run.problems.append(f"It could not be run with other numbers for padding ({reason(error)}).")
         return False
     size, shortest = own.symbolic[1], int((~cells).sum(dim=-1).min())
+    start = cells.shape[1] - shortest if bool(cells[:, 0].any()) else 0
 
     def deviation(record: TensorRecord, first: torch.Tensor, second: torch.Tensor) -> float:
-        return _unpadded_difference(record, first, second, size, shortest)
+        return _unpadded_difference(record, first, second, size, shortest, start)
 
     return again is not None and output_difference(run, run.values, again, deviation) is None
 
 
 def _without_padding(run: RunView, hidden: HiddenPadding) -> Unpadded | None:
-    """Return the sample with the most padding at its end, if its answer differs without; None if not, or if the run has
+    """Return the sample with the most padding at one end, if its answer differs without; None if not, or if the run has
     no symbols for samples and tokens."""
     record = run.input_records.get(hidden.name)
     if record is None or record.symbolic is None or record.symbolic[0] != BATCH or record.symbolic[1] in ("?", BATCH):
@@ -276,31 +192,52 @@ def _without_padding(run: RunView, hidden: HiddenPadding) -> Unpadded | None:
     sample = int(hidden.cells.sum(dim=-1).argmax())
     padding = int(hidden.cells[sample].sum())
     tokens = hidden.cells.shape[1] - padding
-    if bool(hidden.cells[sample, :tokens].any()) or tokens < 2:
+    start = padding if bool(hidden.cells[sample, 0]) else 0
+    if bool(hidden.cells[sample, start : start + tokens].any()) or tokens < 2:
         return None
-    full = _run_sample(run, sample, size, tokens + padding)
-    cut = _run_sample(run, sample, size, tokens)
+    full = _run_sample(run, sample, size, 0, tokens + padding)
+    cut = _run_sample(run, sample, size, start, tokens)
     if full is None or cut is None:
         return None
 
     def deviation(record: TensorRecord, first: torch.Tensor, second: torch.Tensor) -> float:
-        return _unpadded_difference(record, first, second, size, tokens)
+        return _unpadded_difference(record, first, second, size, tokens, start)
 
     difference = output_difference(run, full, cut, deviation)
     if difference is None:
         return None
     loss = _only_loss(run, full, cut, deviation)
-    if hidden.labels and not loss:
+    if (hidden.labels and not loss) or (hidden.pooled and (loss or not _moves_whole_samples(run, full, cut, size))):
         return None
-    if loss:  # the first token of padding may be the label of the end
-        longer = _run_sample(run, sample, size, tokens + 1)
+    if loss and not start:  # the first token of padding may be the label of the end
+        longer = _run_sample(run, sample, size, 0, tokens + 1)
         if longer is None or output_difference(run, full, longer, deviation) is None:
             return None
-    return Unpadded(sample, tokens, padding, hidden.known, difference.share, difference.op, loss)
+    op = difference.op or _pooling_op(run, size)
+    return Unpadded(sample, tokens, padding, hidden.known, difference.share, op, loss)
 
 
-def _run_sample(run: RunView, sample: int, size: str, length: int) -> Recording | None:
-    """Run one sample with its first tokens alone, beside itself; None where that fails. `size` is the symbol of the
+def _pooling_op(run: RunView, size: str) -> Op | None:
+    """Return the first op of a call after which an answer has no axis of tokens, None for none."""
+    for call in live_calls(run):
+        records = [run.record(ref.key) for ref in run.graph.data(run.graph.producer[call.outputs[0].key])]
+        results = [record for ref in call.outputs if (record := run.record(ref.key)) is not None]
+        within = any(record is not None and "float" in record.dtype and _along(record, size) for record in records)
+        if within and any("float" in record.dtype and not _along(record, size) for record in results):
+            return run.trace.ops[call.first]
+    return None
+
+
+def _moves_whole_samples(run: RunView, full: Recording, cut: Recording, size: str) -> bool:
+    """Return whether an answer without an axis of tokens differs."""
+    records = [run.record(ref.key) for ref in run.graph.outputs]
+    pairs = zip(records, output_list(full), output_list(cut), strict=False)
+    whole = [both for record, *both in pairs if record is not None and not _along(record, size)]
+    return any(relative_difference(first, second) > OUTPUT_TOLERANCE for first, second in whole)
+
+
+def _run_sample(run: RunView, sample: int, size: str, start: int, length: int) -> Recording | None:
+    """Run one sample with some of its tokens alone, beside itself; None where that fails. `size` is the symbol of the
     tokens."""
     replaced: dict[int, torch.Tensor] = {}
     for name, record in run.input_records.items():
@@ -310,7 +247,7 @@ def _run_sample(run: RunView, sample: int, size: str, length: int) -> Recording 
                 copies = min(tensor.shape[axis], 2)  # one sample alone may take other ops
                 tensor = tensor.narrow(axis, sample, 1).repeat_interleave(copies, axis)
             elif symbol == size:
-                tensor = tensor.narrow(axis, 0, length)
+                tensor = tensor.narrow(axis, start, length)
         replaced[id(run.inputs[name])] = tensor.clone()
     try:
         return run.run(replaced)
@@ -320,18 +257,26 @@ def _run_sample(run: RunView, sample: int, size: str, length: int) -> Recording 
 
 
 def _unpadded_difference(
-    record: TensorRecord, first: torch.Tensor, second: torch.Tensor, size: str, tokens: int
+    record: TensorRecord, first: torch.Tensor, second: torch.Tensor, size: str, tokens: int, start: int = 0
 ) -> float:
-    """Return how far two values differ at the tokens that are no padding; 0 for one of another layout."""
-    symbolic = record.symbolic or ()
+    """Return how far two values differ at the tokens that are no padding, the first of which is `start`; 0 for one of
+    another layout."""
+    symbolic, along = record.symbolic or (), _along(record, size)
     if "?" in symbolic:
         return 0.0
-    along = [axis for axis, text in enumerate(symbolic) if size in map(str, parse(text).free_symbols)]
     if not along:
         return relative_difference(first, second)
-    if len(along) > 1 or symbolic[along[0]] != size:
+    axis = along[0]
+    if len(along) > 1 or symbolic[axis] != size:
         return 0.0
-    return relative_difference(first.narrow(along[0], 0, tokens), second.narrow(along[0], 0, tokens))
+    there = start if second.shape[axis] == first.shape[axis] else 0
+    return relative_difference(first.narrow(axis, start, tokens), second.narrow(axis, there, tokens))
+
+
+def _along(record: TensorRecord, size: str) -> list[int]:
+    """Return the axes of a value whose lengths depend on the number of tokens."""
+    texts = enumerate(record.symbolic or ())
+    return [axis for axis, text in texts if text != "?" and size in map(str, parse(text).free_symbols)]
 
 
 def _only_loss(run: RunView, full: Recording, cut: Recording, deviation: Deviation) -> bool:
@@ -381,4 +326,8 @@ def _padding_repair(op: Op | None) -> str:
         return MAXIMUM_OF_TOKENS
     if name in ("select", "slice", "narrow", "index_select"):
         return READ_LAST
+    if any(word in name for word in ("rnn", "lstm", "gru")):
+        return PACK
+    if name in ("add", "embedding", "arange"):
+        return COUNT_TOKENS
     return AVERAGE_TOKENS if name in ("mean", "sum", "div") else HIDE_PADDING
