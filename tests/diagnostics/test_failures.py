@@ -197,6 +197,17 @@ FIRST = {
     "mask_without_the_cache": ".triu(1), (s.size(-1) - s.size(-2), 0))",
     "subtracted_flags": "x * (~closed)",
     "more_tokens_than_places": "Places(D, 6)",
+    "scores_of_all_tokens": "F.cross_entropy(x.relu().mean(1), y)",
+    "score_of_each_token": "gather(-1, ids.unsqueeze(-1))",
+    "angles_beside_heads": "angles = torch.outer(torch.arange(T), torch.arange(d)).unsqueeze(1)",
+    "axis_of_queries_and_keys": ".unbind(2)",
+    "token_without_samples": "[token.expand(x.size(0), 1, -1), x]",
+    "shared_heads_of_keys": "(q, k, k, enable_gqa=True)",
+    "wider_input_of_a_recurrent_layer": "nn.GRU(D + H, H, batch_first=True)",
+    "channels_of_a_skip": "nn.Conv2d(2 * C, C, 1)",
+    "pooled_picture": "self.head(self.pool(x).flatten(1))",
+    "lengths_of_samples": "(torch.arange(T) < length[:, None])",
+    "attention_with_its_weights": "layer(x, x, x)[0]",
 }
 
 
@@ -205,6 +216,14 @@ def test_the_first_repair_of_what_people_ask_is_the_one_that_was_meant(name):
     with pytest.raises(user_factory.OwnCodeError) as raised:
         user_factory.trace(f"{of_moves.__name__}:{name}")
     assert FIRST[name] in tracer.explain(raised.value).fixes[0].diff()
+
+
+def test_a_product_does_not_sum_over_the_samples():
+    def similarity(images, texts):
+        return images.relu() @ texts.relu()
+
+    fixes = tracer.explain(failure(similarity, (torch.randn(4, 6), torch.randn(4, 6)), symbols={"B": 0})).fixes
+    assert "images.relu() @ texts.relu().T" in fixes[0].diff()
 
 
 class Attend(nn.Module):

@@ -314,3 +314,90 @@ class Places(nn.Module):
 
 def more_tokens_than_places(B=2, T=6, D=8):
     return Places(D, 5), torch.randn(B, T, D)
+
+
+def scores_of_all_tokens(B=4, T=5, K=3):
+    return Call(lambda x, y: F.cross_entropy(x.relu(), y)), (torch.randn(B, T, K), torch.arange(B) % K)
+
+
+def score_of_each_token(B=2, T=5, V=7):
+    return Call(lambda x, ids: x.log_softmax(-1).gather(-1, ids).sum()), (
+        torch.randn(B, T, V),
+        torch.randint(V, (B, T)),
+    )
+
+
+def angles_beside_heads(B=2, T=5, h=3, d=4):
+    def turn(q, k):
+        angles = torch.outer(torch.arange(T), torch.arange(d))
+        q = q * angles.cos() + q.flip(-1) * angles.sin()
+        return q @ (k * angles.cos() + k.flip(-1) * angles.sin()).mT
+
+    return Call(turn), (torch.randn(B, T, h, d), torch.randn(B, T, h, d))
+
+
+def axis_of_queries_and_keys(B=2, T=5, h=4, d=6):
+    def attend(x):
+        q, k, v = x.unflatten(-1, (3, -1)).transpose(1, 2).transpose(1, 2)
+        return (q @ k.mT) @ v
+
+    return Call(attend), torch.randn(B, T, 3 * d)
+
+
+def token_without_samples(B=2, T=5, D=8):
+    return Call(lambda x, token: torch.cat([token, x], 1)), (torch.randn(B, T, D), torch.randn(D))
+
+
+def shared_heads_of_keys(B=2, T=5, g=2, h=4, d=3):
+    return Call(lambda q, k: F.scaled_dot_product_attention(q, k, k)), (
+        torch.randn(B, h, T, d),
+        torch.randn(B, g, T, d),
+    )
+
+
+class Recurrent(nn.Module):
+    def __init__(self, D, H):
+        super().__init__()
+        self.layer = nn.GRU(D, H, batch_first=True)
+
+    def forward(self, x, context):
+        return self.layer(torch.cat([x, context], -1))[0]
+
+
+def wider_input_of_a_recurrent_layer(B=2, T=4, D=8, H=6):
+    return Recurrent(D, H), (torch.randn(B, T, D), torch.randn(B, T, H))
+
+
+class Skip(nn.Module):
+    def __init__(self, C):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(C, 2 * C, 1), nn.Conv2d(2 * C, 2 * C, 1)
+
+    def forward(self, x):
+        return x + self.second(self.first(x))
+
+
+def channels_of_a_skip(B=2, C=4, H=5, W=6):
+    return Skip(C), torch.randn(B, C, H, W)
+
+
+class Head(nn.Module):
+    def __init__(self, C, K):
+        super().__init__()
+        self.pool, self.head = nn.AdaptiveAvgPool2d(1), nn.Linear(C, K)
+
+    def forward(self, x):
+        return self.head(self.pool(x))
+
+
+def pooled_picture(B=2, C=8, H=5, W=6, K=3):
+    return Head(C, K), torch.randn(B, C, H, W)
+
+
+def lengths_of_samples(B=3, T=5):
+    return Call(lambda x, length: x * (torch.arange(T) < length)), (torch.randn(B, T), torch.arange(B) % T)
+
+
+def attention_with_its_weights(B=2, T=5, D=8, h=2):
+    layer = nn.MultiheadAttention(D, h, batch_first=True)
+    return Call(lambda x: x + layer(x, x, x)), torch.randn(B, T, D)

@@ -38,11 +38,19 @@ class Construction:
         for keyword in self.call.keywords:
             if keyword.arg == name:
                 return keyword.value
-        names = list(inspect.signature(kind).parameters)
+        names = parameters_of(kind)
         index = names.index(name) if name in names else len(self.call.args)
         if index < len(self.call.args) and not isinstance(self.call.args[index], ast.Starred):
             return self.call.args[index]
         return None
+
+
+def parameters_of(kind: type) -> list[str]:
+    """Return the names of what a class of modules is built with; recurrent layers only say `*args` themselves."""
+    if not issubclass(kind, nn.RNNBase):
+        return list(inspect.signature(kind).parameters)
+    names = list(inspect.signature(nn.RNNBase).parameters)[1:]
+    return names if issubclass(kind, nn.LSTM) else [name for name in names if name != "proj_size"]
 
 
 def construction_of(root: nn.Module, path: str) -> Construction | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, combinations, permutations, product
 from math import isqrt, prod
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 
 from tracer.capture.modes import FailedCall
 from tracer.diagnostics.failures.clashes import STRIDES, einsum_operands, letter_places, subscripts, wanted_shape
-from tracer.diagnostics.failures.explanation import construction_of
-from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression, callee_name, items_of
+from tracer.diagnostics.failures.explanation import assignments, construction_of
+from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, Expression, FailureSite, callee_name, items_of
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, move
 from tracer.symbols import notation
 from tracer.utils.files import set_argument
@@ -367,6 +368,20 @@ def take_a_row_of_each_sample(scene: Scene, clash: Clash) -> Iterator[Candidate]
     yield _write(scene, index, text, f"choose all numbers of a row: `{text}`", 0.2)
 
 
+@call_move("gather", cost=0.8)
+def gather_one_number_of_each_place(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the look-up along the last axis by an index that has a place for each row: the score of each label."""
+    call, node = scene.call, scene.node
+    if call is None or not isinstance(node, ast.Call) or not node.args:
+        return
+    x, ids = argument(call, 0, "input"), argument(call, 2, "index")
+    if argument(call, 1, "dim") not in (-1, x.dim() - 1) or ids.shape != x.shape[:-1]:
+        return
+    index = next((keyword.value for keyword in node.keywords if keyword.arg == "index"), node.args[-1])
+    text = f"{scene.site.expression(index).atom}.unsqueeze(-1)"
+    yield _write(scene, index, text, f"take one number of each row: `{text}`")
+
+
 def _without_new_axis(scene: Scene, index: Expression, ids: Tensor) -> str:
     """Return an index of one axis: without the axis of length 1 that the code adds, else the only column."""
     node = index.node
@@ -600,6 +615,12 @@ def _has_rows(loss: Loss) -> bool:
     return loss.classes and loss.y.dim() == loss.x.dim()
 
 
+def _has_one_label_of_each_sample(loss: Loss) -> bool:
+    return loss.classes and loss.x.dim() == 3 and loss.y.dim() == 1 and loss.x.shape[0] == loss.y.shape[0]
+
+
+loss_layout(".mean(1)", message="pool the tokens of each sample: {}", cost=0.9, when=_has_one_label_of_each_sample)
+loss_layout("[:, 0]", message="take the first token: {}", cost=0.95, when=_has_one_label_of_each_sample)
 loss_layout(".transpose(1, {n})", message="put the classes on axis 1: {}", cost=0.9, when=_has_places)
 loss_layout(".flatten(0, {m})", ".flatten()", "count all places as samples: {}", cost=1.0, when=_has_places)
 for axis in (-1, 1):
@@ -734,8 +755,9 @@ UNMARKED_COST = 0.4
 Texts = Callable[[Scene, Clash, Target], Iterator[tuple[str, float]]]
 
 
-def operand_move(*kinds: str, cost: float) -> Callable[[Texts], Texts]:
-    """Register a function that yields texts in the place of an operand, with what each costs besides, as a move."""
+def operand_move(*kinds: str, cost: float, family: str = "") -> Callable[[Texts], Texts]:
+    """Register a function that yields texts in the place of an operand, with what each costs besides, as a move; one of
+    a family is enough."""
 
     def register(texts: Texts) -> Texts:
         @move(*kinds, cost=cost, edits="operand")
@@ -744,7 +766,7 @@ def operand_move(*kinds: str, cost: float) -> Callable[[Texts], Texts]:
                 marked = target.value is UNKNOWN_SITE or id(target.value) in clash.axes
                 more = UNMARKED_COST if clash.kind in SHAPES and not marked else 0.0
                 for text, extra in texts(scene, clash, target):
-                    yield _exchange(scene, target.operand, text, extra + more)
+                    yield replace(_exchange(scene, target.operand, text, extra + more), family=family)
 
         return texts
 
@@ -755,6 +777,9 @@ def operand_move(*kinds: str, cost: float) -> Callable[[Texts], Texts]:
 def take_the_first_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the first tensor of a tuple, such as what a layer returns besides its state."""
     for operand in _operands(scene):
+        returned = operand.value is UNKNOWN_SITE and isinstance(operand.node, ast.Call)
+        if returned and "tuple" in str(scene.error):
+            yield _exchange(scene, operand, f"{operand.atom}[0]")
         if isinstance(operand.value, (tuple, list)) and not isinstance(operand.node, (ast.Tuple, ast.List)):
             index = next((i for i, item in enumerate(operand.value) if isinstance(item, Tensor)), None)
             if index is not None:
@@ -775,6 +800,9 @@ def transpose(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str,
         picture = 1.6 if clash.kind == "convolution" and rank == 4 else 0.0  # an exchange would turn it, too
         text = f"{atom}.transpose(-2, -1)" if last and rank != 3 else f"{atom}.transpose({i}, {j})"
         apart = 0.6 if j - i > 1 else 0.0  # those between would change their order, too
+        left = clash.kind == "product" and rank == 2 and clash.tensors[0] is target.value
+        if left and samples(scene, target.value):
+            apart = 0.6  # the product would sum over the samples
         cost = (0.0 if last else 1.0 if batch else 0.2) + apart + _is_large(clash, target) + picture
         yield f"{atom}.T" if rank == 2 else text, cost
 
@@ -788,8 +816,11 @@ def permute(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, f
 
 @operand_move("product", "norm", "convolution", cost=1.4)
 def flatten(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
-    """Yield a tensor with its last axes as one."""
-    return ((f"{target.atom}.flatten({start})", start / 10) for start in range(1, target.rank - 1))
+    """Yield a tensor with its last axes as one; where those are all of length 1 but the first, there is no grid."""
+    shape = target.value.shape if isinstance(target.value, Tensor) else ()
+    for start in range(1, target.rank - 1):
+        pooled = bool(shape) and set(shape[start + 1 :]) == {1}
+        yield f"{target.atom}.flatten({start})", start / 10 - 0.5 * pooled
 
 
 @operand_move(*JOINS, "convolution", "expand", cost=1.3)
@@ -811,6 +842,8 @@ def index_new_axes(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple
         yield f"{target.atom}[:, None, None, :]", 0.0
         yield f"{target.atom}[:, None, :, None]", 0.4
         yield f"{target.atom}[:, :, None, None]", 0.4
+    if target.rank == target.most == 1 and isinstance(target.value, Tensor) and not is_table(scene, target.value):
+        yield f"{target.atom}[:, None]", 0.0
     if target.rank == 1 and target.most > 2:
         yield f"{target.atom}[:, {', '.join(['None'] * (target.most - 1))}]", 0.2
 
@@ -829,7 +862,7 @@ def squeeze(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, f
             yield f"{target.atom}.squeeze({-1 if axis == target.rank - 1 else axis})", 0.0
 
 
-@operand_move(*JOINS, cost=1.2)
+@operand_move(*JOINS, cost=1.2, family="part")  # too short at other sizes, a table stays right at these
 def take_a_part(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
     """Yield the part of a table or a mask that is as long as another tensor."""
     if not isinstance(target.value, Tensor) or not is_table(scene, target.value):
@@ -863,6 +896,30 @@ def _short_axes(target: Target) -> Iterator[Short]:
                     yield Short(other, axis, size, theirs)
 
 
+@operand_move("join", cost=1.0)
+def expand_for_a_join(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield a tensor of fewer axes with those of another, of length 1 where they are joined: a token of each sample."""
+    axis = argument(scene.call, 1, "dim", 0) if scene.call is not None else 0
+    if not isinstance(target.value, Tensor) or not isinstance(axis, int):
+        return
+    for other in (other for other in target.others if other.value.dim() == target.most > target.rank):
+        new = range(target.most - target.rank)
+        sizes = ["1" if place == axis % target.most else f"{other.atom}.size({place})" for place in new]
+        yield f"{target.atom}.expand({', '.join([*sizes, *['-1'] * target.rank])})", 0.0
+
+
+@call_move("attention", cost=0.9)
+def group_the_queries(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield fused attention in which several heads of queries share those of keys and values."""
+    call, node = scene.call, scene.node
+    if call is None or call.name != "scaled_dot_product_attention" or not isinstance(node, ast.Call):
+        return
+    q, k = argument(call, 0, "query"), argument(call, 1, "key")
+    if q.dim() == k.dim() == 4 and q.shape[1] > k.shape[1] and not q.shape[1] % k.shape[1]:
+        edit = set_argument(scene.site.file, scene.site.lines, node, "enable_gqa", "True")
+        yield Candidate("share each head of keys among several of queries: `enable_gqa=True`", edits=(edit,))
+
+
 @operand_move(*JOINS, cost=1.1)
 def expand(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
     """Yield the expansion of an axis of 1 to that of another tensor."""
@@ -888,11 +945,12 @@ def repeat(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, fl
         elif axis == 0 or axis < target.rank - 2:
             sizes = [f"{other.atom}.size({axis}) // {target.atom}.size({axis})"]
             parts = _parts_of_axis(scene, other.value, axis)
+            more = _is_data(scene, target.value) if clash.kind == "broadcast" and parts is None else 0.0
             for number, times in enumerate(_names_of_times(scene, target.value, other.value, axis) or sizes):
                 if parts is None or parts[0] == size:
-                    yield f"{target.atom}.repeat_interleave({times}, dim={axis})", number / 50
+                    yield f"{target.atom}.repeat_interleave({times}, dim={axis})", number / 50 + more
                 if axis == 0 and (parts is None or parts[1] == size):
-                    yield f"{target.atom}.repeat({times}{', 1' * (target.rank - 1)})", 0.01 + number / 50
+                    yield f"{target.atom}.repeat({times}{', 1' * (target.rank - 1)})", 0.01 + number / 50 + more
 
 
 def _parts_of_axis(scene: Scene, tensor: Tensor, axis: int) -> tuple[int, int] | None:
@@ -932,7 +990,8 @@ def _is_data(scene: Scene, tensor: Tensor) -> float:
 def _names_of_times(scene: Scene, tensor: Tensor, other: Tensor, axis: int) -> list[str]:
     """Return the names in scope of how often an axis is repeated: of its symbol, or of a number that is no symbol."""
     ratio = str(notation.parse(scene.formula(other, axis)) / notation.parse(scene.formula(tensor, axis)))
-    names = _names_of(scene, other.shape[axis] // tensor.shape[axis])
+    times = other.shape[axis] // tensor.shape[axis]
+    names = _names_of(scene, times) if times != tensor.shape[axis] else []  # else a name may be that of the axis
     if ratio.isdecimal():
         return [name for name in names if name not in scene.shapes.sizes]
     return [name for name in names if name == ratio]
@@ -1067,6 +1126,33 @@ def repeat_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidat
                 yield _exchange(scene, before, f"torch.cat([{before.text}] * 2, dim=-1)", cost)
 
 
+@move("broadcast", cost=1.25, edits="operand")
+def add_an_axis_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a table with an axis of 1 more in the line that assigned it, so that all lines after it read that one:
+    angles of tokens beside heads."""
+    site = scene.site
+    for operand in _operands(scene):
+        for inner in ast.walk(operand.node):
+            value = site.value(inner) if isinstance(inner, ast.Name) else None
+            if not isinstance(value, Tensor) or not is_table(scene, value) or not isinstance(inner, ast.Name):
+                continue
+            assigned = assigned_value(site, inner.id)
+            more = max((other.value.dim() for other in _operands(scene) if isinstance(other.value, Tensor)), default=0)
+            if assigned is None or not 1 < value.dim() < more:
+                continue
+            for axis in range(1, value.dim()):
+                text = f"{site.expression(assigned).atom}.unsqueeze({axis})"
+                yield _exchange(scene, Expression(assigned, site.text_of(assigned), value), text, axis / 100)
+
+
+def assigned_value(site: FailureSite, name: str) -> ast.expr | None:
+    """Return what the last line before the failed one assigns to a name alone, or to one of several."""
+    function = site.function
+    pairs = assignments(function) if function is not None else iter(())
+    values = [v for target, v in pairs if getattr(target, "id", "") == name and v.lineno < site.line]
+    return max(values, key=lambda value: (value.lineno, value.col_offset), default=None)
+
+
 @move("device", cost=0.9, edits="operand")
 def build_on_the_device(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield the repair of a tensor that was built on another device, in the line that builds it."""
@@ -1088,6 +1174,13 @@ def build_on_the_device(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                 for other in others[:1]:
                     edit = set_argument(site.file, site.lines, node, "device", f"{other.atom}.device")
                     yield Candidate(f"build `{operand.text}` on the device of `{other.text}`", edits=(edit,))
+
+
+def samples(scene: Scene, tensor: Tensor) -> bool:
+    """Return whether axis 0 of a tensor is that of the samples of the first input."""
+    inputs = scene.run.recording.inputs.values()
+    size = next((x.shape[0] for x in inputs if x.dim()), 0)
+    return not is_table(scene, tensor) and tensor.shape[0] == size
 
 
 def is_table(scene: Scene, tensor: Tensor) -> bool:

@@ -20,6 +20,7 @@ from tracer.diagnostics.failures.explanation import (
     assignments,
     construction_of,
     constructors_of,
+    parameters_of,
 )
 from tracer.diagnostics.failures.failure_site import callee_name, items_of, source_text, tree_of
 from tracer.diagnostics.failures.trials import Candidate, Candidates, Clash, Scene, argument, letters, move, path_of
@@ -46,7 +47,7 @@ def rebuild_layer(module: nn.Module, **changed: Any) -> nn.Module:
     AttributeError for a class that does not.
     """
     arguments: dict[str, Any] = {}
-    for name in inspect.signature(type(module)).parameters:
+    for name in parameters_of(type(module)):
         if name in changed:
             arguments[name] = changed[name]
         elif name == "bias":
@@ -200,7 +201,9 @@ def _rows(scene: Scene, path: str, ids: Tensor, rows: int) -> Iterator[LayerSize
 
 def _input(scene: Scene) -> Any:
     """Return the tensor that the failed layer took."""
-    return argument(scene.call, 0, "input", argument(scene.call, 0, "query")) if scene.call is not None else None
+    if scene.call is None:  # refused before
+        return next(iter(scene.arguments), None)
+    return argument(scene.call, 0, "input", argument(scene.call, 0, "query"))
 
 
 def _before(scene: Scene, x: Tensor, axis: int, value: int, formula: str) -> Iterator[LayerSize]:
@@ -253,7 +256,7 @@ def _batch_first_edit(scene: Scene, called: list[nn.Module], value: bool) -> tup
     name of its class."""
     holders = [module for module in scene.site.modules[: scene.site.own] if not isinstance(module, nn.Sequential)]
     for module in called:
-        if "batch_first" not in inspect.signature(type(module)).parameters and not isinstance(module, nn.RNNBase):
+        if "batch_first" not in parameters_of(type(module)):
             continue
         for holder in reversed(holders):
             for file, lines, function in constructors_of(holder):
@@ -300,10 +303,11 @@ def size_the_layer_of_a_sum(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     for tensor in tensors:
         path, module = _layer_of(scene, tensor)
         other = next((t for t in tensors if t is not tensor and t.dim() == tensor.dim()), None)
-        if isinstance(module, nn.Linear) and other is not None and clash.axes.get(id(tensor)) == (-1,):
-            yield from size_candidates(
-                scene, LayerSize(path, "out_features", scene.formula(other, -1), other.shape[-1])
-            )
+        axis = {nn.Linear: -1}.get(type(module), 1 - tensor.dim() if isinstance(module, CONVOLUTIONS) else 0)
+        if not axis or other is None or clash.axes.get(id(tensor)) != (axis,):
+            continue
+        name = "out_features" if isinstance(module, nn.Linear) else "out_channels"
+        yield from size_candidates(scene, LayerSize(path, name, scene.formula(other, axis), other.shape[axis]))
 
 
 @constructor_move("broadcast", cost=1.5)
@@ -376,6 +380,7 @@ def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: i
     path, _, attribute = name.rpartition(".")
     holder = scene.run.module.get_submodule(path)
     message = f"build `{name}` with {notation.text(formula)} along axis {axis}"
+    table_length = getattr(holder, attribute).shape[axis]
 
     def rebuild(old: nn.Module, sizes: dict[str, int]) -> nn.Module:
         table = getattr(old, attribute)
@@ -397,7 +402,8 @@ def _table_candidates(scene: Scene, name: str, axis: int, formula: str, value: i
                     edit = edit_node(file, lines, sizes[axis], text)
                     yield Candidate(message, number / 50, (edit,), family=message)
                 return
-            edit = edit_node(file, lines, sizes[axis], f"{before} + 1" if not before.isdigit() else str(value))
+            one_more = value == table_length + 1 and not before.isdigit()
+            edit = edit_node(file, lines, sizes[axis], f"{before} + 1" if one_more else str(value))
             yield Candidate(message, 0.0, (edit,), path, rebuild, family=message)
             return
 
@@ -464,7 +470,7 @@ def _sizes_of_layers(built: Construction) -> Iterator[tuple[str, str, str]]:
         kind = getattr(nn, callee_name(node), None) if isinstance(node, ast.Call) else None
         if not inspect.isclass(kind) or not isinstance(node, ast.Call):
             continue
-        names = list(inspect.signature(kind).parameters)
+        names = parameters_of(kind) if issubclass(kind, nn.Module) else list(inspect.signature(kind).parameters)
         arguments = [*zip(names, node.args, strict=False), *((k.arg or "", k.value) for k in node.keywords)]
         yield from ((attributes.get(node, ""), name, ast.unparse(arg)) for name, arg in arguments if _is_size(arg))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tracer.diagnostics.failures.alike_lines import rename, renames, suffixes
 from tracer.diagnostics.failures.explanation import assignments
-from tracer.diagnostics.failures.failure_site import source_text
+from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, source_text
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, move
 
 MAX_NAMES = 4
@@ -20,6 +20,9 @@ MAX_NAMES = 4
 USUAL_ORDERS = "qkv", "bhtd", "bhsd", "bhnd", "bhld", "btd", "bsd", "bnd", "bld", "btc", "bnc", "bchw", "hc"
 """The usual orders of what is unpacked, by the first letters of the names."""
 SHAPES = "view", "product", "broadcast", "attention", "join", "norm", "mask", "expand", "einsum", "convolution"
+
+MAX_AXES = 5
+"""Most axes of a tensor that a function returned and a line unpacks."""
 
 line_move = partial(move, edits="operand")
 
@@ -53,6 +56,21 @@ def unpack_in_another_order(scene: Scene, clash: Clash) -> Iterator[Candidate]:
             unusual = 0.5 * (not _is_usual(order)) + 0.8 * _is_usual(names)
             edits = tuple(scene.edit(n, new) for n, new in zip(target.elts, order, strict=True))
             yield Candidate(f"unpack in the order `{', '.join(order)}`", unusual + moved / 20, edits)
+
+
+@line_move(cost=1.0)
+def unpack_along_another_axis(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield the tensor that a line unpacks taken apart along an axis that has as many places as there are names."""
+    if not isinstance(scene.error, ValueError) or "values to unpack" not in str(scene.error):
+        return
+    for line in scene.site.nodes_of_line(ast.Assign):
+        x, count = scene.site.expression(line.value), len(getattr(line.targets[0], "elts", ()))
+        if not isinstance(x.value, Tensor) and x.value is not UNKNOWN_SITE:
+            continue
+        axes = range(1, x.value.dim() if isinstance(x.value, Tensor) else MAX_AXES)
+        for axis in (axis for axis in axes if not isinstance(x.value, Tensor) or x.value.shape[axis] == count):
+            text = f"{x.atom}.unbind({axis})"
+            yield Candidate(f"unpack along axis {axis}: `{text}`", axis / 100, (scene.edit(line.value, text),))
 
 
 @line_move(*SHAPES, cost=0.8)
