@@ -226,13 +226,14 @@ def run(slots: SidebarSlots, page: str) -> None:
     )
     key = None if session.user_input().kind == "trace" else (model_name(), session.options())
     _file_button("Save this run", "download", trace, lambda: _file(key, trace), "safetensors", help_text)
+    text = url_state.letters()
     help_text = (
         "One HTML file to print, with the photo, the answer, the attention maps, the equations, the shapes and the "
         "verdicts."
     )
-    _file_button("Download a handout", "print", trace, lambda: handout.render(trace).encode(), "html", help_text)
+    _file_button("Download a handout", "print", trace, lambda: handout.render(trace, text).encode(), "html", help_text)
     help_text = "One HTML file that plays the run step by step in any browser, without this app."
-    _file_button("Download the film", "movie", trace, lambda: trace.film().html.encode(), "film.html", help_text)
+    _file_button("Download the film", "movie", trace, lambda: trace.film(text).html.encode(), "film.html", help_text)
     _legend(trace)
     _glossary(trace)
     with st.sidebar:

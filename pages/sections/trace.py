@@ -182,7 +182,7 @@ def detail(trace: Trace, step: Step, index: Sequence[int] = (), letters: Letters
         "noted": _note_number(trace, step),
         "why": pieces(texts.prose(step.why)),
         "verdict": step.verdict,
-        "proof": pieces(texts.proof(step) + texts.unseen(step)),
+        "proof": pieces(texts.proof(step) + texts.unseen(line)),
         "note": pieces(texts.prose(step.note)) if step.note and (step.error is not None or step.pending) else [],
         "code": _code(trace, step),
         "product": _product(trace, step, line),

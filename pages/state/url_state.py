@@ -18,6 +18,7 @@ from pages.state.view import FIRST_MODEL, PLACES, View, place_on
 from pages.state.visitor import OF_INPUT, Key, UserInput, model_name, new, visitor
 from tracer import models
 from tracer.record import Trace
+from tracer.symbols.letters import TEXTS
 from tracer.utils.errors import capitalize, quote, shorten
 
 LONGEST_CHANGES = 1000
@@ -273,6 +274,13 @@ def _place(page: str, model: str, name: str) -> str | None:
     if name == "step" and (page != "trace" or (trace := session.current_run()) is None or last != last_step(trace)):
         return None
     return last
+
+
+def letters() -> str:
+    """Return the text in whose letters the pages write, as it was chosen last."""
+    now = visitor()
+    text = _place(now.page, now.model, "letters")
+    return text if text in TEXTS else TEXTS[0]
 
 
 def keep(**places: object) -> None:

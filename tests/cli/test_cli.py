@@ -309,3 +309,13 @@ def test_bench_goes_on_without_the_cpu_of_a_server_that_ended(monkeypatch):
     monkeypatch.setattr(page_latency.time, "sleep", lambda seconds: None)
     assert page_latency._quiet(1) is None
     assert not list(page_latency._spent("a page", 1, 5.0, 1))
+
+
+def test_equations_are_written_in_the_letters_of_a_text(capsys):
+    status, out, _ = run(capsys, "trace", "vit", *SMALL, "--letters", "2021", "--format", "markdown")
+    assert (
+        status == 0 and r"\operatorname{heads}_{k}" in out and "D_h" in out and r"\operatorname{heads}_{h}" not in out
+    )
+    assert "'json'" in refusal(capsys, "trace", "vit", *SMALL, "--letters", "2021", "--format", "json")
+    assert "'1999'" in refusal(capsys, "handout", "vit", "--letters", "1999")
+    assert "'1999'" in refusal(capsys, "film", "vit", "--letters", "1999")

@@ -1,12 +1,19 @@
 """Letters of the texts: the same lines with other names, each read again, and no two that look alike."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from tests.latex_reader.test_latex_reader import tiny_model
+from tests.support.loaded_models import load
+from tracer import export
 from tracer.export.letters import TITLES, letters_of, names_of, sizes_with_letters, with_letters
+from tracer.export.to_html import equation
+from tracer.figures import handout
+from tracer.figures.film import message
+from tracer.figures.film.storyboard import storyboard
 from tracer.latex_reader.evaluator import Operands, deviation, evaluate
 from tracer.latex_reader.parser import read
 from tracer.record import tolerance
@@ -134,3 +141,45 @@ def test_the_table_names_what_is_there():
     assert set(SIZES) <= set(notation.MEANINGS) and OURS not in {text for row in SIZES.values() for text in row}
     with pytest.raises(ValueError, match="there are no letters '005', expected one of ours, 000, 001"):
         letters_of(PrintedNames((), {}, ()), "005")
+
+
+@pytest.mark.parametrize("format", ["markdown", "latex", "table"])
+def test_a_run_is_written_in_the_letters_of_a_text(format):
+    trace = load("vit").trace()
+    ours, theirs = (export.render(trace, format=format, letters=text) for text in ("ours", "2021"))
+    assert r"\mathbf{X}^{(\ell-1)}" in ours and r"\operatorname{heads}_{h}" in ours and "d_k" in ours
+    assert r"\mathbf{X}^{(" not in theirs and r"\mathbf{z}_{\ell-1}" in theirs  # the block is below, at any block, too
+    assert r"\operatorname{heads}_{k}" in theirs and "D_h" in theirs
+
+
+def test_pages_are_written_in_the_letters_of_a_text():
+    """The handout, the film and HTML differ in letters alone."""
+    trace, their = load("vit").trace(), "2021"
+    letters, film = letters_of(trace, their), storyboard(trace)
+    of_text, own = message.build(film, letters=letters)["beats"], message.build(film)["beats"]
+    for beat, other in zip(of_text, own, strict=True):
+        assert all(beat[name] == other[name] for name in ("title", "sentence", "proof", "steps"))
+        if beat["kind"] == "block":
+            step = with_letters(trace.step(beat["shown"]), letters)
+            assert equation(step.latex) in beat["equation"] and beat["equation"] != other["equation"]
+            assert equation(f"{step.symbol} \\in {notation.shape_latex(step.symbolic)}") in beat["shape"]
+    line = equation(with_letters(trace.step("patches"), letters).latex)
+    for pages in (
+        [handout.render(trace, their), handout.render(trace)],
+        [export.render(trace, format="html", letters=their), export.html(trace)],
+    ):
+        assert [line in page for page in pages] == [True, False]
+        assert len({re.sub(r"<math.*?</math>", "", page).count("\n") for page in pages}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"letters": "005"}, "there are no letters '005', expected one of ours, 000"),
+        ({"letters": "004", "format": "json"}, "format 'json': letters of a text are for steps that people read"),
+        ({"letters": "004", "level": "ops"}, "level 'ops' and format 'table'"),
+    ],
+)
+def test_letters_that_a_view_lacks_are_quoted(options, problem):
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        export.render(load("vit").trace(), **options)

@@ -106,7 +106,18 @@ def run_and_file(parser: argparse.ArgumentParser, file: str = "file") -> None:
     """Add NAME, --image, --text and --out, a kind of file."""
     parser.add_argument("name", metavar="NAME", help=f"a model, or a saved run ({RUN_SUFFIX})")
     inputs(parser)
+    letters(parser)
     parser.add_argument("--out", metavar="F", help=f"write to this {file} (default: standard output)")
+
+
+def letters(parser: argparse.ArgumentParser) -> None:
+    """Add --letters."""
+    parser.add_argument(
+        "--letters",
+        metavar="TEXT",
+        default=export.OURS,
+        help="equations in the letters of a text: 000 to 004, 2017, 2021",
+    )
 
 
 def write(text: str, out: str | None) -> None:
@@ -159,12 +170,15 @@ def view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=export.FORMATS, metavar="FORMAT", help=f"one of {kinds} (default: table, or by --out)"
     )
+    letters(parser)
     parser.add_argument("--out", metavar="F", help=f"write to this file; {RUN_SUFFIX} saves the trace itself")
 
 
 def check_view(options: argparse.Namespace) -> None:
     """Raise ValueError for a view that can't be built, before the model runs."""
     export.check_level(options.level)
+    form = options.format or (export.format_of(options.out) if options.out else "table")
+    export.check_letters(options.letters, options.level, form or RUN_SUFFIX)
     if options.out is None:
         return
     if options.out.endswith(RUN_SUFFIX):
@@ -180,7 +194,7 @@ def check_view(options: argparse.Namespace) -> None:
 def show(trace: Trace, options: argparse.Namespace) -> None:
     """Print or write the trace as the options say."""
     if options.out is None:
-        sys.stdout.write(export.render(trace, options.level, options.format or "table"))
+        sys.stdout.write(export.render(trace, options.level, options.format or "table", options.letters))
         if options.level == "steps" and (options.format or "table") == "table":
             from tracer.diagnostics import findings  # loads torch
 
@@ -190,4 +204,4 @@ def show(trace: Trace, options: argparse.Namespace) -> None:
         trace.save(options.out)
     else:
         form = options.format or export.format_of(options.out) or "table"
-        write(export.render(trace, options.level, form), options.out)
+        write(export.render(trace, options.level, form, options.letters), options.out)

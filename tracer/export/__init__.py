@@ -1,14 +1,16 @@
 """A trace as text: one format per file `to_*.py`, discovered by its name.
 
 Such a file is named after its format, lists the `SUFFIXES` of its files, and has one function `render(trace, level) ->
-str`. Levels, from the outside in: `"modules"` (as the forward hooks saw them), `"steps"` (the lines of the textbook),
-`"calls"` (the composite ops that PyTorch was asked for), `"ops"` (the ops that it ran) and `"primitives"` (the
-decompositions of those ops); `"costs"` adds them up by the parts of a block.
+str`; one that people read also takes the letters of its steps. Levels, from the outside in: `"modules"` (as the forward
+hooks saw them), `"steps"` (the lines of the textbook), `"calls"` (the composite ops that PyTorch was asked for),
+`"ops"` (the ops that it ran) and `"primitives"` (the decompositions of those ops); `"costs"` adds them up by the parts
+of a block.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
@@ -18,24 +20,30 @@ from tracer.utils.lazy_import import lazy_import
 if TYPE_CHECKING:
     import pandas
 
+    from tracer.export import letters as texts
     from tracer.export import rows
     from tracer.record import Trace
 else:  # imported when first used
-    rows = lazy_import("tracer.export.rows")
+    rows, texts = lazy_import("tracer.export.rows"), lazy_import("tracer.export.letters")
 
+OURS = "ours"
+"""Letters of this project, in which all formats write where none are chosen."""
 LEVELS = ("modules", "steps", "calls", "ops", "primitives", "costs")
 FORMATS = tuple(module.name.removeprefix("to_") for module in iter_modules(__path__) if module.name.startswith("to_"))
 
 
-def render(trace: Trace, level: str = "steps", format: str = "table") -> str:
-    """Return the trace in one of `FORMATS`, as text that ends with a newline.
+def render(trace: Trace, level: str = "steps", format: str = "table", letters: str = OURS) -> str:
+    """Return the trace in one of `FORMATS`, as text that ends with a newline; its steps in the letters of a text.
 
-    Raise ValueError for an unknown level or format, and for a level that the trace lacks.
+    Raise ValueError for an unknown level or format, for a level that the trace lacks, and for letters of a text that
+    has none, or where the names are read by programs.
     """
     check_level(level, trace)
+    check_letters(letters, level, format)
     if format not in FORMATS:
         raise ValueError(f"{quote(format)} is not a format, expected one of {', '.join(FORMATS)}")
-    return _format(format).render(trace, level).rstrip("\n") + "\n"
+    more = () if letters == OURS else (texts.letters_of(trace, letters),)
+    return _format(format).render(trace, level, *more).rstrip("\n") + "\n"
 
 
 def table(trace: Trace, level: str = "ops") -> pandas.DataFrame:
@@ -67,6 +75,19 @@ def suffixes() -> str:
 
 def _format(name: str):
     return import_module(f"{__name__}.to_{name}")
+
+
+def check_letters(letters: str, level: str, format: str) -> None:
+    """Raise ValueError for letters of a text that has none, and for a view that has ours alone."""
+    if letters == OURS:
+        return
+    texts.check_text(letters)
+    printed = [name for name in FORMATS if "letters" in signature(_format(name).render).parameters]
+    if level != "steps" or format not in printed:
+        raise ValueError(
+            f"letters {quote(letters)} with level {quote(level)} and format {quote(format)}: letters of a text are for "
+            f"steps that people read, expected level 'steps' and format {' or '.join(map(quote, printed))}"
+        )
 
 
 def check_level(level: str, trace: Trace | None = None) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from tracer.export import rows
 from tracer.export.rows import NOTE_TITLES
 from tracer.record import Operand, Step, Symbol, Trace
+from tracer.record.steps import Repeat, at_any
 from tracer.symbols.letters import OURS, OWN, TEXTS, Letters, PrintedNames
 from tracer.utils.errors import quote
 
@@ -19,19 +22,26 @@ TITLES = {
 
 
 def names_of(trace: Trace) -> PrintedNames:
-    """Return all that the lines of a run name."""
+    """Return all that the lines of a run name, in each block and in any block."""
     tensors = {name.symbol: "" for step in trace.steps for name in step.names}
     tensors |= {step.symbol: step.role for step in trace.steps}
+    for repeat in trace.repeats:
+        tensors = {at_any(symbol, repeat.blocks[0]): role for symbol, role in tensors.items()} | tensors
     return PrintedNames(tuple(size.name for size in trace.symbols), tensors, tuple(step.latex for step in trace.steps))
 
 
 def letters_of(run: Trace | PrintedNames, text: str) -> Letters:
     """Return the letters of a text for a run. Raise ValueError for a text that has none."""
-    if text not in TEXTS:
-        raise ValueError(f"there are no letters {quote(text)}, expected one of {', '.join(TEXTS)}")
+    check_text(text)
     if text == OURS:
         return OWN
     return Letters(text, run if isinstance(run, PrintedNames) else names_of(run))
+
+
+def check_text(text: str) -> None:
+    """Raise ValueError, which quotes it, for a text that has no letters."""
+    if text not in TEXTS:
+        raise ValueError(f"there are no letters {quote(text)}, expected one of {', '.join(TEXTS)}")
 
 
 def with_letters(step: Step, letters: Letters) -> Step:
@@ -48,8 +58,15 @@ def with_letters(step: Step, letters: Letters) -> Step:
         latex=letters.line(step.latex),
         symbolic=letters.shape(step.symbolic),
         names=tuple(replace(name, symbol=letters.line(name.symbol)) for name in step.names),
+        unseen=tuple(map(letters.line, step.unseen)),
         product=product,
     )
+
+
+def as_printed(trace: Trace, letters: Letters) -> Iterator[tuple[Repeat | None, list[Step]]]:
+    """Yield the printed book in other letters; see `rows.as_printed`."""
+    for repeat, steps in rows.as_printed(trace):
+        yield repeat, [with_letters(step, letters) for step in steps]
 
 
 def _operand(operand: Operand, letters: Letters) -> Operand:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracer.export import verdicts
-from tracer.record import Step, Trace
+from tracer.record import Step, Symbol, Trace
 from tracer.record.steps import Repeat, at_any
 from tracer.symbols import notation
+from tracer.symbols.letters import OWN, Letters
 from tracer.utils.lazy_import import lazy_import
 from tracer.utils.text import shape_numbers
 
@@ -236,14 +237,14 @@ def cell(value: object) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def totals(trace: Trace) -> str:
+def totals(trace: Trace, letters: Letters = OWN) -> str:
     """Return parameters and FLOPs of the run, as numbers, and as formulas if they are solved."""
     costs = [(trace.params, "parameters", trace.params_symbolic), (trace.flops, "FLOPs", trace.flops_symbolic)]
     cached, formula = key_value_cache.cache_elements(trace)
     costs += [(cached, "numbers in the cache", formula)] if cached else []
     figures = [
         f"{number:,} {what}"
-        + (f" = {notation.text(formula)}" if formula not in ("?", str(number)) else "")
+        + (f" = {notation.text(letters.formula(formula))}" if formula not in ("?", str(number)) else "")
         + (unknown(trace, number) if formula == "?" else "")
         for number, what, formula in costs
     ]
@@ -271,9 +272,9 @@ def count(flops: int | str) -> str:
     return flops if isinstance(flops, str) else f"{flops:,}"
 
 
-def sizes(trace: Trace) -> str:
-    """Return the symbols with their values: `B=1, N=196=H·W/P²`, …"""
-    return ", ".join(f"{s.name}={s.value}" + (f"={notation.text(s.equals)}" if s.equals else "") for s in trace.symbols)
+def sizes(symbols: Iterable[Symbol]) -> str:
+    """Return symbols with their values: `B=1, N=196=H·W/P²`, …"""
+    return ", ".join(f"{s.name}={s.value}" + (f"={notation.text(s.equals)}" if s.equals else "") for s in symbols)
 
 
 NOTE_TITLES = {

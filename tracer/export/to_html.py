@@ -16,9 +16,11 @@ from xml.etree import ElementTree
 from latex2mathml.converter import convert
 
 from tracer.export import rows
+from tracer.export.letters import sizes_with_letters, with_letters
 from tracer.export.rows import with_titles
-from tracer.record import Finding, Step, Trace
+from tracer.record import Finding, Step, Symbol, Trace
 from tracer.symbols import notation
+from tracer.symbols.letters import OWN, Letters
 from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".html", ".htm")
@@ -48,18 +50,20 @@ STYLE = """
 """
 
 
-def render(trace: Trace, level: str) -> str:
+def render(trace: Trace, level: str, letters: Letters = OWN) -> str:
     """Return a short header, the symbols, and the rows of the level as a table."""
     head = [
         f"<strong>{text(trace.model)}</strong> {quiet(trace.weights)}",
-        text(rows.totals(trace)),
+        text(rows.totals(trace, letters)),
         *map(quiet, trace.notes),
     ]
-    views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    views = {"modules": _modules, "calls": _calls, "ops": _ops, "primitives": _primitives}
     views["costs"] = _costs
+    body = _steps(trace, letters) if level == "steps" else views[level](trace)
     lines = "".join(f"<div>{line}</div>\n" for line in head)
     found = tuple(finding for finding in trace.diagnosis or () if not finding.intent)
-    return page(f"{lines}{_symbols(trace)}{_findings(found) if found else ''}{views[level](trace)}")
+    symbols = _symbols(sizes_with_letters(trace, letters))
+    return page(f"{lines}{symbols}{_findings(found) if found else ''}{body}")
 
 
 def page(content: str) -> str:
@@ -98,11 +102,11 @@ def step(one: Step) -> str:
     return page(table(STEP_COLUMNS, [_step(one)]) + why)
 
 
-def _symbols(trace: Trace) -> str:
+def _symbols(symbols: Sequence[Symbol]) -> str:
     items = [
         f'<abbr title="{text(symbol.meaning)}">{text(symbol.name)}</abbr> = {symbol.value}'
         + (f" = {text(notation.text(symbol.equals))}" if symbol.equals else "")
-        for symbol in trace.symbols
+        for symbol in symbols
     ]
     return f"<div>{', '.join(items)}</div>\n" if items else ""
 
@@ -110,8 +114,8 @@ def _symbols(trace: Trace) -> str:
 STEP_COLUMNS = ("step", "equation", "shape", "error")
 
 
-def _steps(trace: Trace) -> str:
-    return table(STEP_COLUMNS, [_step(step) for step in trace.steps])
+def _steps(trace: Trace, letters: Letters) -> str:
+    return table(STEP_COLUMNS, [_step(with_letters(step, letters)) for step in trace.steps])
 
 
 def _step(step: Step) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 
 from tracer.export import rows
-from tracer.export.rows import as_printed
+from tracer.export.letters import as_printed, sizes_with_letters
 from tracer.record import CallRecord, ModuleRecord, Op, Primitive, Step, Trace
 from tracer.record.steps import Repeat
 from tracer.symbols import notation
+from tracer.symbols.letters import OWN, Letters
 from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".tex",)
@@ -21,30 +22,34 @@ ESCAPES = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
 }  # fmt: skip
 
 
-def render(trace: Trace, level: str) -> str:
+def render(trace: Trace, level: str, letters: Letters = OWN) -> str:
     """Return the symbols, then the steps as aligned equations with their shapes, or another level as a long table."""
     head = ["% needs \\usepackage{amsmath,longtable}", rf"\subsection*{{{text(trace.model)}}}", text(trace.weights)]
-    sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in trace.symbols)
+    sizes = ", ".join(f"${notation.latex(s.name)} = {s.value}$" for s in sizes_with_letters(trace, letters))
     cost = [
         f"{number:,} {what}"
-        + (f": ${notation.latex(formula)}$." if formula != "?" else f"{text(rows.unknown(trace, number))}.")
+        + (
+            f": ${notation.latex(letters.formula(formula))}$."
+            if formula != "?"
+            else f"{text(rows.unknown(trace, number))}."
+        )
         for number, what, formula in (
             (trace.params, "parameters", trace.params_symbolic),
             (trace.flops, "FLOPs", trace.flops_symbolic),
         )
     ]
     cost += [f"{rows.uncounted_ops(trace)}."] if trace.uncounted_ops else []
-    views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    views = {"modules": _modules, "calls": _calls, "ops": _ops, "primitives": _primitives}
     views["costs"] = _costs
-    body = views[level](trace)
+    body = _steps(trace, letters) if level == "steps" else views[level](trace)
     return "\n\n".join(part for part in [*head, sizes, *cost, *map(text, trace.notes), body] if part)
 
 
-def _steps(trace: Trace) -> str:
+def _steps(trace: Trace, letters: Letters) -> str:
     if not trace.steps:
         return ""
     parts = []
-    for repeat, steps in as_printed(trace):
+    for repeat, steps in as_printed(trace, letters):
         lines = [f"  {_equation(step)} && {notation.shape_latex(step.symbolic)} && {_check(step)}" for step in steps]
         lead = _times(repeat) if repeat else "Then" if parts else ""
         parts.append((rf"  \intertext{{{lead}}}" + "\n" if lead else "") + " \\\\\n".join(lines))

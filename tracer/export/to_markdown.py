@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 
 from tracer.export import rows
-from tracer.export.rows import as_printed, with_titles
+from tracer.export.letters import as_printed, sizes_with_letters
+from tracer.export.rows import with_titles
 from tracer.record import Trace
 from tracer.symbols import notation
+from tracer.symbols.letters import OWN, Letters
 from tracer.utils.text import shape_numbers
 
 SUFFIXES = (".md", ".markdown")
@@ -16,15 +18,22 @@ LEFT_OUT = {"ops": ("function", "note"), "primitives": ("makers",)}
 """Columns that no table has, by the level."""
 
 
-def render(trace: Trace, level: str) -> str:
+def render(trace: Trace, level: str, letters: Letters = OWN) -> str:
     """Return a heading, the symbols, then a table of the rows of the level."""
-    sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in trace.symbols)
-    head = [f"## {text(trace.model)}", text(trace.weights), sizes, text(rows.totals(trace)), *map(text, trace.notes)]
-    table = _steps(trace) if level == "steps" else _plain(trace, level)
+    symbols = sizes_with_letters(trace, letters)
+    sizes = ", ".join(f"${notation.latex(s.name)}$ = {s.value} ({text(s.meaning)})" for s in symbols)
+    head = [
+        f"## {text(trace.model)}",
+        text(trace.weights),
+        sizes,
+        text(rows.totals(trace, letters)),
+        *map(text, trace.notes),
+    ]
+    table = _steps(trace, letters) if level == "steps" else _plain(trace, level)
     return "\n\n".join([*(part for part in head if part), table])
 
 
-def _steps(trace: Trace) -> str:
+def _steps(trace: Trace, letters: Letters) -> str:
     """Return the table of steps; blocks that repeat are in it once, with their number."""
     body = [
         (
@@ -36,7 +45,7 @@ def _steps(trace: Trace) -> str:
             text(with_titles(step.why)),
             text(with_titles(step.note)),
         )
-        for repeat, steps in as_printed(trace)
+        for repeat, steps in as_printed(trace, letters)
         for step in steps
     ]
     return _table(("step", "equation", "shape", "here", "error", "why", "note"), body)

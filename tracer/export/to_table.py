@@ -5,30 +5,32 @@ from __future__ import annotations
 import unicodedata
 
 from tracer.export import rows
-from tracer.export.rows import as_printed
+from tracer.export.letters import as_printed, sizes_with_letters
 from tracer.record import Trace
 from tracer.symbols import notation
+from tracer.symbols.letters import OWN, Letters
 from tracer.utils.text import shape_numbers, symbol_unicode
 
 SUFFIXES = (".txt",)
 RIGHT = {"index", "number", "error", "params", "flops", "times", "numbers"}
 
 
-def render(trace: Trace, level: str) -> str:
+def render(trace: Trace, level: str, letters: Letters = OWN) -> str:
     """Return a header, then one line per row of the level."""
     head = [
         trace.model + (f": {trace.weights}" if trace.weights else ""),
-        rows.sizes(trace),
-        rows.totals(trace),
+        rows.sizes(sizes_with_letters(trace, letters)),
+        rows.totals(trace, letters),
         *trace.notes,
     ]
-    views = {"modules": _modules, "steps": _steps, "calls": _calls, "ops": _ops, "primitives": _primitives}
+    views = {"modules": _modules, "calls": _calls, "ops": _ops, "primitives": _primitives}
     views["costs"] = _costs
-    body = align(views[level](trace)) or f"This run has no {level}; --level ops shows its operations."
+    table = _steps(trace, letters) if level == "steps" else views[level](trace)
+    body = align(table) or f"This run has no {level}; --level ops shows its operations."
     return "\n".join([*(rows.cell(line) for line in head if line), "", body])
 
 
-def _steps(trace: Trace) -> list[dict[str, str]]:
+def _steps(trace: Trace, letters: Letters) -> list[dict[str, str]]:
     """Return one line per step; blocks that repeat are listed once, with their number."""
     return [
         {
@@ -40,7 +42,7 @@ def _steps(trace: Trace) -> list[dict[str, str]]:
             "error": rows.proof(step),
             "equation": step.latex,
         }
-        for repeat, steps in as_printed(trace)
+        for repeat, steps in as_printed(trace, letters)
         for step in steps
     ]
 

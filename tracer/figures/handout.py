@@ -6,7 +6,7 @@ It holds all that it shows, runs nothing and loads nothing. Equations that repea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,15 @@ from PIL import Image, ImageDraw
 
 from tracer.attention import parts, places, segments
 from tracer.export import rows, verdicts
-from tracer.export.rows import as_printed, with_titles
+from tracer.export.letters import as_printed, letters_of, sizes_with_letters
+from tracer.export.rows import with_titles
 from tracer.export.to_html import equation, text
 from tracer.figures import attention_maps, drawing, predictions
 from tracer.figures.drawing import AMBER, ATTENTION, table
 from tracer.figures.tensors import as_array, data_uri, rescale
-from tracer.record import MOVED_TOKENS, Picture, Step, Trace
+from tracer.record import MOVED_TOKENS, Picture, Step, Symbol, Trace
 from tracer.symbols import notation
+from tracer.symbols.letters import OURS, Letters
 from tracer.utils.errors import shorten
 from tracer.utils.text import percent, shape_numbers
 
@@ -180,8 +182,9 @@ math { font-size: 112%; math-style: normal; } .step p { font-size: 0.9em; }
 """
 
 
-def render(trace: Trace) -> str:
-    """Return the handout as HTML that ends with a newline."""
+def render(trace: Trace, text_of: str = OURS) -> str:
+    """Return the handout as HTML that ends with a newline, with lines and sizes in the letters of a text."""
+    letters = letters_of(trace, text_of)
     title, weights = f"A run of {trace.model}", f"Weights: {trace.weights}." if trace.weights else ""
     parts = (
         f"<h1>{text(title)}</h1>",
@@ -189,8 +192,8 @@ def render(trace: Trace) -> str:
         '<div class="in">' + _inputs(trace) + _outputs(trace) + "</div>",
         f"<p>{text(MOVED_TOKENS)}</p>" if MOVED_TOKENS in trace.notes else "",
         maps(trace),
-        _sizes(trace),
-        "".join(_equations(trace)),
+        _sizes(sizes_with_letters(trace, letters)),
+        "".join(_equations(trace, letters)),
         _proof(trace),
     )
     head = f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{text(title)}</title>\n'
@@ -251,20 +254,20 @@ def _answer(result: Mapping[str, Any]) -> str:
     return f"{first}<table>{lines}</table>"
 
 
-def _sizes(trace: Trace) -> str:
+def _sizes(sizes: Sequence[Symbol]) -> str:
     lines = "".join(
         f"<li>{equation(notation.latex(size.name))} = {size.value}"
         + (f" = {equation(notation.latex(size.equals))}" if size.equals not in ("", str(size.value)) else "")
         + f" – {text(size.meaning)}</li>"
-        for size in trace.symbols
+        for size in sizes
     )
     return f'<h2>Sizes</h2><ul class="sizes">{lines}</ul>' if lines else ""
 
 
-def _equations(trace: Trace) -> Iterator[str]:
+def _equations(trace: Trace, letters: Letters) -> Iterator[str]:
     """Yield each line of the textbook, under its heading."""
     last = None
-    for repeat, steps in as_printed(trace):
+    for repeat, steps in as_printed(trace, letters):
         if repeat is not None:
             last = f"Each block, {repeat.times} times"
             yield f"<h2>{last}: {equation(repeat.numbers)}</h2>"

@@ -253,12 +253,13 @@ class Trace:
         """
         return provider("table")(self, level)
 
-    def film(self) -> Film:
-        """Return the run as a film, which a notebook shows and `save` writes to one HTML file that plays anywhere.
+    def film(self, letters: str = "ours") -> Film:
+        """Return the run as a film, which a notebook shows and `save` writes to one HTML file that plays anywhere, with
+        equations in the letters of a text, such as "2017".
 
-        ValueError for a run without operations.
+        ValueError for a run without operations, and for a text that has no letters.
         """
-        return provider("film")(self)
+        return provider("film")(self, letters)
 
     def save(self, path: str | Path) -> None:
         """Write the trace to one safetensors file: tensors, and everything else as JSON in its header.

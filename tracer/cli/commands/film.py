@@ -10,6 +10,7 @@ import argparse
 
 from tracer.cli import shared_options as shared
 from tracer.cli.commands.handout import load_run
+from tracer.export import letters
 from tracer.utils.errors import quote
 
 
@@ -22,5 +23,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the model, or open the saved run, and write its film."""
     if options.out is not None and not options.out.lower().endswith((".html", ".htm")):
         raise ValueError(f"--out {quote(options.out)}: a film is a web page, expected a name that ends in .html")
-    shared.write(load_run(options).film().html, options.out)
+    letters.check_text(options.letters)
+    shared.write(load_run(options).film(options.letters).html, options.out)
     return 0

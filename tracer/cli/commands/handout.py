@@ -10,6 +10,7 @@ import argparse
 
 import tracer
 from tracer.cli import shared_options as shared
+from tracer.export import letters
 from tracer.record import Trace
 from tracer.utils.errors import quote
 
@@ -21,10 +22,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the model, or open the saved run, and write the handout."""
+    letters.check_text(options.letters)
     trace = load_run(options)
     from tracer.figures import handout  # here, so that --help answers at once
 
-    shared.write(handout.render(trace), options.out)
+    shared.write(handout.render(trace, options.letters), options.out)
     return 0
 
 

@@ -6,12 +6,14 @@ from functools import cache
 from pathlib import Path
 
 from tracer.export import verdicts
+from tracer.export.letters import letters_of
 from tracer.export.to_html import text
 from tracer.figures import envelope, scripts
 from tracer.figures.film import message
 from tracer.figures.film.storyboard import storyboard
 from tracer.record import Trace
 from tracer.record.steps import Film
+from tracer.symbols.letters import OURS
 from tracer.utils.errors import quote
 
 # Player as a page: its scripts are modules in files, which are joined here into one, with the message inside.
@@ -70,11 +72,14 @@ FILE = 650_000
 """Bytes of attention in a file, which need not travel with each visit to a page."""
 
 
-def film(trace: Trace) -> Film:
-    """Return the film of a run.
+def film(trace: Trace, letters: str = OURS) -> Film:
+    """Return the film of a run, with equations and shapes in the letters of a text.
 
-    ValueError for a run without operations, of which there is nothing to show.
+    ValueError for a run without operations, of which there is nothing to show, and for a text that has no letters.
     """
+    names = letters_of(trace, letters)
     if not trace.ops:
         raise ValueError(f"a film needs a run with operations, and this trace of {quote(trace.model)} has none")
-    return Film(trace.model, page(envelope.pack(message.build(storyboard(trace), FILE)), f"A run of {trace.model}"))
+    return Film(
+        trace.model, page(envelope.pack(message.build(storyboard(trace), FILE, names)), f"A run of {trace.model}")
+    )

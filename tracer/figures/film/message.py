@@ -21,6 +21,7 @@ from tracer.figures.predictions import visible_token
 from tracer.figures.tensors import data_uri, encode_image
 from tracer.record import Step, Trace
 from tracer.symbols import notation
+from tracer.symbols.letters import OWN, Letters
 from tracer.utils.errors import shorten
 from tracer.utils.text import percent, scientific, shape_numbers
 
@@ -38,12 +39,13 @@ CLASSES = ("#3b4254", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#c
 """Colours of the classes of pixels, which are told apart without red and green (Okabe and Ito 2008)."""
 
 
-def build(board: Storyboard, room: int = ROOM) -> dict[str, Any]:
-    """Return what the film shows, for its message; `room` is the number of bytes for attention."""
+def build(board: Storyboard, room: int = ROOM, letters: Letters = OWN) -> dict[str, Any]:
+    """Return what the film shows, for its message, with equations and shapes in these letters; `room` is the number of
+    bytes for attention."""
     trace, snapshots, looks, beats = board.trace, [], [], []
     level = _level(board, room)
     for id, beat in zip(ids(board), board.beats, strict=True):
-        entry = line_facts(beat) | {"id": id}
+        entry = line_facts(beat, letters) | {"id": id}
         if beat.snapshot is not None:
             read = board.streams[beat.snapshot.stream].read
             like = None
@@ -125,11 +127,12 @@ def _rollout(board: Storyboard, index: int, level: str, room: int) -> dict[str, 
     return {"slots": slots, "keys": None, "queries": queries, "weights": half(rows[None])}
 
 
-def line_facts(beat: Beat) -> dict[str, Any]:
+def line_facts(beat: Beat, letters: Letters = OWN) -> dict[str, Any]:
     """Return the texts of a beat: title, sentence, equation, shape and proof."""
     shape = ""
     if beat.shape:
-        inside = f"{beat.symbol} \\in {notation.shape_latex(beat.symbolic)}" if beat.symbol else ""
+        symbolic = notation.shape_latex(letters.shape(beat.symbolic))
+        inside = f"{letters.line(beat.symbol)} \\in {symbolic}" if beat.symbol else ""
         shape = f"{equation(inside)} = {text(shape_numbers(beat.shape))}" if inside else text(shape_numbers(beat.shape))
     lines = (beat.also.latex if beat.also else "", beat.latex)
     return {
@@ -137,7 +140,7 @@ def line_facts(beat: Beat) -> dict[str, Any]:
         "label": beat.label,
         "title": beat.caption.title,
         "sentence": beat.caption.sentence,
-        "equation": " ".join(f"<span>{equation(line)}</span>" for line in lines if line),
+        "equation": " ".join(f"<span>{equation(letters.line(line))}</span>" for line in lines if line),
         "shape": shape,
         "proof": (said := verdict_text(beat)),
         "verdict": beat.shown.verdict if beat.shown and said else "",
