@@ -25,28 +25,38 @@ QR_PATH, CHECK_PATH = "/qr", "/check-status"
 """Where a browser requests a link as a QR code, and whether the check that a page waits for is done."""
 
 
-_MAP_SCRIPTS = ("weights", "words", "habits", "sketch", "colour", "controls", "photo", "telling")
+_MAP_SCRIPTS = ("weights", "words", "habits", "colour", "controls", "photo", "telling")
 MAP = (
     "place",
     "keys",
     "strip",
     "numbers",
     "heatmap",
+    "photo",
     "cells",
     "brush",
     *(f"attention_map/{script}" for script in (*_MAP_SCRIPTS, "matrix", "main")),
 )
 """The scripts of the attention map: what a browser gets as one."""
-FILM = ("place", "keys", "controls", "cells", "brush", "film")
+FILM = ("place", "keys", "controls", "brush", "film")
 """Those of the film, beside its player."""
 
 
 _STEPPER_SCRIPTS = ("maths", "heat", "drawn", "list", "shown", "main")
-STEPPER = ("place", "keys", "copying", "numbers", "heatmap", "cells", *(f"stepper/{name}" for name in _STEPPER_SCRIPTS))
+STEPPER = (
+    "place",
+    "keys",
+    "copying",
+    "numbers",
+    "heatmap",
+    "cells",
+    "equation",
+    *(f"stepper/{name}" for name in _STEPPER_SCRIPTS),
+)
 """Those of the stepper."""
 
 
-COMPARISON = ("place", "numbers", "heatmap", "maths", "cells", "heat", "comparison")
+COMPARISON = ("place", "numbers", "heatmap", "equation", "maths", "cells", "heat", "comparison")
 """Those of two runs side by side."""
 SCALE = (
     "Each column is a step of the runs, in order. Its height is the largest difference as a share of the largest "
@@ -204,7 +214,7 @@ def stepper(facts: dict, body: bytes) -> None:
     component(key=Key.STEPPER, data=data, on_wanted_change=lambda: None)
 
 
-NUMBER = ("place", "maths", "heatmap", "cells", "stepper/heat", "number")
+NUMBER = ("place", "equation", "maths", "heatmap", "cells", "stepper/heat", "number")
 """The scripts of the panel that follows one number."""
 
 
@@ -233,12 +243,12 @@ def _film_component():
     markup = saved_film.markup()
     for place, added in {"photo": "buttons_of_photo", "stage": "hiding", "proof": "open"}.items():
         markup = markup.replace(f"<!-- {place} -->", _markup(added))
-    player = f"const player = (() => {{\n{saved_film.script()}\nreturn {{ mount, readFilm }};\n}})();"
+    player = f"const player = (() => {{\n{saved_film.player()}\nreturn {{ mount, readFilm }};\n}})();"
     return st.components.v2.component(
         "film",
         html=markup,
         css="\n".join((saved_film.style(), _text("brush.css"), _text("film.css"))),
-        js="\n".join((player, *map(_script, (*BASE, *FILM)))),
+        js="\n".join((*map(_script, saved_film.SHARED), player, *map(_script, FILM))),
     )
 
 

@@ -20,11 +20,8 @@ function paint(canvas, map, weights, columns, most, scale, closed = () => false)
 
 // `weights` onto a canvas that lies over a photo, as amber light: the more of it, the larger the weight.
 function glow(canvas, map, weights, columns, most, scale, closed) {
-  paintCells(canvas, columns, weights, (weight, at) => {
-    if (map.tokens[at] === null) return [0, 0, 0, 0]; // what covers it shows
-    const alpha = Math.round(255 * Math.min(1, position(weight, most, scale)));
-    return closed(at) ? [...SHUT, 255] : [...AMBER, alpha];
-  });
+  const shares = Array.from(weights, (weight) => position(weight, most, scale));
+  paintLight(canvas, columns, shares, closed, (patch) => map.tokens[patch] === null);
 }
 
 // Lines around the cells that are `inside`, on a canvas that lies over `columns` × `rows` of them.

@@ -127,7 +127,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     const range = each ? `each from ${from === "up" ? "three decades below" : "0 to"} its own largest weight` : `one scale: ${from} to ${percent(most)}`;
     find(".heads-title").textContent = `All heads of ${map.blocks[layer]}, ${range}`;
     [...multiples.children].forEach((button, head) => {
-      const place = (at) => (map.photo ? [state.query, map.tokens[at]] : [Math.floor(at / map.keys), at % map.keys]);
+      const place = (at) => (map.photo ? [state.query, map.tokens[at]] : cellOf(at, map.keys));
       const closed = (at) => place(at)[1] === null || isClosed(map, every[head], layer, ...place(at));
       const lay = map.photo ? glow : paint;
       const end = each ? ends[head] : most;

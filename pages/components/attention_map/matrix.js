@@ -98,7 +98,7 @@ function layMatrix(map, find, state, choose) {
     cells = now;
     const key = [state.layer, state.view, state.scale].join();
     if (key !== painted) {
-      const closed = (cell) => isClosed(map, cells, state.layer, Math.floor(cell / map.keys), cell % map.keys);
+      const closed = (cell) => isClosed(map, cells, state.layer, ...cellOf(cell, map.keys));
       most = scaleEnd(cells, (cell) => !closed(cell), state.scale);
       beyond = most < maximum(cells);
       paint(canvas, map, cells, map.keys, most, state.scale, closed);

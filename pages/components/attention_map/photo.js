@@ -17,7 +17,7 @@ function layPhoto(map, find, state, choose) {
   for (const canvas of [cover, heat]) Object.assign(canvas, { width: map.columns, height: map.rows });
   const [wide, high] = [(right - left) / map.columns, (bottom - top) / map.rows];
   const without = map.tokens.length - map.patches.size;
-  const holes = map.unseen.map((patch) => [Math.floor(patch / map.columns), patch % map.columns]);
+  const holes = map.unseen.map((patch) => cellOf(patch, map.columns));
   cover.getContext("2d").fillStyle = map.closed;
   for (const [r, c] of holes) cover.getContext("2d").fillRect(c, r, 1, 1);
   find(".strokes").replaceChildren(
@@ -75,12 +75,13 @@ function layPhoto(map, find, state, choose) {
   let freed = false;
   const sketch = () => {
     const whole = sketchOf(image, map);
-    Object.assign(find(".sketch"), { width: whole.width, height: whole.height }).getContext("2d").drawImage(whole, 0, 0);
-    hatch(find(".outside"), map);
     const [x, y] = [whole.width / width, whole.height / height];
+    Object.assign(find(".sketch"), { width: whole.width, height: whole.height }).getContext("2d").drawImage(whole, 0, 0);
+    const outside = Object.assign(find(".outside"), { width: whole.width, height: whole.height });
+    const crop = { x: left * x, y: top * y, w: (right - left) * x, h: (bottom - top) * y };
+    hatchOutside(outside.getContext("2d"), { x: 0, y: 0, w: whole.width, h: whole.height }, crop);
     for (const canvas of small) {
-      const area = [left * x, top * y, (right - left) * x, (bottom - top) * y];
-      canvas.getContext("2d").drawImage(whole, ...area, 0, 0, canvas.width, canvas.height);
+      canvas.getContext("2d").drawImage(whole, crop.x, crop.y, crop.w, crop.h, 0, 0, canvas.width, canvas.height);
     }
   };
   image.decode().then(sketch, (error) => {

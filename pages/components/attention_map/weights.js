@@ -22,11 +22,7 @@ function matrix(map, { layer, view }) {
   if (view === "rollout") return rollout;
   const first = layers.indexOf(layer) * views.length;
   if (views.includes(view)) return at(first + views.indexOf(view));
-  const mean = new Float32Array(size);
-  for (let head = 0; head < views.length; head++) {
-    at(first + head).forEach((weight, cell) => (mean[cell] += weight / views.length));
-  }
-  return mean;
+  return meanOf(weights, views.map((_, head) => first + head), size);
 }
 
 const row = (map, cells, query) => cells.subarray(query * map.keys, (query + 1) * map.keys);

@@ -2,7 +2,7 @@
 
 // Rows and columns of the photo, and the tokens that are its patches; a patch that a tower was not given has none.
 const isPatch = (map, token) => map.patches.has(token);
-const cell = (map, token) => [Math.floor(map.patches.get(token) / map.columns), map.patches.get(token) % map.columns];
+const cell = (map, token) => cellOf(map.patches.get(token), map.columns);
 const tokenAt = (map, r, c) => map.tokens[r * map.columns + c];
 const hasNone = (map, r, c) => `Row ${r + 1}, column ${c + 1} was hidden from the ${map.tower}: no token, so no query.`;
 

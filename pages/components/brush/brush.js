@@ -14,8 +14,8 @@ const isSame = (a, b) => a.size === b.size && [...a].every((patch) => b.has(patc
 
 /** The patches from one to another in a straight line. */
 function between(from, to, columns) {
-  const [r, c] = [Math.floor(from / columns), from % columns];
-  const [down, right] = [Math.floor(to / columns) - r, (to % columns) - c];
+  const [[r, c], [row, column]] = [cellOf(from, columns), cellOf(to, columns)];
+  const [down, right] = [row - r, column - c];
   const steps = Math.max(Math.abs(down), Math.abs(right), 1);
   return Array.from({ length: steps + 1 }, (_, i) => Math.round(r + (down * i) / steps) * columns + Math.round(c + (right * i) / steps));
 }
@@ -66,7 +66,7 @@ function newBrush(map, find) {
     }
     const filled = pictures[brushing.fill];
     for (const patch of hidden) {
-      const [r, c] = [Math.floor(patch / columns), patch % columns];
+      const [r, c] = cellOf(patch, columns);
       const [left, right] = [c, c + 1].map((at) => Math.round((at * width) / columns));
       const [top, bottom] = [r, r + 1].map((at) => Math.round((at * height) / rows));
       const place = [left, top, right - left, bottom - top];
@@ -206,7 +206,7 @@ function newBrush(map, find) {
   layer.onkeydown = (event) => {
     event.stopPropagation();
     const from = patches.indexOf(event.target);
-    const [r, c] = [Math.floor(from / columns), from % columns];
+    const [r, c] = cellOf(from, columns);
     const step = ARROWS[event.key] ?? { Home: [0, -c], End: [0, columns - 1 - c] }[event.key];
     if (!step || from < 0) return;
     event.preventDefault();

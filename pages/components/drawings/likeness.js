@@ -12,7 +12,10 @@ export default function ({ data, parentElement }) {
   const standing = ({ patch }) => (/^\d+$/.test(patch ?? "") && Number(patch) < count ? Number(patch) : map.start);
   let chosen = standing(placeInAddress(LIKE));
   const tile = (patch) => cosines.subarray(patch * count, (patch + 1) * count);
-  const place = (patch) => `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
+  const place = (patch) => {
+    const [row, column] = cellOf(patch, columns);
+    return `row ${row + 1}, column ${column + 1}`;
+  };
 
   const [one, every] = [find(".one .cells"), find(".every .cells")];
   const wide = columns * (columns + 1) - 1;
@@ -38,7 +41,7 @@ export default function ({ data, parentElement }) {
     one.setAttribute("aria-label", `The cosines of the patch in ${place(chosen)} with every patch`);
     find(".status").textContent = sentence;
     find(".one .title").textContent = `The patch in ${place(chosen)}`;
-    const [top, left] = [Math.floor(chosen / columns), chosen % columns];
+    const [top, left] = cellOf(chosen, columns);
     layOver(one.querySelector(".mark"), [left, top, 1, 1], [columns, rows]);
     layOver(every.querySelector(".mark"), [left * (columns + 1), top * (rows + 1), columns, rows], [wide, tall]);
   };
@@ -58,8 +61,8 @@ export default function ({ data, parentElement }) {
       if (!step) return;
       event.preventDefault();
       event.stopPropagation();
-      const [row, column] = [Math.floor(chosen / columns) + step[0], (chosen % columns) + step[1]];
-      choose(within(row, rows) * columns + within(column, columns), event.repeat);
+      const [row, column] = cellOf(chosen, columns);
+      choose(within(row + step[0], rows) * columns + within(column + step[1], columns), event.repeat);
     };
   }
   one.onpointermove = (event) => {

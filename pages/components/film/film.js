@@ -39,12 +39,14 @@ function laneOf(film, text) {
 }
 const laneText = (pinned) => (pinned ? `${pinned.stream ? `${pinned.stream}.` : ""}${pinned.lane}` : null);
 
+/** Whether two photos are one, with the same patches. */
+const isSamePhoto = (one, other) =>
+  one?.uri === other?.uri && String([one?.crop, one?.rows, one?.columns]) === String([other?.crop, other?.rows, other?.columns]);
+
 /** What the brush needs to know of the photo. */
 function brushed({ film, photo }, facts) {
-  const { rows, columns, whole, box } = film.photo;
-  const [left, top, width, height] = box;
   const picture = () => photo.image.decode().then(() => photo.image);
-  return { facts, rows, columns, photo: whole, crop: [left, top, left + width, top + height], bare: true, picture };
+  return { ...film.photo, facts, bare: true, picture };
 }
 
 export default function ({ data, parentElement, setTriggerValue }) {
@@ -80,14 +82,13 @@ export default function ({ data, parentElement, setTriggerValue }) {
     label();
   };
   me.mount = (at, pinned, head = -1) => {
-    const uri = me.film.photo?.uri;
-    const photo = me.photo?.ready && me.photo.uri === uri ? me.photo : null; // else it would be gone until it is decoded
+    const photo = me.photo?.ready && isSamePhoto(me.photo.facts, me.film.photo) ? me.photo : null; // else it would be gone until it is decoded
     stage(me.film, { photo, at, pinned, head }, ({ at, pinned }) => {
       const beat = at === me.film.beats.length - 1 ? null : idsOf(me.film)[at];
       return { beat, query: laneText(pinned), inside: null };
     });
     me.photo = root.film.photo;
-    if (me.photo) me.photo.uri = uri;
+    if (me.photo) me.photo.facts = me.film.photo;
   };
   me.mountBlock = (film, step) => {
     const { state, kept } = root.film;

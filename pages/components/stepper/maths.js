@@ -69,11 +69,9 @@ const SMALLEST = 0.6; // of the size of an equation that has the room
 
 /** Sets a long equation smaller, so that it fits its line. One that is still too long scrolls, and shows that it goes on. */
 function fitLine(line) {
-  line.style.setProperty("--share", 1);
-  const share = (line.clientWidth - 2) / line.scrollWidth;
-  if (line.scrollWidth > line.clientWidth) line.style.setProperty("--share", Math.max(SMALLEST, share));
+  const fits = shrink(line, SMALLEST, (share) => line.style.setProperty("--share", share));
   const more = () => line.scrollWidth - line.clientWidth - line.scrollLeft > 1;
-  line.tabIndex = line.scrollWidth > line.clientWidth ? 0 : -1; // it scrolls by keyboard too
+  line.tabIndex = fits ? -1 : 0; // it scrolls by keyboard too
   line.classList.toggle("cut", more());
   handle(line, "scroll", () => line.classList.toggle("cut", more()));
 }

@@ -90,7 +90,7 @@ def test_ones_own_photo_is_two_taps_away(page):
         asked.value.set_files({"name": name, "mimeType": "image/jpeg", "buffer": jpeg()})
         page.get_by_text(f"Your photo: {name}").wait_for(state="attached")
         wait_until_settled(page)
-    wide, high = page.evaluate(f"{FILM}.film.film.photo.whole")
+    wide, high = page.evaluate(f"{FILM}.film.film.photo.photo")
     assert abs(wide / high - 1.5) < 0.02
 
 

@@ -19,7 +19,12 @@ RULES = (
         {"cells[row * columns + column]": "cells[Math.min(cells.length - 1, column * columns + row)]"},
         STEPS,
     ),
-    raw("the colours of a drawn heatmap inverted", "heatmap.js", {"cells[cell] - low": "high - cells[cell]"}, STEPS),
+    raw(
+        "the colours of a drawn heatmap inverted",
+        "scripts/heatmap.js",
+        {"cells[cell] - low": "high - cells[cell]"},
+        STEPS,
+    ),
     raw(
         "the verdict of the step before",
         "stepper/shown.js",
@@ -56,8 +61,8 @@ RULES = (
     ),
     raw(
         "light where the weight is small",
-        "attention_map/colour.js",
-        {"[...AMBER, alpha]": "[...AMBER, 255 - alpha]"},
+        "scripts/photo.js",
+        {"Math.round(255 * Math.min(1, share))": "Math.round(255 * (1 - Math.min(1, share)))"},
         PHOTO,
     ),
     raw(

@@ -22,7 +22,8 @@ from tracer.utils.errors import quote
 # another way.
 
 PLAYER = Path(__file__).parent / "player"
-SHARED = ("dom", "envelope", "numbers", "heatmap")
+SHARED = ("dom", "envelope", "numbers", "heatmap", "photo", "cells", "equation")
+"""Scripts of `tracer.figures.scripts`, each behind those that it imports."""
 STAGE = tuple(
     f"stage/{name}" for name in ("colours", "pen", "layout", "input", "stream", "scene", "tensors", "pointing")
 )
@@ -40,7 +41,12 @@ h1 { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; c
 @cache
 def script() -> str:
     """Return all modules as one script, which defines `mount(root, film)` and `readFilm(bytes)`."""
-    return "\n".join((*map(scripts.read, SHARED), *(scripts.read(name, PLAYER) for name in MODULES)))
+    return "\n".join((*map(scripts.read, SHARED), player()))
+
+
+def player() -> str:
+    """Return the film's own modules as one script, to be behind the shared ones."""
+    return "\n".join(scripts.read(name, PLAYER) for name in MODULES)
 
 
 @cache

@@ -28,7 +28,7 @@ from tracer.utils.text import percent, scientific, shape_numbers
 ROOM = 300_000
 """Bytes of attention in a message: all heads if they fit, else their mean, else the rows of the token in focus."""
 PHOTO = 420
-"""Pixels of the longer side of the part of the photo that the model gets."""
+"""Pixels of the longer side of the part of the photo that the model gets, at most."""
 PHOTO_SIDE = 640
 """Pixels of the longer side of the whole photo, at most."""
 MAX_ANSWER_LETTERS = 64
@@ -235,29 +235,21 @@ def _look(board: Storyboard, beat: Beat, level: str) -> dict[str, Any]:
 
 
 def _photo(trace: Trace) -> dict[str, Any] | None:
-    """Return the whole photo with the box of the model's crop, in its pixels, and the grey sketch of that box."""
+    """Return the whole photo with the model's crop, in its pixels, as `attention_maps` does."""
     picture = trace.picture
     if picture is None or picture.value not in trace.values:
         return None
     photo = Image.fromarray(np.asarray(trace.values[picture.value])).convert("RGB")
     left, top, right, bottom = picture.crop
-    scale = min(1.0, PHOTO / max(right - left, bottom - top))
-    size = max(1, round((right - left) * scale)), max(1, round((bottom - top) * scale))
-    crop = photo.resize(size, Image.Resampling.BICUBIC, box=tuple(picture.crop))
-    kind = "JPEG" if max(size) > 128 else "PNG"
-    sketch = attention_maps.sketch(np.asarray(crop), (0, 0, *size), picture.rows, picture.columns)
-    around = min(scale, PHOTO_SIDE / max(photo.size))
-    whole = max(1, round(photo.width * around)), max(1, round(photo.height * around))
+    scale = min(1.0, PHOTO / max(right - left, bottom - top), PHOTO_SIDE / max(photo.size))
+    whole = max(1, round(photo.width * scale)), max(1, round(photo.height * scale))
+    resized = photo.resize(whole, Image.Resampling.BICUBIC)
     return {
-        "image": encode_image(photo.resize(whole, Image.Resampling.BICUBIC), "JPEG" if max(whole) > 128 else "PNG"),
-        "whole": list(whole),
-        "box": [left * around, top * around, (right - left) * around, (bottom - top) * around],
-        "sketch": encode_image(Image.fromarray(np.round(sketch).astype(np.uint8)), kind),
-        "amber": attention_maps.AMBER.tolist(),
-        "strength": attention_maps.STRENGTH,
+        "image": encode_image(resized, "JPEG" if max(whole) > 128 else "PNG"),
+        "photo": list(whole),
+        "crop": [side * scale for side in picture.crop],
         "rows": picture.rows,
         "columns": picture.columns,
-        "size": list(size),
     }
 
 

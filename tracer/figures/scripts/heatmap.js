@@ -36,5 +36,15 @@ export function ramp(table) {
 /** The same as a bar, `to` one of its sides. */
 export const gradient = (table, to) => `linear-gradient(to ${to}, ${ramp(table).join(",")})`;
 
+/** The mean of matrices by their numbers, of matrices of `size` cells one after the other; or that of `count` cells of
+ *  each, from one on. */
+export function meanOf(cells, which, size, from = 0, count = size) {
+  const mean = new Float32Array(count);
+  for (const matrix of which) {
+    for (let at = 0; at < count; at++) mean[at] += cells[matrix * size + from + at] / which.length;
+  }
+  return mean;
+}
+
 /** The largest of some numbers, at least 0. */
 export const maximum = (numbers) => numbers.reduce((most, number) => Math.max(most, number), 0);

@@ -1,18 +1,18 @@
 // The texts of a beat: title, sentence, equation, shape and proof.
 
+import { shrink } from "../../scripts/equation.js";
+
 // Sizes the equation down until it fits on its line; where it would be too small, each of its parts gets a line.
 export function fit(node) {
-  const fits = () => node.scrollWidth <= node.clientWidth;
-  const shrink = (least) => {
-    node.style.fontSize = "";
-    const full = parseFloat(getComputedStyle(node).fontSize);
-    for (let size = full; size > least * full && !fits(); size -= 1) node.style.fontSize = `${size - 1}px`;
+  node.style.fontSize = "";
+  const full = parseFloat(getComputedStyle(node).fontSize);
+  const set = (share) => {
+    node.style.fontSize = share < 1 ? `${share * full}px` : "";
   };
   node.classList.remove("broken");
-  shrink(0.5);
-  if (fits()) return;
+  if (shrink(node, 0.5, set)) return;
   node.classList.add("broken");
-  shrink(0.3);
+  shrink(node, 0.3, set);
 }
 
 // The height of an element by its style, where that gives one.

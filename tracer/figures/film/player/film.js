@@ -1,6 +1,7 @@
 // What a film holds, and the rows of its attention.
 
 import { imageAddress, unpack } from "../../scripts/envelope.js";
+import { meanOf } from "../../scripts/heatmap.js";
 
 // The film in a message's bytes.
 export function readFilm(bytes) {
@@ -28,12 +29,9 @@ export function rowOf(look, source, lane, head) {
   const query = look.queries.indexOf(look.slots.indexOf(lane));
   if (query < 0) return null;
   const keys = look.keys.length;
+  const row = meanOf(look.weights, viewsOf(look, head), look.queries.length * keys, query * keys, keys);
   const out = new Float32Array(source.lanes.length);
-  const views = viewsOf(look, head);
-  for (const view of views) {
-    const from = (view * look.queries.length + query) * keys;
-    for (let key = 0; key < keys; key++) out[look.keys[key]] += look.weights[from + key] / views.length;
-  }
+  row.forEach((weight, key) => (out[look.keys[key]] += weight));
   return out;
 }
 

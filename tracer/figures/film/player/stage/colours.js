@@ -28,12 +28,6 @@ export const rgb = (colour, alpha = 1) => `rgb(${colour.map(Math.round).join(" "
 // A share of 0 to 1 on the scale of the stream: one hue, from the colour of the page to the one farthest from it.
 export const shade = (theme, share) => theme.low.map((low, i) => low + (theme.high[i] - low) * share);
 
-// The amber that lies on a text or a matrix, in both themes.
-export const AMBER = [255, 176, 0];
-
-// What a mask closes, on a photo.
-export const SHUT = [20, 24, 31];
-
 // Whether a snapshot has a measure: likeness needs the lane that is read, and change a vector before.
 export const measured = (snapshot, name) => Boolean(snapshot?.[name]?.some(Number.isFinite));
 

@@ -2,73 +2,57 @@
 // input as a wave or in colours.
 
 import { makeCanvas } from "../../../scripts/dom.js";
-import { imageAddress } from "../../../scripts/envelope.js";
-import { maximum, paintMatrix } from "../../../scripts/heatmap.js";
+import { cellOf } from "../../../scripts/cells.js";
+import { maximum, meanOf, paintMatrix } from "../../../scripts/heatmap.js";
+import { AMBER, LIT, hatch, hatchOutside, paintLight, sketchOf } from "../../../scripts/photo.js";
 import { kindOf, viewsOf } from "../film.js";
-import { AMBER, SHUT, rgb } from "./colours.js";
+import { rgb } from "./colours.js";
 import { drawText, fillBox, strokeBox } from "./pen.js";
 
-// The photo in its own colours, and as the grey sketch that attention is drawn on: all its patches are equally bright.
+// The photo, and the grey sketch of it that attention is drawn on.
 export function loadPhoto(film, done) {
   if (!film.photo) return null;
-  const photo = { image: new Image(), grey: new Image(), ready: false };
+  const photo = { image: new Image(), ready: false };
   photo.image.src = film.photo.uri;
-  photo.grey.src = imageAddress(film.photo.sketch);
   const ready = () => {
     photo.ready = true;
+    photo.sketch = sketchOf(photo.image, film.photo);
     done();
   };
   // Decoding ahead may fail where the page is left; a picture that has loaded can be drawn all the same.
-  Promise.all([photo.image.decode(), photo.grey.decode()]).then(ready, (error) => {
-    const pictures = [photo.image, photo.grey];
-    if (pictures.some((picture) => picture.complete && !picture.naturalWidth)) throw error;
-    if (pictures.every((picture) => picture.complete)) ready();
+  photo.image.decode().then(ready, (error) => {
+    if (photo.image.complete && !photo.image.naturalWidth) throw error;
+    if (photo.image.complete) ready();
   });
   return photo;
 }
 
-export const patchBox = (film, box, patch) => {
-  const { rows, columns } = film.photo;
-  const [row, column] = [Math.floor(patch / columns), patch % columns];
+// The part of the photo that the model gets, in its pixels.
+export function cropOf({ crop }) {
+  const [x, y, right, bottom] = crop;
+  return { x, y, w: right - x, h: bottom - y };
+}
+
+export const patchBox = ({ rows, columns }, box, patch) => {
+  const [row, column] = cellOf(patch, columns);
   return { x: box.x + (column * box.w) / columns, y: box.y + (row * box.h) / rows, w: box.w / columns, h: box.h / rows };
 };
 
 // One patch of the photo into a rectangle.
 export function drawPatch(context, film, photo, patch, x, y, w, h) {
-  const { rows, columns, box } = film.photo;
-  const [wide, high] = [box[2] / columns, box[3] / rows];
-  const [left, top] = [box[0] + (patch % columns) * wide, box[1] + Math.floor(patch / columns) * high];
-  context.drawImage(photo.image, left, top, wide, high, x, y, w, h);
+  const from = patchBox(film.photo, cropOf(film.photo), patch);
+  context.drawImage(photo.image, from.x, from.y, from.w, from.h, x, y, w, h);
 }
 
 // The part of the photo that the model does not get, around the part that it gets in `box`: hatched, and not dark.
-export function drawOutside(context, film, photo, box, alpha, theme) {
+export function drawOutside(context, film, photo, box, alpha) {
   if (!photo?.ready || !alpha) return;
-  const { whole, box: inside } = film.photo;
-  const scale = box.w / inside[2];
-  const all = { x: box.x - inside[0] * scale, y: box.y - inside[1] * scale, w: whole[0] * scale, h: whole[1] * scale };
-  context.save();
+  const [inside, [width, height]] = [cropOf(film.photo), film.photo.photo];
+  const scale = box.w / inside.w;
+  const all = { x: box.x - inside.x * scale, y: box.y - inside.y * scale, w: width * scale, h: height * scale };
   context.globalAlpha = alpha;
-  const outside = new Path2D();
-  outside.rect(all.x, all.y, all.w, all.h);
-  outside.rect(box.x, box.y, box.w, box.h);
-  context.clip(outside, "evenodd");
-  context.drawImage(photo.image, all.x, all.y, all.w, all.h);
-  fillBox(context, rgb(SHUT, 0.5), all.x, all.y, all.w, all.h);
-  strokes(context, all, "rgb(255 255 255 / 0.5)", 9);
-  context.restore();
-}
-
-// Strokes at an angle over a rectangle, `apart` pixels from each other.
-function strokes(context, { x, y, w, h }, colour, apart) {
-  context.strokeStyle = colour;
-  context.lineWidth = 1;
-  context.beginPath();
-  for (let at = -h; at < w; at += apart) {
-    context.moveTo(x + at, y + h);
-    context.lineTo(x + at + h, y);
-  }
-  context.stroke();
+  hatchOutside(context, all, box, photo.image);
+  context.globalAlpha = 1;
 }
 
 // The photo: `apart` 0 to 1 pulls its patches apart, `grey` 0 to 1 fades to grey, `weights` by patch are amber on it where
@@ -76,46 +60,53 @@ function strokes(context, { x, y, w, h }, colour, apart) {
 export function drawPhoto(context, film, photo, box, { alpha, apart, grey, lit, weights, closed, hidden, focus, theme }) {
   if (!photo?.ready || !alpha) return;
   context.globalAlpha = alpha;
-  const { rows, columns, size } = film.photo;
-  context.imageSmoothingEnabled = box.w < 3 * size[0];
+  const { rows, columns } = film.photo;
+  const crop = cropOf(film.photo);
+  const draw = (image, share = 1) => {
+    const part = [crop.x, crop.y, crop.w, crop.h].map((side) => side * share);
+    context.drawImage(image, ...part, box.x, box.y, box.w, box.h);
+  };
+  const smooth = (context.imageSmoothingEnabled = box.w < 3 * crop.w);
   if (apart > 0) {
     const inset = apart * Math.min(2.2, (0.06 * box.w) / columns);
     for (let patch = 0; patch < rows * columns; patch++) {
-      const { x, y, w, h } = patchBox(film, box, patch);
+      const { x, y, w, h } = patchBox(film.photo, box, patch);
       drawPatch(context, film, photo, patch, x + inset, y + inset, w - 2 * inset, h - 2 * inset);
     }
-  } else context.drawImage(photo.image, ...film.photo.box, box.x, box.y, box.w, box.h);
+  } else draw(photo.image);
   context.globalAlpha = 1;
   if (grey > 0) {
     context.globalAlpha = grey;
-    context.drawImage(photo.grey, box.x, box.y, box.w, box.h);
+    draw(photo.sketch, photo.sketch.width / film.photo.photo[0]);
     context.globalAlpha = 1;
   }
-  for (const patch of hidden) hatch(context, patchBox(film, box, patch), theme);
+  for (const patch of hidden) coverPatch(context, patchBox(film.photo, box, patch), theme);
   if (weights && lit > 0) {
-    const { amber, strength } = film.photo;
     const most = maximum(weights) || 1;
-    weights.forEach((weight, patch) => {
-      const { x, y, w, h } = patchBox(film, box, patch);
-      const shut = closed && weight === 0 && !hidden.includes(patch);
-      fillBox(context, shut ? rgb(SHUT, lit) : rgb(amber, (strength * lit * weight) / most), x, y, w, h);
-    });
+    const light = (photo.light ??= makeCanvas(columns, rows));
+    const shares = weights.map((weight) => weight / most);
+    paintLight(light, columns, shares, (patch) => closed && !weights[patch], (patch) => hidden.includes(patch));
+    context.globalAlpha = LIT * lit;
+    context.imageSmoothingEnabled = false;
+    context.drawImage(light, box.x, box.y, box.w, box.h);
+    context.imageSmoothingEnabled = smooth;
+    context.globalAlpha = 1;
   }
   if (focus !== null && focus !== undefined) {
-    const { x, y, w, h } = patchBox(film, box, focus);
+    const { x, y, w, h } = patchBox(film.photo, box, focus);
     strokeBox(context, "#000", 4, x, y, w, h);
     strokeBox(context, "#fff", 2, x, y, w, h);
   }
 }
 
 // A patch that a tower never gets.
-function hatch(context, box, theme) {
+function coverPatch(context, box, theme) {
   context.save();
   context.beginPath();
   context.rect(box.x, box.y, box.w, box.h);
   context.clip();
   fillBox(context, theme.paper, box.x, box.y, box.w, box.h);
-  strokes(context, box, theme.line, 7);
+  hatch(context, box, theme.line, 7);
   context.restore();
 }
 
@@ -173,10 +164,7 @@ export function drawMatrix(context, look, head, box, { focusToken, shown, theme 
   const nothing = (query) => kindOf(look, look.slots[look.queries[query]], -1) === "nothing";
   const shut = (query, key) => viewsOf(look, -1).every((view) => weight(view, query, key) === 0) && !nothing(query);
   for (let query = 0; query < Math.ceil(rows * shown); query++) {
-    const row = new Float32Array(keys);
-    for (const view of views) {
-      for (let key = 0; key < keys; key++) row[key] += weight(view, query, key) / views.length;
-    }
+    const row = meanOf(look.weights, views, rows * keys, query * keys, keys);
     const most = maximum(row) || 1;
     for (let key = 0; key < keys; key++) {
       const [x, y] = [box.x + key * wide, box.y + query * high];
@@ -186,7 +174,7 @@ export function drawMatrix(context, look, head, box, { focusToken, shown, theme 
   }
   context.save();
   context.clip(closed);
-  strokes(context, box, theme.line, 6);
+  hatch(context, box, theme.line, 6);
   context.restore();
   strokeBox(context, theme.line, 1, box.x, box.y, box.w, box.h);
   if (focusToken >= 0 && focusToken < rows * shown) {

@@ -10,6 +10,8 @@ const ROW = 37; // pixels of a row of buttons
 const TOOLS = 372; // pixels of the tools that hide patches, below a photo
 const BUTTONS = 430; // pixels that they take beside each other
 
+const ratioOf = ({ crop: [left, top, right, bottom] }) => (right - left) / (bottom - top);
+
 // The streams one above the other, the photo and the text on the left (above on a narrow stage), the answer on the right
 // or, where there is no room, below the photo.
 export function layOut(film, width, height) {
@@ -59,7 +61,7 @@ export function layOut(film, width, height) {
 
 // Where patches are hidden: the photo large, and its tools beside it, or below it on a narrow stage.
 function hidingBoxes(film, { width, height, narrow, pad }) {
-  const ratio = film.photo.size[0] / film.photo.size[1];
+  const ratio = ratioOf(film.photo);
   const room = narrow ? { w: width - 2 * pad, h: Math.max(0.34 * height, Math.min(0.56 * height, height - TOOLS)) } : { w: 0.56 * width, h: height - 18 };
   const wide = Math.min(room.w, room.h * ratio);
   const box = { x: pad, y: 8, w: wide, h: wide / ratio };
@@ -76,7 +78,7 @@ function inputs(film, { x, y, w, h }, texts, below) {
   const triangle = texts.length && film.looks.some((look) => look.queries.length > 1 && look.mask !== "none");
   let rest = { x, y, w, h };
   if (film.photo) {
-    const ratio = film.photo.size[0] / film.photo.size[1];
+    const ratio = ratioOf(film.photo);
     const room = texts.length ? 0.5 * h : h - below;
     const wide = Math.min(w, room * ratio);
     const high = wide / ratio;

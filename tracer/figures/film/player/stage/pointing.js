@@ -1,5 +1,6 @@
 // What a pointer on the stage means: a patch, a word, a lane, a row of the matrix; and swipes.
 
+import { cellAt } from "../../../scripts/cells.js";
 import { hear } from "../../../scripts/dom.js";
 import { laneAt } from "./layout.js";
 
@@ -17,12 +18,11 @@ export function pointed(film, place, chips, look, x, y) {
     return null;
   };
   for (const { box, rows } of place.boxes ?? []) {
-    if (rows && inside(box, x, y)) return { stream: 0, lane: film.slots[Math.floor(((y - box.y) / box.h) * rows)] };
+    if (rows && inside(box, x, y)) return { stream: 0, lane: film.slots[cellAt([x, y], box, rows, 1)[0]] };
   }
   if (inside(place.photo, x, y)) {
     const { rows, columns } = film.photo;
-    const row = Math.floor(((y - place.photo.y) * rows) / place.photo.h);
-    const column = Math.floor(((x - place.photo.x) * columns) / place.photo.w);
+    const [row, column] = cellAt([x, y], place.photo, rows, columns);
     return streamOf((lane) => lane.patch === row * columns + column);
   }
   for (const [stream, own] of chips.entries()) {
@@ -30,7 +30,7 @@ export function pointed(film, place, chips, look, x, y) {
     if (chip) return { stream, lane: chip.lane };
   }
   if (look && inside(place.matrix, x, y)) {
-    const query = Math.floor(((y - place.matrix.y) * look.queries.length) / place.matrix.h);
+    const [query] = cellAt([x, y], place.matrix, look.queries.length, look.keys.length);
     return { stream: look.stream, lane: look.slots[look.queries[query]] };
   }
   for (const flow of place.streams) {

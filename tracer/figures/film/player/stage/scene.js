@@ -1,7 +1,7 @@
 // One frame of the film: everything follows from the beat, how much of it has passed, and what is looked at.
 
 import { rgb, shade } from "./colours.js";
-import { drawChips, drawInput, drawMatrix, drawOutside, drawPatch, drawPhoto, patchBox } from "./input.js";
+import { cropOf, drawChips, drawInput, drawMatrix, drawOutside, drawPatch, drawPhoto, patchBox } from "./input.js";
 import { laneY, segmentAt } from "./layout.js";
 import { drawText, strokeCurve } from "./pen.js";
 import { drawEnds, drawGates, drawLanes, drawThreads, drawUpdates } from "./stream.js";
@@ -30,10 +30,10 @@ export function scene(context, film, view, eye, firstBar) {
 
   // Where the part of the photo that the model gets lies within the whole of it, as large as that fits.
   function cropped() {
-    const { whole, box } = film.photo;
-    const all = large({ w: whole[0], h: whole[1] });
-    const scale = all.w / whole[0];
-    return { x: all.x + box[0] * scale, y: all.y + box[1] * scale, w: box[2] * scale, h: box[3] * scale };
+    const [[width, height], crop] = [film.photo.photo, cropOf(film.photo)];
+    const all = large({ w: width, h: height });
+    const scale = all.w / width;
+    return { x: all.x + crop.x * scale, y: all.y + crop.y * scale, w: crop.w * scale, h: crop.h * scale };
   }
 
   const cutAt = (own) => {
@@ -79,7 +79,7 @@ export function scene(context, film, view, eye, firstBar) {
     const alpha = at === enters && opens(at - 1) ? between(part, 0.45, 0.9) : 1;
     const box = photoBox(at, part, own);
     const outside = alone(at) && at <= cut ? (at === cut ? 1 - ease(part) : 1) : 0;
-    drawOutside(context, film, photo, box, outside, theme);
+    drawOutside(context, film, photo, box, outside);
     drawPhoto(context, film, photo, box, {
       alpha, apart, grey: look.colour ? 0 : lit, lit, weights, closed: seen?.closed, hidden, focus, theme,
     });
@@ -185,7 +185,7 @@ export function scene(context, film, view, eye, firstBar) {
       const u = ease(part * 1.9 - (0.9 * slot) / count);
       const [y, high] = [flow.top + slot * flow.lane, Math.max(1, flow.lane - (flow.lane > 3 ? 1 : 0))];
       if (lane.patch !== null && photo?.ready && from) {
-        const box = patchBox(film, from, lane.patch);
+        const box = patchBox(film.photo, from, lane.patch);
         const lift = -26 * Math.sin(Math.PI * u);
         drawPatch(context, film, photo, lane.patch, mix(box.x, flow.x, u), mix(box.y, y, u) + lift, mix(box.w, flow.thumb, u), mix(box.h, high, u));
       } else if (u < 1) {
@@ -215,7 +215,7 @@ export function scene(context, film, view, eye, firstBar) {
     context.save();
     context.setLineDash([3, 4]);
     for (const lane of top) {
-      const box = patchBox(film, view.place.photo, lanesOf[lane].patch);
+      const box = patchBox(film.photo, view.place.photo, lanesOf[lane].patch);
       const [x, y] = [box.x + box.w, box.y + box.h / 2];
       const middle = (view.place.photo.x + view.place.photo.w + flow.x) / 2;
       context.strokeStyle = rgb(view.theme.thread, between(part, 0, 0.3) * (0.25 + (0.6 * row[lane]) / most));

@@ -1,12 +1,17 @@
-// The photo under a map: a grey sketch in which every patch has the same mean, so that a patch is the brighter the larger
-// its weight, whatever the photo shows there. tracer/figures/attention_maps.py does the same.
+// A photo under a map of attention: a grey sketch in which every patch has the same mean, so that a patch is the brighter
+// the larger its weight, whatever the photo shows there. tracer/figures/attention_maps.py does the same.
 
-const SKETCH = { grey: 72, contrast: 0.7, passes: 6, side: 640 };
-const AMBER = [255, 176, 0];
-const LIT = 0.8; // opacity of the largest weight
-const SHUT = [20, 24, 31]; // what a query may not attend to, darker than any weight
+import { makeCanvas } from "./dom.js";
+import { paintCells } from "./heatmap.js";
 
-function sketchOf(image, { photo, crop, rows, columns }) {
+export const SKETCH = { grey: 72, contrast: 0.7, passes: 6, side: 640 };
+export const AMBER = [255, 176, 0];
+export const LIT = 0.8; // opacity of the largest weight
+export const SHUT = [20, 24, 31]; // what a query may not attend to, darker than any weight
+
+/** The sketch of an image, on a canvas. `photo` are its sides, and `crop` is what the patches cover of it: left, top, right
+ *  and bottom. */
+export function sketchOf(image, { photo, crop, rows, columns }) {
   const scale = Math.min(1, SKETCH.side / Math.max(...photo));
   const [width, height] = photo.map((side) => Math.max(1, Math.round(side * scale)));
   const canvas = makeCanvas(width, height);
@@ -74,22 +79,36 @@ function subtract(grey, means, x, y, smooth) {
   });
 }
 
-// Hatches what lies outside the crop: pixels that the model does not see.
-function hatch(canvas, { photo, crop }) {
-  const [width, height] = photo.map((side) => Math.round((side * SKETCH.side) / Math.max(...photo)));
-  Object.assign(canvas, { width, height });
-  const context = canvas.getContext("2d");
-  const [left, top, right, bottom] = crop.map((side) => (side * SKETCH.side) / Math.max(...photo));
-  const outside = new Path2D();
-  outside.rect(0, 0, width, height);
-  outside.rect(left, top, right - left, bottom - top);
-  context.clip(outside, "evenodd");
-  context.fillStyle = "rgb(20 24 31 / 0.55)";
-  context.fillRect(0, 0, width, height);
-  context.strokeStyle = "rgb(255 255 255 / 0.35)";
-  for (let at = -height; at < width; at += 12) {
-    context.moveTo(at, height);
-    context.lineTo(at + height, 0);
+/** Lays light over a photo, a pixel for each patch: amber, the clearer the smaller its share of the largest weight, and
+ *  dark where it is closed. What is covered stays clear. */
+export function paintLight(canvas, columns, shares, isClosed, isCovered = () => false) {
+  paintCells(canvas, columns, shares, (share, patch) => {
+    if (isCovered(patch)) return [0, 0, 0, 0];
+    return isClosed(patch) ? [...SHUT, 255] : [...AMBER, Math.round(255 * Math.min(1, share))];
+  });
+}
+
+/** Strokes at an angle over a box, `apart` pixels from each other. */
+export function hatch(context, { x, y, w, h }, colour, apart) {
+  Object.assign(context, { strokeStyle: colour, lineWidth: 1 });
+  context.beginPath();
+  for (let at = -h; at < w; at += apart) {
+    context.moveTo(x + at, y + h);
+    context.lineTo(x + at + h, y);
   }
   context.stroke();
+}
+
+/** Darkens and hatches what lies in a box outside another one: pixels that the model does not see. An image is drawn
+ *  there first. */
+export function hatchOutside(context, all, inside, image = null) {
+  context.save();
+  const outside = new Path2D();
+  for (const { x, y, w, h } of [all, inside]) outside.rect(x, y, w, h);
+  context.clip(outside, "evenodd");
+  if (image) context.drawImage(image, all.x, all.y, all.w, all.h);
+  context.fillStyle = `rgb(${SHUT.join(" ")} / 0.5)`;
+  context.fillRect(all.x, all.y, all.w, all.h);
+  hatch(context, all, "rgb(255 255 255 / 0.45)", 10);
+  context.restore();
 }
