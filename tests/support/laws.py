@@ -9,11 +9,16 @@ from tracer.capture import record
 from tracer.graph import value_shapes
 from tracer.record import Step, Trace
 from tracer.shapes.variation import UNREACHED_NOTE
-from tracer.textbook.conditions import DECIDED_NOTE, STATE_NOTE, TAKEN_NOTE, within_limits
+from tracer.textbook.conditions import DECIDED_NOTE, RANGE_NOTE, STATE_NOTE, TAKEN_NOTE, within_limits
 from tracer.tracing.counterfactual import THIS_RUN_NOTE, Run, _read, predict
 from tracer.tracing.proofs import weight, weights
 
-CONDITIONAL = *(note.partition(" `")[0] for note in (TAKEN_NOTE, DECIDED_NOTE, STATE_NOTE)), UNREACHED_NOTE[-30:]
+CONDITIONAL = (
+    *(note.partition(" `")[0] for note in (TAKEN_NOTE, DECIDED_NOTE, STATE_NOTE)),
+    UNREACHED_NOTE[-30:],
+    RANGE_NOTE,
+    value_shapes.DATA_END_NOTE[:40],
+)
 """How notes begin on lines that hold for some values only, or at sizes that were reached."""
 SHORTEST, LONGEST = (
     re.compile(re.escape(note).replace(r"\{\}", r"(\d+)")) for note in (value_shapes.MINIMUM_NOTE, value_shapes.REACH)

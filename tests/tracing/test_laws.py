@@ -108,6 +108,21 @@ class FirstMean(torch.nn.Module):
         return entered - self.mean
 
 
+class Capacity(torch.nn.Module):
+    """An expert that takes at most 60 tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.expert = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        rows = x.flatten(0, 1)
+        chosen = (rows.argmax(-1) < 9).nonzero().squeeze(1)[:60]
+        filled = torch.zeros_like(rows)
+        filled[chosen] = self.expert(rows[chosen])
+        return filled
+
+
 LAWS = {
     "of a list": (lambda x: x.unbind(1)[x.shape[1] // 2] * 2, r"\left\lfloor \frac{T}{2} \right\rfloor\,]"),
     "last of a list": (lambda x: x.unbind(1)[-1] * 2, r"[\,T - 1\,]"),
@@ -174,6 +189,8 @@ HELD_CASES = {
     "a count": lambda x: x * (2 if len(x.unbind(1)) > 100 else 3),
     "axes of one": lambda x: x.squeeze() * 2,
     "far above": lambda x: x * (2 if x.shape[1] < 5000 else 3),
+    "a summand of nothing": lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-3 * (x.shape[1] > 150)),
+    "a summand within a function": lambda x: (x.exp() + 1e-3 * (x.shape[1] > 150)).tanh(),
     "an axis that is another one without one": lambda x: x.mean(-1, keepdim=True).squeeze().softmax(0),
     "an axis behind a rank that sizes decide": lambda x: functional.normalize(x.view([n for n in x.shape if n > 1])),
 }
@@ -337,6 +354,26 @@ def test_an_axis_that_one_name_alone_drops_is_no_condition():
 def test_a_number_that_experts_are_compared_with_is_no_size():
     trace = tracer.trace(lambda x: x * (x.argmax(-1) == 3)[..., None], torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
     assert not any(step.note for step in trace.steps)
+
+
+def test_rows_that_values_choose_say_how_many_are_taken_at_most():
+    trace = tracer.trace(Capacity(), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    assert "refuted" not in {step.verdict for step in trace.steps}
+    assert any("the code takes 60 at most" in step.note and "takes fewer" in step.replayed for step in trace.steps)
+
+
+def test_a_sum_in_float16_says_how_far_its_numbers_go():
+    trace = tracer.trace(
+        lambda x: torch.ones(x.shape[1]).half().mul(600).sum() * x, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}
+    ).check()
+    (step,) = trace.steps
+    assert step.verdict == "verified" and "65,504" in step.note and "65,504" in step.replayed
+
+
+@pytest.mark.parametrize("function", [lambda x: x.half().float() * 2, lambda x: x.half().softmax(-1)])
+def test_a_cast_to_float16_that_grows_nothing_has_no_note(function):
+    trace = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    assert {(step.note, step.checked) for step in trace.steps} == {("", 3)}
 
 
 def test_a_slice_says_where_it_is_shorter():

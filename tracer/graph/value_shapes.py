@@ -17,7 +17,7 @@ from tracer.graph.index_maps import RearrangePattern
 from tracer.graph.passes.loops import JOIN
 from tracer.ops import REPEATS
 from tracer.shapes import NOT_ALL, OF_DATA, UNKNOWN, Solution, equal_at, value_of
-from tracer.shapes.solver import DATA, SLICES, SliceBounds, Where
+from tracer.shapes.solver import DATA, SLICE_END, SLICES, SliceBounds, Where
 from tracer.symbols.notation import parse
 
 THIS_RUN_NOTE = "It holds at the sizes of this run"
@@ -28,6 +28,7 @@ IS = THIS_RUN_NOTE + ": {} is {} in the code."
 UNTRIED_NOTE = THIS_RUN_NOTE + ": it does not run at all of those that were tried, so its places are numbers."
 OF_INPUT = "was computed from the values of this input: for others it is another number."
 REACH = "The code takes {} at most: it was not run at larger sizes."
+DATA_END_NOTE = "Of an axis whose size follows from the values of the input, the code takes {} at most."
 MINIMUM_NOTE = "The code takes fewer of an axis that is shorter than {}."
 
 TRIES = 400
@@ -267,10 +268,18 @@ class Shapes:
             edge = self._bounds_of(call)
             if edge is None and call.name in SLICES and self._solution.notes[call.first] == NOT_ALL:
                 self.remarks[UNTRIED_NOTE] = None
+            if call.name == "slice" and self._takes_all_of_data(call):
+                self.remarks[DATA_END_NOTE.format(call.arguments["end"])] = None
             if edge is not None and edge.reach:
                 self.remarks[REACH.format(edge.reach)] = None
             if edge is not None and edge.least > 1 and self._can_be_shorter(call, edge.least):
                 self.remarks[MINIMUM_NOTE.format(edge.least)] = None
+
+    def _takes_all_of_data(self, call: Call) -> bool:
+        """Return whether a slice with an end takes all of an axis whose size has no formula."""
+        source, axis, end = call.arguments["self"], call.arguments.get("dim", 0), call.arguments.get("end")
+        size = self.solved.get(source.key, ())[axis : axis + 1 or None]
+        return size == (UNKNOWN,) and isinstance(end, int) and source.shape[axis] <= end < SLICE_END
 
     def _can_be_shorter(self, call: Call, least: int) -> bool:
         """Return whether the sliced axis has fewer positions where all sizes are 1."""

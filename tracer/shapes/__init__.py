@@ -249,6 +249,11 @@ class Solution:
         calls = (call for call, numbers in self.scalars.items() if call[0] in PADS and numbers)
         return frozenset(op for _, first, last in calls for op in range(first, last))
 
+    def unsolved_numbers(self) -> frozenset[int]:
+        """Return the ops of the calls with a number that differs between runs, and has no formula."""
+        moving = (call for call, numbers in self.scalars.items() if {UNKNOWN, DATA} & {*numbers.values()})
+        return frozenset(op for _, first, last in moving for op in range(first, last))
+
     def units(self, sizes: dict[str, int]) -> Units:
         """Return the greatest common divisor of each size over all runs, with this one at `sizes`."""
         if self.way is None:

@@ -6,16 +6,23 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+import torch
+
 from tracer.capture import Recording
 from tracer.capture.outer_values import DRAWS
 from tracer.capture.program_slices import Choice, forward_slice, reads_of, slices
-from tracer.graph.value_shapes import REACH
+from tracer.graph.value_shapes import DATA_END_NOTE, REACH
 from tracer.shapes import Solution, value_of
 
 TAKEN_NOTE = "It is computed so where `{}` is {}: by other values, the code takes another branch."
 DECIDED_NOTE = "It is computed so by the values in `{}`: by others, the code may take another branch."
 STATE_NOTE = "It is so in a first call: `{}` is read here, and forward changes it."
 DRAWN_NOTE = "It is so for the numbers that `{}` drew in this run: another call draws others."
+RANGE_NOTE = "It is so up to 65,504, the largest number of float16: what goes beyond it on the way becomes infinite."
+GROWING = frozenset(
+    "add sub mul div pow sum cumsum prod square exp expm1 mm bmm addmm baddbmm matmul linear dot mv einsum".split()
+)
+"""Ops whose results can be larger than their operands."""
 UNREAD_CONDITION = "a condition on values"
 """In place of a condition whose source can't be read."""
 
@@ -54,8 +61,19 @@ def conditions_of(recording: Recording, solution: Solution | None) -> Conditions
         for part in slices(frame, expressions, recording.sites):
             values |= dict.fromkeys((op, note) for op in sorted(part.ops(ran)))
             returned |= {note: None} if part.returned else {}
+    values |= dict.fromkeys((op, RANGE_NOTE) for op in _overflowing(recording))
     sizes = dict.fromkeys(_limits(recording, solution)) if solution is not None and solution.has_sizes else ()
     return Conditions(tuple(values), tuple(sizes), tuple(returned))
+
+
+def _overflowing(recording: Recording) -> Iterator[int]:
+    """Yield the ops that compute in float16, of a model in a wider precision."""
+    tensors = [tensor for op in recording.ops for tensor in op.inputs]
+    if any(dtype == torch.float16 and isinstance(maker, str) for _, dtype, maker in tensors):
+        return
+    for op, event in enumerate(recording.ops):
+        if event.outputs and event.outputs[0][1] == torch.float16 and event.name.rstrip("_") in GROWING:
+            yield op
 
 
 def _limits(recording: Recording, solution: Solution) -> Iterator[tuple[int, str]]:
@@ -66,6 +84,7 @@ def _limits(recording: Recording, solution: Solution) -> Iterator[tuple[int, str
 
 
 TAKEN = re.compile(re.escape(TAKEN_NOTE).replace(r"\{\}", ".+?"))
+DATA_END = re.compile(re.escape(DATA_END_NOTE).replace(r"\{\}", r"\d+"))
 LIMIT = re.compile(r"It is so for (.+?), the largest that was tried")
 """Sizes up to which a line is so, in its note."""
 
@@ -76,6 +95,11 @@ def within_limits(note: str, sizes: dict[str, int]) -> bool:
         return False
     limits = (limit.rsplit(" up to ", 1) for tried in LIMIT.findall(note) for limit in tried.split(" and "))
     return all(value_of(formula, sizes) <= int(largest.replace(",", "")) for formula, largest in limits)
+
+
+def takes_fewer(note: str) -> bool:
+    """Return whether a line with this note may take all of an axis in one run, and not in another."""
+    return DATA_END.search(note) is not None
 
 
 def takes_other_branch(note: str, choices: Iterable[Choice]) -> bool:

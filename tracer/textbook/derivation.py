@@ -251,7 +251,8 @@ def _derive(
 ) -> Textbook:
     recorded, calls = calls, calls.without_changes()
     varying = solution.varying_paddings() if solution else frozenset()
-    graph, named = run_passes(Graph.of(calls, has_lowering, varying), numbers, spelled)
+    moving = solution.unsolved_numbers() if solution else frozenset()
+    graph, named = run_passes(Graph.of(calls, has_lowering, varying), numbers, spelled, moving)
     shapes = Shapes(graph, calls, solution, sizes, same)
     places = ModuleTree(graph)
     plan = StepPlan(graph, shapes, places, hints.separates)

@@ -43,7 +43,7 @@ from tracer.shapes.alignment import match_in_order
 from tracer.shapes.solver import UNKNOWN, flatten
 from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
-from tracer.textbook.conditions import DRAWN_NOTE, STATE_NOTE, takes_other_branch, within_limits
+from tracer.textbook.conditions import DRAWN_NOTE, STATE_NOTE, takes_fewer, takes_other_branch, within_limits
 from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep, Textbook
 from tracer.textbook.names import Hint
 from tracer.tracing.proofs import DeferredProofs, ProbeValues, unseen, unseen_in_run, weight, weights
@@ -70,6 +70,8 @@ BLOCKS_NOTE = "At its own sizes, one block of each kind is run again, since the 
 NO_WORDS = "It is not checked on other runs: its equation names a kernel, which no reader can evaluate."
 SECOND_CALL = "a second call"
 OTHER_BRANCH = "With {}, the code takes another branch, and this line does not hold there."
+FEWER = "With {}, the code takes fewer of an axis than it has."
+BEYOND = "With {}, numbers go beyond the largest of float16, 65,504, on the way."
 NOT_AGAIN = "In a second call of the same module, its tensor has other values."
 STATE = STATE_NOTE.partition(":")[0], DRAWN_NOTE.partition("`")[0]
 """How the note of a line begins that reads what forward changes, or random numbers."""
@@ -528,6 +530,8 @@ def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> It
             outcome = _predict_line(step, line, run, operands, array)
             if outcome.wrong and run.label == SECOND_CALL and any(state in step.note for state in STATE):
                 outcome = Outcome(reason=NOT_AGAIN)
+            elif outcome.wrong and takes_fewer(step.note):
+                outcome = Outcome(reason=FEWER.format(run.label))
             elif outcome.wrong and takes_other_branch(step.note, run.choices):
                 outcome = Outcome(reason=OTHER_BRANCH.format(run.label))
             yield step.id, outcome
@@ -560,6 +564,8 @@ def _predict_line(step: Step, line: Line, run: Run, operands: Operands, array) -
     wrong = np.argwhere(~(off <= tolerance(run.precision[step.id])))
     if not len(wrong):
         return Outcome(holds=True)
+    if run.precision[step.id] == "float16" and not any(np.isfinite(ran[tuple(at)]) for at in wrong):
+        return Outcome(reason=BEYOND.format(run.label))
     at = tuple(int(i) for i in wrong[0])
     difference = f"cell {list(at)} is {ran[at]:.4g}, and the equation gives {computed[at]:.4g}" if at else "it is off"
     return _refute(run, difference)

@@ -15,13 +15,16 @@ from tracer.graph.passes.mixtures import GATES, fuse_moe
 from tracer.ops import JOINS
 
 
-def run_passes(graph: Graph, numbers: dict[str, float], spelled: frozenset[int]) -> tuple[Graph, set[int]]:
+def run_passes(
+    graph: Graph, numbers: dict[str, float], spelled: frozenset[int], moving: frozenset[int] = frozenset()
+) -> tuple[Graph, set[int]]:
     """Return the graph after all passes, in order, and the ops of the calls that were recognised as a named function.
 
-    `numbers` are the constants of the code by their keys. The ops `spelled` are written as in the code.
+    `numbers` are the constants of the code by their keys. The ops `spelled` are written as in the code, and so are
+    those whose numbers are `moving`: they are others in other runs, and have no formula.
     """
     named: set[int] = set()
-    recognize = partial(recognize_idioms, numbers=numbers, spelled=spelled, named=named)
+    recognize = partial(recognize_idioms, numbers=numbers, spelled=spelled, named=named, moving=moving)
     passes: tuple[tuple[Callable[[Graph], Graph], frozenset[str]], ...] = (
         (fuse_slice_writes, WRITES),
         (cancel_unbinds, JOINS),

@@ -667,11 +667,17 @@ class _Run(NamedTuple):
 _decisions = Cache(CACHE_SIZE)
 
 
-def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset[int], named: set[int]) -> Graph:
+def recognize_idioms(
+    graph: Graph,
+    numbers: dict[str, float],
+    spelled: frozenset[int],
+    named: set[int],
+    moving: frozenset[int] = frozenset(),
+) -> Graph:
     """Return the graph with each region that computes a named function as one call.
 
-    Regions that end in ops of `spelled` stay. The ops of replaced regions are added to `named`. `numbers` are the
-    scalar constants by their keys.
+    Regions that end in ops of `spelled`, or have one that is `moving`, stay. The ops of replaced regions are added to
+    `named`. `numbers` are the scalar constants by their keys.
     """
     run = _Run(graph, numbers)
     varies = {key for key, of in graph.depends.items() if of == "x"}
@@ -684,6 +690,8 @@ def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset
         regions = [*tables, *reversed([*_find_regions(run, varies, index)]), *_find_rotations(run, varies, index)]
         regions += _find_pairs(run, varies, index)
         for region in regions:
+            if moving and any(not moving.isdisjoint(_ops(graph.calls[i])) for i in region.calls):
+                continue
             if replaced_calls.isdisjoint(region.calls) and (named_call := _recognise_region(run, region)) is not None:
                 group = _with_constants(graph, region, named_call)
                 groups.append((group, [_build_call(graph, region, named_call, group)]))
@@ -691,6 +699,10 @@ def recognize_idioms(graph: Graph, numbers: dict[str, float], spelled: frozenset
                 replaced_calls |= group
                 break
     return graph.replace(groups)
+
+
+def _ops(call: Call) -> range:
+    return range(call.first, call.last)
 
 
 def look_up_one_hots(graph: Graph) -> Graph:
