@@ -35,7 +35,7 @@ from tracer.capture.logged_sizes import Comparison, ScalarRecorder, Scalars, dig
 from tracer.capture.modes import CallMode, FailedCall, following, observe_ops, push_mode, written_out
 from tracer.capture.outer_values import DRAWS, ITERATOR, StateName
 from tracer.capture.primitives import opening
-from tracer.capture.program_slices import Choice, reads_of
+from tracer.capture.program_slices import Choice, ValueRead, reads_of
 from tracer.capture.state import HeldState, restoring
 from tracer.capture.tensors import (
     CONSTANT,
@@ -51,8 +51,8 @@ from tracer.utils.torch_internals import exclude_autograd_keys
 
 RETURN_OP = -1
 """In place of an op, what takes the tensors that a run returns."""
-SCALAR_READ = "_local_scalar_dense"
-"""Op by which Python gets the one number of a tensor."""
+VALUE_READS = frozenset(("_local_scalar_dense", "equal", "allclose", "is_nonzero"))
+"""Ops by which Python gets the one number of a tensor, or the truth of what it holds."""
 THREADS_NOTE = "The forward hands work to other threads: operations that run in them are not in this trace."
 
 ITERATOR_NOTE = "`{}` is an iterator, which nothing can put back: it is where the runs of this trace have left it."
@@ -88,9 +88,10 @@ class Recording:
     returned has `RETURN_OP` for an op. `comparisons` are those of sizes that code read, with the code's frames, and
     `reads` the shapes that it read at each line. `arguments` is what forward was called with, and `grad` whether
     gradients were on; `returned` has the producer of each tensor that it returned. `choices` are the branches that were
-    taken by values, `state` the names by which code reads what forward changed, and `sites` the expressions that called
-    modules, with the parameters of these. Of a run that failed, `failed_call` is the call of PyTorch that raised, None
-    where code around it did, and `makers` knows the producers of its tensors."""
+    taken by values, `value_reads` the other reads of values, `state` the names by which code reads what forward
+    changed, and `sites` the expressions that called modules, with the parameters of these. Of a run that failed,
+    `failed_call` is the call of PyTorch that raised, None where code around it did, and `makers` knows the producers of
+    its tensors."""
 
     ops: list[OpEvent] = field(default_factory=list)
     store: TensorStore = field(default_factory=lambda: TensorStore(0))
@@ -113,9 +114,15 @@ class Recording:
     makers: ProducerIndex | None = field(default=None, repr=False)
     comparisons: dict[Comparison, Stack] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
+    value_reads: dict[Stack, ValueRead] = field(default_factory=dict)
     reads: Mapping[tuple[str, int], Collection[tuple[int, ...]]] = field(default_factory=dict)
     state: frozenset[StateName] = frozenset()
     sites: Mapping[Frame, tuple[str, ...]] = field(default_factory=dict)
+
+    def note_read(self, op: int, maker: int | str) -> None:
+        """Note that the code reads the values of a tensor now, behind an op: the first time at each place."""
+        if (read := ValueRead.here(op, maker)) is not None:
+            self.value_reads.setdefault(read.frames, read)
 
     def own(self) -> None:
         """Copy the tensors of the output."""
@@ -173,7 +180,12 @@ def record(
         if attention:
             recording.attentions = AttentionDetector(recording.ops, recording.store, recording.inputs)
             stack.callback(recording.attentions.over)
-        names = stack.enter_context(CallMode())
+
+        def note_read(tensor: Tensor) -> None:
+            with torch.DisableTorchFunction():
+                recording.note_read(len(recording.ops) - 1, makers.of(tensor)[2])
+
+        names = stack.enter_context(CallMode(note_read))
         untouched = InputGuard(held.tensors, recording.store)
         stack.callback(untouched.restore)
         stack.callback(recording.own)  # before anything that the output may share memory with is put back
@@ -274,8 +286,11 @@ def _observer(recording, makers, modules, calls, untouched, keeping, digests, ru
         own = settings(facts, args, kwargs or {}) if facts.defaults else ()
         function, line, frame = place[1:]
         ops.append(OpEvent(facts.name, facts.layout, path, call, function, number, line, before, after, own, frame))
-        if facts.name == SCALAR_READ:
-            recording.choices += filter(None, [Choice.here(index, bool(result), function == "bool")])
+        if facts.name in VALUE_READS and before:
+            if (choice := Choice.here(index, bool(result), function == "bool")) is not None:
+                recording.choices.append(choice)
+            else:
+                recording.note_read(index, before[0][2])
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)
         if digests:  # inputs from computations outside PyTorch differ with the input, and no op shows it

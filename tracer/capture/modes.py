@@ -266,13 +266,18 @@ class FailedCall(NamedTuple):
         return getattr(self.function, "__name__", "").strip("_")
 
 
+VALUE_READS = frozenset({Tensor.tolist, Tensor.numpy, Tensor.__array__})
+"""Functions that hand code the values of a tensor, and run no op."""
+
+
 class CallMode(TorchFunctionMode):
     """Function mode that knows the running Python-level call, and opens the fused fast paths for this thread
-    alone. `failed_call` is the one that raised last."""
+    alone. `failed_call` is the one that raised last; `on_read` is told of tensors whose values leave PyTorch without an
+    op."""
 
-    def __init__(self):
+    def __init__(self, on_read: Callable[[Tensor], None] = lambda tensor: None):
         super().__init__()
-        self._func, self.number, self._calls = None, 0, 0
+        self._func, self.number, self._calls, self._on_read = None, 0, 0, on_read
         self.failed_call: FailedCall | None = None
 
     @property
@@ -284,6 +289,8 @@ class CallMode(TorchFunctionMode):
         outer, number = self._func, self.number
         self._calls += 1
         self._func, self.number = func, self._calls
+        if func in VALUE_READS:
+            self._on_read(args[0])
         try:
             return func(*args, **kwargs) if kwargs else func(*args)
         except Exception as error:

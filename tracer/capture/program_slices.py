@@ -179,11 +179,13 @@ Sites = Mapping[Frame, tuple[str, ...]]
 """Expressions that call modules, with the parameters of these."""
 
 
-def forward_slice(frames: Stack, ran: Collection[Frame | None], sites: Sites, choice: bool = False) -> Slice:
+def forward_slice(
+    frames: Stack, ran: Collection[Frame | None], sites: Sites, choice: bool = False, numbers: bool = False
+) -> Slice:
     """Return what depends on the expression that the innermost of these frames evaluates.
 
     `ran` are the expressions that ran ops. With `choice`, it is a condition on values: the ops inside of it are no
-    users of it.
+    users of it. With `numbers`, it is one or several numbers, and a loop over these takes as many turns for any.
     """
     functions = functions_at(frame for frame in ran if frame is not None)
     inside: set[Frame] = set()
@@ -196,7 +198,8 @@ def forward_slice(frames: Stack, ran: Collection[Frame | None], sites: Sites, ch
         spans = {frame[1] for frame in ran if frame is not None and frame[0] == file}
         own = {span for span in spans if not (choice and start is not None and _holds(start, span))}
         calls = {span: parameters for (name, span), parameters in sites.items() if name == file}
-        slicer = _Slicer(start, names, own, calls, [taken for _, taken in functions if taken is not function])
+        others = [taken for _, taken in functions if taken is not function]
+        slicer = _Slicer(start, names, own, calls, others, numbers)
         slicer.follow(function)
         inside.update((file, part) for part in slicer.inside)
         around.update(((file, part), statement) for part, statement in slicer.around.items())
@@ -237,6 +240,30 @@ class Choice(NamedTuple):
             return cls(op, "", outcome, frames) if tested else None
         known = _truth(test, outcome) if tested else None
         return cls(op, ast.unparse(test), known, ((file, span_of_node(test)), *frames[1:]))
+
+
+class ValueRead(NamedTuple):
+    """A read of a tensor's values as numbers of Python, or of NumPy: the last op before it, the producer of the tensor,
+    the source of the read, and the code's frames."""
+
+    op: int
+    maker: int | str
+    text: str
+    frames: Stack
+
+    @classmethod
+    def here(cls, op: int, maker: int | str) -> ValueRead | None:
+        """Return the read that the code is making now; None where its source can't be read, and for a text."""
+        frames = stack()
+        node = _test_at(*frames[0]) if frames else None
+        if node is None or isinstance(node, (ast.JoinedStr, ast.FormattedValue)):
+            return None
+        return cls(op, maker, ast.unparse(node), frames)
+
+    def users(self, ran: Collection[Frame | None], sites: Sites) -> tuple[Slice, Slice]:
+        """Return what depends on the numbers: what they decide, and what they are a number of."""
+        part = forward_slice(self.frames, ran, sites, choice=True, numbers=True)
+        return part._replace(around=frozenset()), Slice(around=part.around)
 
 
 def _truth(test: ast.AST, read: bool) -> bool | None:
@@ -292,8 +319,9 @@ class _Slicer:
         ran: set[Span],
         sites: Mapping[Span, tuple[str, ...]],
         others: Sequence[FunctionNode] = (),
+        numbers: bool = False,
     ):
-        self._start, self._ran, self._sites = start, ran, sites
+        self._start, self._ran, self._sites, self._numbers = start, ran, sites, numbers
         self._others = frozenset[str]().union(*map(_parameters, others))
         self._defined = {taken.name: taken for taken in others if not isinstance(taken, ast.Lambda)}
         self.inside: set[Span] = set()
@@ -329,6 +357,7 @@ class _Slicer:
         if isinstance(node, (ast.For, ast.While)):
             if depends and isinstance(node, ast.For):
                 self._names |= assigned(node.target)
+                depends = branches or not self._numbers or _calls_range(node.iter)
             blocks = [self._block(block, depends) for block in (node.body, node.body, node.orelse)]
             return any(blocks) and any(isinstance(inner, ast.Return) for inner in ast.walk(node))
         if isinstance(node, (ast.With, ast.Try)):
@@ -400,6 +429,10 @@ def _alternatives(node: ast.AST, part: Span) -> Iterator[Span]:
             sources = [each for generator in inner.generators for each in (generator.iter, *generator.ifs)]
             if any(_holds(span_of_node(each), part) for each in sources):
                 yield span_of_node(inner.elt)
+
+
+def _calls_range(node: ast.expr) -> bool:
+    return any(isinstance(inner, ast.Call) and _name(inner.func) == "range" for inner in ast.walk(node))
 
 
 def header(node: ast.stmt) -> list[ast.expr | ast.stmt]:

@@ -12,12 +12,14 @@ from tracer.capture import Recording
 from tracer.capture.outer_values import DRAWS
 from tracer.capture.program_slices import Choice, forward_slice, reads_of, slices
 from tracer.graph.value_shapes import DATA_END_NOTE, REACH
+from tracer.ops import ops_with
 from tracer.shapes import Solution, value_of
 
 TAKEN_NOTE = "It is computed so where `{}` is {}: by other values, the code takes another branch."
 DECIDED_NOTE = "It is computed so by the values in `{}`: by others, the code may take another branch."
 STATE_NOTE = "It is so in a first call: `{}` is read here, and forward changes it."
-DRAWN_NOTE = "It is so for the numbers that `{}` drew in this run: another call draws others."
+DRAWN_NOTE = "It is computed with the numbers that `{}` drew in this run: another call draws others."
+NUMBER_NOTE = "A number in it follows from the values in `{}`: for others, it may be another one."
 RANGE_NOTE = "It is so up to 65,504, the largest number of float16: what goes beyond it on the way becomes infinite."
 GROWING = frozenset(
     "add sub mul div pow sum cumsum prod square exp expm1 mm bmm addmm baddbmm matmul linear dot mv einsum".split()
@@ -26,20 +28,24 @@ GROWING = frozenset(
 UNREAD_CONDITION = "a condition on values"
 """In place of a condition whose source can't be read."""
 
+SHAPE_ONLY = ops_with("shape-only")
+
 REACHED = re.compile(re.escape(REACH).replace(r"\{\}", r"(\d+)"))
 
 
 class Conditions(NamedTuple):
-    """Notes by the ops of a run that depend on conditions: on `values`, and on `sizes`. `returned` are those of what is
-    returned."""
+    """Notes by the ops of a run that depend on conditions: on `values`, and on `sizes`; `numbers` are those of ops that
+    take a number which follows from values. `returned` are those of what is returned."""
 
     values: tuple[tuple[int, str], ...] = ()
     sizes: tuple[tuple[int, str], ...] = ()
     returned: tuple[str, ...] = ()
+    numbers: tuple[tuple[int, str], ...] = ()
 
-    def notes(self, ops: Collection[int], sizes: bool) -> list[str]:
-        """Return the notes of some ops, each once; with `sizes` also those on sizes."""
-        known = (*self.values, *self.sizes) if sizes else self.values
+    def notes(self, ops: Collection[int], sizes: bool, numbers: bool) -> list[str]:
+        """Return the notes of some ops, each once; with `sizes` also those on sizes, with `numbers` those on numbers of
+        which nothing else is said."""
+        known = (*self.values, *(self.sizes if sizes else ()), *(self.numbers if numbers else ()))
         return [*dict.fromkeys(note for op, note in known if op in ops)]
 
 
@@ -62,8 +68,33 @@ def conditions_of(recording: Recording, solution: Solution | None) -> Conditions
             values |= dict.fromkeys((op, note) for op in sorted(part.ops(ran)))
             returned |= {note: None} if part.returned else {}
     values |= dict.fromkeys((op, RANGE_NOTE) for op in _overflowing(recording))
+    numbers: dict[tuple[int, str], None] = {}
+    for read in recording.value_reads.values():
+        if _follows_from_values(recording, read.maker):
+            decided, taken = read.users(expressions, recording.sites)
+            note, decided_ops = DECIDED_NOTE.format(read.text), decided.ops(ran, read.op)
+            values |= dict.fromkeys((op, note) for op in sorted(decided_ops))
+            returned |= {note: None} if decided.returned else {}
+            rest = sorted(taken.ops(ran, read.op) - decided_ops)
+            numbers |= dict.fromkeys((op, NUMBER_NOTE.format(read.text)) for op in rest)
     sizes = dict.fromkeys(_limits(recording, solution)) if solution is not None and solution.has_sizes else ()
-    return Conditions(tuple(values), tuple(sizes), tuple(returned))
+    return Conditions(tuple(values), tuple(sizes), tuple(returned), tuple(numbers))
+
+
+def _follows_from_values(recording: Recording, maker: int | str) -> bool:
+    """Return whether a tensor is computed from the values of an input, or of a parameter, by its producer."""
+    visited, waiting = set[int | str](), [maker]
+    while waiting:
+        maker = waiting.pop()
+        if maker in visited:
+            continue
+        visited.add(maker)
+        if isinstance(maker, str):
+            if maker in recording.parameters or maker.removeprefix("input ") in recording.inputs:
+                return True
+        elif recording.ops[maker].name not in SHAPE_ONLY:
+            waiting += [source for *_, source in recording.ops[maker].inputs]
+    return False
 
 
 def _overflowing(recording: Recording) -> Iterator[int]:
@@ -106,6 +137,11 @@ def takes_other_branch(note: str, choices: Iterable[Choice]) -> bool:
     """Return whether a run with these choices took another branch than a line with this note says."""
     taken = {taken_note(choice) for choice in choices}
     return any(sentence not in taken for sentence in TAKEN.findall(note))
+
+
+def depends_on_values(note: str) -> bool:
+    """Return whether a line with this note may be another one for other values, in ways that were not read."""
+    return any(beginning in note for beginning in (DECIDED_NOTE.partition("`")[0], NUMBER_NOTE.partition("`")[0]))
 
 
 def taken_note(choice: Choice) -> str:

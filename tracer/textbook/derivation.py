@@ -316,7 +316,8 @@ def _derive(
         remarks += [MOVED_NOTE.format(f"${outsider.name}$") for outsider in moved]
         remarks += [SIZED_NOTE] if shapes.depends_on_values(key) else []
         here_only = any(remark.startswith(THIS_RUN_NOTE) for remark in (*remarks, note))
-        remarks += conditions.notes(ops, not here_only)
+        varying = bool(outside) or SIZED_NOTE in remarks or any(remark.endswith(OF_INPUT) for remark in remarks)
+        remarks += conditions.notes(ops, not here_only, not varying)
         if any(remark.startswith(THIS_RUN_NOTE) for remark in remarks) and note.startswith(THIS_RUN_NOTE):
             note = ""
         subject.equations[key] = equation

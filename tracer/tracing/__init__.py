@@ -359,7 +359,7 @@ def assemble(
         there = partial(lay_book, derived=derived, solution=solution, hints=hints, lend=True, spelled=spelled)
         calls_here, depths_here = recording.calls or CallLog(), tuple(parts.values())
         run = module, *recording.arguments, calls_here, derived_steps, sizes, solution
-        replay = Replay(*run, there, depths_here, hints, recording.grad, state=recording.state)
+        replay = Replay(*run, there, depths_here, hints, recording.grad, state=recording.state, ops=tuple(events))
     modules, calls = levels(recording.calls, account.ops) if recording.calls else ((), ())
     returned = returned_of(recording.calls, book, derived_steps) if recording.calls else ()
     changed = CHANGED_NOTE.format(", ".join(more["changes"])) if more.get("changes") else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from math import copysign, inf, prod
 from typing import Any, NamedTuple
@@ -43,7 +43,14 @@ from tracer.shapes.alignment import match_in_order
 from tracer.shapes.solver import UNKNOWN, flatten
 from tracer.shapes.variation import EQUATIONS, Variation, probe_kind, probe_kinds, vary
 from tracer.symbols import notation
-from tracer.textbook.conditions import DRAWN_NOTE, STATE_NOTE, takes_fewer, takes_other_branch, within_limits
+from tracer.textbook.conditions import (
+    DRAWN_NOTE,
+    STATE_NOTE,
+    depends_on_values,
+    takes_fewer,
+    takes_other_branch,
+    within_limits,
+)
 from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep, Textbook
 from tracer.textbook.names import Hint
 from tracer.tracing.proofs import DeferredProofs, ProbeValues, unseen, unseen_in_run, weight, weights
@@ -103,10 +110,10 @@ class Course(NamedTuple):
     casts: int
 
     @classmethod
-    def of(cls, recording: Recording) -> Course:
+    def of(cls, ops: Iterable[OpEvent], calls: CallLog | None) -> Course:
         """Return the course of a run."""
-        names = [op.name for op in recording.ops if not op.name.startswith("view")]
-        entries = scalars_of(recording.calls.entries if recording.calls else ())
+        names = [op.name for op in ops if not op.name.startswith("view")]
+        entries = scalars_of(calls.entries if calls else ())
         numbers = ((entry.name, *map(_without_infinities, flatten(entry).values())) for entry in entries)
         return cls(
             tuple(name for name in names if name not in CASTS),
@@ -117,6 +124,10 @@ class Course(NamedTuple):
     def is_in(self, wide: Course) -> bool:
         """Return whether a run in float64 did all that this one did; there, the code may need more casts."""
         return (self.ops, self.numbers) == (wide.ops, wide.numbers) and self.casts <= wide.casts
+
+    def differs(self, other: Course, same_sizes: bool) -> bool:
+        """Return whether another run did something else: other ops, or at the same sizes with other numbers."""
+        return self.ops != other.ops or (same_sizes and self.numbers != other.numbers)
 
 
 def _without_infinities(number: float) -> float:
@@ -138,6 +149,8 @@ class Run(NamedTuple):
     own_precision: Callable[[], Run] | None = None
     """Makes the same run in the precision of the model; None if it was made in that."""
     choices: tuple[Choice, ...] = ()
+    differs: bool = False
+    """Whether the code did something else than in the traced run."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +175,7 @@ class Replay:
     grad: bool = field(default_factory=torch.is_grad_enabled)
     shortened: bool = False
     state: frozenset[StateName] = frozenset()
+    ops: Sequence[OpEvent] = ()
     missing: list[str] = field(default_factory=list)
     """Which runs were not made, and why."""
     narrow: list[str] = field(default_factory=list)
@@ -321,6 +335,7 @@ class Replay:
                 varied(*earlier[0], **earlier[1])
             recording = record(varied, args, kwargs, cap=KEPT_BYTES, attention=False, calls=True)
         recording.output = None
+        course = Course.of(recording.ops, recording.calls)
         places, precision = self._align(recording, sizes, sizes == self.sizes)
         state = weights(varied)
 
@@ -337,10 +352,16 @@ class Replay:
             places,
             precision,
             sizes == self.sizes,
-            Course.of(recording),
+            course,
             own,
             tuple(recording.choices),
+            self.course.differs(course, sizes == self.sizes),
         )
+
+    @cached_property
+    def course(self) -> Course:
+        """Course of the traced run."""
+        return Course.of(self.ops, self.calls)
 
     def _align(self, recording: Recording, sizes: dict[str, int], same: bool) -> tuple[dict, dict]:
         """Return the key of each step's tensor in another run, and the precision of its line there.
@@ -532,7 +553,9 @@ def predict(steps: Sequence[Step], lines: dict[str, Line | str], run: Run) -> It
                 outcome = Outcome(reason=NOT_AGAIN)
             elif outcome.wrong and takes_fewer(step.note):
                 outcome = Outcome(reason=FEWER.format(run.label))
-            elif outcome.wrong and takes_other_branch(step.note, run.choices):
+            elif outcome.wrong and (
+                takes_other_branch(step.note, run.choices) or (run.differs and depends_on_values(step.note))
+            ):
                 outcome = Outcome(reason=OTHER_BRANCH.format(run.label))
             yield step.id, outcome
 
