@@ -184,6 +184,7 @@ OPTIONS = {
     "mask": "Mask",
     "positions": "Positions",
     "types": "Type embeddings",
+    "single": "One head without biases",
 }
 """What an option of a model is, in a few words."""
 MEAN = "Shapes, equations and costs are exact, but its answers and its attention mean nothing."

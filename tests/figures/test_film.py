@@ -364,9 +364,9 @@ def test_the_equation_of_a_changed_block_is_that_of_the_weights_after_the_change
     block = beat(storyboard(trace := vit.trace(change={f"block5.attention.{line}": change})), "block", 5)
     steps = [step for step in (block.also, block.shown) if step is not None]
     assert [step.id for step in steps] == [f"block5.attention.{name}" for name in shown]
-    if block.record is not None:  # weights that are replaced as a whole are no attention any more
-        np.testing.assert_array_equal(trace.value(block.shown)[0], heads_weights(trace, block.record))
-    assert (block.record is None) == (change == "zero")
+    assert block.record is not None  # also of weights that are replaced as a whole
+    np.testing.assert_array_equal(trace.value(block.shown)[0], heads_weights(trace, block.record))
+    assert (block.caption.title.endswith("attends to nothing")) == (change == "zero")
 
 
 def test_the_rollout_on_the_photo_is_that_of_the_library(boards):

@@ -144,7 +144,9 @@ def test_a_wrong_row_is_found_wrong():
 
 def test_the_worst_is_the_verdict_and_slips_are_told():
     by_text = {
-        row.text: evaluate.result(row, run) for row in ROWS if row.run == "nanogpt" and "claim" not in str(row.where)
+        row.text: evaluate.result(row, run)
+        for row in ROWS
+        if row.run.startswith("nanogpt") and "claim" not in str(row.where)
     }
     held = next(result for result in by_text.values() if "W_O" in result.row.text)
     assert (held.verdict, held.slips) == ("holds", ())

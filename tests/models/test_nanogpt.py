@@ -17,7 +17,7 @@ from tracer.spec.decoding import read_of, write
 
 SMALL = {"T_max": 11, "D": 12, "h": 3, "d_ff": 20, "L": 2}
 CHOICES = [{}, {"bias": False}, {"tied": False}, {"tied": False, "bias": False}, {"gelu": "tanh"}, {"h": 1}]
-CHOICES.append({"mask": "bidirectional"})
+CHOICES += [{"single": True}, {"mask": "bidirectional"}]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,21 @@ def test_all_is_verified(choice):
         trace = assert_verified(model, **given)
         assert len(trace.attentions) == 2
         assert trace.attentions[0].mask == ("none" if "mask" in choice else "causal")
+
+
+def test_one_head_is_as_wide_as_the_model_and_has_no_axis_and_no_biases():
+    """Every line of section 1 of note 000, letter by letter but for the bold."""
+    trace = tracer.load("nanogpt", **SMALL, single=True).trace()
+    lines = {step.id.removeprefix("block1.attention."): step for step in trace.steps if step.layer == 0}
+    assert [lines[name].latex.replace("^{(1)}", "").partition(" = ")[2] for name in ("query", "context", "output")] == [
+        r"\tilde{\mathbf{X}}\,\mathbf{W}_{Q}",
+        r"\mathbf{A}\,\mathbf{V}",
+        r"\mathbf{H}\,\mathbf{W}_{O}",
+    ]
+    assert lines["scores"].latex.replace("^{(1)}", "").endswith(r"}{\sqrt{D}} + \mathbf{M}")
+    assert {lines[name].symbolic for name in ("query", "key", "value", "context", "output")} == {("B", "T", "D")}
+    assert {lines[name].symbolic for name in ("scores", "weights")} == {("B", "T", "T")}
+    assert {"h", "d_k"}.isdisjoint(size.name for size in trace.symbols)
 
 
 def test_one_token_is_verified_too(model):

@@ -23,6 +23,7 @@ PUBLISHED_SIZES = {
     (segmenter, "Note 001: 14 × 14 × 768 to 224 × 224 × K"): {"N": 14**2, "d_k": 64, "h": 12, "d_ff": 4, "L": 1}
     | {"K": 10},
     (nanogpt, "One head, as in the notes"): {"h": 1},
+    (nanogpt, "One head without biases, as in note 000"): {},
     (vit_text, "One head, as in the notes"): {"h": 1},
 }
 """What the papers and notes say of each, the hidden width of its MLP as a multiple of the model width."""

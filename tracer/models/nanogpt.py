@@ -25,7 +25,8 @@ class NanoGPT(nn.Module):
     read, it takes their keys and values, `past`, and returns those of all tokens beside the logits.
 
     `tied`: the output matrix is the embedding matrix (Press and Wolf 2017). `mask` is "causal", or "bidirectional",
-    with every token open to all others (Devlin et al. 2019): such a model can't predict the next token.
+    with every token open to all others (Devlin et al. 2019): such a model can't predict the next token. `single`: each
+    attention has one head as wide as the model and no biases, whatever h is (note 000).
     """
 
     def __init__(
@@ -41,12 +42,15 @@ class NanoGPT(nn.Module):
         tied=True,
         gelu="exact",
         mask="causal",
+        single=False,
     ):
         super().__init__()
         self.mask = mask
         self.tokens = nn.Embedding(V, D)
         self.positions = nn.Parameter(torch.randn(T_max, D) * 0.02)
-        self.blocks = add_blocks(self, L, lambda: Block(D=D, h=h, d_ff=d_ff, bias=bias, gelu=gelu, eps=1e-5))
+        self.blocks = add_blocks(
+            self, L, lambda: Block(D=D, h=h, d_ff=d_ff, bias=bias, gelu=gelu, eps=1e-5, single=single)
+        )
         self.norm = nn.LayerNorm(D, eps=1e-5, bias=bias)
         self.head = None if tied else nn.Linear(D, V, bias=bias)
         nn.init.normal_(self.tokens.weight, std=0.02)
@@ -126,10 +130,12 @@ SPEC = Spec(
     runs=("B", "T"),
     vocabulary=SHAKESPEARE,
     options={"bias": (True, False), "tied": (True, False), "gelu": ("exact", "tanh")}
-    | {"mask": ("causal", "bidirectional")},
+    | {"mask": ("causal", "bidirectional"), "single": (False, True)},
+    idle=lambda options: ("h", "d_k") if options["single"] else (),
     convert=from_gpt2,
     presets={
         "One head, as in the notes": {"h": 1},
+        "One head without biases, as in note 000": {"single": True},
         "GPT-2 small (Radford et al. 2019)": {"V": 50257, "T_max": 1024, "T": 1024, "D": 768, "h": 12, "d_ff": 3072}
         | {"L": 12, "gelu": "tanh"},
         "GPT-3 (Brown et al. 2020)": {"V": 50257, "T_max": 2048, "T": 2048, "D": 12288, "h": 96, "d_ff": 49152}

@@ -64,7 +64,7 @@ class Cache:
         if self.keys is None:
             self.keys, self.values = keys, values
         else:
-            self.keys, self.values = torch.cat([self.keys, keys], dim=2), torch.cat([self.values, values], dim=2)
+            self.keys, self.values = torch.cat([self.keys, keys], dim=-2), torch.cat([self.values, values], dim=-2)
         return self.pair
 
     @property
@@ -83,7 +83,7 @@ def open_caches(past: Past | None, blocks: Sequence[str]) -> list:
 
 def past_length(past: Past | None) -> int:
     """Return how many tokens are in the caches, T_past."""
-    return past[0][0].shape[2] if past else 0
+    return past[0][0].shape[-2] if past else 0
 
 
 class Attention(nn.Module):
@@ -121,6 +121,29 @@ class Attention(nn.Module):
         return self.output(context)  # [B, S, D]
 
 
+class SingleHeadAttention(nn.Module):
+    """Attention of one head as wide as the model, without biases, as note 000 writes it in section 1.2 and 1.3.
+
+    It takes `[B, S, D]` and an additive mask that broadcasts to `[B, S, S]`, and returns `[B, S, D]`.
+    """
+
+    def __init__(self, *, D: int):
+        super().__init__()
+        self.query, self.key, self.value, self.output = (nn.Linear(D, D, bias=False) for _ in range(4))
+
+    def forward(self, x, mask=None, cache=None) -> Tensor:
+        D = x.shape[-1]
+        q, k, v = self.query(x), self.key(x), self.value(x)  # [B, S, D]
+        if cache is not None:
+            k, v = cache.append(k, v)  # [B, T_past+S, D]
+        scores = q @ k.transpose(-2, -1) / sqrt(D)  # [B, S, S]
+        if mask is not None:
+            scores = scores + mask  # [B, S, S]
+        weights = scores.softmax(dim=-1)  # [B, S, S]
+        context = weights @ v  # [B, S, D]
+        return self.output(context)  # [B, S, D]
+
+
 class MLP(nn.Module):
     """Position-wise feed-forward network: two linear maps with GELU between (Vaswani et al. 2017, section 3.3).
 
@@ -141,10 +164,20 @@ class MLP(nn.Module):
 class Block(nn.Module):
     """Pre-norm block: `X' = X + Attention(LN(X))`, then `X' + MLP(LN(X'))`; `[B, S, D]` in and out."""
 
-    def __init__(self, *, D: int, h: int, d_ff: int, bias: bool = True, gelu: str = "exact", eps: float = 1e-6):
+    def __init__(
+        self,
+        *,
+        D: int,
+        h: int,
+        d_ff: int,
+        bias: bool = True,
+        gelu: str = "exact",
+        eps: float = 1e-6,
+        single: bool = False,
+    ):
         super().__init__()
         self.norm1 = nn.LayerNorm(D, eps=eps, bias=bias)
-        self.attention = Attention(D=D, h=h, bias=bias)
+        self.attention = SingleHeadAttention(D=D) if single else Attention(D=D, h=h, bias=bias)
         self.norm2 = nn.LayerNorm(D, eps=eps, bias=bias)
         self.mlp = MLP(D=D, d_ff=d_ff, bias=bias, gelu=gelu)
 

@@ -9,7 +9,7 @@ import streamlit as st
 from pages.jobs import background_checks
 from pages.sections import note_statements
 from tests.app.test_app import text, visit
-from tests.support.note_runs import at_hand, run
+from tests.support.note_runs import run
 from tracer.lessons.notes import evaluate, measurement
 from tracer.lessons.notes.evaluate import StatementResult
 from tracer.lessons.notes.statements import Finding, rows, sections
@@ -62,8 +62,9 @@ def test_a_link_leads_to_pages_that_are_there(page, place, link):
 @pytest.mark.sweep
 def test_what_runs_have_random_weights_is_said_and_once_for_a_note_of_one_model():
     assert note_statements._about("nanogpt", run) == note_statements._about("vit-note", run) == ""
-    assert note_statements._about("nanogpt-single", run) == "A run of nanogpt with h = 1, whose weights are random."
-    assert note_statements._about("nanogpt-single", at_hand) == ""  # at the shipped sizes there are trained ones
+    random = "A run of nanogpt with single = True, whose weights are random."
+    assert note_statements._about("nanogpt-single", run) == random
+    assert note_statements._about("vit-text-single", run) == "A run of vit-text with h = 1, whose weights are random."
     whole = {note_statements._about(name, run) for name in ("torchvision", "torchvision-standard")}
     assert whole == {"A run of torchvision:vit_b_16 with L = 1, B = 2, whose weights are random."}
 

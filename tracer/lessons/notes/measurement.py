@@ -50,7 +50,7 @@ _PATCHES = {"H": 12, "W": 20, "P": 4, "D": 14, "h": 2, "d_ff": 23, "K": 9, "L": 
 
 RUNS = {
     "nanogpt": ReferenceRun("nanogpt", (), *_GPT),
-    "nanogpt-single": ReferenceRun("nanogpt", (("h", 1),), *_GPT),
+    "nanogpt-single": ReferenceRun("nanogpt", (("single", True),), *_GPT),
     "nanogpt-separate": ReferenceRun("nanogpt", (("tied", False),), *_GPT),
     "nanogpt-no-bias": ReferenceRun("nanogpt", (("bias", False),), *_GPT),
     "vit-text": ReferenceRun("vit-text", (), *_TEXT),
