@@ -54,7 +54,7 @@ def test_the_pages_of_steps_name_them():
     table = op_tables.table(run("vit-note")[1], "steps", note_of=number_steps("vit-note").of)
     assert table["columns"][2]["name"] == "in the note"
     assert {row["id"]: row["cells"][2] for row in table["rows"]}["step block1.attention.weights"] == "6c"
-    _, header, _ = page_payload(visit("trace", model="vit-note"))
+    _, header = page_payload(visit("trace", model="vit-note"))
     assert header["details"]["block1.attention.context"]["noted"] == [
         ["text", "Step 6d in the note “Vision Transformers”."]
     ]
