@@ -1199,3 +1199,110 @@ class LossOfClasses(Detached):
         if self.wrong:
             return F.mse_loss(scores.argmax(-1).float(), target.argmax(-1).float())  # wrong
         return F.mse_loss(scores, target)
+
+
+def rotate(x: Tensor, start: int = 0) -> Tensor:
+    """Rotate pairs of features of `[…, T, d]` by their positions."""
+    angles = (torch.arange(x.shape[-2]) + start)[:, None] / 100 ** (torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()], -1)  # wrong
+
+
+def rotate_complex(x: Tensor, start: int = 0) -> Tensor:
+    angles = (torch.arange(x.shape[-2]) + start)[:, None] / 100 ** (torch.arange(0, x.shape[-1], 2) / x.shape[-1])
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)  # wrong
+
+
+@pair("rotary positions")
+class ValuesRotated(CausalHeads):
+    def attend(self, q, k, v):
+        return super().attend(rotate(q), rotate(k), rotate(v) if self.wrong else v)
+
+
+@pair("rotary positions")
+class QueriesAloneRotated(CausalHeads):
+    def attend(self, q, k, v):
+        return super().attend(rotate_complex(q), k if self.wrong else rotate_complex(k), v)
+
+
+@pair("rotary positions")
+class KeysAtOtherPositions(CausalHeads):
+    def attend(self, q, k, v):
+        return super().attend(rotate(q), rotate(k, 2 if self.wrong else 0), v)
+
+
+@pair("rotary positions")
+class RotatedByHeads(CausalHeads):
+    def split(self, x):
+        x = x.view(x.shape[0], x.shape[1], H, D // H)
+        return rotate(x).transpose(1, 2) if self.wrong else x.transpose(1, 2)
+
+    def attend(self, q, k, v):
+        return super().attend(*((q, k) if self.wrong else (rotate(q), rotate(k))), v)
+
+
+def token_and_cache() -> tuple[Tensor, ...]:
+    return torch.randn(B, 1, D), torch.randn(B, H, 5, D // H), torch.randn(B, H, 5, D // H)
+
+
+class Decoded(Heads):
+    """One token behind a cache."""
+
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.places = nn.Embedding(32, D)
+
+    def forward(self, x, past_keys, past_values):
+        start = 0 if self.wrong else past_keys.shape[2]
+        q, k, v = self.project(x, start)
+        k, v = torch.cat([past_keys, k], 2), torch.cat([past_values, v], 2)
+        return self.out(self.merge(F.scaled_dot_product_attention(q, k, v)))
+
+    def project(self, x, start):
+        x = x + self.places(torch.arange(x.shape[1]) + start)  # wrong
+        return self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+
+
+@pair("position behind a cache", token_and_cache, symbols={"B": 0, "T": ("past_keys", 2)})
+class PositionsStartAgain(Decoded):
+    """A table of positions."""
+
+
+@pair("position behind a cache", token_and_cache, symbols={"B": 0, "T": ("past_keys", 2)})
+class RotationsStartAgain(Decoded):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        del self.places
+
+    def project(self, x, start):
+        q, k = rotate(self.split(self.query(x)), start), rotate(self.split(self.key(x)), start)
+        return q, k, self.split(self.value(x))
+
+
+class Grouped(Heads):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.key, self.value = nn.Linear(D, D // 2), nn.Linear(D, D // 2)
+
+    def groups(self, x):
+        return x.view(x.shape[0], x.shape[1], H // 2, D // H).transpose(1, 2)
+
+    def forward(self, x):
+        q, k, v = self.split(self.query(x)), self.groups(self.key(x)), self.groups(self.value(x))
+        k, v = self.repeat(k, v)
+        return self.out(self.merge(F.scaled_dot_product_attention(q, k, v)))  # wrong
+
+
+@pair("groups of heads")
+class CopiesOfGroups(Grouped):
+    def repeat(self, k, v):
+        if self.wrong:
+            return k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1)
+        return k[:, :, None].expand(-1, -1, 2, -1, -1).flatten(1, 2), v.repeat_interleave(2, 1)
+
+
+@pair("groups of heads")
+class ValuesInAnotherOrder(Grouped):
+    def repeat(self, k, v):
+        return k.repeat_interleave(2, 1), v.repeat(1, 2, 1, 1) if self.wrong else v.repeat_interleave(2, 1)

@@ -224,6 +224,58 @@ def find_meeting(run: RunView, meeting: Meeting) -> Evidence:
     )
 
 
+# Heads of keys and values that are repeated for those of queries.
+
+MIXED_GROUPS = (
+    "Keys count their heads as {keys} and values as {values}, outer to inner: they are repeated in one order for keys,"
+    " and in another for values, so that weights of one group read values of another."
+)
+COPIED_GROUPS = (
+    "{groups} heads of keys and values are repeated as whole copies, so that query head 1 reads group 1. In"
+    " grouped-query attention, {size} neighbours share a group (Ainslie et al. 2023, figure 2), as in `enable_gqa` of"
+    " PyTorch and in weights that are published: there, query head 1 reads group 0. A model that is trained as it"
+    " stands learns either."
+)
+
+
+class Groups(NamedTuple):
+    """An attention whose heads of keys and values were repeated: the factors of both, outer to inner."""
+
+    call: Call
+    keys: tuple[Factor, ...]
+    values: tuple[Factor, ...]
+
+
+def repeated_groups(run: RunView) -> Iterator[Groups]:
+    """Yield the attentions whose keys and values have an axis of heads that was repeated."""
+    graph, orders = run.graph, None
+    for site in run.sites:
+        if min(len(graph.shape(key)) for key in (site.q, site.k, site.v)) != 4:
+            continue
+        orders = orders or AxisOrders(run)
+        keys, values = (orders.of(graph.ref[key])[1] for key in (site.k, site.v))
+        if all(sum(factor.repeated for factor in side) == 1 and len(side) == 2 for side in (keys, values)):
+            yield Groups(graph.calls[site.call], keys, values)
+
+
+@rule(
+    "groups of heads",
+    repeated_groups,
+    "{what}",
+    "Repeat each head in its place: `k.repeat_interleave(h // groups, dim=1)`, and values alike.",
+)
+def find_groups(run: RunView, groups: Groups) -> Evidence | None:
+    """Find heads of keys and values that are repeated in different orders, or as whole copies."""
+    call, keys, values = groups
+    if keys[0].repeated != values[0].repeated:
+        texts = [" × ".join("copies" if factor.repeated else "groups" for factor in side) for side in (keys, values)]
+        return Evidence(call, what=MIXED_GROUPS.format(keys=texts[0], values=texts[1]))
+    size, count = keys
+    if not size.repeated or size.size < 2 or count.size < 2:
+        return None
+    return Evidence(call, what=COPIED_GROUPS.format(groups=count.size, size=size.size))
+
+
 # A broadcast of a column with a row of as many numbers: all pairs, where one number for each was meant.
 
 PAIRWISE = frozenset(("sub", "add", "mul", "div"))

@@ -61,7 +61,11 @@ def shared_norms(run: RunView) -> Iterator[SharedModule]:
         uses = _uses_in_a_row(run, [path])
         sources = [run.trace.ops[use.first].source for use in uses]
         lines = [(source.file, source.line) for source in sources if source is not None]
-        if len(lines) > 1 and len(set(lines)) == len(lines):
+        results = {ref.key for use in uses for ref in use.outputs}
+        again = any(
+            run.graph.root(run.graph.inputs[run.graph.producer[use.outputs[0].key]][0].key) in results for use in uses
+        )
+        if len(lines) > 1 and len(set(lines)) == len(lines) and not again:
             yield SharedModule([path], sum(parameter.numel() for parameter in module.parameters()), uses)
 
 
