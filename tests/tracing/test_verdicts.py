@@ -93,7 +93,7 @@ def test_pages_show_it_in_red(trace, tmp_path):
     assert verified.value == f"{len(trace.steps) - 1} of {len(trace.steps)}"
     at.query_params["step"] = SCORES
     at.switch_page("pages/trace.py").run()
-    facts, header, _ = page_payload(at)
+    facts, header = page_payload(at)
     shown = header["details"][SCORES]
     assert facts["step"] == SCORES and shown["verdict"] == "refuted" and shown["proof"][0] == ["bold", "Refuted."]
     assert "The first wrong cell is [0, 0, 0, 0]." in shown["proof"][1][1]
