@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
@@ -77,9 +77,9 @@ def to_text(message: bytes) -> str:
 def _lift(node: Any, path: list[str | int], arrays: list[tuple[list[str | int], Array]]) -> Any:
     """Return data as JSON takes it, without its arrays, which are appended to `arrays`, each with its path. A number
     that JSON lacks is null."""
-    if isinstance(node, str) or node is None:
+    if isinstance(node, str | int) or node is None:
         return node
-    if isinstance(node, Mapping):
+    if isinstance(node, dict):
         plain = {key: _lift(value, [*path, key], arrays) for key, value in node.items()}
         return {key: value for key, value in plain.items() if not isinstance(node[key], Array)}
     if isinstance(node, list | tuple):

@@ -18,23 +18,18 @@ export function sketchOf(image, { photo, crop, rows, columns }) {
   const context = canvas.getContext("2d");
   context.drawImage(image, 0, 0, width, height);
   const drawn = context.getImageData(0, 0, width, height);
+  const { data } = drawn;
   const grey = new Float32Array(width * height);
-  grey.forEach((_, at) => {
-    grey[at] = 0.299 * drawn.data[4 * at] + 0.587 * drawn.data[4 * at + 1] + 0.114 * drawn.data[4 * at + 2];
-  });
+  for (let at = 0; at < grey.length; at++) grey[at] = 0.299 * data[4 * at] + 0.587 * data[4 * at + 1] + 0.114 * data[4 * at + 2];
   const [left, top, right, bottom] = crop;
   const axis = (length, side, from, to, count) =>
     Float32Array.from({ length }, (_, at) => ((((at + 0.5) / length) * side - from) / (to - from)) * count);
   const [x, y] = [axis(width, photo[0], left, right, columns), axis(height, photo[1], top, bottom, rows)];
   for (let pass = 0; pass < SKETCH.passes; pass++) subtract(grey, meansOf(grey, x, y, rows, columns), x, y, true);
   const limit = SKETCH.grey;
-  grey.forEach((value, at) => {
-    grey[at] = limit * Math.tanh((SKETCH.contrast * value) / limit);
-  });
+  for (let at = 0; at < grey.length; at++) grey[at] = limit * Math.tanh((SKETCH.contrast * grey[at]) / limit);
   subtract(grey, meansOf(grey, x, y, rows, columns), x, y, false);
-  grey.forEach((value, at) => {
-    drawn.data.set([value + limit, value + limit, value + limit, 255], 4 * at);
-  });
+  for (let at = 0; at < grey.length; at++) data[4 * at] = data[4 * at + 1] = data[4 * at + 2] = grey[at] + limit;
   context.putImageData(drawn, 0, 0);
   return canvas;
 }
@@ -68,14 +63,16 @@ function subtract(grey, means, x, y, smooth) {
     return [low, Math.min(count - 1, low + 1), at - low];
   };
   const across = Array.from(x, (u) => between(u, columns));
+  const [near, far] = [0, 1].map((side) => Int32Array.from(across, (ends) => ends[side]));
+  const right = Float64Array.from(across, (ends) => ends[2]);
+  const line = new Float64Array(columns); // the means at the height of a row of pixels
   y.forEach((v, row) => {
     const [low, high, down] = between(v, rows);
-    const line = row * x.length;
-    across.forEach(([near, far, right], column) => {
-      const above = means[low * columns + near] * (1 - right) + means[low * columns + far] * right;
-      const below = means[high * columns + near] * (1 - right) + means[high * columns + far] * right;
-      grey[line + column] -= above * (1 - down) + below * down;
-    });
+    for (let column = 0; column < columns; column++) {
+      line[column] = means[low * columns + column] * (1 - down) + means[high * columns + column] * down;
+    }
+    const start = row * x.length;
+    for (let at = 0; at < x.length; at++) grey[start + at] -= line[near[at]] * (1 - right[at]) + line[far[at]] * right[at];
   });
 }
 
