@@ -223,6 +223,15 @@ def write_in_place(x):
     return x + running
 
 
+class Keeps(nn.Module):
+    """A module that keeps what it reads in the same call only."""
+
+    def forward(self, x):
+        self.kind = x.dtype
+        y = x.double().tanh()
+        return (y * 2).to(self.kind)
+
+
 def shadow(x):
     COUNTS = x.shape[0]
     SEEN.append(COUNTS)

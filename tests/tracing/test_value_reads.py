@@ -99,6 +99,11 @@ def looked_up(x):
     return x * [1.0, 2.0][entry]
 
 
+def several(x):
+    rows = x.abs().sum((0, 2)).clamp(max=0).int().tolist()
+    return torch.stack([x[:, row] for row in rows], 1) * 2
+
+
 NUMBERS = {
     chosen: "x.detach().numpy()",
     bounded: "x[:, 0, 0].tolist()",
@@ -165,7 +170,22 @@ def written(x):
     return x * 2 if text else x
 
 
-@pytest.mark.parametrize("function", [of_sizes, of_a_constant, printed, written], ids=name)
+def looked_at(x):
+    return nn.functional.one_hot((x[..., 0] > 0).long(), 2) * 2
+
+
+def split(x):
+    counts = [part.sum() for part in x.split([int(n) for n in STEPS + 2], 1)]
+    return counts[0] * 2
+
+
+def test_each_line_of_a_comprehension_names_the_list_of_its_numbers():
+    first, *rows, last = trace(several, {"B": 0, "T": 1}).steps
+    assert len(rows) == 9 and all(MANY in row.note for row in rows)
+    assert MANY not in first.note and MANY not in last.note
+
+
+@pytest.mark.parametrize("function", [of_sizes, of_a_constant, printed, written, looked_at, split], ids=name)
 def test_values_that_decide_nothing_have_no_note(function):
     assert not any(note in step.note for step in trace(function, {"B": 0, "T": 1}).steps for note in (MANY, DECIDED))
 

@@ -53,6 +53,8 @@ RETURN_OP = -1
 """In place of an op, what takes the tensors that a run returns."""
 VALUE_READS = frozenset(("_local_scalar_dense", "equal", "allclose", "is_nonzero"))
 """Ops by which Python gets the one number of a tensor, or the truth of what it holds."""
+READERS = frozenset(("item", "float", "int", "index", "complex", "equal", "allclose", "is_nonzero"))
+"""Calls by which code gets these; others, such as `one_hot`, look at values for themselves."""
 THREADS_NOTE = "The forward hands work to other threads: operations that run in them are not in this trace."
 
 ITERATOR_NOTE = "`{}` is an iterator, which nothing can put back: it is where the runs of this trace have left it."
@@ -289,7 +291,7 @@ def _observer(recording, makers, modules, calls, untouched, keeping, digests, ru
         if facts.name in VALUE_READS and before:
             if (choice := Choice.here(index, bool(result), function == "bool")) is not None:
                 recording.choices.append(choice)
-            else:
+            elif function in READERS:
                 recording.note_read(index, before[0][2])
         if attentions is not None:
             attentions.see(index, facts, path, args, kwargs or {}, before, result)

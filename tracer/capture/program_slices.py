@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -113,6 +114,7 @@ def reads_of(names: Collection[StateName], ran: Collection[Frame]) -> Iterator[t
         attributes = {name.name: name for name in own if not name.file}
         bound = _bound(function)
         variables = {name.name: name for name in own if name.file and (bool(name.line) == (name.name in bound))}
+        written = _written_first(function)
         changed = {id(inner) for node in ast.walk(function) for part in _changed(node) for inner in ast.walk(part)}
         for node in ast.walk(function):
             if isinstance(node, ast.AugAssign) and (file, span_of_node(node)) in spans:
@@ -125,8 +127,18 @@ def reads_of(names: Collection[StateName], ran: Collection[Frame]) -> Iterator[t
                 name = attributes.get(node.attr) or variables.get(ast.unparse(node))
             else:
                 name = variables.get(_name(node))
-            if name is not None:
+            if name is not None and span_of_node(node) < written.get(ast.unparse(node), (sys.maxsize,)):
                 yield name, (file, span_of_node(node))
+
+
+def _written_first(function: FunctionNode) -> dict[str, tuple[int, ...]]:
+    """Return where a function has given names and attributes a value that they have in all of its runs: what reads one
+    behind that reads no earlier state."""
+    ends: dict[str, tuple[int, ...]] = {}
+    for statement in [] if isinstance(function, ast.Lambda) else function.body:
+        for target in statement.targets if isinstance(statement, ast.Assign) else ():
+            ends.setdefault(ast.unparse(target), (statement.end_lineno or 0, statement.end_col_offset or 0))
+    return ends
 
 
 def _name(node: ast.AST) -> str:
@@ -253,12 +265,10 @@ class ValueRead(NamedTuple):
 
     @classmethod
     def here(cls, op: int, maker: int | str) -> ValueRead | None:
-        """Return the read that the code is making now; None where its source can't be read, and for a text."""
+        """Return the read that the code is making now; None where its source can't be read."""
         frames = stack()
         node = _test_at(*frames[0]) if frames else None
-        if node is None or isinstance(node, (ast.JoinedStr, ast.FormattedValue)):
-            return None
-        return cls(op, maker, ast.unparse(node), frames)
+        return cls(op, maker, ast.unparse(node), frames) if node is not None else None
 
     def users(self, ran: Collection[Frame | None], sites: Sites) -> tuple[Slice, Slice]:
         """Return what depends on the numbers: what they decide, and what they are a number of."""
@@ -371,8 +381,19 @@ class _Slicer:
 
     def _parts(self, node: ast.expr | ast.stmt) -> list[Span]:
         """Return the parts of an expression that begin the slice, or read a name of it."""
+        lists = set()
+        for comprehension in ast.walk(node) if self._numbers else ():
+            if isinstance(comprehension, ast.comprehension) and self._begins(comprehension.iter):
+                self._names |= assigned(comprehension.target)
+                lists.add(span_of_node(comprehension.iter))
         parts = [self._start] if self._start is not None and _holds(span_of_node(node), self._start) else []
-        return parts + [span_of_node(inner) for inner, name in _reads(node) if name in self._names]
+        parts += [span_of_node(inner) for inner, name in _reads(node) if name in self._names]
+        return [part for part in parts if part not in lists]
+
+    def _begins(self, node: ast.expr) -> bool:
+        """Return whether an expression holds the beginning of the slice, or a name of it."""
+        begins = self._start is not None and _holds(span_of_node(node), self._start)
+        return begins or any(name in self._names for _, name in _reads(node))
 
     def _parameter(self, node: ast.stmt, part: Span) -> str:
         """Return the parameter of another function that ran which takes a part of a statement; "" if there is none."""
@@ -403,7 +424,7 @@ class _Slicer:
             self.inside.add(span_of_node(node))
         self.around |= dict.fromkeys(parts, span_of_node(node))
         for part in parts:
-            self.inside.update(_alternatives(node, part))
+            self.inside.update(_alternatives(node, part, self._numbers))
         handed = {part: name for part in parts if (name := self._parameter(node, part))}
         self.passed.update(handed.values())
         absorbed = not branches and all(part in handed or any(_holds(own, part) for own in self._ran) for part in parts)
@@ -420,13 +441,15 @@ def _parameters(function: FunctionNode) -> frozenset[str]:
     return frozenset(argument.arg for argument in (*own.posonlyargs, *own.args, *own.kwonlyargs)) - {"self"}
 
 
-def _alternatives(node: ast.AST, part: Span) -> Iterator[Span]:
-    """Yield the expressions of which a part chooses one, or that run as often as it says."""
+def _alternatives(node: ast.AST, part: Span, numbers: bool) -> Iterator[Span]:
+    """Yield the expressions of which a part chooses one, or that run as often as it says; `numbers` say how often in a
+    range alone."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.IfExp) and _holds(span_of_node(inner.test), part):
             yield from (span_of_node(inner.body), span_of_node(inner.orelse))
         if isinstance(inner, (ast.ListComp, ast.GeneratorExp)):
-            sources = [each for generator in inner.generators for each in (generator.iter, *generator.ifs)]
+            sources = [each for generator in inner.generators for each in generator.ifs]
+            sources += [own.iter for own in inner.generators if not numbers or _calls_range(own.iter)]
             if any(_holds(span_of_node(each), part) for each in sources):
                 yield span_of_node(inner.elt)
 
