@@ -1,8 +1,10 @@
 """A line names the state that its code reads outside of its module, and a trace puts that back."""
 
+import functools
 import itertools
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from random import random as draw
 from types import SimpleNamespace
@@ -96,6 +98,30 @@ def of_another_function(x):
     return x * 2 if n < 70 else x
 
 
+@functools.lru_cache
+def remember(n):
+    COUNTS["calls"] += 1
+    return COUNTS["calls"]
+
+
+def of_a_cached_function(x):
+    return x * 2 if remember(len(x.shape) + COUNTS["calls"]) < 70 else x
+
+
+class Shy:
+    """An object that refuses to be asked for what it has not."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+shy = Shy()
+
+
+def of_an_object_that_refuses(x):
+    return x * (2 if isinstance(shy, Shy) else 3)
+
+
 def of_a_closure():
     n = 0
 
@@ -138,6 +164,7 @@ STATES = {
     of_a_namespace: "step",
     of_a_class: "step",
     of_another_function: "COUNTS",
+    of_a_cached_function: "COUNTS",
     of_a_closure(): "n",
     of_an_iterator: "shifts",
     of_a_generator_of_numbers: "chance",
@@ -200,6 +227,13 @@ def test_a_trace_that_fails_puts_back_what_is_outside():
     with pytest.raises(KeyError):
         trace(fail)
     assert not SEEN
+
+
+def test_threads_put_it_back_together():
+    before = everything()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: tracer.trace(of_a_counter, torch.randn(2, 5)), range(12)))
+    assert everything() == before
 
 
 def log(x):

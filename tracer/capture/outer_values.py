@@ -12,8 +12,8 @@ import os
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import lru_cache
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from functools import lru_cache, partial, partialmethod
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -28,6 +28,8 @@ _LIBRARIES = tuple(
 
 STORING = "STORE_GLOBAL", "STORE_ATTR"
 """Instructions by which code gives a name a value that is read elsewhere."""
+CACHED = type(lru_cache(len))
+"""The type of functions that keep their results, which is not public."""
 ABSENT = object()
 """The value of a name that has none."""
 
@@ -140,10 +142,14 @@ class _Walk:
 
     def visit(self, value: Any) -> bool:
         """Walk on from a value if it is a function, a method or a class; return whether it is one."""
-        value = getattr(value, "__func__", value)
+        if isinstance(value, (MethodType, staticmethod, classmethod)):
+            value = value.__func__
+        elif isinstance(value, (partial, partialmethod)):
+            value = value.func
+        elif isinstance(value, CACHED):
+            value = value.__wrapped__
         if not isinstance(value, (FunctionType, type)):
-            wrapped = getattr(value, "__wrapped__", None) if callable(value) else None
-            return isinstance(wrapped, FunctionType) and self.visit(wrapped)
+            return False
         if id(value) not in self._known:
             self._known.add(id(value))
             self._waiting.append(value)
@@ -235,7 +241,8 @@ def names_of_draws(
         for name, value in (*variables[file].items(),):
             for module, source in sources.items():
                 package, _, inner = module.partition(".")
-                if value is sys.modules[module] or getattr(value, "__self__", None) is source:
+                lends = isinstance(value, (BuiltinMethodType, MethodType)) and value.__self__ is source
+                if value is sys.modules[module] or lends:
                     yield StateName(name, file, kind=DRAWS)
                 elif inner and value is sys.modules[package]:
                     yield StateName(f"{name}.{inner}", file, kind=DRAWS)
