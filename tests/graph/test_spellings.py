@@ -164,6 +164,11 @@ spell(
     tanh=lambda m, x: 0.5 * x * (1 + (0.7978845608 * (x + 0.044715 * x**3)).tanh()),
 )
 spell("QuickGELU", r"\sigma\left(1.702", sigmoid=lambda m, x: x * torch.sigmoid(1.702 * x))
+spell(
+    "QuickGELU",
+    "QuickGELU: ",
+    sigmoid_first=lambda m, x: m.up(torch.sigmoid(1.702 * x) * x),
+)
 spell("SiLU", r"\operatorname{SiLU}", exp=lambda m, x: x * (1 / (1 + torch.exp(-x))))
 spell("softplus", r"\operatorname{softplus}", log1p=lambda m, x: torch.log1p(torch.exp(x)))
 spell("Mish", r"\operatorname{Mish}", log=lambda m, x: x * torch.tanh(torch.log(1 + torch.exp(x))))
@@ -409,6 +414,71 @@ spell(
 )
 
 
+def pool_tokens(pool):
+    return lambda m, x, ids: m.up(pool(x, (ids != 0).float()))
+
+
+spell(
+    "masked mean",
+    "Masked mean: ",
+    "labels",
+    sums=pool_tokens(lambda x, keep: (x * keep.unsqueeze(-1)).sum(1) / keep.sum(1, keepdim=True)),
+    clamp=pool_tokens(lambda x, keep: (keep[..., None] * x).sum(1) / keep[..., None].sum(1).clamp(min=1e-9)),
+    einsum=pool_tokens(lambda x, keep: torch.einsum("btd,bt->bd", x, keep) / keep.sum(1)[:, None]),
+    fill=lambda m, x, ids: m.up(x.masked_fill(~(ids != 0).unsqueeze(-1), 0.0).sum(1) / (ids != 0).unsqueeze(-1).sum(1)),
+)
+spell(
+    "weighted mean",
+    "Weighted mean: ",
+    by_a_gate=lambda m, x: (lambda w: m.up((w * x).sum(1) / w.sum(1)))(torch.sigmoid(m.q(x))),
+)
+spell(
+    "look-up",
+    "Look up the tokens",
+    "ids",
+    linear=lambda m, ids: F.linear(F.one_hot(ids, 11).float(), m.table.T),
+    product=lambda m, ids: F.one_hot(ids, 11).float() @ m.table,
+)
+
+
+class Buffered(nn.Module):
+    """Attention of one head with a mask that a buffer holds."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+        self.register_buffer("closed", mask)
+
+    def forward(self, x):
+        T = x.shape[1]
+        scores = self.q(x) @ self.k(x).mT / math.sqrt(D)
+        return scores.masked_fill(self.closed[:T, :T] == 0, -INF).softmax(-1) @ self.v(x)
+
+
+@pytest.mark.parametrize(("band", "title"), [(12, "Causal mask"), (2, "Mask")])
+def test_a_mask_of_a_buffer_is_called_causal_where_it_is(band, title):
+    with torch.no_grad():
+        module = Buffered(torch.ones(12, 12).tril().triu(1 - band)).eval()
+        run = tracer.trace(module, *torch_inputs("tokens"), symbols={"B": 0, "T": 1})
+    assert [step.title for step in run.steps if step.id.endswith("mask")] == [title]
+
+
+DROPOUTS = {
+    "above": (lambda x: x * (torch.rand_like(x) > 0.1) / 0.9, True),
+    "below": (lambda x: x * (torch.rand_like(x) < 0.9) / 0.9, True),
+    "bernoulli": (lambda x: x * torch.bernoulli(torch.full_like(x, 0.9)) * (1 / 0.9), True),
+    "another share": (lambda x: x * (torch.rand_like(x) > 0.1) / 0.8, False),
+    "normal numbers": (lambda x: x * (torch.randn_like(x) > 0.1) / 0.9, False),
+    "flags of the input": (lambda x: x * (x > 0.1) / 0.9, False),
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_dropout_by_hand_has_its_name(name):
+    function, named = DROPOUTS[name]
+    assert any(step.title == "Dropout" for step in trace_function(lambda m, x: m.up(function(x))).steps) == named
+
+
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_a_formula_has_its_name_however_it_is_spelled(name):
     function, said, kind = SPELLINGS[name]
@@ -434,6 +504,17 @@ NEARLY: dict[str, tuple[Callable, str, str]] = {
     ),
     "scores over the number": (score(lambda q, k: (q / D**0.5) @ (k / D**0.5).mT), r"\sqrt{8}", "tokens"),
     "ReLU from 0.1": (lambda m, x: x.clamp(min=0.1), "ReLU", "tokens"),
+    "another slope": (lambda m, x: m.up(x * torch.sigmoid(1.6 * x)), "QuickGELU", "tokens"),
+    "sums of two axes": (
+        lambda m, x, ids: m.up((x * (ids != 0)[..., None]).sum(1) / (ids != 0).sum()),
+        " mean: ",
+        "labels",
+    ),
+    "one-hot rows by a linear layer": (
+        lambda m, ids: F.linear(F.one_hot(ids, 11).float(), m.table[:, :1].expand(-1, 11)),
+        "Look up",
+        "ids",
+    ),
     "gate by tanh": (lambda m, x: (lambda a, b: a * torch.tanh(b))(*x.chunk(2, -1)), "GLU", "tokens"),
     "sum of labels": (lambda m, x, t: -torch.log_softmax(x, -1).gather(-1, t[..., None]).sum(), "Cross", "labels"),
     "softmax over another axis": (

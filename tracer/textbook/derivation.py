@@ -24,10 +24,11 @@ from tracer.lowering.aten import has_lowering, kernels
 from tracer.ops import ATTENTION
 from tracer.shapes import Solution
 from tracer.textbook import names
-from tracer.textbook.claims import PARAMETER, Context, Fact, Subject
+from tracer.textbook.claims import PARAMETER, Context, Fact, Subject, causal
 from tracer.textbook.conditions import Conditions, conditions_of
 from tracer.textbook.explanations import why
 from tracer.textbook.expression_builder import ExpressionBuilder, fused_lines
+from tracer.textbook.formula_titles import Earlier, formula_title
 from tracer.textbook.names import Hint, Hints, ParameterSymbols
 from tracer.textbook.roles import Roles
 from tracer.textbook.step_selection import StepPlan
@@ -274,6 +275,7 @@ def _derive(
     records = recording.attentions.records if recording.attentions else ()
     subject = Subject(roles, shapes, recording.parameters, records, parts, changes=frozenset(changes))
     book, owned, masks = Textbook(matched_hints=hints.matched_hints, idioms=frozenset(named)), set(), {}
+    earlier: dict[str, Earlier] = {}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]
         ops = _ops(graph, plan, key, owned)
@@ -306,6 +308,8 @@ def _derive(
             hint = hints.of(first[key], kind, module)
             if not equation.has(Triangle):
                 subject.masks[writer.line(key).key] = equation
+        elif part == "M" and graph.depends[key] != "x" and causal(Context(subject, key, part, equation)):
+            part, hint = "causal M", hints.of(first[key], "causal M", module)  # a table of the model
         for line in before:
             fused_line = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
             at = len(book.steps) if fused_line.layer == layer else _block(book, places, module, layer)
@@ -328,7 +332,14 @@ def _derive(
         line = Line(
             ids[key],
             hint.stage or names.stage(roles, key, part),
-            hint.title or names.title(part, roles.last_name(key), equation, roles.result(key)),
+            hint.title
+            or names.title(
+                part,
+                roles.last_name(key),
+                equation,
+                roles.result(key),
+                formula_title(equation, earlier),
+            ),
             writer.line(key),
             equation,
             StepOrigin(module, output=_output(key)),
@@ -343,6 +354,7 @@ def _derive(
             idiom=not book.idioms.isdisjoint(ops),
             role=names.role(roles, key),
         )
+        earlier[ids[key]] = Earlier(roles.name(key), equation)
         book.steps.append(DerivedStep(line, _op(key), ops, key, value.shape, value.dtype, shapes.solved.get(key)))
         if key in changes:
             book.steps.append(_changed_line(writer, line, changes[key], recorded, shapes))

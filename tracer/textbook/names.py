@@ -459,18 +459,20 @@ OF_MAPS = {BatchNorm: "Normalise each channel", GroupNorm: "Normalise groups of 
 """Titles of norms that are not over tokens."""
 
 
-def title(part: str, call: str, equation: Node, result: str | None) -> str:
-    """Return the title of a line: `Scores`, or its output field `result`, or the name of its call, `Convolution`."""
+def title(part: str, call: str, equation: Node, result: str | None, formula: str = "") -> str:
+    """Return the title of a line: `Scores`, or its output field `result`, or that of its `formula`, or the name of its
+    call, `Convolution`."""
     of_maps = next((label for kind, label in OF_MAPS.items() if equation.has(kind)), "")
     if of_maps and part.rstrip("12").endswith("norm"):
         return of_maps
     if part in ROLE_LABELS and part not in ("Z", "result"):
-        return ROLE_LABELS[part].title
+        of_formula = f" ({formula})" if formula and part in ("G", "activated gate") else ""
+        return ROLE_LABELS[part].title + of_formula
     if result is not None and "loss" not in ops.schema(call).traits:
         return result
     if call == "einsum" and any(not node.contracts for node in equation.atoms(Einsum)):
         return "Outer product"
-    return ops.title(call)
+    return formula or ops.title(call)
 
 
 def ids(roles: Roles, parts: dict[str, str]) -> dict[str, str]:

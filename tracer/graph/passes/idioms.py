@@ -13,7 +13,7 @@ from tracer.capture.calls import Call, Ref, refs
 from tracer.expr.embeddings import HALVES, NEIGHBOURS
 from tracer.expr.norms import INSIDE_ROOT, OUTSIDE_ROOT, ROOT_FLOOR
 from tracer.graph.dataflow import CannotReplay, Graph, SyntheticOp, einsum_letters, loses_precision, replay
-from tracer.ops import FACTORIES, IDENTITIES, LAYOUTS, RESHAPES, ops_with, schema
+from tracer.ops import FACTORIES, IDENTITIES, LAYOUTS, RESHAPES, TRANSPOSES, ops_with, schema
 from tracer.utils.cache import Cache
 from tracer.utils.torch_internals import default_arguments, function_schema
 
@@ -706,13 +706,22 @@ def _ops(call: Call) -> range:
 
 
 def look_up_one_hots(graph: Graph) -> Graph:
-    """Return the graph with each product of one-hot rows and a matrix as a look-up of its rows."""
+    """Return the graph with each product of one-hot rows and a matrix as a look-up of its rows, that of a linear layer
+    with the transposed matrix too."""
     groups: list[tuple[set[int], list[Call]]] = []
     for index, call in enumerate(graph.calls):
-        if "matmul" not in call.op.traits or call.op.name == "einsum" or len(graph.inputs[index]) != 2:
+        linear = call.op.name == "linear"
+        product = linear or ("matmul" in call.op.traits and call.op.name != "einsum")
+        if not product or len(graph.inputs[index]) != 2:
             continue
         rows, matrix = graph.inputs[index]
         group, at = {index}, rows.key
+        if linear:  # its weight has a row for each output
+            turn = graph.producer.get(matrix.key)
+            if turn is None or not _is_transpose(graph.calls[turn]):
+                continue
+            group.add(turn)
+            matrix = graph.inputs[turn][0]
         while graph.producing_call(at) is not None and graph.name(graph.producer[at]) in IDENTITIES:
             group.add(graph.producer[at])
             at = graph.inputs[graph.producer[at]][0].key
@@ -735,6 +744,11 @@ def look_up_one_hots(graph: Graph) -> Graph:
             )
         )
     return graph.replace(groups)
+
+
+def _is_transpose(call: Call) -> bool:
+    """Return whether a call exchanges the two axes of a matrix."""
+    return call.op.name in TRANSPOSES and len(call.outputs[0].shape) == 2
 
 
 def take_largest_of_sort(graph: Graph) -> Graph:
