@@ -98,6 +98,7 @@ class Recording:
     ops: list[OpEvent] = field(default_factory=list)
     store: TensorStore = field(default_factory=lambda: TensorStore(0))
     parameters: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
     attentions: AttentionDetector | None = None
     inputs: dict[str, Tensor] = field(default_factory=dict)
     output: object = None
@@ -163,7 +164,8 @@ def record(
     )
     recording.arguments, recording.grad = (tuple(args), dict(kwargs)), torch.is_grad_enabled()
     inputs = {f"input {name}": tensor for name, tensor in recording.inputs.items()}
-    weights = parameters | dict(module.named_buffers())
+    recording.buffers = dict(module.named_buffers())
+    weights = parameters | recording.buffers
     makers = ProducerIndex(inputs | weights)
     keeping = cap > 0 or store is not None
     if keeping:

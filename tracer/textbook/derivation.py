@@ -308,8 +308,8 @@ def _derive(
             hint = hints.of(first[key], kind, module)
             if not equation.has(Triangle):
                 subject.masks[writer.line(key).key] = equation
-        elif part == "M" and graph.depends[key] != "x" and causal(Context(subject, key, part, equation)):
-            part, hint = "causal M", hints.of(first[key], "causal M", module)  # a table of the model
+        elif part == "M" and causal(Context(subject, key, part, equation)) and _is_triangle(recording, equation):
+            part, hint = "causal M", hints.of(first[key], "causal M", module)
         for line in before:
             fused_line = Line(**{"stage": "attention", "layer": layer, "place": None} | line)
             at = len(book.steps) if fused_line.layer == layer else _block(book, places, module, layer)
@@ -367,6 +367,19 @@ def _derive(
     book.returned = tuple(key if key in lines or key.startswith(SOURCE_PREFIXES) else "" for key in keys)
     book.conditions = conditions.returned
     return book
+
+
+def _is_triangle(recording: Recording, equation: Node) -> bool:
+    """Return whether a mask is read from one buffer, a square whose cells up to the diagonal are one number and those
+    above it another."""
+    names = {tensor.key.removeprefix(PARAMETER) for tensor in equation.atoms(Tensor)}
+    buffer = recording.buffers.get(names.pop()) if len(names) == 1 else None
+    if buffer is None or buffer.is_meta or buffer.dim() < 2 or buffer.numel() != buffer.shape[-1] ** 2:
+        return False
+    table = buffer.reshape(buffer.shape[-1], -1)
+    above = table.new_ones(table.shape).triu(1) > 0
+    lower, upper = table[~above].unique(), table[above].unique()
+    return len(lower) == len(upper) == 1 and bool(lower != upper)
 
 
 def _mark_changed(line: Tensor) -> Tensor:
