@@ -397,7 +397,7 @@ def test_verify_finds_a_value_that_is_wrong(measure, values):
 
 def wrong(step: DerivedStep, measure: str, values: dict[str, str]) -> DerivedStep:
     """Return a derived step whose claims of that measure state other values."""
-    facts = tuple(replace(fact, values=values) if fact.claim.measure == measure else fact for fact in step.line.facts)
+    facts = tuple(replace(fact, values=values) if fact.measure == measure else fact for fact in step.line.facts)
     return step._replace(line=replace(step.line, facts=facts))
 
 

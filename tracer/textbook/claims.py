@@ -203,16 +203,20 @@ class Claim:
             values = self.fill(context) if self.fill else self.values
         except Exception:  # a form that no predicate foresaw: what cannot be evaluated is not shown
             return None
-        return None if values is None else Fact(self.text.format(**values) if values else self.text, self, values)
+        if values is None:
+            return None
+        return Fact(self.text.format(**values) if values else self.text, self.measure, values, self.general)
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A claim as a line shows it: the sentence, the claim, and the values that the sentence states."""
+    """A claim as a line shows it: the sentence, the name of its measure, the values that the sentence states, and
+    whether it is general. It is plain data, which another process gets."""
 
     text: str
-    claim: Claim
+    measure: str
     values: Mapping[str, str] = field(hash=False)
+    general: bool = False
 
 
 Why = tuple["Claim | tuple[Claim, ...]", ...]
@@ -243,7 +247,7 @@ def explain(why: Why, context: Context, strict: bool = False) -> Explanation:
                 break
             continue
         shown.append(fact)
-    facts = tuple(fact for fact in shown if not fact.claim.general)
+    facts = tuple(fact for fact in shown if not fact.general)
     return Explanation(" ".join(fact.text for fact in shown), facts, tuple(refuted))
 
 

@@ -802,7 +802,7 @@ def check_explanation_numbers(run: PlainRun) -> Iterator[str]:
         for claim in line.refuted:
             yield f"step {step.id!r} is said to be what it is not: “{claim}”"
         for fact in line.facts:
-            measure = MEASURES.get(fact.claim.measure)
+            measure = MEASURES.get(fact.measure)
             if measure is None:
                 yield f"“{fact.text}” states a fact that nobody measures"
             elif not measure(MeasuredLine(book, step), **fact.values):
