@@ -345,6 +345,46 @@ class NormedStream(Block):
         return (normed if self.wrong else x) + self.mlp(normed)  # wrong
 
 
+@pair("residual twice")
+class AddedAgain(Block):
+    def block(self, x):
+        return x + self.mlp(self.norm2(x))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.block(x) if self.wrong else self.block(x)  # wrong
+
+
+@pair("residual missing")
+class FeedForwardAlone(Block):
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        hidden = self.mlp[1](self.mlp[0](self.norm2(x)))
+        y = self.mlp[2](hidden)  # wrong
+        return y if self.wrong else x + y
+
+
+class Branches(nn.Module):
+    def __init__(self, alone: bool):
+        super().__init__()
+        self.alone, self.norm, self.mix, self.map = alone, nn.LayerNorm(D), nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x):
+        y = self.mix(self.norm(x))  # wrong
+        x = y if self.alone else x + y
+        return x + self.map(x).relu()
+
+
+@pair("residual missing")
+class OneBlockOfThree(nn.Module):
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.blocks = nn.Sequential(*(Branches(wrong and number == 1) for number in range(3)))
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
 @pair("dropout in eval")
 class FunctionalDropout(nn.Module):
     def __init__(self, wrong: bool):

@@ -1,10 +1,11 @@
-"""Rules on residual sums: one that adds another stream than the one that its branch read."""
+"""Rules on residual sums: one that adds another stream than its branch read, one too many, and one too few."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracer.capture.calls import Call
 from tracer.diagnostics.findings.run_view import Evidence, rule
 from tracer.graph.dataflow import Graph
 from tracer.ops import NORMS
@@ -153,3 +154,165 @@ def _comes_from(graph: Graph, key: str, operand: str) -> bool:
     """Return whether a sum has another stream as an operand."""
     index = graph.producer.get(key)
     return index is not None and operand in {graph.root(ref.key) for ref in graph.inputs[index]}
+
+
+# Residual sums that add a stream twice, and those that one block lacks.
+
+MOST_SUMMANDS = 6
+"""Summands of one sum of several terms that are looked at."""
+
+
+class DoubleSum(NamedTuple):
+    """A sum that adds a stream to a sum that has it already: the call, and how many other summands depend on it."""
+
+    call: Call
+    others: int
+
+
+def double_sums(run: RunView) -> Iterator[DoubleSum]:
+    """Yield the sums of a stream and of a sum that has the stream as a summand, beside a branch that read it."""
+    graph = run.graph
+    for index in graph.computing_calls():
+        call, operands = graph.calls[index], graph.data(index)
+        if call.op.name != "add" or len(operands) != 2 or operands[0].shape != operands[1].shape:
+            continue
+        if len(operands[0].shape) < 3 or call.arguments.get("alpha", 1) != 1:
+            continue
+        first, second = (graph.root(ref.key) for ref in operands)
+        for stream, total in ((first, second), (second, first)):
+            summands = _summands(graph, total, stream)
+            after = graph.descendants(stream)
+            others = [key for key in summands if key != stream and key in after]
+            if stream in summands and len(summands) > 1 and others:
+                yield DoubleSum(call, len(others))
+                break
+
+
+def _summands(graph: Graph, key: str, stream: str) -> list[str]:
+    """Return the roots of the summands of a sum of tensors of one shape, of which `stream` is looked at as a whole; the
+    value itself where it is no sum."""
+    summands: list[str] = []
+    waiting = [key]
+    while waiting and len(summands) + len(waiting) < MOST_SUMMANDS:
+        index = graph.producer.get(at := waiting.pop())
+        call = None if index is None or at == stream else graph.calls[index]
+        plain = call is not None and call.op.name == "add" and call.arguments.get("alpha", 1) == 1
+        if index is not None and plain and _is_sum(graph, index, graph.shape(key)):
+            waiting += [graph.root(ref.key) for ref in graph.data(index)]
+        else:
+            summands.append(at)
+    return summands
+
+
+@rule(
+    "residual twice",
+    double_sums,
+    "This sum adds a stream to a sum that has it as a summand already: the stream goes on with a factor of 2, and"
+    " grows by it in each block.",
+    "Add the stream once: where a block returns `x + f(x)`, its caller writes `x = block(x)`.",
+)
+def find_double(run: RunView, double: DoubleSum) -> Evidence:
+    """Find a residual sum around a residual sum of the same stream."""
+    return Evidence(double.call)
+
+
+class MissingSum(NamedTuple):
+    """A branch whose result goes on without the stream that it read: the last call of it, and how that is known."""
+
+    call: Call
+    known: str
+
+
+def missing_sums(run: RunView) -> Iterator[MissingSum]:
+    """Yield the blocks of a list with a residual sum less than each of the others, and feed-forward parts behind the
+    residual sum of an attention whose result has none."""
+    sums = residuals(run)
+    found = list(_unlike_siblings(run, sums))
+    yield from found
+    if not found:
+        yield from _bare_branches(run, sums)
+
+
+def _unlike_siblings(run: RunView, sums: list[Residual]) -> Iterator[MissingSum]:
+    graph = run.graph
+    starts: dict[str, dict[int, int]] = {}
+    for index, call in enumerate(graph.calls):
+        parts = call.module.split(".")
+        for place, part in enumerate(parts):
+            if part.isdecimal():
+                starts.setdefault(".".join(parts[:place]), {}).setdefault(int(part), index)
+    for path, first in starts.items():
+        order = sorted(first, key=lambda number: first[number])
+        if len(order) < 3 or order != sorted(order):
+            continue
+        bounds = [first[number] for number in order]
+        counts, linear = [], []
+        for begin, end in zip(bounds, [*bounds[1:], len(graph.calls)], strict=True):
+            counts.append(sum(begin <= residual.call < end for residual in sums))
+            linear.append(sum("linear" in call.op.traits for call in graph.calls[begin:end]))
+        few, most = min(counts), max(counts)
+        inner = linear[:-1]  # a head may follow the last one
+        if most - few != 1 or counts.count(few) != 1 or not few or len({*inner}) != 1:
+            continue
+        at = counts.index(few)
+        known = (
+            f"Block {order[at]} of `{path}` has {few} residual sum{'s' if few > 1 else ''}, and each of the other"
+            f" {len(order) - 1} has {most}."
+        )
+        last = bounds[at + 1] - 1 if at + 1 < len(bounds) else len(graph.calls) - 1
+        lacking = next(
+            (index for index in range(bounds[at], last + 1) if _ends_branch(graph, index)), bounds[at]
+        )  # the branch whose result nothing adds
+        yield MissingSum(graph.calls[lacking], known)
+
+
+def _ends_branch(graph: Graph, index: int) -> bool:
+    """Return whether the result of a linear map is read by no sum."""
+    call = graph.calls[index]
+    if "linear" not in call.op.traits or len(call.outputs[0].shape) < 3:
+        return False
+    if call.outputs[0].shape[-1] > graph.inputs[index][0].shape[-1]:
+        return False
+    users = [graph.calls[user].op.traits for user in graph.consumers.get(call.outputs[0].key, ())]
+    return bool(users) and all(traits & {"norm", "linear"} for traits in users)
+
+
+def _bare_branches(run: RunView, sums: list[Residual]) -> Iterator[MissingSum]:
+    """Yield the feed-forward parts behind a norm of the sum of an attention, that sum read by nothing else."""
+    graph = run.graph
+    for residual in sums:
+        call = graph.calls[residual.call]
+        stream = call.outputs[0]
+        users = graph.consumers.get(graph.root(stream.key), [])
+        if not (residual.attends and residual.normed) or len(users) != 1 or stream.key in graph.returned:
+            continue
+        norm = graph.calls[users[0]]
+        if "norm" not in norm.op.traits or norm.module.rpartition(".")[0] != call.module:
+            continue
+        widths, at = [], users[0]
+        while len(widths) < 2:
+            after = graph.consumers.get(graph.calls[at].outputs[0].key, [])
+            if len(after) != 1:
+                break
+            at = after[0]
+            if "linear" in graph.calls[at].op.traits:
+                widths.append(graph.calls[at].outputs[0].shape[-1])
+            elif not graph.calls[at].op.traits & {"activation", "pointwise", "arithmetic", "dropout"}:
+                break
+        if len(widths) == 2 and widths[0] > widths[1] == stream.shape[-1]:
+            known = "Attention has a residual sum, and the feed-forward part behind it has none."
+            yield MissingSum(graph.calls[at], known)
+
+
+@rule(
+    "residual missing",
+    missing_sums,
+    "{known} The result of this branch goes on alone: from here on, the stream goes on without what was there before.",
+    "Add the stream that the branch read: `x = x + mlp(norm(x))`.",
+)
+def find_missing(run: RunView, missing: MissingSum) -> Evidence:
+    """Find a branch whose result goes on without the stream.
+
+    Source: He et al. 2016, equation 1.
+    """
+    return Evidence(missing.call, known=missing.known)
