@@ -106,7 +106,14 @@ def _compare(run: RunView, text: Continuation, changed: Recording, deviation: De
     "{repair}",
     lesson="mask",
     runs_again=True,
-    explained_by=("mask reversed", "mask after softmax", "mask without effect", "softmax axis", "axes mixed"),
+    explained_by=(
+        "mask reversed",
+        "mask after softmax",
+        "mask without effect",
+        "softmax axis",
+        "axes mixed",
+        "result dropped",
+    ),
 )
 def find_leak(run: RunView, leak: Leak) -> Evidence | None:
     """Find an answer at a token that moves when only later tokens change."""
