@@ -108,6 +108,28 @@ class FirstMean(torch.nn.Module):
         return entered - self.mean
 
 
+def scale_by_length(x, n):
+    return x * (2 if n < 100 else 3)
+
+
+class ByLength(torch.nn.Module):
+    """A module that hands a length to the one inside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(x, length=float(x.shape[1]))
+
+
+class Inner(torch.nn.Module):
+    """A module that decides by a number."""
+
+    def forward(self, x, length):
+        return x * (2 if length < 100 else 3)
+
+
 class Capacity(torch.nn.Module):
     """An expert that takes at most 60 tokens."""
 
@@ -189,6 +211,8 @@ HELD_CASES = {
     "a count": lambda x: x * (2 if len(x.unbind(1)) > 100 else 3),
     "axes of one": lambda x: x.squeeze() * 2,
     "far above": lambda x: x * (2 if x.shape[1] < 5000 else 3),
+    "a number that another function takes": lambda x: scale_by_length(x, float(x.shape[1])),
+    "a number that a module hands on": ByLength(),
     "a summand of nothing": lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-3 * (x.shape[1] > 150)),
     "a summand within a function": lambda x: (x.exp() + 1e-3 * (x.shape[1] > 150)).tanh(),
     "an axis that is another one without one": lambda x: x.mean(-1, keepdim=True).squeeze().softmax(0),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from tracer.capture.calls import Span
-from tracer.capture.program_slices import FunctionNode, assigned, header, span_of_node
+from tracer.capture.program_slices import FunctionNode, assigned, header, positional, span_of_node
 
 NUMBER, SIZE, COUNT, PLAIN = range(4)
 """Kinds of expressions: no size; a size that logs its comparisons; a plain number that is a size, or counts up to one;
@@ -57,22 +57,33 @@ SizeReads = Callable[[int], list[tuple[str, ...]]]
 """Sizes that were read at a line, those of each tensor as formulas, "" for one that does not vary."""
 
 
-def decisions(function: FunctionNode, reads: SizeReads) -> list[Decision]:
-    """Return the decisions of a function by plain numbers that follow from sizes."""
-    reader = _Reader(reads)
+class Callees(NamedTuple):
+    """Parameters of what a function calls: of modules by the expressions of their calls, and of functions by name."""
+
+    modules: Mapping[Span, tuple[str, ...]]
+    functions: Mapping[str, FunctionNode]
+
+
+def decisions(
+    function: FunctionNode, reads: SizeReads, handed: Mapping[str, Value], callees: Callees
+) -> tuple[list[Decision], dict[str, Value]]:
+    """Return the decisions of a function by plain numbers that follow from sizes, and those that it hands on, by the
+    parameters that take them. The numbers that it is `handed` are by its own parameters."""
+    reader = _Reader(reads, handed, callees)
     if isinstance(function, ast.Lambda):
         reader.value(function.body)
     else:
         reader.block(function.body)
-    return [*reader.decisions]
+    return [*reader.decisions], reader.passed
 
 
 class _Reader:
     """Reader of one function, in the order of its lines."""
 
-    def __init__(self, reads: SizeReads):
-        self._reads = reads
-        self._names: dict[str, Value] = {}
+    def __init__(self, reads: SizeReads, handed: Mapping[str, Value], callees: Callees):
+        self._reads, self._callees = reads, callees
+        self._names: dict[str, Value] = {**handed}
+        self.passed: dict[str, Value] = {}
         self.decisions: dict[Decision, None] = {}
 
     def block(self, statements: Iterable[ast.stmt]) -> None:
@@ -195,7 +206,18 @@ class _Reader:
             if (name == "get" and known.kind) or owner.kind >= COUNT:
                 self._decide(node, [known.join(owner)._replace(kind=PLAIN)], arguments)
                 return known.join(owner)._replace(kind=PLAIN)
+        if known.kind >= COUNT:
+            self._hand_on(node, values)
         return Value()
+
+    def _hand_on(self, node: ast.Call, values: list[Value]) -> None:
+        """Note the plain numbers that a call hands to the parameters of a module, or of a function."""
+        named = self._callees.modules.get(span_of_node(node), ()) or positional(node, self._callees.functions)
+        taken = [*named[: len(node.args)], *[""] * (len(node.args) - len(named))]
+        taken += [keyword.arg or "" for keyword in node.keywords]
+        for name, value in zip(taken, values, strict=True):
+            if name and value.kind >= COUNT:
+                self.passed[name] = value.join(self.passed.get(name, Value()))
 
     def _decide(self, node: ast.AST, values: list[Value], operands: list[ast.expr]) -> None:
         """Note a decision by plain numbers; one of a count by another size shows at any sizes."""

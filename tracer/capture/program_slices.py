@@ -60,7 +60,7 @@ def functions_at(frames: Iterable[Frame]) -> list[tuple[str, FunctionNode]]:
 @lru_cache(maxsize=8192)
 def _names_in(function: FunctionNode) -> frozenset[str]:
     """Return the names of all variables and attributes in a function."""
-    return frozenset(map(_name, ast.walk(function))) | _parameters(function)
+    return frozenset(map(_name, ast.walk(function))) | parameters(function)
 
 
 def _with_helpers(ran: Iterable[Frame]) -> list[tuple[str, FunctionNode]]:
@@ -160,7 +160,7 @@ def _bound(function: FunctionNode) -> set[str]:
     nodes = list(ast.walk(function))
     stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     outer = {name for node in nodes if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names}
-    return (stored | _parameters(function)) - outer
+    return (stored | parameters(function)) - outer
 
 
 class Slice(NamedTuple):
@@ -209,7 +209,7 @@ def forward_slice(
         seen.add(id(function))
         spans = {frame[1] for frame in ran if frame is not None and frame[0] == file}
         own = {span for span in spans if not (choice and start is not None and _holds(start, span))}
-        calls = {span: parameters for (name, span), parameters in sites.items() if name == file}
+        calls = {span: named for (name, span), named in sites.items() if name == file}
         others = [taken for _, taken in functions if taken is not function]
         slicer = _Slicer(start, names, own, calls, others, numbers)
         slicer.follow(function)
@@ -225,7 +225,7 @@ def forward_slice(
             break
     for _ in range(DEEPEST_CALLS):
         for file, function in functions:
-            if id(function) not in seen and (names := passed & _parameters(function)):
+            if id(function) not in seen and (names := passed & parameters(function)):
                 follow(file, function, None, names, False)
     return Slice(frozenset(inside), frozenset(around), returned)
 
@@ -332,8 +332,8 @@ class _Slicer:
         numbers: bool = False,
     ):
         self._start, self._ran, self._sites, self._numbers = start, ran, sites, numbers
-        self._others = frozenset[str]().union(*map(_parameters, others))
-        self._defined = {taken.name: taken for taken in others if not isinstance(taken, ast.Lambda)}
+        self._others = frozenset[str]().union(*map(parameters, others))
+        self._defined = by_name(others)
         self.inside: set[Span] = set()
         self.around: dict[Span, Span] = {}
         self._names: set[str] = {*names}
@@ -403,20 +403,13 @@ class _Slicer:
             for keyword in call.keywords:
                 if keyword.arg in self._others and span_of_node(keyword.value) == part:
                     return keyword.arg or ""
-            named = self._sites.get(span_of_node(call), ()) or self._positional(call)
+            named = self._sites.get(span_of_node(call), ()) or positional(call, self._defined)
             for place, value in enumerate(call.args):
                 if span_of_node(value) == part and place < len(named):
                     return named[place]
                 if span_of_node(value) == part and isinstance(value, ast.Name) and value.id in self._others:
                     return value.id
         return ""
-
-    def _positional(self, call: ast.Call) -> tuple[str, ...]:
-        """Return the parameters of a function that is called by the name of one that ran."""
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        function = self._defined.get(name)
-        own = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)] if function else []
-        return tuple(own[1:] if own[:1] == ["self"] else own)
 
     def _reach(self, node: ast.stmt, parts: list[Span], branches: bool) -> None:
         """Add a statement, which is on one side of a branch or has parts that depend."""
@@ -435,7 +428,20 @@ class _Slicer:
                 self._names |= assigned(target) if target is not None else set()
 
 
-def _parameters(function: FunctionNode) -> frozenset[str]:
+def by_name(functions: Iterable[FunctionNode]) -> dict[str, FunctionNode]:
+    """Return functions by their names, without those that have none."""
+    return {function.name: function for function in functions if not isinstance(function, ast.Lambda)}
+
+
+def positional(call: ast.Call, defined: Mapping[str, FunctionNode]) -> tuple[str, ...]:
+    """Return the parameters of a function that is called by its name."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    function = defined.get(name)
+    own = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)] if function else []
+    return tuple(own[1:] if own[:1] == ["self"] else own)
+
+
+def parameters(function: FunctionNode) -> frozenset[str]:
     """Return the names of a function's parameters."""
     own = function.args
     return frozenset(argument.arg for argument in (*own.posonlyargs, *own.args, *own.kwonlyargs)) - {"self"}

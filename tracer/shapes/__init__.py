@@ -20,8 +20,8 @@ import torch
 from tracer.capture import OpEvent, Recording, record
 from tracer.capture.calls import Call, Stack
 from tracer.capture.logged_sizes import Read, SizeLog, scalars_of
-from tracer.capture.plain_sizes import Decision, decisions
-from tracer.capture.program_slices import Slice, forward_slice, functions_at
+from tracer.capture.plain_sizes import Callees, Decision, Value, decisions
+from tracer.capture.program_slices import DEEPEST_CALLS, Slice, by_name, forward_slice, functions_at, parameters
 from tracer.ops import UNARY, ops_with, schema
 from tracer.shapes.alignment import (
     ARGUMENT,
@@ -104,6 +104,10 @@ MOST_FAR_TRIALS = 2
 """Largest number of such runs on tensors without values."""
 MOST_FAR_OPS = 20_000
 """Largest number of ops of such a run: the turns of a loop over a large size cost time without values, too."""
+MOST_UNIT_OPS = 2_000
+"""Largest number of ops of a run that is made again at sizes of 1, whatever its ops are."""
+SQUEEZES = frozenset(("squeeze", "squeeze_"))
+"""Ops that drop an axis of 1."""
 CACHE_SIZE = 24
 """Largest number of probes in a vocabulary's cache."""
 
@@ -610,10 +614,26 @@ class PartialSolution:
                 solved = ([formulas.get(size, "") for size in shape] for shape in shapes)
                 return [tuple(text if text and names_of(text) else "" for text in texts) for texts in solved]
 
-            for file, function in functions_at(op.frame for op in probe.ops if op.frame is not None):
-                if any((file, line) in probe.reads for line in files.lines(function)):
-                    found |= dict.fromkeys((file, decision) for decision in decisions(function, partial(reads, file)))
+            found |= dict.fromkeys(self._follow_decisions(probe, reads))
         return [*found]
+
+    def _follow_decisions(self, probe: Recording, reads: Callable) -> Iterator[tuple[str, Decision]]:
+        """Yield the decisions in the functions that read sizes, and in those that they hand numbers to."""
+        read = ((file, (line, 0, line, 0)) for file, line in probe.reads)
+        functions = functions_at([*(op.frame for op in probe.ops if op.frame is not None), *self.sites, *read])
+        defined, handed = by_name(taken for _, taken in functions), dict[str, Value]()
+        waiting = [
+            (file, taken) for file, taken in functions if any((file, n) in probe.reads for n in files.lines(taken))
+        ]
+        for _ in range(DEEPEST_CALLS):
+            passed: dict[str, Value] = {}
+            for file, taken in waiting:
+                sites = {span: named for (name, span), named in self.sites.items() if name == file}
+                own = {name: value for name, value in handed.items() if name in parameters(taken)}
+                decided, more = decisions(taken, partial(reads, file), own, Callees(sites, defined))
+                yield from ((file, decision) for decision in decided)
+                passed |= more
+            waiting, handed = [place for place in functions if parameters(place[1]) & passed.keys()], passed
 
     def guards(self) -> dict[Guard, Stack]:
         """Return the comparisons that all probes make, of formulas, each with the code's frames."""
@@ -629,7 +649,9 @@ class PartialSolution:
 
     def differs_below(self) -> bool:
         """Return whether a run at sizes of 1 shows nothing new: slices that take fewer there say so, and a loop of one
-        turn takes other slices."""
+        turn takes other slices. Of a long run, only `squeeze` is worth one."""
+        if len(self.run) > MOST_UNIT_OPS and not any(op.name in SQUEEZES for op in self.run):
+            return True
         loops = len({len(probe.ops) for probe, _ in self.probes[: len(self.at)]}) > 1
         return loops or any(edge.least > 1 for edge in self.edges.values())
 

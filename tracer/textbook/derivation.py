@@ -6,7 +6,7 @@ equations. The lines cover the ops of the run, and are executed and verified."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -276,6 +276,7 @@ def _derive(
     subject = Subject(roles, shapes, recording.parameters, records, parts, changes=frozenset(changes))
     book, owned, masks = Textbook(matched_hints=hints.matched_hints, idioms=frozenset(named)), set(), {}
     earlier: dict[str, Earlier] = {}
+    added = {ids[key] for key, role in roles.of.items() if role.rstrip("'") in ("O", "F")}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]
         ops = _ops(graph, plan, key, owned)
@@ -299,7 +300,7 @@ def _derive(
         if part == "one":
             writer.condition = writer.line(key)
         if part in ("X", "Y"):
-            equation = _stream_first(roles, ids, equation)
+            equation = _stream_first(equation, added)
         if part == "H" and not note.startswith(THIS_RUN_NOTE):
             shapes.restate(key, infer(equation, fits))
         if part == "M" and equation.has(CausalMask, PrefixMask, Triangle):
@@ -454,9 +455,8 @@ def _numbers(recording: Recording, calls: CallLog) -> dict[str, float]:
     return {key: float(value) for key, value in values.items() if value is not None and value.is_floating_point()}
 
 
-def _stream_first(roles: Roles, ids: dict[str, str], equation: Node) -> Node:
-    """Return a residual sum with the stream as its first operand."""
-    added = {ids[key] for key, role in roles.of.items() if role.rstrip("'") in ("O", "F")}
+def _stream_first(equation: Node, added: Collection[str]) -> Node:
+    """Return a residual sum with the stream as its first operand, before the lines that are `added` to it."""
     first, *rest = equation.args
     if isinstance(equation, Plus) and len(rest) == 1 and isinstance(first, Tensor) and first.key in added:
         return Plus(*rest, first)
