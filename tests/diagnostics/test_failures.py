@@ -226,6 +226,20 @@ def test_a_product_does_not_sum_over_the_samples():
     assert "images.relu() @ texts.relu().T" in fixes[0].diff()
 
 
+def test_a_table_of_positions_is_not_cut_as_a_square_mask_is():
+    class Embedding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(1, 16, 8))
+
+        def forward(self, grid):
+            return grid.relu() + self.table
+
+    fixes = tracer.explain(failure(Embedding(), (torch.randn(2, 8, 4, 4),), symbols={"B": 0})).fixes
+    assert "grid.relu().flatten(2).transpose(1, 2) + self.table" in fixes[0].diff()
+    assert not any("table[...," in fix.diff() for fix in fixes)
+
+
 class Attend(nn.Module):
     def __init__(self, D, E, h):
         super().__init__()

@@ -872,7 +872,7 @@ def take_a_part(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[st
             if 1 < other.value.shape[theirs] < target.value.shape[axis]:
                 stop = f":{other.atom}.size({theirs})"
                 yield f"{target.atom}[{', '.join([*[':'] * axis, stop])}]", abs(theirs - axis) / 10
-                if axis == target.rank - 2:
+                if axis == target.rank - 2 and target.value.shape[-1] == target.value.shape[-2]:
                     apart = abs(theirs - other.value.dim() + 2)
                     yield f"{target.atom}[..., {stop}, {stop}]", 0.2 + apart / 10
 
