@@ -273,3 +273,42 @@ class FrozenPart(nn.Module):
         with torch.no_grad():
             x = self.frozen(self.backbone[0](x + self.table[: x.shape[1]]))
         return self.head(x)
+
+
+@correct(stream)
+class StraightThrough(nn.Module):
+    """A codebook, whose loss is not in this forward: the gradient goes past it on purpose."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.codes, self.decoder = nn.Linear(D, D), nn.Embedding(8, D), nn.Linear(D, D)
+
+    def forward(self, x):
+        x = self.encoder(x)
+        nearest = self.codes((x @ self.codes.weight.T).argmax(-1))
+        return self.decoder(x + (nearest - x).detach())
+
+
+@correct(lambda: (torch.randint(0, V, (2, 6)),))
+class PrefixModel(TwoSided):
+    """The first tokens see each other, and later ones see what is before them."""
+
+    def forward(self, ids):
+        hidden, x = later(ids), self.table(ids)
+        hidden[:, :3] = False
+        return self.lm_head(x + self.attention(x, x, x, attn_mask=hidden, need_weights=False)[0])
+
+
+@correct(stream)
+class SkipOverTwoBranches(nn.Module):
+    """A stream that is added behind two branches, and a projection behind a norm: no sum is missing or too many."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.norm = nn.Linear(D, D), nn.Linear(D, D), nn.LayerNorm(D)
+        self.attention, self.head = Heads(False), nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, 3))
+
+    def forward(self, x):
+        y = x + self.first(x).relu()
+        y = x + self.second(y + self.attention(y))
+        return self.head(self.norm(y))

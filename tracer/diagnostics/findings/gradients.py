@@ -47,6 +47,8 @@ def gradient_cuts(run: RunView) -> Iterator[GradientCut]:
     cut = _without_gradient(run, tensors)
     live = {*run.graph.ancestors(ref.key for ref in run.graph.outputs)}
     known = [name for name in cut if f"parameter {name}" in live] or cut
+    estimated = _estimated(run)
+    known = [name for name in known if f"parameter {name}" not in estimated]
     groups: dict[int | None, list[str]] = {}
     for name in known:
         groups.setdefault(_cutting_call(run, [name]), []).append(name)
@@ -82,6 +84,21 @@ def _without_gradient(run: RunView, tensors: dict[str, nn.Parameter]) -> list[st
         run.problems.append(f"Its gradients could not be computed ({reason(error)}).")
         return []
     return [name for name, gradient in zip(trained, gradients, strict=True) if gradient is None]
+
+
+def _estimated(run: RunView) -> set[str]:
+    """Return the values behind straight-through estimators, `x + (q - x).detach()`, whose gradient is that of x on
+    purpose (Bengio et al. 2013; van den Oord et al. 2017, section 3.2)."""
+    graph, estimated = run.graph, set[str]()
+    for call in graph.calls:
+        before = graph.producing_call(call.arguments["self"].key) if call.op.name == "detach" else None
+        if before is None or before.op.name != "sub":
+            continue
+        operands = graph.inputs[graph.producer[before.outputs[0].key]]
+        sums = [graph.inputs[index] for index in graph.live_users[call.outputs[0].key] if graph.name(index) == "add"]
+        if any(ref.key == operand.key for refs in sums for ref in refs for operand in operands):
+            estimated.update(graph.ancestors([before.outputs[0].key]))
+    return estimated
 
 
 def _cutting_call(run: RunView, names: list[str]) -> int | None:
