@@ -31,6 +31,7 @@ MAP = (
     "keys",
     "strip",
     "numbers",
+    "bars",
     "heatmap",
     "photo",
     "cells",
@@ -140,7 +141,7 @@ def attention_map(
     equations = of(trace, ("equations", part), lambda: _equations(trace, part, choices))
     steps = of(trace, ("weights", part), lambda: _weights_steps(trace, layers_of(trace, part), choices))
     facts = browser_position.facts(visitor()) | {"equations": equations, "steps": steps, "brush": brush}
-    component = _component("attention_map", scripts=MAP, styles=("attention_map", "brush", "strip"))
+    component = _component("attention_map", scripts=MAP, styles=("attention_map", "brush", "bars", "strip"))
     return component(
         key=Key.MAP,
         data=pack({"facts": facts, "body": body}),
@@ -247,7 +248,7 @@ def _film_component():
     return st.components.v2.component(
         "film",
         html=markup,
-        css="\n".join((saved_film.style(), _text("brush.css"), _text("film.css"))),
+        css="\n".join((saved_film.style(), *map(_text, ("brush.css", "bars.css", "film.css")))),
         js="\n".join((*map(_script, saved_film.SHARED), player, *map(_script, FILM))),
     )
 

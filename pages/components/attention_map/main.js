@@ -149,9 +149,7 @@ export default function ({ data, parentElement, setStateValue, setTriggerValue }
     find(".top").replaceChildren(
       ...open.slice(0, none || even ? 0 : SHOWN).map((token) => {
         const name = map.keyNames[token] + (token === state.query && map.queries === map.keys ? " (itself)" : "");
-        const item = element("li", "", element("span", "", ...unbroken(name)), element("b", "", ` ${percent(weights[token])}`));
-        item.style.setProperty("--share", weights[token] / weights[open[0]]);
-        return item;
+        return layBar(weights[token] / weights[open[0]], percent(weights[token]), ...unbroken(name));
       }),
     );
     const [place, pixels] = ruleOf(map, state.query);

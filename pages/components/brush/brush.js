@@ -101,11 +101,7 @@ function newBrush(map, find) {
     const outcome = brushing.sent ? "The model runs again …" : brush.status;
     status.textContent = brushing.on || hidden.size ? what + (hidden.size || brushing.sent ? outcome : hint) : "";
     find(".change").replaceChildren(
-      ...(brush.answer ?? []).map(([name, before, after, arrow]) => {
-        const item = element("li", "", name, element("b", "", `${before} → ${after[0]} ${arrow}`));
-        item.style.setProperty("--share", after[1]);
-        return item;
-      }),
+      ...(brush.answer ?? []).map(([name, before, [after, share], arrow]) => layBar(share, `${before} → ${after} ${arrow}`, name)),
     );
   }
 

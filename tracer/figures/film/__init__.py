@@ -22,7 +22,7 @@ from tracer.utils.errors import quote
 # another way.
 
 PLAYER = Path(__file__).parent / "player"
-SHARED = ("dom", "envelope", "numbers", "heatmap", "photo", "cells", "equation")
+SHARED = ("dom", "envelope", "numbers", "bars", "heatmap", "photo", "cells", "equation")
 """Scripts of `tracer.figures.scripts`, each behind those that it imports."""
 STAGE = tuple(
     f"stage/{name}" for name in ("colours", "pen", "layout", "input", "stream", "scene", "tensors", "pointing")

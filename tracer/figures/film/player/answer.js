@@ -1,6 +1,6 @@
 // The answer: bars, tokens or a picture, as elements that any reader of the page can read.
 
-import { element } from "../../scripts/dom.js";
+import { layBar, setBar } from "../../scripts/bars.js";
 
 // Builds the answer within `root`; the result fills it from 0 to 1 within a box.
 export function answerView(root, answer) {
@@ -11,16 +11,11 @@ export function answerView(root, answer) {
   list.replaceChildren();
   if (!answer) return () => {};
   const rows = answer.bars.map((bar) => {
-    const row = element("li", "bar");
-    const track = element("span", "track");
-    const fill = element("i", "fill");
-    if (bar.colour) fill.style.setProperty("--fill", bar.colour);
-    track.append(fill);
-    const value = element("b", "value", bar.text);
-    row.append(element("span", "name", bar.name), value, track);
-    row.classList.toggle("first", bar.rank === 0);
+    const row = layBar(0, bar.text, bar.name);
+    row.className = bar.rank === 0 ? "bar first" : "bar";
+    if (bar.colour) row.querySelector(".fill").style.setProperty("--fill", bar.colour);
     list.append(row);
-    return { row, fill, value, bar };
+    return { row, value: row.querySelector(".value"), bar };
   });
   image.hidden = !answer.image;
   if (answer.image) Object.assign(image, { src: answer.image, alt: answer.label });
@@ -40,8 +35,8 @@ export function answerView(root, answer) {
     root.style.opacity = visible;
     root.classList.toggle("done", shown >= 1);
     root.setAttribute("aria-hidden", String(shown < 1));
-    for (const { fill, value, bar } of rows) {
-      fill.style.width = `${100 * bar.share * shown}%`;
+    for (const { row, value, bar } of rows) {
+      setBar(row, bar.share * shown);
       value.style.opacity = shown;
     }
     image.style.opacity = shown;
