@@ -30,6 +30,9 @@ ONCE = 3
 HALVES = torch.float16, torch.bfloat16
 """Dtypes whose kernels compute in float32 and round their result once."""
 
+QUANTIZED = torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4
+"""Dtypes of quantized tensors, which only functions of their own take."""
+
 
 class BoundedValue(NamedTuple):
     """Value of an expression, the bound of each cell's error (None where it is exact), and the dtype in which the model
@@ -86,8 +89,10 @@ def evaluate(
 
 
 def exact_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which equations run: one twice as wide for numbers with a fraction, and the widest for whole
-    numbers, which wrap in others."""
+    """Return the dtype in which equations run: one twice as wide for numbers with a fraction, the widest for whole
+    numbers, which wrap in others, and its own for quantized ones."""
+    if dtype in QUANTIZED:
+        return dtype
     if dtype.is_complex:
         return torch.complex128
     return torch.float64 if dtype.is_floating_point else torch.bool if dtype == torch.bool else torch.int64
