@@ -271,3 +271,34 @@ def test_a_notebook_shows_two_runs_line_by_line(net, plain):
     first = next(step.id for step in plain.steps if step.id.endswith(KEY))
     assert f"The first difference: {first}." in page
     assert page.count("<tr>") == 1 + len(plain.steps) and page.count("<math") == 2 * len(plain.steps)
+
+
+class Added(torch.nn.Module):
+    """A function of a linear map, beside its input."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(0)
+        self.enter, self.function = torch.nn.Linear(16, 16), function
+
+    def forward(self, x):
+        return self.function(self.enter(x)) + x
+
+
+def test_files_are_compared_cell_by_cell_where_equations_differ(tmp_path):
+    x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(1))
+    x[0, 0, 0] = 3e5  # beside which all other numbers are small
+
+    def saved(name, function, inputs):
+        tracer.trace(Added(function), inputs).save(tmp_path / name)
+        return tracer.open(tmp_path / name)
+
+    first, other = saved("a.safetensors", torch.tanh, x), saved("b.safetensors", torch.sin, x)
+    comparison = tracer.compare(first, other)
+    assert not comparison.equal and "of its size" in comparison.first.values.note
+    again = tracer.compare(first, saved("c.safetensors", torch.tanh, x.double().mul(1 + 1e-8).float()))
+    assert again.equal
+    near = tracer.compare(first, saved("d.safetensors", torch.tanh, x + 1e-6))
+    assert near.equal and {row.values.note for row in near.rows} == {
+        "compared by the largest number: a file has no bound for each cell"
+    }

@@ -587,7 +587,11 @@ def compare(a: Trace, b: Trace) -> Comparison:
         if left.recomputed and right.recomputed:
             return TensorRelation(Relation.MISSING, note="inside a fused op in both runs")
         shares = partial(rounding_shares, (left, right), runs, ids, _are_alike)
-        return compare_tensors(first(left), second(right), shares)
+        relation = compare_tensors(first(left), second(right), shares)
+        if relation.relation is not Relation.ROUNDING or all(run.steps for run in runs):
+            return relation
+        differ = equations.relation(left, right) is EquationRelation.DIFFERENT
+        return _without_bounds(relation, first(left), second(right), differ)
 
     def row(left: Step | None, right: Step | None) -> LinePair:
         if left and right:
@@ -608,6 +612,25 @@ def compare(a: Trace, b: Trace) -> Comparison:
         return line if line and line.relation is not Relation.MISSING else compare_tensors(left, right)
 
     return Comparison(a, b, rows, compare_outputs(a.output, b.output, returned))
+
+
+UNBOUNDED_NOTE = "compared by the largest number: a file has no bound for each cell"
+"""The note on two values of which one is of a file, and so has no equation that gives the rounding of a cell."""
+
+
+def _without_bounds(
+    relation: TensorRelation, a: torch.Tensor | None, b: torch.Tensor | None, differ: bool
+) -> TensorRelation:
+    """Return the relation of two tensors that are equal by their largest number, where one of them is of a file: if
+    their equations `differ`, each cell has to be equal by its own size."""
+    if differ and a is not None and b is not None and a.numel():
+        most = max(tolerance(dtype_name(tensor.dtype)) for tensor in (a, b))
+        left, right = _comparable(_squeeze(a.detach()), _squeeze(b.detach()))
+        own = torch.maximum(left.abs(), right.abs())
+        share = float(((right - left).abs() / own.clamp(min=torch.finfo(own.dtype).tiny)).nan_to_num(0.0).max())
+        if share > most:
+            return relation._replace(relation=Relation.DIFFERENT, note=f"a cell differs by {share:.2g} of its size")
+    return relation._replace(note=relation.note or UNBOUNDED_NOTE)
 
 
 def _are_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
