@@ -115,7 +115,7 @@ class Trial:
                 axes.update(range(rank - len(call.arguments["normalized_shape"]), rank))
             elif call.op.name in REDUCTIONS and "other" not in call.arguments:
                 dim = call.arguments.get("dim")
-                dims = range(rank) if dim is None or dim == () else dim if isinstance(dim, tuple) else (dim,)
+                dims = (dim,) if isinstance(dim, int) else dim or range(rank)
                 axes.update(reduced % rank for reduced in dims if rank)
         return tuple(sorted(axes))
 
