@@ -80,6 +80,23 @@ def factor(x):
     return 3
 
 
+def settle(x):
+    for _ in range(9):
+        before, x = x, x.tanh()
+        done = (x - before).abs().max() < 0.2
+        if done:
+            break
+    return x
+
+
+def settle_by_count(x):
+    for turn in range(9):
+        x = x.tanh()
+        if turn == 2:
+            break
+    return x
+
+
 def double(x):
     if not (x > 100).any():
         return x * 2
@@ -146,6 +163,7 @@ class Capacity(torch.nn.Module):
 
 
 LAWS = {
+    "the largest of all": (lambda x: (x / x.abs().amax()).round(), r"\max_{B"),
     "of a list": (lambda x: x.unbind(1)[x.shape[1] // 2] * 2, r"\left\lfloor \frac{T}{2} \right\rfloor\,]"),
     "last of a list": (lambda x: x.unbind(1)[-1] * 2, r"[\,T - 1\,]"),
     "next to last of a list": (lambda x: x.unbind(1)[-2] * 2, r"[\,T - 2\,]"),
@@ -216,6 +234,7 @@ HELD_CASES = {
     "a summand of nothing": lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-3 * (x.shape[1] > 150)),
     "a summand within a function": lambda x: (x.exp() + 1e-3 * (x.shape[1] > 150)).tanh(),
     "an axis that is another one without one": lambda x: x.mean(-1, keepdim=True).squeeze().softmax(0),
+    "axes of one in its own line": lambda x: x.mean(-1, keepdim=True).exp().squeeze(),
     "an axis behind a rank that sizes decide": lambda x: functional.normalize(x.view([n for n in x.shape if n > 1])),
 }
 LIMITS = {
@@ -344,6 +363,17 @@ def test_a_line_names_the_branch_that_values_chose(name):
     *before, last = trace.steps
     assert condition in last.note and last.verdict == "verified"
     assert not any("branch" in step.note for step in before)
+
+
+def test_all_later_turns_of_a_loop_name_the_branch_that_ends_it():
+    first, *later = tracer.trace(settle, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check().steps
+    assert not first.note and len(later) > 3 and "`done` is" not in later[0].note
+    assert all("`done` is False" in step.note for step in later[1:])
+
+
+def test_a_loop_that_a_count_ends_depends_on_no_values():
+    trace = tracer.trace(settle_by_count, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    assert not any(step.note for step in trace.steps)
 
 
 @pytest.mark.parametrize("name", PARTS)

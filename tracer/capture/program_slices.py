@@ -368,7 +368,8 @@ class _Slicer:
             if depends and isinstance(node, ast.For):
                 self._names |= assigned(node.target)
                 depends = branches or not self._numbers or _calls_range(node.iter)
-            blocks = [self._block(block, depends) for block in (node.body, node.body, node.orelse)]
+            ends = self._block(node.body, depends) and _may_end(node)
+            blocks = [ends, *(self._block(block, depends or ends) for block in (node.body, node.orelse))]
             return any(blocks) and any(isinstance(inner, ast.Return) for inner in ast.walk(node))
         if isinstance(node, (ast.With, ast.Try)):
             handlers = [handler.body for handler in getattr(node, "handlers", ())]
@@ -426,6 +427,20 @@ class _Slicer:
         elif not absorbed:
             for target in getattr(node, "targets", None) or [getattr(node, "target", None)]:
                 self._names |= assigned(target) if target is not None else set()
+
+
+def _may_end(loop: ast.For | ast.While) -> bool:
+    """Return whether a loop has a statement that ends it: what runs in later turns depends on it, too."""
+    waiting: list[ast.AST] = [*loop.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.Break, ast.Return)):
+            return True
+        inner = ast.iter_child_nodes(node)
+        if isinstance(node, (ast.For, ast.While)):
+            inner = (each for each in ast.walk(node) if isinstance(each, ast.Return))
+        waiting += () if isinstance(node, NESTED) else inner
+    return False
 
 
 def by_name(functions: Iterable[FunctionNode]) -> dict[str, FunctionNode]:
