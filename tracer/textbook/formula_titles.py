@@ -56,7 +56,7 @@ def formula_title(equation: Node, before: Mapping[str, Earlier]) -> str:
 def _number(node: Node) -> float | None:
     """Return a number of the code; None for anything else."""
     value = node.args[0] if isinstance(node, Scalar) else None
-    return float(value) if value is not None and value.is_number else None
+    return float(value) if value is not None and value.is_number and value.is_real else None
 
 
 def _is_near(number: float | None, other: float) -> bool:
