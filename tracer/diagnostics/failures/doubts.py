@@ -21,6 +21,7 @@ CONFUSIONS = frozenset(
         "mask corner",
         "mask empty row",
         "padding mask reversed",
+        "padding attended",
         "labels of another sample",
         "position shared",
     )
