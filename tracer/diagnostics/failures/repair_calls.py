@@ -941,7 +941,8 @@ def repeat(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, fl
             continue
         if axis == target.rank - 1 and axis:
             if theirs == 2 * size:
-                yield f"torch.cat([{target.atom}, {target.atom}], dim=-1)", 0.1 + _is_data(scene, target.value)
+                text = double_the_width(scene, target.operand)
+                yield text, 0.1 + _is_data(scene, target.value)
         elif axis == 0 or axis < target.rank - 2:
             sizes = [f"{other.atom}.size({axis}) // {target.atom}.size({axis})"]
             parts = _parts_of_axis(scene, other.value, axis)
@@ -951,6 +952,23 @@ def repeat(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, fl
                     yield f"{target.atom}.repeat_interleave({times}, dim={axis})", number / 50 + more
                 if axis == 0 and (parts is None or parts[1] == size):
                     yield f"{target.atom}.repeat({times}{', 1' * (target.rank - 1)})", 0.01 + number / 50 + more
+
+
+def double_the_width(scene: Scene, x: Expression) -> str:
+    """Return a tensor of twice the width as code: each number twice where the failed line turns neighbours, such as
+    those of `x[..., ::2]` and `x[..., 1::2]`, else the whole after itself."""
+    if _turns_neighbours(scene):
+        return f"{x.atom}.repeat_interleave(2, dim=-1)"
+    return f"torch.cat([{x.text}] * 2, dim=-1)"
+
+
+def _turns_neighbours(scene: Scene) -> bool:
+    """Return whether the failed line, or a function of the file that it calls, takes each second number of an axis."""
+    site = scene.site
+    called = {callee_name(call) for call in site.nodes_of_line(ast.Call)}
+    functions = [function for function in site.nodes(ast.FunctionDef) if function.name in called]
+    nodes = [*site.nodes_of_line(ast.Slice), *(n for function in functions for n in ast.walk(function))]
+    return any(isinstance(n, ast.Slice) and getattr(n.step, "value", None) == 2 for n in nodes)
 
 
 def _parts_of_axis(scene: Scene, tensor: Tensor, axis: int) -> tuple[int, int] | None:
@@ -991,13 +1009,13 @@ def _names_of_times(scene: Scene, tensor: Tensor, other: Tensor, axis: int) -> l
     """Return the names in scope of how often an axis is repeated: of its symbol, or of a number that is no symbol."""
     ratio = str(notation.parse(scene.formula(other, axis)) / notation.parse(scene.formula(tensor, axis)))
     times = other.shape[axis] // tensor.shape[axis]
-    names = _names_of(scene, times) if times != tensor.shape[axis] else []  # else a name may be that of the axis
+    names = names_of(scene, times) if times != tensor.shape[axis] else []  # else a name may be that of the axis
     if ratio.isdecimal():
         return [name for name in names if name not in scene.shapes.sizes]
     return [name for name in names if name == ratio]
 
 
-def _names_of(scene: Scene, number: int) -> list[str]:
+def names_of(scene: Scene, number: int) -> list[str]:
     """Return the names in scope of a whole number: variables, and attributes of the running module."""
     variables = scene.site.frame.f_locals
     names = [name for name, value in variables.items() if type(value) is int and value == number]
@@ -1038,6 +1056,8 @@ def cast(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, floa
         yield f"{atom}.to({other.atom}.dtype)", ((isinstance(value, Tensor) and value.is_floating_point()) or flags) / 2
     if isinstance(value, Tensor) and not value.is_floating_point():
         yield f"{atom}.float()", 0.1
+        if value.dtype not in (torch.int64, torch.bool):
+            yield f"{atom}.long()", 0.15  # numbers of classes, or of rows
     else:
         yield from ((f"{atom}.long()", 0.1), (f"{atom}.float()", 0.2))
     if path := _parameter_path(scene):
@@ -1123,7 +1143,7 @@ def repeat_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidat
                 continue
             if wanted.shape[-1] == 2 * value.shape[-1]:
                 cost = _is_data(scene, value)
-                yield _exchange(scene, before, f"torch.cat([{before.text}] * 2, dim=-1)", cost)
+                yield _exchange(scene, before, double_the_width(scene, before), cost)
 
 
 @move("broadcast", cost=1.25, edits="operand")
@@ -1185,7 +1205,12 @@ def samples(scene: Scene, tensor: Tensor) -> bool:
 
 def is_table(scene: Scene, tensor: Tensor) -> bool:
     """Return whether a tensor is a parameter or a buffer, or was not computed from one of the inputs."""
-    maker, ops = scene.maker(tensor), scene.run.recording.ops
+    return table_from(scene, scene.maker(tensor))
+
+
+def table_from(scene: Scene, maker: int | str) -> bool:
+    """Return whether what an op computed, or a named tensor, was computed from none of the inputs."""
+    ops = scene.run.recording.ops
     waiting, seen = [maker], set[int]()
     while waiting:
         maker = waiting.pop()

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from tracer.diagnostics.failures.explanation import Construction, Fix, assignments, construction_of, constructors_of
-from tracer.diagnostics.failures.failure_site import FailureSite, callee_name, tree_of
+from tracer.diagnostics.failures.failure_site import Expression, FailureSite, callee_name, source_text, tree_of
 from tracer.diagnostics.failures.python_errors import steps_of, write_of
-from tracer.diagnostics.failures.repair_calls import MAX_STEPS, is_table, joined_lengths
+from tracer.diagnostics.failures.repair_calls import MAX_STEPS, double_the_width, is_table, joined_lengths
 from tracer.diagnostics.failures.repair_constructors import constructor_move
 from tracer.diagnostics.failures.trials import Candidate, Clash, Rebinder, Scene, codes_of, path_of
 from tracer.shapes import value_of
@@ -54,13 +54,34 @@ def compute_a_table_of_another_size(scene: Scene, clash: Clash) -> Iterator[Cand
                 for size in (parameter for parameter in parameters if parameter in used):
                     others = [other for other in parameters if other != size]
                     texts = [f"{size} // {other}" for other in (*others, *ratios)]
-                    multiples = [f"{size} * {ratio}" for ratio in ratios]
+                    multiples = [f"{size} * {ratio}" for ratio in ratios if not any(map(_is_of_halves, nodes))]
                     for number, text in enumerate([*texts, *multiples]):
                         edits = tuple(_replacements(file, lines, nodes, size, text))
                         message = f"compute `self.{name}` with `{text}` in the place of `{size}`"
                         change = _Rebuild(file, apply_edits(lines, edits), name)
                         cost = number / 50 + 0.7 * (text in multiples)
                         yield Candidate(message, cost, edits, path, change, family=message)
+
+
+@constructor_move("broadcast", "product", cost=1.3)
+def double_the_width_of_a_table(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield angles that a constructor computes for half of the width, each twice, so that all tables of their cosines
+    and sines are as wide as what they turn."""
+    holder = scene.site.frame.f_locals.get("self")
+    if not isinstance(holder, nn.Module):
+        return
+    path, widths = path_of(scene.run.module, holder), {x.shape[-1] for x in scene.tensors if x.dim()}
+    for operand in scene.operands:
+        if not isinstance(operand.value, Tensor) or not operand.value.dim() or not is_table(scene, operand.value):
+            continue
+        for name in sorted(_attributes(scene, operand.node)) if 2 * operand.value.shape[-1] in widths else ():
+            for file, lines, function in constructors_of(holder):
+                named = {id(value) for target, value in assignments(function) if isinstance(target, ast.Name)}
+                for number, node in enumerate(node for node in _expressions(function, name) if id(node) in named):
+                    text = double_the_width(scene, Expression(node, source_text(lines, node)))
+                    edit = edit_node(file, lines, node, text)
+                    change = _Rebuild(file, apply_edits(lines, [edit]), name)
+                    yield Candidate(f"compute `self.{name}` with `{text}`", number / 50, (edit,), path, change)
 
 
 @constructor_move("broadcast", "join", "product", "mask", "attention", cost=0.8)
@@ -81,7 +102,7 @@ def lengthen_a_table(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                 edits = tuple(edit_node(origin.file, origin.lines, node, str(length)) for node in origin.nodes)
                 built = linecache.getlines(origin.constructor)
                 text = "".join(built) if origin.parameter else apply_edits(built, edits)
-                change = _Rebuild(origin.constructor, text, attribute, origin.parameter, formula)
+                change = _Rebuild(origin.constructor, text, attribute, origin.parameter, formula, axis)
                 where = f", with `{origin.parameter}={length}`" if origin.parameter else ""
                 more = 1.5 * (
                     length - size in joined_lengths(scene, other, axis)
@@ -146,7 +167,7 @@ def _origins(scene: Scene, holder: nn.Module, path: str, table: str, size: int) 
                 yield Origin(built.file, built.lines, [written], file, name, 0.0)
             elif not written and isinstance(default, ast.Constant) and default.value == size:
                 yield Origin(file, lines, [default], file, name, 0.1)
-            elif not written or default is None:
+            elif not isinstance(default if written is None else written, ast.Constant):
                 yield Origin(file, lines, [], file, name, 0.3)
 
 
@@ -209,6 +230,16 @@ def _expressions(function: ast.FunctionDef, name: str) -> list[ast.expr]:
     return found
 
 
+def _is_of_halves(node: ast.AST) -> bool:
+    """Return whether an expression has a number for each pair of a width: `arange(0, d, 2)`."""
+    calls = [call for call in ast.walk(node) if isinstance(call, ast.Call) and callee_name(call) == "arange"]
+    return any(len(c.args) > 2 and isinstance(c.args[1], ast.Name) and _is_two(c.args[2]) for c in calls)
+
+
+def _is_two(node: ast.AST) -> bool:
+    return getattr(node, "value", None) == 2
+
+
 def _replacements(file: str, lines: list[str], nodes: list[ast.expr], name: str, text: str) -> Iterator[Edit]:
     """Yield the edits that replace a name in expressions."""
     for node in nodes:
@@ -221,8 +252,9 @@ def _replacements(file: str, lines: list[str], nodes: list[ast.expr], name: str,
 class _Rebuild:
     """Change of a module to one whose constructor ran from an edited text of its file, or with another argument."""
 
-    def __init__(self, file: str, after: str, table: str, argument: str = "", formula: str = ""):
+    def __init__(self, file: str, after: str, table: str, argument: str = "", formula: str = "", axis: int = -1):
         self._file, self._after, self._table, self._argument, self._formula = file, after, table, argument, formula
+        self._axis = axis
 
     def __call__(self, old: nn.Module, sizes: dict[str, int]) -> nn.Module:
         arguments = arguments_of_constructor(old, self._table, list(sizes.values()))
@@ -232,6 +264,9 @@ class _Rebuild:
             arguments[self._argument] = int(value_of(self._formula, sizes))
         with seeded_draws(0):
             new = Rebinder(self._file, codes_of(self._after, self._file), {}).twin(type(old))(**arguments)
+        table = getattr(new, self._table)
+        if self._argument and table.shape[self._axis] != arguments[self._argument]:
+            raise ValueError(f"`{self._argument}` is not the length of `{self._table}`")
         weights = dict(old.named_parameters()) | dict(old.named_buffers())
         kept = {n: p for n, p in new.named_parameters() if n in weights and weights[n].shape == p.shape}
         with torch.no_grad():
