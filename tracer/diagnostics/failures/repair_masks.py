@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tracer.diagnostics.failures.repair_calls import Target, are_flags, functional_name, operand_move
+from tracer.diagnostics.failures.repair_calls import Target, are_flags, functional_name, names_of, operand_move
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, move
 
 mask_move = partial(move, edits="call")
@@ -40,6 +40,41 @@ def hand_the_mask_by_another_name(scene: Scene, clash: Clash) -> Iterator[Candid
             arguments += [f"{new if i == place else written[i][0]}={texts[i]}" for i in later]
             text = f"{scene.site.text_of(node.func)}({', '.join(arguments)})"
             yield Candidate(f"hand the mask as `{new}`", number / 20, (scene.edit(node, text),))
+
+
+@operand_move("mask", "refusal", cost=0.6)
+def fold_the_heads_of_a_mask(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
+    """Yield the mask of a layer for each head of each sample, the heads of one sample after the other, as the layer
+    takes it: from a mask of each sample, of each head, or of both."""
+    call, mask = scene.call, target.value
+    if call is None or call.name != "multi_head_attention_forward" or not isinstance(mask, Tensor):
+        return
+    q, given, heads = argument(call, 0, "query"), argument(call, 16, "attn_mask"), argument(call, 4, "num_heads")
+    if not isinstance(given, Tensor) or given.shape != mask.shape or q.dim() != 3 or mask.dim() not in (3, 4):
+        return
+    batch, atom = q.shape[1], target.atom
+    times = _heads_text(scene, heads)
+    if mask.dim() == 3 and mask.shape[0] == batch:
+        yield f"{atom}.repeat_interleave({times}, dim=0)", 0.0
+    if mask.dim() == 3 and mask.shape[0] == heads:
+        others = [other for other in target.others if batch in other.value.shape and scene.maker(other.value) != ""]
+        texts = [f"{other.atom}.size({list(other.value.shape).index(batch)})" for other in others]
+        yield from ((f"{atom}.repeat({text}, 1, 1)", 0.1) for text in texts[:1])
+    if mask.dim() == 4 and mask.shape[:2] == (batch, heads):
+        yield f"{atom}.flatten(0, 1)", 0.0
+    if mask.dim() == 4 and mask.shape[:2] == (batch, 1):
+        yield f"{atom}.expand(-1, {times}, -1, -1).flatten(0, 1)", 0.0
+
+
+def _heads_text(scene: Scene, heads: int) -> str:
+    """Return the number of heads of the layer that the failed line calls, as code."""
+    called, node = scene.site.modules[scene.site.own :], scene.node
+    known = [name for name in names_of(scene, heads) if "head" in name]
+    if known:
+        return known[0]
+    if called and hasattr(called[0], "num_heads") and isinstance(node, ast.Call):
+        return f"{scene.site.text_of(node.func)}.num_heads"
+    return str(heads)
 
 
 def _common(name: str, other: str) -> int:
