@@ -1,9 +1,10 @@
-"""Moves that repair a line before the failed one: the order in which it unpacks, or how it differs from a line that
-begins alike."""
+"""Moves that repair a line before the failed one: the order in which it unpacks, how it differs from a line that begins
+alike, the tensor whose length it reads, or the table that changes the dtype of what it is added to."""
 
 from __future__ import annotations
 
 import ast
+import linecache
 from collections.abc import Iterator
 from functools import partial
 from itertools import permutations
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from tracer.diagnostics.failures.alike_lines import rename, renames, suffixes
 from tracer.diagnostics.failures.explanation import assignments
-from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, source_text
+from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, callee_name, nodes_of, source_text, tree_of
+from tracer.diagnostics.failures.repair_calls import MAX_STEPS, table_from
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, move
+from tracer.utils.files import edit_node
 
 MAX_NAMES = 4
 """Most names of an unpacking whose orders are tried."""
@@ -114,3 +117,127 @@ def _in_the_manner_of(lines: list[str], mine: tuple[str, ast.expr], theirs: tupl
             changed = {a: b for a, b in names.items() if a != b} | {theirs[0]: mine[0]}
             return source_text(lines, begin) + rename(rest, changed)
     return ""
+
+
+@line_move("mask", "broadcast", "view", "expand", "attention", "product", "join", cost=0.7)
+def read_the_length_of_another_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a line that the failed one depends on, with the length of another tensor that has as many axes: a mask of
+    the tokens that go in, in the place of all of them."""
+    site, tensors = scene.site, scene.site.frame.f_locals
+    wanted = {size for tensor in scene.tensors for size in tensor.shape}
+    for line in _lines_behind(scene):
+        for name in dict.fromkeys(name for name, _ in _lengths(line)):
+            read = [(node, axis) for node, axis in _lengths(line) if node.id == name.id]
+            value = tensors.get(name.id)
+            for other, new in tensors.items():
+                if not isinstance(value, Tensor) or not isinstance(new, Tensor) or new.dim() != value.dim():
+                    continue
+                axes = {axis for _, axis in read if -value.dim() <= axis < value.dim()}
+                if not any(new.shape[axis] != value.shape[axis] and new.shape[axis] in wanted for axis in axes):
+                    continue
+                if not _is_assigned_before(scene, other, line):
+                    continue
+                edits = tuple(dict.fromkeys(scene.edit(node, other) for node, _ in read))
+                part = (found := site.last_assignment(other)) is not None and name.id in _names_in(found.value)
+                message = f"read the length of `{other}` in the place of that of `{name.id}`"
+                yield Candidate(message, 0.4 * (not part), edits)
+
+
+def _lines_behind(scene: Scene) -> Iterator[ast.stmt | ast.expr]:
+    """Yield the failed expression and the assignments that its operands are computed from, the nearest first."""
+    if isinstance(scene.node, ast.expr):
+        yield scene.node
+    waiting = [name for operand in scene.operands for name in _names_in(operand.node)]
+    visited = set[str]()
+    while waiting:
+        name = waiting.pop(0)
+        line = scene.site.last_assignment(name) if name not in visited else None
+        visited.add(name)
+        if line is not None:
+            yield line
+            waiting += _names_in(line.value)
+
+
+def _names_in(node: ast.AST) -> list[str]:
+    return [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+
+
+def _lengths(line: ast.AST) -> list[tuple[ast.Name, int]]:
+    """Return the tensors whose lengths a line reads, `x.size(1)`, `x.shape[1]` or `len(x)`, each with the axis."""
+    found: list[tuple[ast.Name, int]] = []
+    for node in ast.walk(line):
+        x: ast.expr | None = None
+        axis: ast.expr | None = None
+        if isinstance(node, ast.Call) and callee_name(node) == "size" and isinstance(node.func, ast.Attribute):
+            x, axis = node.func.value, node.args[0] if len(node.args) == 1 else None
+        elif isinstance(node, ast.Subscript) and getattr(node.value, "attr", "") == "shape":
+            x, axis = getattr(node.value, "value", None), node.slice
+        elif isinstance(node, ast.Call) and callee_name(node) == "len" and len(node.args) == 1:
+            x, axis = node.args[0], ast.Constant(0)
+        if isinstance(x, ast.Name) and axis is not None:
+            try:
+                place = ast.literal_eval(axis)
+            except ValueError:  # an axis that is computed
+                continue
+            if type(place) is int:
+                found.append((x, place))
+    return found
+
+
+def _is_assigned_before(scene: Scene, name: str, line: ast.stmt | ast.expr) -> bool:
+    """Return whether a variable had its value before a line: it is an argument, or was assigned once, above it."""
+    lines = [n for n in scene.site.nodes(ast.Assign) if name in map(_id, _targets_of(n))]
+    lines = [n for n in lines if scene.site.code.co_firstlineno <= n.lineno <= scene.site.line]
+    return all(n.lineno < line.lineno for n in lines)
+
+
+def _targets_of(line: ast.Assign) -> list[ast.AST]:
+    return [inner for target in line.targets for inner in ast.walk(target)]
+
+
+def _id(node: ast.AST) -> str:
+    return getattr(node, "id", "")
+
+
+@line_move("dtype", cost=0.8)
+def cast_where_a_table_changes_the_dtype(scene: Scene, clash: Clash) -> Iterator[Candidate]:
+    """Yield a table in the dtype of what it meets, where the sum of both has another dtype than that had: all lines
+    after it, such as a residual sum, then have the one that their layers have."""
+    ops, kinds = scene.run.recording.ops, {tensor.dtype for tensor in scene.tensors}
+    for tensor in scene.tensors:
+        maker = scene.maker(tensor)
+        for _ in range(MAX_STEPS):
+            if not isinstance(maker, int) or maker >= len(ops):
+                break
+            op = ops[maker]
+            floats = [taken for taken in op.inputs if taken[1].is_floating_point]
+            other = next((taken for taken in floats if taken[1] in kinds - {tensor.dtype}), None)
+            wide = [number for number, taken in enumerate(op.inputs) if taken[1] == tensor.dtype]
+            if other is None:
+                maker = op.inputs[wide[0]][2] if wide else ""
+                continue
+            if len(op.inputs) == 2 and len(wide) == 1 and op.frame and table_from(scene, op.inputs[wide[0]][2]):
+                yield from _cast(op.frame, wide[0])
+            break
+
+
+def _cast(frame: tuple[str, tuple[int, int, int, int]], place: int) -> Iterator[Candidate]:
+    """Yield an operator's line with one of its two operands in the dtype of the other."""
+    file, span = frame
+    lines = linecache.getlines(file)
+    tree = tree_of(lines)
+    for node in nodes_of(tree) if tree is not None else ():
+        if isinstance(node, ast.BinOp):
+            if (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) != span:
+                continue
+            pair = node.left, node.right
+            whole = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+            texts = [
+                source_text(lines, each) if isinstance(each, whole) else f"({source_text(lines, each)})"
+                for each in pair
+            ]
+            text = f"{texts[place]}.to({texts[1 - place]}.dtype)"
+            yield Candidate(
+                f"write the table in the dtype of what it meets: `{text}`",
+                edits=(edit_node(file, lines, pair[place], text),),
+            )
