@@ -208,6 +208,20 @@ FIRST = {
     "pooled_picture": "self.head(self.pool(x).flatten(1))",
     "lengths_of_samples": "(torch.arange(T) < length[:, None])",
     "attention_with_its_weights": "layer(x, x, x)[0]",
+    "mask_of_samples_for_heads": "closed.repeat_interleave(self.attention.num_heads, dim=0)",
+    "mask_of_heads_for_samples": "closed.repeat(x.size(0), 1, 1)",
+    "mask_of_samples_with_an_axis_of_heads": "closed.expand(-1, self.attention.num_heads, -1, -1).flatten(0, 1)",
+    "mask_of_samples_and_heads": "closed.flatten(0, 1)",
+    "angles_of_halves": "(torch.arange(0, d, 2) / d))] * 2, dim=-1)",
+    "angles_of_neighbours": "(torch.arange(0, d, 2) / d)).repeat_interleave(2, dim=-1)",
+    "table_of_another_precision": "self.scale.to((x + x).dtype) * (x + x)",
+    "input_of_another_precision": "self.layer(x.float())",
+    "classes_of_32_bits": "(x.log_softmax(-1), y.long())",
+    "rows_of_16_bits": "x.gather(1, y[:, None].long())",
+    "mask_of_all_tokens": "length = before.shape[1]",
+    "heads_of_all_tokens": "later.reshape(B, later.size(1), 2, d)",
+    "padding_beside_heads": "keep[:, None, None, :]",
+    "token_beside_places": "torch.randn(1, count + 1, D)",
 }
 
 
@@ -216,6 +230,22 @@ def test_the_first_repair_of_what_people_ask_is_the_one_that_was_meant(name):
     with pytest.raises(user_factory.OwnCodeError) as raised:
         user_factory.trace(f"{of_moves.__name__}:{name}")
     assert FIRST[name] in tracer.explain(raised.value).fixes[0].diff()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("angles_of_halves", "d * 2"),  # other angles
+        ("padding_beside_heads", "keep[:, None, :, None]"),  # padding attended
+        ("token_beside_places", "patch"),  # one place for all tokens
+        ("input_of_another_precision", "self.scale.to("),
+    ],
+)
+def test_a_repair_that_runs_and_computes_something_else_is_left_out(name, wrong):
+    with pytest.raises(user_factory.OwnCodeError) as raised:
+        user_factory.trace(f"{of_moves.__name__}:{name}")
+    fixes = tracer.explain(raised.value).fixes
+    assert fixes and not any(wrong in fix.diff() or wrong in fix.message for fix in fixes)
 
 
 def test_a_product_does_not_sum_over_the_samples():

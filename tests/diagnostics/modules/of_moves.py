@@ -401,3 +401,137 @@ def lengths_of_samples(B=3, T=5):
 def attention_with_its_weights(B=2, T=5, D=8, h=2):
     layer = nn.MultiheadAttention(D, h, batch_first=True)
     return Call(lambda x: x + layer(x, x, x)), torch.randn(B, T, D)
+
+
+class Masked(nn.Module):
+    def __init__(self, D, h):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(D, h, batch_first=True)
+
+    def forward(self, x, closed):
+        return self.attention(x, x, x, attn_mask=closed, need_weights=False)[0]
+
+
+def later_tokens_and_padding(B, T):
+    return torch.ones(T, T, dtype=torch.bool).triu(1) | (torch.arange(T) >= T - torch.arange(B)[:, None, None] % 2)
+
+
+def mask_of_samples_for_heads(B=3, T=5, D=8, h=2):
+    return Masked(D, h), (torch.randn(B, T, D), later_tokens_and_padding(B, T))
+
+
+def mask_of_heads_for_samples(B=3, T=5, D=8, h=2):
+    return Masked(D, h), (torch.randn(B, T, D), torch.randn(h, T, T))
+
+
+def mask_of_samples_with_an_axis_of_heads(B=3, T=5, D=8, h=2):
+    return Masked(D, h), (torch.randn(B, T, D), later_tokens_and_padding(B, T)[:, None])
+
+
+def mask_of_samples_and_heads(B=3, T=5, D=8, h=2):
+    return Masked(D, h), (torch.randn(B, T, D), torch.randn(B, h, T, T))
+
+
+def halves(x):
+    left, right = x.chunk(2, -1)
+    return torch.cat([-right, left], -1)
+
+
+def neighbours(x):
+    return torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
+
+
+class HalfAngles(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        angles = torch.outer(torch.arange(40.0), 50 ** -(torch.arange(0, d, 2) / d))
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, x):
+        cos, sin = self.cos[: x.size(1)], self.sin[: x.size(1)]
+        return x * cos + halves(x) * sin
+
+
+class NeighbourAngles(HalfAngles):
+    def forward(self, x):
+        return x * self.cos[: x.size(1)] + neighbours(x) * self.sin[: x.size(1)]
+
+
+def angles_of_halves(B=2, T=5, pairs=3):
+    return HalfAngles(2 * pairs), torch.randn(B, T, 2 * pairs)
+
+
+def angles_of_neighbours(B=2, T=5, pairs=3):
+    return NeighbourAngles(2 * pairs), torch.randn(B, T, 2 * pairs)
+
+
+class Scaled(nn.Module):
+    def __init__(self, D, dtype):
+        super().__init__()
+        self.scale, self.layer = torch.rand(D), nn.Linear(D, D, dtype=dtype)
+
+    def forward(self, x):
+        x = self.scale * (x + x)
+        return x + self.layer(x)
+
+
+def table_of_another_precision(B=2, T=5, D=8):
+    return Scaled(D, torch.bfloat16), torch.randn(B, T, D, dtype=torch.bfloat16)
+
+
+def input_of_another_precision(B=2, T=5, D=8):
+    return Scaled(D, None), torch.randn(B, T, D, dtype=torch.float64)
+
+
+def classes_of_32_bits(B=4, K=3):
+    return Call(lambda x, y: F.nll_loss(x.log_softmax(-1), y)), (
+        torch.randn(B, K),
+        torch.arange(B, dtype=torch.int32) % K,
+    )
+
+
+def rows_of_16_bits(B=4, K=3):
+    return Call(lambda x, y: x.gather(1, y[:, None])), (torch.randn(B, K), torch.arange(B, dtype=torch.int16) % K)
+
+
+def mask_of_all_tokens(B=2, T=6):
+    def attend(x):
+        before = x[:, :-1]
+        length = x.shape[1]
+        closed = torch.ones(length, length).triu(1).bool()
+        return (before @ before.mT).masked_fill(closed, -1e9).softmax(-1) @ before
+
+    return Call(attend), torch.randn(B, T, 7)
+
+
+def heads_of_all_tokens(B=2, T=6, d=4):
+    def heads(x):
+        later = x[:, 1:]
+        return later.reshape(B, x.size(1), 2, d)
+
+    return Call(heads), torch.randn(B, T, 2 * d)
+
+
+def padding_beside_heads(B=3, T=6, h=2, d=4):
+    keep = torch.arange(T) < T - torch.arange(B)[:, None] % 3
+    return Call(lambda q, k, keep: F.scaled_dot_product_attention(q, k, k, attn_mask=keep)), (
+        torch.randn(B, h, T, d),
+        torch.randn(B, h, T, d),
+        keep,
+    )
+
+
+class GridOfPlaces(nn.Module):
+    def __init__(self, D, side=24, patch=6):
+        super().__init__()
+        count = (side // patch) ** 2
+        self.token = nn.Parameter(torch.randn(1, 1, D))
+        self.places = nn.Parameter(torch.randn(1, count, D))
+
+    def forward(self, x):
+        return torch.cat([self.token.expand(x.size(0), -1, -1), x], 1) + self.places
+
+
+def token_beside_places(B=2, D=8):
+    return GridOfPlaces(D), torch.randn(B, 16, D)
