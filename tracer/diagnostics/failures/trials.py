@@ -655,7 +655,7 @@ def _is_at(alike: Alike, error: Exception) -> bool:
     if not alike.in_constructor:
         return site.line in alike.lines
     holder = site.frame.f_locals.get("self")
-    own = vars(holder).get("_modules", {}) if isinstance(holder, nn.Module) else {}
+    own = dict(holder.named_children()) if isinstance(holder, nn.Module) else {}
     if modules and any(module is modules[-1] for module in own.values()):
         return own.get(alike.name) is modules[-1]
     return any(node.attr == alike.name for node in site.nodes_of_line(ast.Attribute))

@@ -129,6 +129,10 @@ class Unregistered(NamedTuple):
     repair: str
 
 
+OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+"""Attributes that every module has, those that hold what is registered among them."""
+
+
 def unregistered_weights(run: RunView) -> Iterator[Unregistered]:
     """Yield the weights in plain lists and attributes of modules with which an output moves."""
     if run.replay is None or isinstance(run.replay.module, Function):
@@ -138,7 +142,7 @@ def unregistered_weights(run: RunView) -> Iterator[Unregistered]:
     named = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     for path, part in module.named_modules():
         for name, value in vars(part).items():
-            if name in ("_parameters", "_buffers", "_modules") or name.startswith("__"):
+            if name in OF_EVERY_MODULE or name.startswith("__"):
                 continue
             own = f"{path}.{name}" if path else name
             modules, tensors = _held(value, set(known))
