@@ -308,7 +308,11 @@ def _apart(sizes, rows, queries: int, keys: int, device) -> torch.Tensor:
 def softmax_columns(q, k, chain, rows, get) -> torch.Tensor:
     """Return the softmax of chosen query rows over all columns, also over those beside the keys, such as attention
     sinks; a fully masked row is all zeros. Numbers of 16 bits are summed in float32."""
-    scores = scores_rows(q, k, chain, rows, get)
+    return softmax_of(scores_rows(q, k, chain, rows, get))
+
+
+def softmax_of(scores: torch.Tensor) -> torch.Tensor:
+    """Return the softmax of scores as `softmax_columns` does."""
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     return scores.softmax(dim=-1).nan_to_num(0.0)
 
