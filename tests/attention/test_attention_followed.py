@@ -8,12 +8,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import tracer
+from tests.support.first_values import FirstValues
 from tracer.attention.masks import kind, visible
 from tracer.capture import record
 from tracer.capture.score_path import Atom, axes_after
 
-RAN: dict[int, torch.Tensor] = {}
-"""What modules computed, by their number: a trace puts their own attributes back."""
+RAN = FirstValues()
+"""Attention weights that modules computed."""
 
 B, S, D, h, d = 2, 5, 12, 3, 4
 
@@ -30,7 +31,8 @@ class Attends(nn.Module):
 
     def forward(self, x):
         q, k, v = self.packed(x).view(B, S, 3, h, d).permute(2, 0, 3, 1, 4).unbind(0)
-        context, RAN[id(self)] = self.spelled(q, k, v, self)
+        context, weights = self.spelled(q, k, v, self)
+        RAN.put(self, weights)
         return context
 
 
@@ -171,8 +173,9 @@ def test_the_weights_are_those_that_ran(spelled, tmp_path):
     trace, net = trace_attention(spelled)
     assert [record.problem for record in trace.attentions] == [""]
     assert (trace.attentions[0].heads, trace.attentions[0].over) == (h, "tokens")
-    assert (trace.attention(0) - RAN[id(net)]).abs().max() < 1e-6
-    assert (trace.attention(0, 1, 3) - RAN[id(net)][:, 1, 3]).abs().max() < 1e-6
+    weights = RAN.of(net)
+    assert (trace.attention(0) - weights).abs().max() < 1e-6
+    assert (trace.attention(0, 1, 3) - weights[:, 1, 3]).abs().max() < 1e-6
     trace.save(tmp_path / "a.safetensors")
     opened = tracer.open(tmp_path / "a.safetensors")
     assert opened.attentions == trace.attentions and torch.equal(opened.attention(0), trace.attention(0))
@@ -203,7 +206,7 @@ def test_what_is_done_to_the_weights_after_the_softmax_is_named(spelled, after):
 def test_the_tolerance_is_that_of_the_dtype(spelled, dtype):
     trace, net = trace_attention(spelled, dtype)
     assert trace.attentions[0].problem == ""
-    assert (trace.attention(0) - RAN[id(net)]).abs().max() < {torch.bfloat16: 3e-2, torch.float64: 1e-11}[dtype]
+    assert (trace.attention(0) - RAN.of(net)).abs().max() < {torch.bfloat16: 3e-2, torch.float64: 1e-11}[dtype]
 
 
 def test_two_axes_without_a_batch():

@@ -5,14 +5,15 @@ import torch
 from torch import nn
 
 import tracer
+from tests.support.first_values import FirstValues
 from tests.support.sweeping import cases
 from tracer.attention.masks import kind, visible
 from tracer.zoo import timm_models as of_timm
 from tracer.zoo import torchvision_models as of_torchvision
 from tracer.zoo.hf import hub as of_transformers
 
-RAN: dict[int, object] = {}
-"""What modules computed, by their number: a trace puts their own attributes back."""
+RAN = FirstValues()
+"""Attention weights that modules computed."""
 PHOTO = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
@@ -177,7 +178,8 @@ class Differential(nn.Module):
 
     def forward(self, x):
         q, k, r, m, v = self.packed(x).unflatten(-1, (5, 4, 4)).permute(2, 0, 3, 1, 4)
-        RAN[id(self)] = one, two = (q @ k.mT).softmax(-1), (r @ m.mT).softmax(-1)
+        one, two = (q @ k.mT).softmax(-1), (r @ m.mT).softmax(-1)
+        RAN.put(self, (one, two))
         return (one - self.share * two) @ v
 
 
@@ -186,7 +188,7 @@ def test_both_softmaxes_of_a_difference_are_heads_of_one_layer():
     trace = tracer.trace(net, torch.randn(2, 7, 16))
     assert [(r.layer, r.heads, r.problem) for r in trace.attentions] == [(0, 8, "")]
     assert "sub" in trace.attentions[0].after
-    assert torch.allclose(trace.attention(0), torch.cat(RAN[id(net)], 1), atol=1e-6)
+    assert torch.allclose(trace.attention(0), torch.cat(RAN.of(net), 1), atol=1e-6)
 
 
 def test_a_softmax_over_learned_scores_beside_another_is_listed_on_its_own():
@@ -206,7 +208,8 @@ class Head(nn.Module):
 
     def forward(self, x):
         scores = self.query(x) @ self.key(x).mT * 2**-0.5
-        RAN[id(self)] = weights = scores.masked_fill(self.lower == 0, float("-inf")).softmax(-1)
+        weights = scores.masked_fill(self.lower == 0, float("-inf")).softmax(-1)
+        RAN.put(self, weights)
         return weights @ self.value(x)
 
 
@@ -229,7 +232,7 @@ def test_eight_heads_that_are_modules_of_their_own_are_one_layer():
         (1, 8, "causal", ""),
     ]
     for layer, block in enumerate(net):
-        ran = torch.stack([RAN[id(head)] for head in block.heads], 1)
+        ran = torch.stack([RAN.of(head) for head in block.heads], 1)
         assert torch.allclose(trace.attention(layer), ran, atol=1e-6)
 
 
