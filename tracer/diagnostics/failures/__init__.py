@@ -47,6 +47,8 @@ FIRSTS = 12
 """Most repairs that lead past a failure and are the first of two."""
 MAX_FIRSTS = 48
 """Most repairs that are tried as the first of two."""
+ELSEWHERE_COST = 0.3
+"""What the second of two repairs costs besides that does not lead back from the first, as another transpose does."""
 MESSAGES = 3
 """Other sizes at which the error is shown."""
 ROLES = ("the first operand", "the second operand", "the third operand")
@@ -181,7 +183,9 @@ def _pairs(scene: Scene, trials: Trials, candidates: list[Candidate]) -> Iterato
             clash = clash_of(after)
             for second in repairs(after, clash, edits=("call", "operand")) if clash else ():
                 edits = line_edits(site.file, site.lines, apply_edits(list(edited), second.edits))
-                yield Candidate(f"{first.message}, and {second.message}", first.cost + second.cost, edits)
+                back = any(edit.text in new.text for edit in first.edits for new in second.edits)
+                cost = first.cost + second.cost + ELSEWHERE_COST * (not back)
+                yield Candidate(f"{first.message}, and {second.message}", cost, edits)
 
 
 def _trace(run: FailedRun, shapes: Shapes) -> Trace:
