@@ -13,7 +13,14 @@ from torch import Tensor
 
 from tracer.diagnostics.failures.alike_lines import rename, renames, suffixes
 from tracer.diagnostics.failures.explanation import assignments
-from tracer.diagnostics.failures.failure_site import UNKNOWN_SITE, callee_name, nodes_of, source_text, tree_of
+from tracer.diagnostics.failures.failure_site import (
+    UNKNOWN_SITE,
+    Expression,
+    callee_name,
+    nodes_of,
+    source_text,
+    tree_of,
+)
 from tracer.diagnostics.failures.repair_calls import MAX_STEPS, table_from
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, move
 from tracer.utils.files import edit_node
@@ -216,28 +223,25 @@ def cast_where_a_table_changes_the_dtype(scene: Scene, clash: Clash) -> Iterator
             if other is None:
                 maker = op.inputs[wide[0]][2] if wide else ""
                 continue
-            if len(op.inputs) == 2 and len(wide) == 1 and op.frame and table_from(scene, op.inputs[wide[0]][2]):
-                yield from _cast(op.frame, wide[0])
+            if op.frame and all(table_from(scene, op.inputs[number][2]) for number in wide):
+                yield from _cast(op.frame, wide, op.inputs.index(other), len(op.inputs))
             break
 
 
-def _cast(frame: tuple[str, tuple[int, int, int, int]], place: int) -> Iterator[Candidate]:
-    """Yield an operator's line with one of its two operands in the dtype of the other."""
+def _cast(frame: tuple[str, tuple[int, int, int, int]], wide: list[int], other: int, count: int) -> Iterator[Candidate]:
+    """Yield a line with some operands of an operator, or some tensors of a join, in the dtype of another one."""
     file, span = frame
     lines = linecache.getlines(file)
     tree = tree_of(lines)
     for node in nodes_of(tree) if tree is not None else ():
+        parts: list[ast.expr] = []
         if isinstance(node, ast.BinOp):
-            if (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) != span:
-                continue
-            pair = node.left, node.right
-            whole = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-            texts = [
-                source_text(lines, each) if isinstance(each, whole) else f"({source_text(lines, each)})"
-                for each in pair
-            ]
-            text = f"{texts[place]}.to({texts[1 - place]}.dtype)"
-            yield Candidate(
-                f"write the table in the dtype of what it meets: `{text}`",
-                edits=(edit_node(file, lines, pair[place], text),),
-            )
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], (ast.List, ast.Tuple)):
+            parts = node.args[0].elts
+        if len(parts) != count or (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset) != span:  # type: ignore[attr-defined] # of an expression
+            continue
+        atoms = [Expression(part, source_text(lines, part)).atom for part in parts]
+        texts = {place: f"{atoms[place]}.to({atoms[other]}.dtype)" for place in wide}
+        edits = tuple(edit_node(file, lines, parts[place], text) for place, text in texts.items())
+        yield Candidate(f"write the table in the dtype of what it meets: `{', '.join(texts.values())}`", edits=edits)
