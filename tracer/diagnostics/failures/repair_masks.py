@@ -10,7 +10,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tracer.diagnostics.failures.repair_calls import Target, are_flags, functional_name, names_of, operand_move
+from tracer.diagnostics.failures.repair_calls import (
+    Target,
+    are_flags,
+    functional_name,
+    is_table,
+    names_of,
+    operand_move,
+)
 from tracer.diagnostics.failures.trials import Candidate, Clash, Scene, argument, move
 
 mask_move = partial(move, edits="call")
@@ -88,6 +95,8 @@ def open_the_keys_before(scene: Scene, clash: Clash, target: Target) -> Iterator
     functional, mask = functional_name(scene), target.value
     if not functional or not isinstance(mask, Tensor) or mask.dim() < 2 or mask.shape[-1] != mask.shape[-2]:
         return
+    if mask.dtype != torch.bool and not is_table(scene, mask) and not isinstance(scene.maker(mask), str):
+        return  # numbers of tokens that were computed, such as those of a layer
     call = scene.call
     fused = call is not None and call.name == "scaled_dot_product_attention"
     queries = argument(call, 0, "query") if call is not None and fused else None
