@@ -786,9 +786,20 @@ def take_the_first_tensor(scene: Scene, clash: Clash) -> Iterator[Candidate]:
                 yield _exchange(scene, operand, f"{operand.atom}[{index}]")
 
 
-def _is_large(clash: Clash, target: Target) -> float:
-    """Return what moving the axes of the larger of two tensors that are broadcast costs besides."""
-    return 0.8 if clash.kind in ("broadcast", "mask") and target.rank >= target.most else 0.0
+def _is_large(scene: Scene, clash: Clash, target: Target) -> float:
+    """Return what moving the axes of the larger of two tensors that are broadcast costs besides; more where the smaller
+    is a table, such as a bias of heads, which has to fit what it is added to."""
+    if clash.kind not in ("broadcast", "mask") or target.rank < target.most:
+        return 0.0
+    smaller = (other.value for other in target.others if other.value.dim() < target.rank)
+    return 1.2 if any(is_table(scene, other) for other in smaller) else 0.8
+
+
+def _turns_equal_axes(target: Target, i: int, j: int) -> bool:
+    """Return whether an exchange of two axes turns the order of two that are equally long, such as those of queries and
+    keys."""
+    shape = target.value.shape[i : j + 1] if isinstance(target.value, Tensor) else ()
+    return len(set(shape)) < len(shape)
 
 
 @operand_move(*SHAPES, cost=1.0)
@@ -800,10 +811,11 @@ def transpose(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str,
         picture = 1.6 if clash.kind == "convolution" and rank == 4 else 0.0  # an exchange would turn it, too
         text = f"{atom}.transpose(-2, -1)" if last and rank != 3 else f"{atom}.transpose({i}, {j})"
         apart = 0.6 if j - i > 1 else 0.0  # those between would change their order, too
+        apart += _turns_equal_axes(target, i, j)
         left = clash.kind == "product" and rank == 2 and clash.tensors[0] is target.value
         if left and samples(scene, target.value):
             apart = 0.6  # the product would sum over the samples
-        cost = (0.0 if last else 1.0 if batch else 0.2) + apart + _is_large(clash, target) + picture
+        cost = (0.0 if last else 1.0 if batch else 0.2) + apart + _is_large(scene, clash, target) + picture
         yield f"{atom}.T" if rank == 2 else text, cost
 
 
@@ -811,7 +823,10 @@ def transpose(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str,
 def permute(scene: Scene, clash: Clash, target: Target) -> Iterator[tuple[str, float]]:
     """Yield a tensor with its axes in an order that no single exchange gives."""
     for order in PERMUTATIONS.get(target.rank, ()):
-        yield f"{target.atom}.permute{order}", (0.0 if order.startswith("(0") else 0.9) + _is_large(clash, target)
+        yield (
+            f"{target.atom}.permute{order}",
+            (0.0 if order.startswith("(0") else 0.9) + _is_large(scene, clash, target),
+        )
 
 
 @operand_move("product", "norm", "convolution", cost=1.4)
@@ -1126,24 +1141,21 @@ def _is_tensor_name(scene: Scene, node: ast.AST) -> bool:
 def repeat_where_it_is_assigned(scene: Scene, clash: Clash) -> Iterator[Candidate]:
     """Yield a tensor of twice the width in the line that assigned it, so that all lines after it read that one."""
     site, operands = scene.site, _operands(scene)
-    names = {
-        inner.id: site.value(inner)
-        for operand in operands
-        for inner in ast.walk(operand.node)
-        if isinstance(inner, ast.Name) and isinstance(site.value(inner), Tensor)
-    }
-    for name, value in names.items():
-        if (line := site.last_assignment(name)) is None:
+    waiting = [(inner, 0) for operand in operands for inner in ast.walk(operand.node)]
+    visited = set[str]()
+    while waiting:
+        node, steps = waiting.pop(0)
+        if not isinstance(node, ast.Name) or node.id in visited:
             continue
-        node = line.value
-        before = Expression(node, site.text_of(node), value)
-        for other in operands:
-            wanted = other.value
-            if not isinstance(wanted, Tensor) or not wanted.dim() or not value.dim():
-                continue
-            if wanted.shape[-1] == 2 * value.shape[-1]:
-                cost = _is_data(scene, value)
-                yield _exchange(scene, before, double_the_width(scene, before), cost)
+        visited.add(node.id)
+        value, assigned = site.value(node), assigned_value(site, node.id)
+        if assigned is None or not isinstance(value, Tensor) or not value.dim():
+            continue
+        waiting += [(inner, steps + 1) for inner in ast.walk(assigned)]  # cosines and sines are those of one angle
+        widths = {other.value.shape[-1] for other in operands if isinstance(other.value, Tensor) and other.value.dim()}
+        if 2 * value.shape[-1] in widths:
+            before = Expression(assigned, site.text_of(assigned), value)
+            yield _exchange(scene, before, double_the_width(scene, before), _is_data(scene, value) + steps / 20)
 
 
 @move("broadcast", cost=1.25, edits="operand")
