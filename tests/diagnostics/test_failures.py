@@ -222,6 +222,10 @@ FIRST = {
     "heads_of_all_tokens": "later.reshape(B, later.size(1), 2, d)",
     "padding_beside_heads": "keep[:, None, None, :]",
     "token_beside_places": "torch.randn(1, count + 1, D)",
+    "angles_in_forward": "angles = torch.cat([torch.outer(",
+    "token_of_another_precision": "self.token.expand(x.size(0), 1, -1).to(x.dtype)",
+    "bias_of_heads_last": ".permute(2, 0, 1)).softmax(-1)",
+    "tokens_mixed_without_a_transpose": "x + self.tokens(self.norm(x).transpose(1, 2)).transpose(1, 2)",
 }
 
 
@@ -239,6 +243,8 @@ def test_the_first_repair_of_what_people_ask_is_the_one_that_was_meant(name):
         ("padding_beside_heads", "keep[:, None, :, None]"),  # padding attended
         ("token_beside_places", "patch"),  # one place for all tokens
         ("input_of_another_precision", "self.scale.to("),
+        ("bias_of_heads_last", ".transpose(0, 2)"),  # keys before queries
+        ("tokens_mixed_without_a_transpose", "F.pad("),  # no mask
     ],
 )
 def test_a_repair_that_runs_and_computes_something_else_is_left_out(name, wrong):

@@ -535,3 +535,53 @@ class GridOfPlaces(nn.Module):
 
 def token_beside_places(B=2, D=8):
     return GridOfPlaces(D), torch.randn(B, 16, D)
+
+
+def angles_in_forward(B=2, T=5, pairs=3):
+    def turn(q, k):
+        angles = torch.outer(torch.arange(T), 50 ** -(torch.arange(pairs) / pairs))
+        cos, sin = angles.cos(), angles.sin()
+        return (q * cos + halves(q) * sin) @ (k * cos + halves(k) * sin).mT
+
+    return Call(turn), (torch.randn(B, T, 2 * pairs), torch.randn(B, T, 2 * pairs))
+
+
+class Token(nn.Module):
+    def __init__(self, D):
+        super().__init__()
+        self.token, self.layer = torch.rand(D), nn.Linear(D, D, dtype=torch.bfloat16)
+
+    def forward(self, x):
+        x = torch.cat([self.token.expand(x.size(0), 1, -1), x], 1)
+        return x + self.layer(x)
+
+
+def token_of_another_precision(B=2, T=5, D=8):
+    return Token(D), torch.randn(B, T, D, dtype=torch.bfloat16)
+
+
+class BiasOfHeads(nn.Module):
+    def __init__(self, h):
+        super().__init__()
+        self.bias = nn.Embedding(39, h)
+
+    def forward(self, q, k):
+        places = torch.arange(q.size(2))
+        return ((q @ k.mT) + self.bias(places[:, None] - places + 19)).softmax(-1)
+
+
+def bias_of_heads_last(B=2, T=5, h=3, d=4):
+    return BiasOfHeads(h), (torch.randn(B, h, T, d), torch.randn(B, h, T, d))
+
+
+class Mixer(nn.Module):
+    def __init__(self, T, D):
+        super().__init__()
+        self.norm, self.tokens = nn.LayerNorm(D), nn.Linear(T, T)
+
+    def forward(self, x):
+        return x + self.tokens(self.norm(x))
+
+
+def tokens_mixed_without_a_transpose(B=2, T=5, D=8):
+    return Mixer(T, D), torch.randn(B, T, D)
