@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
+from tracer.diagnostics.findings.input_axes import find_axes
 from tracer.diagnostics.findings.run_view import RULES, Rule, RunView
 from tracer.record import Finding, Source, Trace
 from tracer.utils.errors import describe_error
@@ -46,9 +47,17 @@ def find(trace: Trace) -> tuple[Finding, ...]:
     if trace.changes:
         return ()
     view = RunView(trace)
-    every = [finding for rule in rules() for finding in _apply(rule, view)]
+    named = _with_axes(view)
+    every = [finding for rule in rules() for finding in _apply(rule, named if rule.needs_axes else view)]
     findings = (_acknowledge(finding, view) for finding in _merge(_causes(every), trace))
     return tuple(sorted(findings, key=lambda finding: finding.ops[:1] or (-1,)))
+
+
+def _with_axes(view: RunView) -> RunView:
+    """Return a run with symbols for samples and tokens: its own, or those of axes that the run itself shows."""
+    if view.trace.symbols or not view.repeatable or (axes := find_axes(view)) is None:
+        return view
+    return view.with_axes(*axes)
 
 
 def _causes(findings: list[Finding]) -> Iterator[Finding]:

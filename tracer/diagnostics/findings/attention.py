@@ -227,7 +227,7 @@ def paddings(run: RunView) -> Iterator[Padding]:
         if tensor.is_meta or tensor.dim() < 2 or f"input {name}" in tables:
             continue
         if tensor.is_floating_point() and tensor.dim() == 3:
-            cells, evidence = _edge((tensor == 0).all(dim=-1)), f"rows of zeros in `{name}`"
+            cells, evidence = edges((tensor == 0).all(dim=-1)), f"rows of zeros in `{name}`"
         elif (left_out := _left_out(run, name, tensor)) is not None:
             cells, evidence = left_out, f"what `{name}` leaves out"
         else:
@@ -250,7 +250,7 @@ def _id_padding(run: RunView, key: str, number: object, role: str) -> Padding | 
     if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool:
         return None
     read = ids.flatten()[torch.from_numpy(places.table())] if len(places.shape) == 2 else ids
-    return Padding(_edge(read == number), f"id {number} of `{name}`, {role},", name, _edge(ids == number))
+    return Padding(edges(read == number), f"id {number} of `{name}`, {role},", name, edges(ids == number))
 
 
 def _is_mask_of_attention(run: RunView, key: str) -> bool:
@@ -266,7 +266,7 @@ def _fills(cells: torch.Tensor) -> bool:
     return bool(counts.any()) and bool((counts < cells.shape[-1]).all()) and int(counts.max()) > 1
 
 
-def _edge(cells: torch.Tensor) -> torch.Tensor:
+def edges(cells: torch.Tensor) -> torch.Tensor:
     """Return the cells of a run of True at the beginning or at the end of each row."""
     after = cells.flip(-1).long().cumprod(-1).flip(-1)
     return (after + cells.long().cumprod(-1)) > 0
@@ -287,7 +287,7 @@ def left_out_cells(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     for kept in (tensor[:, 0], tensor[:, -1]):
         cells = tensor != kept[0]
-        if not bool((kept != kept[0]).any()) and _fills(cells) and torch.equal(_edge(cells), cells):
+        if not bool((kept != kept[0]).any()) and _fills(cells) and torch.equal(edges(cells), cells):
             return cells
     return None
 
@@ -396,7 +396,8 @@ def _is_length_of_keys(run: RunView, record: AttentionRecord, padding: Padding) 
     " None, None, :]` of `scaled_dot_product_attention`. Beside a class token in front, the mask begins with a place"
     " for it: `F.pad(keep, (1, 0), value=True)`.",
     lesson="mask",
-    explained_by=("mask without effect", "mask after softmax", "axis order"),
+    explained_by=("mask without effect", "mask after softmax", "axis order", "result dropped"),
+    needs_axes=True,
 )
 def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     """Find tokens other than padding that see padding."""
@@ -409,6 +410,7 @@ def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     "{padding} {queries} see padding alone ({wrong} pairs) and no other token: the padding mask is read the other way.",
     "Invert the mask: `key_padding_mask` of `nn.MultiheadAttention` is True where a key is padding.",
     lesson="mask",
+    needs_axes=True,
 )
 def find_reversed_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     """Find tokens other than padding that see padding alone."""

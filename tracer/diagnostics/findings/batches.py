@@ -60,6 +60,7 @@ class BatchPair(NamedTuple):
     "{repair}",
     runs_again=True,
     explained_by=("axis order", "broadcast to pairs"),
+    needs_axes=True,
 )
 def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
     """Find the op from which on one sample's numbers change when only the other samples change."""
@@ -72,12 +73,13 @@ def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
 
 @rule(
     "samples told apart",
-    lambda run: () if run.draws or run.trains or _remembers(run) else _two_batches(run, reverse=True),
+    lambda run: () if run.draws or _remembers(run) else _two_batches(run, reverse=True),
     "A second run had the same samples in the reverse order, and its outputs are not those of the first in the reverse"
     " order: they differ by {share:.2g} of the largest value.{first}",
     "{repair}",
     runs_again=True,
     explained_by=("axis order",),
+    needs_axes=True,
 )
 def find_unequal(run: RunView, pair: BatchPair) -> Evidence | None:
     """Find the op from which on a sample's numbers depend on its position in the batch, where samples are not mixed."""

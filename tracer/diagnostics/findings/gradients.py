@@ -62,11 +62,18 @@ def gradient_cuts(run: RunView) -> Iterator[GradientCut]:
 def _without_gradient(run: RunView, tensors: dict[str, nn.Parameter]) -> list[str]:
     """Return the names of the parameters to be trained that get no gradient from the outputs; none where no output has
     a gradient, unless that is a loss."""
+    found = gradients(run, {name: tensor.detach().clone() for name, tensor in tensors.items()})
+    return [name for name, gradient in found.items() if gradient is None]
+
+
+def gradients(run: RunView, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor | None]:
+    """Return the gradients of the outputs of a run, weighted at random, with these values in its parameters, by the
+    names of those to be trained; none where no output has a gradient, unless that is a loss."""
     assert run.replay is not None
     replay = run.replay
+    tensors = dict(replay.module.named_parameters())
     copies = {
-        id(tensor): nn.Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad)
-        for tensor in tensors.values()
+        id(tensor): nn.Parameter(values[name], requires_grad=tensor.requires_grad) for name, tensor in tensors.items()
     }
     try:
         module = shadow_copy(replay.module, dict(copies))
@@ -77,13 +84,14 @@ def _without_gradient(run: RunView, tensors: dict[str, nn.Parameter]) -> list[st
             moving = [tensor for tensor in floats if tensor.requires_grad]
             trained = {name: copies[id(tensor)] for name, tensor in tensors.items() if tensor.requires_grad}
             if not moving:
-                return list(trained) if floats and all(not tensor.shape for tensor in floats) else []
-            total = sum(tensor.abs().double().sum() for tensor in moving)
-            gradients = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
+                lost = bool(floats) and all(not tensor.shape for tensor in floats)
+                return dict.fromkeys(trained) if lost else {}
+            total = sum((tensor.abs() * torch.rand(tensor.shape).to(tensor.device)).double().sum() for tensor in moving)
+            found = torch.autograd.grad(total, list(trained.values()), allow_unused=True)
     except Exception as error:  # of a stranger's model, such as one that runs without gradients alone
         run.problems.append(f"Its gradients could not be computed ({reason(error)}).")
-        return []
-    return [name for name, gradient in zip(trained, gradients, strict=True) if gradient is None]
+        return {}
+    return dict(zip(trained, found, strict=True))
 
 
 def _estimated(run: RunView) -> set[str]:
@@ -125,12 +133,12 @@ def find_cut(run: RunView, cut: GradientCut) -> Evidence:
     places = [cut.call] if cut.call is not None else [first] if first is not None else []
     where = f"`{cut.call.op.name}` cuts it" if cut.call is not None else "they are read in a part without gradients"
     return Evidence(
-        *places, paths=_list(cut.paths), count=cut.size, share=cut.share, where=where,
+        *places, paths=listed(cut.paths), count=cut.size, share=cut.share, where=where,
         intent=run.intent_at("gradient cut", "", cut.paths[0]),
     )  # fmt: skip
 
 
-def _list(paths: list[str]) -> str:
+def listed(paths: list[str]) -> str:
     """Return the first paths of a list as text."""
     texts = [f"`{path}`" for path in paths[:3]]
     if len(paths) > len(texts):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, combinations
 from math import prod
@@ -25,7 +26,8 @@ from tracer.shapes import UNKNOWN
 from tracer.shapes.variation import parameters, shadow_copy
 from tracer.symbols.axes import first_crossing
 from tracer.symbols.notation import parse, shape_text
-from tracer.tracing import counterfactual
+from tracer.tracing import counterfactual, trace
+from tracer.utils.errors import reason
 from tracer.utils.torch_state import seeded_draws
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Rule(NamedTuple):
         lesson: The address of the page of the app that explains its subject, "" for none.
         runs_again: Whether it needs the model, and values of a run besides those of the trace.
         explained_by: The kinds of findings that are the cause of what it finds; it is not listed beside them.
+        needs_axes: Whether it has to know along which axes of inputs samples and tokens lie.
     """
 
     kind: str
@@ -73,6 +76,7 @@ class Rule(NamedTuple):
     lesson: str = ""
     runs_again: bool = False
     explained_by: tuple[str, ...] = ()
+    needs_axes: bool = False
 
     @property
     def document(self) -> str:
@@ -85,6 +89,7 @@ class Rule(NamedTuple):
             if (evidence := self.check(run, subject)) is not None:
                 step = "" if evidence.at is None else run.step(evidence.at)
                 message, fix = (text.format(**evidence.values) for text in (self.message, self.fix))
+                message = f"{message} {run.note}" if run.note else message
                 yield Finding(self.kind, step, evidence.ops, message, fix, evidence.intent)
 
 
@@ -103,11 +108,12 @@ def rule(
     lesson: str = "",
     runs_again: bool = False,
     explained_by: tuple[str, ...] = (),
+    needs_axes: bool = False,
 ) -> Callable[[Check[Subject]], Check[Subject]]:
     """Register a check as a rule; the fields are those of `Rule`."""
 
     def register(check: Check[Subject]) -> Check[Subject]:
-        RULES[kind] = Rule(kind, over, message, fix, check, lesson, runs_again, explained_by)
+        RULES[kind] = Rule(kind, over, message, fix, check, lesson, runs_again, explained_by, needs_axes)
         return check
 
     return register
@@ -121,11 +127,28 @@ KEPT_BYTES = 2**30
 
 class RunView:
     """A trace with what follows from it. `replay` has the module that ran, None where that no longer exists. `problems`
-    are sentences on second runs that failed."""
+    are sentences on second runs that failed. `note` says how axes are known that nobody named."""
 
-    def __init__(self, trace: Trace):
-        self.trace = trace
+    def __init__(self, trace: Trace, note: str = ""):
+        self.trace, self.note = trace, note
         self.problems: list[str] = []
+
+    def with_axes(self, symbols: dict[str, list[tuple[str, int]]], note: str) -> RunView:
+        """Return this run with the symbols that follow from these axes of inputs; the run itself where the model can't
+        be run at other sizes, or then has other ops."""
+        assert self.replay is not None
+        replay = self.replay
+        try:
+            with torch.set_grad_enabled(replay.grad), seeded_draws(0):
+                named = trace(replay.module, *replay.args, symbols=symbols, prove=False, **replay.kwargs)
+        except Exception as error:  # of a stranger's model, at other sizes
+            self.problems.append(f"It could not be run at other sizes ({reason(error)}).")
+            return self
+        if [op.op for op in named.ops] != [op.op for op in self.trace.ops]:
+            return self
+        pairs = zip(self.trace.ops, named.ops, strict=True)
+        ops = tuple(replace(op, inputs=other.inputs, outputs=other.outputs) for op, other in pairs)
+        return RunView(replace(self.trace, ops=ops, symbols=named.symbols), note)
 
     @property
     def replay(self) -> Replay | None:
@@ -258,19 +281,27 @@ class RunView:
     def moves_with(self, key: str, cells: torch.Tensor) -> bool:
         """Return whether an output moves with these cells of a value, bool in its shape: what follows from it is
         computed again with other numbers there. True where that can't be done."""
+        value = self.value(key)
+        if value is None:
+            return True
+        return self.moves_with_values(key, [value.double().masked_fill(cells, number) for number in (0.0, 1.0)], 0.0)
+
+    def moves_with_values(self, key: str, draws: Sequence[torch.Tensor], tolerance: float) -> bool:
+        """Return whether an output differs by more than a share of its largest value between these numbers in the place
+        of a value: what follows from it is computed again. True where that can't be done."""
         values = {name: tensor for name in self.graph.ref if (tensor := self.value(name)) is not None}
         values = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in values.items()}
         after = self.graph.descendants(key)
         calls = [call for call in self.graph.calls if any(ref.key in after and ref.key != key for ref in call.outputs)]
         outputs = [ref.key for ref in self.graph.outputs if ref.key in after]
         results = []
-        for number in (0.0, 1.0):
-            values[key] = values[key].masked_fill(cells, number)
+        for draw in draws:
             try:
-                results.append(replay(calls, values))
+                results.append(replay(calls, {**values, key: draw.double()}))
             except Exception:  # a call that can't be run again, or of a stranger's model on other numbers
                 return True
-        return any(not torch.equal(*(result[name].nan_to_num() for result in results)) for name in outputs)
+        pairs = [[result[name].nan_to_num().double() for result in results] for name in outputs]
+        return any(float((one - two).abs().max()) > tolerance * float(one.abs().max()) for one, two in pairs)
 
     def is_learned(self, key: str) -> bool:
         """Return whether a value depends on parameters, and on no input: not on buffers alone, such as masks."""
