@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.diagnostics.wrong_modules import CausalHeads, D, H, Heads, V, later
+from tests.diagnostics.wrong_modules import CausalHeads, D, DistanceBias, H, Heads, V, later
 
 CORRECT: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]], dict[str, Any]]] = {}
 
@@ -312,3 +312,92 @@ class SkipOverTwoBranches(nn.Module):
         y = x + self.first(x).relu()
         y = x + self.second(y + self.attention(y))
         return self.head(self.norm(y))
+
+
+class UnscaledWithDistances(DistanceBias):
+    """Scores as in T5: a learned bias of distances, and no scale."""
+
+    def __init__(self):
+        super().__init__(False)
+
+    def attend(self, q, k, v):
+        return super().attend(q * q.shape[-1] ** 0.5, k, v)
+
+
+class TokensFirst(nn.Module):
+    """Ids `[T, B]` with positions along axis 0, as attention reads them unless it is told otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.positions = nn.Embedding(V, D), nn.Embedding(20, D)
+        self.attention, self.out = nn.MultiheadAttention(D, H), nn.Linear(D, 3)
+
+    def forward(self, ids):
+        x = self.table(ids) + self.positions(torch.arange(len(ids)))[:, None]
+        return self.out(x + self.attention(x, x, x, need_weights=False)[0])
+
+
+class TokensFirstPooled(TokensFirst):
+    """The same with one answer for each sample."""
+
+    def forward(self, ids):
+        return super().forward(ids).mean(0)
+
+
+class ClosedGates(Heads):
+    """A branch that a gate of zero shuts when training begins, beside learned tokens that this run has no use for."""
+
+    def __init__(self):
+        super().__init__(False)
+        self.gate, self.token = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.randn(5, D))
+
+    def forward(self, x):
+        x = torch.where(torch.zeros(5, 1, dtype=torch.bool), self.token, x)
+        return x + self.gate * super().forward(x)
+
+
+class OneToken(Heads):
+    """Attention of one token, whose weights are 1 whatever queries and keys are."""
+
+    def __init__(self):
+        super().__init__(False)
+
+
+class Routed(nn.Module):
+    """Experts of which each token reads one, so that some may read none."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(D, 6), nn.ModuleList(nn.Linear(D, D) for _ in range(6))
+
+    def forward(self, x):
+        weight, chosen = self.router(x).softmax(-1).topk(1, -1)
+        own = torch.stack([expert(x) for expert in self.experts], -2)
+        return x + weight * own.gather(-2, chosen[..., None].expand(*chosen.shape, D)).squeeze(-2)
+
+
+class SmearedKeys(Heads):
+    """Attention of a stream that was moved on by one token, beside the stream itself."""
+
+    def __init__(self):
+        super().__init__(False)
+
+    def forward(self, x):
+        before = F.pad(x, (0, 0, 1, 0))[:, :-1]
+        return x + super().forward(0.5 * x + 0.5 * before)
+
+
+def numbers() -> tuple[Tensor]:
+    return (torch.arange(1, 16).reshape(5, 3),)
+
+
+for unnamed, arguments in (
+    (TokensFirst, numbers),
+    (TokensFirstPooled, numbers),
+    (ClosedGates, stream),
+    (UnscaledWithDistances, stream),
+    (OneToken, lambda: (torch.randn(2, 1, D),)),
+    (Routed, stream),
+    (SmearedKeys, stream),
+):
+    CORRECT[unnamed.__name__] = unnamed, arguments, {}

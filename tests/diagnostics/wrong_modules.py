@@ -1346,3 +1346,120 @@ class CopiesOfGroups(Grouped):
 class ValuesInAnotherOrder(Grouped):
     def repeat(self, k, v):
         return k.repeat_interleave(2, 1), v.repeat(1, 2, 1, 1) if self.wrong else v.repeat_interleave(2, 1)
+
+
+# Modules of inputs whose axes nobody names: the run itself shows which are samples, and which are tokens.
+
+
+def unnamed(kind, args):
+    """Register a class whose run is traced without symbols."""
+    return pair(kind, args, symbols={})
+
+
+class Positions(nn.Module):
+    """Ids with learned positions along axis 1."""
+
+    def __init__(self, wrong: bool):
+        super().__init__()
+        self.wrong = wrong
+        self.table, self.positions = nn.Embedding(V, D, padding_idx=0), nn.Embedding(64, D)
+        self.attention = nn.MultiheadAttention(D, H, batch_first=True)
+        self.out = nn.Linear(D, 3)
+
+    def embed(self, ids):
+        return self.table(ids) + self.positions(torch.arange(ids.shape[1]))
+
+
+@unnamed("samples mixed", lambda: (torch.arange(1, 16).reshape(3, 5),))
+class BatchFirstUnnamed(Positions):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.attention = nn.MultiheadAttention(D, H, batch_first=not wrong)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        x = x + self.attention(x, x, x, need_weights=False)[0]  # wrong
+        return self.out(x)
+
+
+@unnamed("samples told apart", lambda: (torch.arange(1, 16).reshape(3, 5),))
+class PositionsAlongBatchUnnamed(Positions):
+    def forward(self, ids):
+        x = self.embed(ids)
+        if self.wrong:
+            x = self.table(ids) + self.positions(torch.arange(len(ids)))[:, None]  # wrong
+        return self.out((x + self.attention(x, x, x, need_weights=False)[0])[:, 0])
+
+
+@unnamed("padding read", padded_tokens)
+class MeanOfPaddingUnnamed(Positions):
+    def forward(self, ids):
+        x, keep = self.embed(ids), ids != 0
+        x = x + self.attention(x, x, x, key_padding_mask=~keep, need_weights=False)[0]
+        if self.wrong:
+            return self.out(x.mean(1))  # wrong
+        return self.out((x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True))
+
+
+@unnamed("padding attended", lambda: (*padded_tokens(), torch.tensor([[3, 5, 7, 2], [4, 8, 9, 6]])))
+class CrossPaddingUnnamed(Positions):
+    def forward(self, source, target):
+        memory, x, hidden = self.embed(source), self.embed(target), source == 0
+        memory = memory + self.attention(memory, memory, memory, key_padding_mask=hidden, need_weights=False)[0]
+        mask = None if self.wrong else hidden
+        return self.out(self.attention(x, memory, memory, key_padding_mask=mask, need_weights=False)[0])  # wrong
+
+
+# Weights that are read, and whose numbers cancel.
+
+
+@pair("weights without effect", symbols={})
+class WeightsSummedAlone(Heads):
+    """The values of an Einstein sum have the index of queries, so that the weights are added up alone."""
+
+    def attend(self, q, k, v):
+        weights = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+        if self.wrong:
+            return torch.einsum("bhij,bhid->bhid", weights, v)  # wrong
+        return torch.einsum("bhij,bhjd->bhid", weights, v)
+
+
+@pair("weights without effect", symbols={})
+class DistanceBias(Heads):
+    """Scores with a learned bias for each distance, those that are far apart sharing one."""
+
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.bias = nn.Embedding(4, H)
+
+    def attend(self, q, k, v):
+        at = torch.arange(q.shape[-2])
+        apart = at - at[:, None] if self.wrong else at[:, None] - at
+        rows = self.bias(apart.clamp(0, 3))  # wrong
+        scores = (q @ k.mT * q.shape[-1] ** -0.5 + rows.permute(2, 0, 1)).masked_fill(at > at[:, None], float("-inf"))
+        return scores.softmax(-1) @ v
+
+
+# Branches whose results are added at other places.
+
+
+@pair("residual place", lambda: (torch.randn(2, 12, D),), symbols={})
+class RolledTwice(Heads):
+    """Attention in windows of a rolled stream, which is rolled on instead of back."""
+
+    def forward(self, x):
+        h = torch.roll(x, -2, 1).view(-1, 4, D)
+        q, k, v = self.split(self.query(h)), self.split(self.key(h)), self.split(self.value(h))
+        h = self.out(self.merge(self.attend(q, k, v))).view(x.shape)
+        return x + torch.roll(h, -2 if self.wrong else 2, 1)  # wrong
+
+
+@pair("residual place", lambda: (torch.randn(2, 12, D),), symbols={})
+class FlippedOnce(Heads):
+    """Attention to neighbours of a flipped stream, whose result is not flipped back."""
+
+    def forward(self, x):
+        h = x.flip(1).view(-1, 2, D)
+        q, k, v = self.split(self.query(h)), self.split(self.key(h)), self.split(self.value(h))
+        h = self.out(self.merge(self.attend(q, k, v))).view(x.shape)
+        return x + (h if self.wrong else h.flip(1))  # wrong

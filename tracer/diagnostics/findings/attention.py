@@ -427,6 +427,12 @@ AROUND = 24
 """Calls that a scale is looked for in, before queries and keys are multiplied."""
 
 
+UNSCALED = (
+    "A learned bias of distances is added to the scores, as in T5, which leaves them unscaled and draws the first"
+    " weights of its queries smaller instead (Raffel et al. 2020)."
+)
+
+
 class SoftmaxSum(NamedTuple):
     """A softmax, the axis over which it adds up to 1, and the sums that its result goes into as it is."""
 
@@ -527,7 +533,24 @@ def find_wrong_scale(run: RunView, site: AttentionSite) -> Evidence | None:
     wrong = _wrong_scale(factor, width, shape[-3] if len(shape) == 4 else 1)
     if wrong is None:
         return None
-    return Evidence(graph.calls[site.call], wrong=wrong, factor=factor, right=1 / sqrt(width), width=width)
+    intent = UNSCALED if isclose(factor, 1) and any(_has_distance_bias(run, each) for each in run.sites) else ""
+    return Evidence(
+        graph.calls[site.call], intent=intent, wrong=wrong, factor=factor, right=1 / sqrt(width), width=width
+    )
+
+
+def _has_distance_bias(run: RunView, site: AttentionSite) -> bool:
+    """Return whether rows of a learned table that no input chooses are added to the scores, as T5 does."""
+    graph, product = run.graph, run.graph.calls[site.call]
+    mask = product.arguments.get("attn_mask" if site.fused else "self")
+    added = [mask.key] if isinstance(mask, Ref) and (site.fused or product.op.name == "baddbmm") else []
+    if site.weights is not None:
+        scores = graph.inputs[graph.producer[site.weights]][0].key
+        path = path_back(graph, scores, product.outputs[0].key) or []
+        added += [ref.key for index in path if graph.name(index) == "add" for ref in graph.inputs[index]]
+    above = graph.ancestors(added, lambda key: not graph.call_of(key).op.is_heavy)
+    calls = [call for key in above if (call := graph.producing_call(key)) is not None]
+    return any(call.op.name == "embedding" and graph.depends[call.arguments["indices"].key] == "c" for call in calls)
 
 
 def _wrong_scale(factor: float, width: int, heads: int) -> str | None:

@@ -39,6 +39,11 @@ ALONG_BATCH = (
     "Add what depends on the position along the axis of tokens, not along that of the batch: a table for `[T, B, D]`"
     " does not fit `[B, T, D]`."
 )
+PUT_BACK = (
+    "What was sorted over all samples has to be put back in its order, `y[torch.argsort(order)]`, before it is added or"
+    " viewed as `[B, T, D]`."
+)
+ORDERS = frozenset(("sort", "argsort", "topk", "index", "gather"))
 STATISTICS = frozenset(("mean", "var", "std", "var_mean", "std_mean", "sum", "amax", "linalg_vector_norm"))
 RECURRENT = ("rnn", "lstm", "gru")
 
@@ -108,6 +113,8 @@ def _repair(run: RunView, op: Op | None) -> str:
         return (
             "Use `nn.LayerNorm`, which norms each token alone, or call `.eval()`, so that running statistics are used."
         )
+    if base(op.op if op else "") in ORDERS:
+        return PUT_BACK
     if base(op.op if op else "") in SOFTMAXES:
         return "Take the softmax over the keys: `dim=-1`."
     if names & (NORMS | STATISTICS):
@@ -124,12 +131,31 @@ def _two_batches(run: RunView, reverse: bool = False) -> Iterator[BatchPair]:
     if not axes:
         return
     count = max(2, *(run.inputs[name].shape[axis] for name, axis in axes.items()))
+    pairs = (_batches(run, axes, count, reverse, turned) for turned in (False, True))
+    batches = next(filter(None, pairs), None)
+    if batches is None:
+        return
+    try:
+        first, second = (run.run(batch) for batch in batches)
+    except Exception as error:  # of a stranger's model, on other numbers or another batch
+        run.problems.append(f"It could not be run on another batch ({reason(error)}).")
+        return
+    yield BatchPair(first, second, count, reverse)
+
+
+def _batches(
+    run: RunView, axes: dict[str, int], count: int, reverse: bool, turned: bool
+) -> list[dict[int, torch.Tensor]] | None:
+    """Return the inputs of two runs, None where they are alike. With `turned`, integers that rise in equal steps are
+    taken for ids, and not for positions."""
     batches: list[dict[int, torch.Tensor]] = [{}, {}]
     differ = False
     for name, axis in axes.items():
         tensor = run.inputs[name].detach()
         sample = tensor.narrow(axis, 0, 1)
         others = [_other(tensor, axis, count, seed) for seed in (1, 2)]
+        if turned and not tensor.is_floating_point() and torch.equal(*others):
+            others[1] = others[1].roll(1, -1)
         if reverse:
             both = [torch.cat([sample, others[0]], dim=axis)] * 2
             both[1] = both[1].flip(axis)
@@ -138,14 +164,7 @@ def _two_batches(run: RunView, reverse: bool = False) -> Iterator[BatchPair]:
         differ = differ or not torch.equal(*both)
         for batch, values in zip(batches, both, strict=True):
             batch[id(run.inputs[name])] = values
-    if not differ:
-        return
-    try:
-        first, second = (run.run(batch) for batch in batches)
-    except Exception as error:  # of a stranger's model, on other numbers or another batch
-        run.problems.append(f"It could not be run on another batch ({reason(error)}).")
-        return
-    yield BatchPair(first, second, count, reverse)
+    return batches if differ else None
 
 
 def _other(tensor: torch.Tensor, axis: int, count: int, seed: int) -> torch.Tensor:

@@ -71,7 +71,10 @@ def idle_weights(run: RunView) -> Iterator[IdleWeights]:
     if run.replay is None or isinstance(run.replay.module, Function) or run.draws or not _is_telling(run):
         return
     tensors = dict(run.replay.module.named_parameters())
-    matrices = [name for name, tensor in tensors.items() if _is_matrix(run, name, tensor)]
+    live = {*run.graph.ancestors((ref.key for ref in run.graph.outputs), lambda key: not _is_zeroed(run, key))}
+    matrices = [
+        name for name, tensor in tensors.items() if f"parameter {name}" in live and _is_matrix(run, name, tensor)
+    ]
     idle = matrices
     for draw in range(1, DRAWS + 1):
         idle = _without_effect(run, tensors, idle, draw)
@@ -100,14 +103,22 @@ def _is_telling(run: RunView) -> bool:
     return not any(bool((tensor == tensor.flatten()[0]).all()) for tensor in floats if tensor.numel())
 
 
+def _is_zeroed(run: RunView, key: str) -> bool:
+    """Return whether a value is a product with the number 0, which keeps parameters in the graph of gradients on
+    purpose."""
+    call = run.graph.producing_call(key)
+    return (
+        call is not None
+        and call.op.name == "mul"
+        and any(value == 0 for value in call.arguments.values() if isinstance(value, (int, float)))
+    )
+
+
 def _is_matrix(run: RunView, name: str, tensor: Tensor) -> bool:
-    """Return whether a parameter that outputs depend on has several rows and columns, and is no learned value that is
-    put in the place of some tokens."""
+    """Return whether a parameter has several rows and columns, and is no learned value that is put in the place of some
+    tokens."""
     key = f"parameter {name}"
     if sum(size > 1 for size in tensor.shape) < 2 or not tensor.is_floating_point():
-        return False
-    after = run.graph.descendants(key)
-    if not any(ref.key in after for ref in run.graph.outputs):
         return False
     waiting, users = [key], list[Call]()
     while waiting:

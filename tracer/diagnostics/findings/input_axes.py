@@ -55,7 +55,7 @@ def find_axes(run: RunView) -> NamedAxes | None:
     if samples in tokens or len(tokens) > len(TOKENS):
         return None
     letters = {samples: BATCH, **dict(zip(tokens, TOKENS, strict=False))}
-    symbols: dict[str, list[tuple[str, int]]] = {}
+    symbols: dict[str, list[tuple[str, int]]] = {BATCH: []}
     known = {sequence.name for sequence in sequences}
     for name, tensor in run.inputs.items():
         lengths = tensor.shape[:2] if name in known or tensor.dim() <= 2 else tensor.shape[:1]
@@ -84,6 +84,8 @@ def _sequence(run: RunView, name: str) -> Sequence | None:
     if not counts:
         return None
     tokens = 1 if counts[0] == counts[1] else max(counts, key=counts.__getitem__)
+    if votes == [(0, ATTENTION)]:
+        return None  # windows may be as long as the batch
     reason = next(reason for axis, reason in votes if axis == tokens).format(axis=tokens, other=1 - tokens)
     return Sequence(name, lengths, tokens, NOTE.format(other=1 - tokens, name=name, reason=reason))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
+
+import torch
 
 from tracer.capture.calls import Call
 from tracer.diagnostics.findings.run_view import Evidence, rule
@@ -316,3 +319,109 @@ def find_missing(run: RunView, missing: MissingSum) -> Evidence:
     Source: He et al. 2016, equation 1.
     """
     return Evidence(missing.call, known=missing.known)
+
+
+# Branches whose results are added at other places of the stream than those that they were computed for.
+
+REARRANGEMENTS = frozenset(("roll", "flip", "index", "index_select", "gather", "take_along_dim"))
+"""Calls that put each number of a tensor at another place."""
+PLACES = 8
+"""Places of a stream that are tried."""
+MOVED = 1e-9
+"""Difference of float64, as a share of the largest number, from which on a place has moved."""
+ROLL_BACK = (
+    "Roll back by the opposite number before the sum: `torch.roll(h, shifts=(s, s), dims=(1, 2))` after one by -s."
+)
+PUT_BACK = (
+    "Bring the results back into the order of the stream before the sum: undo each flip, sort, window and exchange of"
+    " axes, the last one first."
+)
+
+
+class Displacement(NamedTuple):
+    """A residual sum whose branch does not depend on the stream at its own place: the sum, the last call that
+    rearranges places, None for none, and at how many of the places that were tried."""
+
+    call: Call
+    last: Call | None
+    wrong: int
+    tried: int
+
+
+def displacements(run: RunView) -> Iterator[Displacement]:
+    """Yield the residual sums of attentions whose branches, in second runs with other numbers at one place of the
+    stream, change elsewhere alone at most places."""
+    graph, lines = run.graph, set()
+    for residual in residuals(run) if not run.draws else ():
+        call = graph.calls[residual.call]
+        source = run.trace.ops[call.first].source if call.first < len(run.trace.ops) else None
+        line = (source.file, source.line) if source else (call.module, residual.call)
+        if residual.read != residual.skip or not residual.attends or line in lines:
+            continue
+        lines.add(line)
+        branch = next((ref.key for ref in graph.data(residual.call) if graph.root(ref.key) != residual.skip), None)
+        if branch is None or (wrong := _misplaced(run, residual.skip, branch)) is None or 2 * wrong[0] <= wrong[1]:
+            continue
+        after = graph.descendants(residual.skip)
+        between = [graph.call_of(key) for key in graph.ancestors([branch]) if key in after and key != residual.skip]
+        moves = [each for each in between if each.op.name in REARRANGEMENTS]
+        yield Displacement(call, max(moves, key=lambda each: each.first, default=None), *wrong)
+
+
+def _misplaced(run: RunView, stream: str, branch: str) -> tuple[int, int] | None:
+    """Return at how many places of a stream, of how many that were tried, its numbers do not reach the same place of a
+    branch; None where that can't be computed."""
+    shape, graph = run.graph.shape(stream), run.graph
+    count = prod(shape[:-1])
+    if graph.shape(branch) != shape or count < 2 or not _has_features_last(graph, stream, branch):
+        return None
+    wrong, places = 0, sorted({int((number + 0.5) * count / PLACES) for number in range(PLACES)})
+    values = run.value(stream)
+    if values is None:
+        return None
+    noise = torch.randn(shape[-1], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    draws = []
+    for place in places:
+        other = values.double().clone().reshape(count, shape[-1])
+        other[place] += noise
+        draws.append(other.reshape(shape))
+    results = run.results(stream, [values.double(), *draws], [branch])
+    if results is None:
+        return None
+    before, *others = (result[0].reshape(count, shape[-1]) for result in results)
+    least = MOVED * float(before.abs().max())
+    moved = [(other - before).abs().amax(dim=-1) > least for other in others]
+    wrong = sum(not bool(cells[place]) and bool(cells.any()) for cells, place in zip(moved, places, strict=True))
+    return wrong, len(places)
+
+
+def _has_features_last(graph: Graph, stream: str, branch: str) -> bool:
+    """Return whether a norm or a linear map of a branch is over the last axis of its stream."""
+    width, after = graph.shape(stream)[-1], graph.descendants(stream)
+    for key in graph.ancestors([branch]):
+        index = graph.producer.get(key)
+        call = None if index is None or key not in after else graph.calls[index]
+        if index is None or call is None or call.op.name == "batch_norm":
+            continue
+        if call.op.traits & {"norm", "linear"} and graph.data(index)[0].shape[-1] == width:
+            return True
+    return False
+
+
+@rule(
+    "residual place",
+    displacements,
+    "What this sum adds was computed for other places of the stream: in {wrong} of {tried} second runs, other numbers"
+    " at one place of it change the branch at other places, and not at this one.",
+    "{repair}",
+    runs_again=True,
+    explained_by=("axes mixed", "axis order", "mask corner", "mask reversed", "samples mixed", "attention over heads"),
+)
+def find_displacement(run: RunView, displacement: Displacement) -> Evidence:
+    """Find a branch that reads each place of the stream for another place than that where its result is added.
+
+    Source: He et al. 2016, equation 1.
+    """
+    call, last, wrong, tried = displacement
+    repair = ROLL_BACK if last is not None and last.op.name == "roll" else PUT_BACK
+    return Evidence(*([last] if last else []), call, wrong=wrong, tried=tried, repair=repair)

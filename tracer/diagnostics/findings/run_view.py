@@ -134,8 +134,8 @@ class RunView:
         self.problems: list[str] = []
 
     def with_axes(self, symbols: dict[str, list[tuple[str, int]]], note: str) -> RunView:
-        """Return this run with the symbols that follow from these axes of inputs; the run itself where the model can't
-        be run at other sizes, or then has other ops."""
+        """Return this run with the symbols that follow from these axes of inputs, or from the first symbol alone; the
+        run itself where the model can't be run at other sizes, or then has other ops."""
         assert self.replay is not None
         replay = self.replay
         try:
@@ -146,6 +146,8 @@ class RunView:
             return self
         if [op.op for op in named.ops] != [op.op for op in self.trace.ops]:
             return self
+        if not any(tensor.symbolic for op in named.ops for tensor in op.inputs):
+            return self.with_axes(dict([*symbols.items()][:1]), note) if len(symbols) > 1 else self
         pairs = zip(self.trace.ops, named.ops, strict=True)
         ops = tuple(replace(op, inputs=other.inputs, outputs=other.outputs) for op, other in pairs)
         return RunView(replace(self.trace, ops=ops, symbols=named.symbols), note)
@@ -289,19 +291,36 @@ class RunView:
     def moves_with_values(self, key: str, draws: Sequence[torch.Tensor], tolerance: float) -> bool:
         """Return whether an output differs by more than a share of its largest value between these numbers in the place
         of a value: what follows from it is computed again. True where that can't be done."""
-        values = {name: tensor for name in self.graph.ref if (tensor := self.value(name)) is not None}
-        values = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in values.items()}
-        after = self.graph.descendants(key)
-        calls = [call for call in self.graph.calls if any(ref.key in after and ref.key != key for ref in call.outputs)]
-        outputs = [ref.key for ref in self.graph.outputs if ref.key in after]
+        outputs = [ref.key for ref in self.graph.outputs if ref.key in self.graph.descendants(key)]
+        results = self.results(key, draws, outputs)
+        if results is None:
+            return True
+        pairs = [[value.nan_to_num() for value in values] for values in zip(*results, strict=True)]
+        return any(float((one - two).abs().max()) > tolerance * float(one.abs().max()) for one, two in pairs)
+
+    def results(self, key: str, draws: Iterable[torch.Tensor], targets: list[str]) -> list[list[torch.Tensor]] | None:
+        """Return the values of `targets` in float64 for each of several tensors in the place of a value: what follows
+        from it is computed again. None where that can't be done."""
+        after, above = self.graph.descendants(key), {*self.graph.ancestors(targets)}
+        calls = [
+            call
+            for call in self.graph.calls
+            if any(ref.key in after and ref.key in above and ref.key != key for ref in call.outputs)
+        ]
         results = []
         for draw in draws:
             try:
-                results.append(replay(calls, {**values, key: draw.double()}))
+                values = replay(calls, {**self.wide_values, key: draw.double()})
+                results.append([values[target].double() for target in targets])
             except Exception:  # a call that can't be run again, or of a stranger's model on other numbers
-                return True
-        pairs = [[result[name].nan_to_num().double() for result in results] for name in outputs]
-        return any(float((one - two).abs().max()) > tolerance * float(one.abs().max()) for one, two in pairs)
+                return None
+        return results
+
+    @cached_property
+    def wide_values(self) -> dict[str, torch.Tensor]:
+        """Values of the run by their keys, those of floats in float64."""
+        values = {name: tensor for name in self.graph.ref if (tensor := self.value(name)) is not None}
+        return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in values.items()}
 
     def is_learned(self, key: str) -> bool:
         """Return whether a value depends on parameters, and on no input: not on buffers alone, such as masks."""
