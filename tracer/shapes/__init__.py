@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import nan
+from typing import Any
 
 import torch
 
@@ -33,6 +34,7 @@ from tracer.shapes.alignment import (
     repeated_pairs,
     respell,
 )
+from tracer.shapes.arguments import MAX_NUMBERS, Comparison, bind, call_with, variations
 from tracer.shapes.solver import (
     DATA,
     PADS,
@@ -125,7 +127,8 @@ class Vocabulary:
     is one. `mode` returns the mode of tensors without values, if these are used. `note` is about sizes that are no
     symbols. `beyond` are sizes below and above those of the probes: groups, each in order of preference. `missing_ops`
     allows ops that do not run at the sizes of the probes. `valueless()` returns the same model on tensors without
-    values, where a run at large sizes costs next to nothing. `recordings` caches the probes.
+    values, where a run at large sizes costs next to nothing. `axes` are those of inputs that have the names, and
+    `recordings` caches the probes.
     """
 
     names: tuple[str, ...]
@@ -137,6 +140,7 @@ class Vocabulary:
     missing_ops: bool = False
     device: torch.device | None = None
     valueless: Callable[[], Vocabulary] | None = field(default=None, repr=False, compare=False)
+    axes: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict, repr=False, compare=False)
     recordings: dict[tuple, Recording] = field(default_factory=dict, repr=False, compare=False)
 
     def complete(self, sizes: dict[str, int]) -> dict[str, int]:
@@ -146,14 +150,21 @@ class Vocabulary:
             full[name] = int(value_of(text, full))
         return full
 
-    def probe(self, sizes: dict[str, int], *, primitives: bool | Collection[int], values: int = 0) -> Recording:
+    def probe(
+        self,
+        sizes: dict[str, int],
+        *,
+        primitives: bool | Collection[int],
+        values: int = 0,
+        change: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    ) -> Recording:
         """Run the model at these sizes and return its recording.
 
         `primitives` are recorded for all ops or for the ops with these indices. With `values`, the input has other
-        values, drawn by `other_inputs`.
+        values, drawn by `other_inputs`. With `change`, its arguments are those that this returns, by their names.
         """
         key = (*sizes.items(), values)
-        recording = None if primitives else self.recordings.get(key)
+        recording = None if primitives or change else self.recordings.get(key)
         if recording is None:
             with (self.mode or nullcontext)():
                 with seeded_draws(0):
@@ -163,6 +174,8 @@ class Vocabulary:
                     module, (args, *kwargs) = module.to(self.device), inputs
                 if values:
                     args, *kwargs = other_inputs((args, *kwargs), values)
+                if change:
+                    args, *kwargs = call_with(module, change(bind(module, args, *kwargs or ({},))))
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.mode is None}
                 with SizeLog() as log:
                     recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
@@ -179,7 +192,7 @@ class Vocabulary:
                 comparisons=log.comparisons,
                 reads=log.reads,
             )
-            if not primitives:
+            if not primitives and not change:
                 if len(self.recordings) >= CACHE_SIZE:
                     self.recordings.pop(next(iter(tuple(self.recordings))), None)  # other threads add to it
                 self.recordings[key] = recording
@@ -224,7 +237,8 @@ class Solution:
     something else at other sizes, as (op, producer that differs), and `iterations` pairs of ops that are one at others.
     `way` is the vocabulary and the probes that it was solved with. `problem` is a note on why there was no run on other
     values, or at sizes that the code compares with. `run` has the ops that were solved, and `limits` are notes on
-    parts of the source that may compute something else at sizes that no run reached.
+    parts of the source that may compute something else at sizes that no run reached. `called` are notes on ops that
+    compute something else where forward is called otherwise.
     """
 
     inputs: tuple[tuple[tuple[str, ...], ...], ...]
@@ -242,6 +256,7 @@ class Solution:
     problem: str = ""
     run: tuple[OpEvent, ...] = field(default=(), repr=False)
     limits: tuple[tuple[str, Slice], ...] = field(default=(), repr=False)
+    called: tuple[tuple[int, str], ...] = ()
 
     @property
     def has_sizes(self) -> bool:
@@ -363,6 +378,29 @@ def _run_on_other_values(partial: PartialSolution) -> None:
             partial.notes[i] = OF_DATA
 
 
+@probe_kind("other arguments", CONSTANTS, cost=MAX_NUMBERS + 1, applies=lambda partial: partial.vocabulary.mode is None)
+def _run_with_other_arguments(partial: PartialSolution) -> None:
+    """Note the ops that compute something else where forward is called with other numbers, keys in another order, or
+    tensors of other strides, or where sizes differ that have one name."""
+    vocabulary, (args, kwargs) = partial.vocabulary, partial.arguments
+    known = partial.sizes, vocabulary.axes, partial.run
+    if not any(variations({"args": args, "kwargs": kwargs}, *known)):
+        return
+    with suppress(Exception):  # of a model that can't be run again
+        module, args, *more = vocabulary.build(partial.sizes)
+        ways = [*variations(bind(module, args, *more or ({},)), *known)]
+        comparison = None
+        solved = [key for key, numbers in partial.scalars.items() if numbers]
+        for variation in ways:
+            with suppress(Exception):  # a call that the model refuses
+                varied = vocabulary.probe(partial.sizes, primitives=False, change=variation.change)
+                if comparison is None:
+                    base = vocabulary.probe(partial.sizes, primitives=False)
+                    comparison = Comparison(partial.run, partial.returned, partial.calls, partial.entries, base)
+                ops = comparison.dependents(varied, variation, solved)
+                partial.called |= dict.fromkeys((op, variation.note) for op in sorted(ops))
+
+
 @probe_kind("sizes beyond those of the probes", FORMULAS, cost=4)
 def _run_beyond(partial: PartialSolution) -> None:
     """Drop the formulas that runs at sizes below and above those of the probes contradict, where the model runs.
@@ -447,7 +485,7 @@ class PartialSolution:
     are solved so far. `problems` are notes on runs that were not made."""
 
     def __init__(self, recording: Recording, vocabulary: Vocabulary, sizes: dict[str, int], at: list[dict[str, int]]):
-        self.sites = recording.sites
+        self.sites, self.arguments = recording.sites, recording.arguments
         self.run, self.opened = run, opened = recording.ops, recording.opened
         self.returned, self.listed = recording.returned, recording.positions
         self.vocabulary, self.sizes, self.at, self.constants = vocabulary, sizes, at, recording.constants
@@ -455,6 +493,7 @@ class PartialSolution:
         self.notes = [""] * len(run)
         self.problems: list[str] = []
         self.limits: dict[tuple[str, Slice], None] = {}
+        self.called: dict[tuple[int, str], None] = {}
         self.entries = {(entry.name, entry.first, entry.last): entry for entry in scalars_of(self.calls)}
         self.alone: list[list[int | None]] | None = None
         self.scalars: dict[Key, dict[Where, str]] = {}
@@ -770,9 +809,10 @@ class PartialSolution:
 
     def dependence(self) -> Solution | None:
         """Return what depends on the values of the input alone, without sizes; None if nothing does."""
-        if not (any(self.notes) or self.scalars or self.value_dependent):
+        if not (any(self.notes) or self.scalars or self.value_dependent or self.called):
             return None
-        return Solution((), (), tuple(self.notes), (), self.scalars, value_dependent=frozenset(self.value_dependent))
+        notes, of_values = tuple(self.notes), frozenset(self.value_dependent)
+        return Solution((), (), notes, (), self.scalars, value_dependent=of_values, called=tuple(self.called))
 
     def solution(self, way: tuple[Vocabulary, list[dict[str, int]]] | None) -> Solution:
         """Return the solution; dimensions that are not solved are unknown."""
@@ -793,6 +833,7 @@ class PartialSolution:
             of_sizes,
             *rest,
             limits=tuple(self.limits),
+            called=tuple(self.called),
         )
 
 

@@ -98,6 +98,7 @@ def extend(solution: Solution, deep: Recording, matches: Sequence[int], sizes: M
         value_dependent=translate(solution.value_dependent),
         diverging=translate(solution.diverging),
         size_dependent=translate(solution.size_dependent),
+        called=tuple((i, note) for op, note in solution.called for i in places.get(op, ())),
         positions={(i, at): text for (op, at), text in solution.positions.items() for i in places.get(op, ())},
     )
     return extended if extended.predicts(deep, dict(sizes)) else None

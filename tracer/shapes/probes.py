@@ -218,7 +218,7 @@ def copies(
             changed = {id(tensor): ready(resize(tensor, wanted.get(name, {}))) for name, tensor in inputs}
             return shadow_copy((module, args, kwargs), copied | changed)
 
-        return Vocabulary(tuple(axes), {}, build, mode, valueless=valueless)
+        return Vocabulary(tuple(axes), {}, build, mode, valueless=valueless, axes=axes)
 
     def valueless() -> Vocabulary:
         shared, mode = without_values(module)

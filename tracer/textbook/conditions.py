@@ -68,6 +68,7 @@ def conditions_of(recording: Recording, solution: Solution | None) -> Conditions
             values |= dict.fromkeys((op, note) for op in sorted(part.ops(ran)))
             returned |= {note: None} if part.returned else {}
     values |= dict.fromkeys((op, RANGE_NOTE) for op in _overflowing(recording))
+    values |= dict.fromkeys(solution.called if solution is not None else ())
     numbers: dict[tuple[int, str], None] = {}
     for read in recording.value_reads.values():
         if _follows_from_values(recording, read.maker):
