@@ -39,6 +39,30 @@ class FirstOf(nn.Module):
         return next(iter(parts.values())) * 2
 
 
+class Stretch(nn.Module):
+    """A module whose steps become smaller with the longest text so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps = torch.linspace(0, 1, 6)
+
+    def forward(self, x):
+        if x.shape[1] > 40:
+            self.steps = torch.linspace(0, 0.5, 6)
+        return x * self.steps
+
+
+class Longest(nn.Module):
+    """A module that counts, and computes nothing with it."""
+
+    longest = 0
+
+    def forward(self, x):
+        if x.shape[1] > 40:
+            self.longest = x.shape[1]
+        return x.tanh() if self.longest > -1 else x
+
+
 def mix(x, alpha):
     return alpha * x + (1 - (alpha or 0.5)) * x.tanh()
 
@@ -163,3 +187,14 @@ def test_a_line_names_the_inputs_whose_sizes_it_takes_for_equal():
     (step,) = run(attend_at_the_end, *inputs)
     assert step.id == "mask" and "where `x` and `memory` have one T" in step.note
     assert not run(attend_at_the_start, *inputs) and not run(attend_to_itself, inputs[0], torch.ones(2, 5))
+
+
+def test_a_line_says_what_a_longer_call_before_would_change():
+    module, before = Stretch(), torch.linspace(0, 1, 6)
+    (step,) = run(module, torch.randn(3, 5, 6))
+    assert "`steps` is read here" in step.note and "no call with" in step.note and torch.equal(module.steps, before)
+
+
+def test_a_longer_call_before_that_changes_no_result_is_not_named():
+    module = Longest()
+    assert not run(module, torch.randn(3, 5, 6)) and module.longest == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import nan
@@ -21,8 +21,10 @@ import torch
 from tracer.capture import OpEvent, Recording, record
 from tracer.capture.calls import Call, Stack
 from tracer.capture.logged_sizes import Read, SizeLog, scalars_of
+from tracer.capture.outer_values import CHANGED
 from tracer.capture.plain_sizes import Callees, Decision, Value, decisions
 from tracer.capture.program_slices import DEEPEST_CALLS, Slice, by_name, forward_slice, functions_at, parameters
+from tracer.capture.state import restoring
 from tracer.ops import UNARY, ops_with, schema
 from tracer.shapes.alignment import (
     ARGUMENT,
@@ -34,7 +36,7 @@ from tracer.shapes.alignment import (
     repeated_pairs,
     respell,
 )
-from tracer.shapes.arguments import MAX_NUMBERS, Comparison, bind, call_with, variations
+from tracer.shapes.arguments import AFTER_NOTE, MAX_NUMBERS, Comparison, bind, call_with, variations
 from tracer.shapes.solver import (
     DATA,
     PADS,
@@ -157,14 +159,16 @@ class Vocabulary:
         primitives: bool | Collection[int],
         values: int = 0,
         change: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        before: dict[str, int] | None = None,
     ) -> Recording:
         """Run the model at these sizes and return its recording.
 
         `primitives` are recorded for all ops or for the ops with these indices. With `values`, the input has other
-        values, drawn by `other_inputs`. With `change`, its arguments are those that this returns, by their names.
+        values, drawn by `other_inputs`. With `change`, its arguments are those that this returns, by their names. With
+        `before`, the same module was called at these sizes before.
         """
-        key = (*sizes.items(), values)
-        recording = None if primitives or change else self.recordings.get(key)
+        key, once = (*sizes.items(), values), change is not None or before is not None
+        recording = None if primitives or once else self.recordings.get(key)
         if recording is None:
             with (self.mode or nullcontext)():
                 with seeded_draws(0):
@@ -177,7 +181,7 @@ class Vocabulary:
                 if change:
                     args, *kwargs = call_with(module, change(bind(module, args, *kwargs or ({},))))
                 alike = {"primitives": primitives} if primitives else {"scalars": True, "digests": self.mode is None}
-                with SizeLog() as log:
+                with SizeLog() as log, self._after(before) if before is not None else nullcontext(module) as module:
                     recording = record(module, args, *kwargs, cap=0, attention=False, **alike)
             indices = [i for i, op in enumerate(recording.ops) if op.name != DEVICE_OP]
             opened = [recording.opened[i] for i in indices] if primitives else []
@@ -191,12 +195,23 @@ class Vocabulary:
                 positions=recording.positions,
                 comparisons=log.comparisons,
                 reads=log.reads,
+                state=recording.state,
             )
-            if not primitives and not change:
+            if not primitives and not once:
                 if len(self.recordings) >= CACHE_SIZE:
                     self.recordings.pop(next(iter(tuple(self.recordings))), None)  # other threads add to it
                 self.recordings[key] = recording
         return recording
+
+    @contextmanager
+    def _after(self, sizes: dict[str, int]) -> Iterator[torch.nn.Module]:
+        """Yield the module behind a call at these sizes; what is outside of it is put back."""
+        with seeded_draws(0):
+            module, args, *kwargs = self.build(sizes)
+        with restoring(module, args, *kwargs):
+            with torch.no_grad():
+                module(*args, **(kwargs[0] if kwargs else {}))
+            yield module
 
     def probe_other_values(self, sizes: dict[str, int], reads: bool) -> list[Recording]:
         """Run the model at these sizes on other values of the input and return the recordings.
@@ -394,9 +409,7 @@ def _run_with_other_arguments(partial: PartialSolution) -> None:
         for variation in ways:
             with suppress(Exception):  # a call that the model refuses
                 varied = vocabulary.probe(partial.sizes, primitives=False, change=variation.change)
-                if comparison is None:
-                    base = vocabulary.probe(partial.sizes, primitives=False)
-                    comparison = Comparison(partial.run, partial.returned, partial.calls, partial.entries, base)
+                comparison = comparison or partial.comparison()
                 ops = comparison.dependents(varied, variation, solved)
                 partial.called |= dict.fromkeys((op, variation.note) for op in sorted(ops))
 
@@ -448,6 +461,25 @@ def _run_beyond_guards(partial: PartialSolution) -> None:
             partial.limit(((file, decision.span),), note_decided(largest))
 
 
+def _changes_state_elsewhere(partial: PartialSolution) -> bool:
+    """Return whether a run at other sizes, of the same module, changed what the traced one leaves."""
+    return bool(partial.vocabulary.axes) and partial.vocabulary.mode is None and bool([*partial.other_states()])
+
+
+@probe_kind("a call at other sizes before", FORMULAS, cost=MOST_TRIALS + 1, applies=_changes_state_elsewhere)
+def _run_after_other_sizes(partial: PartialSolution) -> None:
+    """Note the ops that compute something else behind a call at other sizes, which changed what the module reads."""
+    with suppress(Exception):  # of a model that can't be run again
+        comparison = partial.comparison()
+        for at, names in partial.other_states():
+            behind = partial.vocabulary.probe(partial.sizes, primitives=False, before=at)
+            if ops := comparison.dependents(behind):
+                sizes = " and ".join(f"{name} = {size}" for name, size in at.items() if size != partial.sizes.get(name))
+                note = AFTER_NOTE.format(sizes, " and ".join(f"`{name}`" for name in names))
+                partial.called |= dict.fromkeys((op, note) for op in sorted(ops))
+                return
+
+
 def _plain_guards(decision: Decision) -> Iterator[Guard]:
     """Yield the comparisons of sizes with the numbers that a plain number is compared with; of a count in a loop none,
     since its turns are not compared one by one."""
@@ -485,7 +517,7 @@ class PartialSolution:
     are solved so far. `problems` are notes on runs that were not made."""
 
     def __init__(self, recording: Recording, vocabulary: Vocabulary, sizes: dict[str, int], at: list[dict[str, int]]):
-        self.sites, self.arguments = recording.sites, recording.arguments
+        self.sites, self.arguments, self.state = recording.sites, recording.arguments, recording.state
         self.run, self.opened = run, opened = recording.ops, recording.opened
         self.returned, self.listed = recording.returned, recording.positions
         self.vocabulary, self.sizes, self.at, self.constants = vocabulary, sizes, at, recording.constants
@@ -623,6 +655,18 @@ class PartialSolution:
         return Recording(
             ops=self.run, numbers=numbers, scalars=[*self.entries.values()], constants=dict(self.constants)
         )
+
+    def comparison(self) -> Comparison:
+        """Return a comparison of the traced run with others at its sizes."""
+        base = self.vocabulary.probe(self.sizes, primitives=False)
+        return Comparison(self.run, self.returned, self.calls, self.entries, base)
+
+    def other_states(self) -> Iterator[tuple[dict[str, int], list[str]]]:
+        """Yield the sizes of the probes that changed what the traced run leaves, with the names of that."""
+        for at, (probe, _) in zip((*self.at, *self.tried), self.probes, strict=False):
+            names = sorted(name.name for name in probe.state - self.state if name.kind == CHANGED)
+            if names:
+                yield at, names
 
     def limit(self, frames: Stack, note: str) -> None:
         """Add a note to what depends on the expression that the innermost frame evaluates."""

@@ -26,6 +26,7 @@ LAYOUT_NOTE = (
     " of a view."
 )
 APART_NOTE = "It is so where {} have one {}: where it differs, the code computes something else."
+AFTER_NOTE = "It is so as long as no call with {} came before: {} is read here, and such a call changes it."
 
 MAX_NUMBERS = 4
 """Numbers among the arguments that are changed, each in a run of its own."""
@@ -146,22 +147,25 @@ class Comparison:
         self._match = align(run, base.ops)
         self._same = self._diverging(base, self._match)
 
-    def dependents(self, varied: Recording, variation: Variation, solved: Collection[Key]) -> set[int]:
-        """Return the ops that compute something else in a run with other arguments; `solved` are the calls of which a
-        number has a formula."""
+    def dependents(
+        self, varied: Recording, variation: Variation | None = None, solved: Collection[Key] = ()
+    ) -> set[int]:
+        """Return the ops that compute something else in a run with other arguments, or behind another call; `solved`
+        are the calls of which a number has a formula."""
+        apart = variation is not None and variation.apart
         match = align(self._run, varied.ops)
         diverging = self._diverging(varied, match) - self._same
-        if variation.writes:
+        if variation is not None and variation.writes:
             return {op for pair in diverging for op in pair if self._reads_write(pair, varied, match) and op >= 0}
         ops = {op for op, _ in diverging}
         owners = [CallIndex(recording.scalars, recording.numbers) for recording in (self._base, varied)]
         for key, entry in self._entries.items():
             pair = owners[0].of(entry, self._match), owners[1].of(entry, match)
-            if not (variation.apart and key in solved) and any(find_changing(pair)):
+            if not (apart and key in solved) and any(find_changing(pair)):
                 ops.update(range(entry.first, entry.last))
         constants = set[int | str]()
         for i, (j, k) in enumerate(zip(self._match, match, strict=True)):
-            if j is None or k is None or variation.apart:
+            if j is None or k is None or apart:
                 continue
             before, after = self._base.ops[j], varied.ops[k]
             digests = (

@@ -75,11 +75,11 @@ class FailingVocabulary(Vocabulary):
     outcomes: dict[tuple, str] = field(default_factory=dict, compare=False)
 
     def probe(
-        self, sizes: dict[str, int], *, primitives: Any = False, values: int = 0, change: Any = None
+        self, sizes: dict[str, int], *, primitives: Any = False, values: int = 0, change: Any = None, before: Any = None
     ) -> Recording:
         """Run the module at these sizes and return what it did before it failed, or to its end. It is not run with
         other arguments: what the lines before the failure take for granted does not explain it."""
-        if change is not None:
+        if change is not None or before is not None:
             raise ValueError("a module that fails is run with its own arguments")
         key = (*sizes.items(), values)
         if key not in self.recordings:
