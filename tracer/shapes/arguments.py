@@ -59,7 +59,7 @@ def variations(
             yield Variation(NUMBER_NOTE.format(name, value), partial(_replace, path=path, change=_other_number))
     for name, places in axes.items():
         keys = list(dict.fromkeys(key for key, _ in places))
-        if len(keys) > 1 and sizes[name] > 1:
+        if len(keys) > 1 and sizes[name] > 1 and any(axis for _, axis in places):  # samples are never apart
             named = " and ".join(f"`{key}`" for key in keys)
             shorten = partial(_shorten, key=keys[0], axes=[axis for key, axis in places if key == keys[0]])
             yield Variation(APART_NOTE.format(named, name), shorten, apart=True)
