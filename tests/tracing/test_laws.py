@@ -274,6 +274,47 @@ PARTS = {
 }
 
 
+class Modes(torch.nn.Module):
+    """A module whose forward may ask for its mode."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.run = forward
+
+    def forward(self, x):
+        return self.run(self, x)
+
+
+def centre(self, x):
+    return x - (x.mean(0) if self.training else 0.5)
+
+
+def stop_at(self, x):
+    h = x.exp()
+    if h.dtype == torch.float16:
+        h = h.clamp(max=100)
+    return h * 2
+
+
+def leave(self, x):
+    if not torch.is_grad_enabled():
+        return x * 2
+    return x * 3
+
+
+def refuse(self, x):
+    if self.training:
+        raise RuntimeError("it is not trained")
+    return functional.dropout(x, 0.5, self.training) * 2
+
+
+MODES = {
+    "the flag": (centre, "self.training"),
+    "a dtype": (stop_at, "h.dtype == torch.float16"),
+    "gradients": (leave, "not torch.is_grad_enabled()"),
+}
+
+
 def derive(function):
     torch.manual_seed(0)
     trace = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
@@ -381,6 +422,21 @@ def test_a_part_of_a_condition_does_not_tell_what_the_whole_was(name):
     function, condition = PARTS[name]
     step = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).steps[-1]
     assert f"by the values in `{condition}`: by others" in step.note and f"`{condition}` is" not in step.note
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_a_line_names_the_mode_that_decides_it(name):
+    forward, condition = MODES[name]
+    trace = tracer.trace(Modes(forward).eval(), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    *before, last = trace.steps
+    assert f"by `{condition}` of this run" in last.note and last.verdict == "verified"
+    assert not any(step.note for step in before)
+
+
+@pytest.mark.parametrize("module", [Modes(refuse), torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)])
+def test_a_mode_that_decides_no_line_is_not_named(module):
+    trace = tracer.trace(module.eval(), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).check()
+    assert not any("It is computed so by" in step.note for step in trace.steps)
 
 
 def test_a_branch_that_returns_the_input_is_named_in_the_notes():

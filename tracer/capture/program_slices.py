@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from tracer.capture.calls import Frame, Span, Stack, frame_of_model, span_of, stack
-from tracer.capture.outer_values import StateName
+from tracer.capture.outer_values import StateName, is_own
 from tracer.utils import files
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -252,6 +252,23 @@ class Choice(NamedTuple):
             return cls(op, "", outcome, frames) if tested else None
         known = _truth(test, outcome) if tested else None
         return cls(op, ast.unparse(test), known, ((file, span_of_node(test)), *frames[1:]))
+
+
+MODES = frozenset(
+    "training dtype device is_cuda is_floating_point is_grad_enabled is_autocast_enabled requires_grad".split()
+)
+"""Attributes and functions that tell in which mode, in which dtype or where code runs."""
+
+
+def mode_tests(ran: Collection[Frame]) -> Iterator[tuple[str, Frame]]:
+    """Yield the conditions on a mode, in functions that ran and belong to no library: the source of each, and where it
+    is."""
+    for file, function in functions_at(ran):
+        for node in ast.walk(function) if is_own(file) else ():
+            test = node.test if isinstance(node, (ast.If, ast.IfExp)) else None
+            names = {part.attr for part in ast.walk(test) if isinstance(part, ast.Attribute)} if test else set()
+            if test is not None and names & MODES:
+                yield ast.unparse(test), (file, span_of_node(test))
 
 
 class ValueRead(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 
 from tracer.capture import Recording
 from tracer.capture.outer_values import DRAWS
-from tracer.capture.program_slices import Choice, forward_slice, reads_of, slices
+from tracer.capture.program_slices import Choice, forward_slice, mode_tests, reads_of, slices
 from tracer.graph.value_shapes import DATA_END_NOTE, REACH
 from tracer.ops import ops_with
 from tracer.shapes import Solution, value_of
@@ -19,6 +19,7 @@ TAKEN_NOTE = "It is computed so where `{}` is {}: by other values, the code take
 DECIDED_NOTE = "It is computed so by the values in `{}`: by others, the code may take another branch."
 STATE_NOTE = "It is so in a first call: `{}` is read here, and forward changes it."
 DRAWN_NOTE = "It is computed with the numbers that `{}` drew in this run: another call draws others."
+MODE_NOTE = "It is computed so by `{}` of this run: in another mode or dtype, the code may take another branch."
 NUMBER_NOTE = "A number in it follows from the values in `{}`: for others, it may be another one."
 RANGE_NOTE = "It is so up to 65,504, the largest number of float16: what goes beyond it on the way becomes infinite."
 GROWING = frozenset(
@@ -67,6 +68,9 @@ def conditions_of(recording: Recording, solution: Solution | None) -> Conditions
         for part in slices(frame, expressions, recording.sites):
             values |= dict.fromkeys((op, note) for op in sorted(part.ops(ran)))
             returned |= {note: None} if part.returned else {}
+    for text, frame in mode_tests([own for own in expressions if own is not None]):
+        part = forward_slice((frame,), expressions, recording.sites, choice=True)
+        values |= dict.fromkeys((op, MODE_NOTE.format(text)) for op in sorted(part.ops(ran)))
     values |= dict.fromkeys((op, RANGE_NOTE) for op in _overflowing(recording))
     values |= dict.fromkeys(solution.called if solution is not None else ())
     numbers: dict[tuple[int, str], None] = {}
