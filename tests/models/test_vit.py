@@ -183,8 +183,8 @@ def test_names_and_cards_are_read_without_torch():
 def test_shape_comments_are_what_the_trace_solved(path, trace):
     """Each comment equals, as a formula, the last tensor that its line made; S stands for N+1."""
     first_block = [op for op in trace.ops if not re.match(r"block[2-9]", op.module)]
-    checked = 0
-    for line, text, comment in shape_comments(path):
+    checked, lines = 0, {op.source.line for op in trace.ops if path.endswith(op.source.file)}
+    for line, text, comment in shape_comments(path, lines):
         made = [op for op in first_block if op.source.line == line and path.endswith(op.source.file)]
         if "get_submodule(name)(x)" in text:  # the block's ops have lines of their own
             made = [op for op in first_block if op.module.startswith("block1")]
@@ -205,11 +205,16 @@ def formula(text):
     return parse(text.replace("P²C", "P**2*C").replace("·", "*"))
 
 
-def shape_comments(path):
-    """Return (line number, line, shape) of every line of a forward that ends in a comment such as `# [B, N+1, D]`."""
+def shape_comments(path, ran: set[int]):
+    """Return (line number, line, shape) of every line that ends in a comment such as `# [B, N+1, D]`, of each forward
+    of which lines ran."""
     source = Path(path).read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name == "forward"
+            and ran & {*range(node.lineno, node.end_lineno)}
+        ):
             for number in range(node.lineno, node.end_lineno + 1):
                 text = source.splitlines()[number - 1]
                 if found := re.search(r"#\s*\[(.+?)\]\s*$", text):

@@ -591,8 +591,8 @@ def test_keys_that_a_cache_gives_back_are_the_keys():
 
 
 MASKS = {
-    "tril": ("Mask", lambda s, m, ids: s.masked_fill(m.tril[: s.shape[1], : s.shape[1]] == 0, -torch.inf)),
-    "bool": ("Mask", lambda s, m, ids: s.masked_fill(~m.tril.bool()[: s.shape[1], : s.shape[1]], -torch.inf)),
+    "tril": ("Causal mask", lambda s, m, ids: s.masked_fill(m.tril[: s.shape[1], : s.shape[1]] == 0, -torch.inf)),
+    "bool": ("Causal mask", lambda s, m, ids: s.masked_fill(~m.tril.bool()[: s.shape[1], : s.shape[1]], -torch.inf)),
     "padding": ("Padding mask", lambda s, m, ids: s.masked_fill((ids != 0)[:, None, :] == 0, -1e9)),
     "added": ("Causal mask", lambda s, m, ids: s + torch.full(s.shape[1:], -torch.inf).triu_(1)),
 }

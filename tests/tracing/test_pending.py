@@ -118,7 +118,7 @@ def test_every_view_says_so(trace):
 
 
 def test_a_page_shows_it_neither_green_nor_red(trace):
-    facts, _ = step_payload.detail(trace, trace.steps[0])
+    facts = step_payload.detail(trace, trace.steps[0])
     assert facts["verdict"] == "pending"
     said = "Not verified yet: the equation of this step has not been executed on the traced tensors."
     assert facts["proof"] == [("text", said)]

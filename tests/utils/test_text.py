@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from tracer.figures import film
+from tracer.figures import scripts
 from tracer.utils.text import (
     all_digits,
     amount,
@@ -72,7 +72,7 @@ def test_the_browser_writes_numbers_as_python_does(browser):
     numbers = [sign * 10 ** RANDOM.uniform(-4, 4) for _ in range(500) for sign in (1, -1)]
     numbers += [i / 64 for i in range(-640, 640) if i]
     page = browser.new_page()
-    script = f"([shares, numbers]) => {{ {film.module('numbers')}; return [shares.map(percent), "
+    script = f"([shares, numbers]) => {{ {scripts.read('numbers')}; return [shares.map(percent), "
     script += "numbers.map((value) => [0, 1, 2, 3].map((places) => decimals(value, places))), "
     script += "numbers.map((value) => [2, 3, 4].map((digits) => numeral(value, digits)))]; }"
     shares, decimals, numerals = page.evaluate(script, [SHARES, numbers])

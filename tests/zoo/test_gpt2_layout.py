@@ -78,7 +78,7 @@ def test_checkpoints_of_both_orientations_give_the_reference_logits(tmp_path, bi
         save_file(made, tmp_path / f"{name}.safetensors")
         loaded = tracer.load("nanogpt", weights=tmp_path / f"{name}.safetensors", h=H, gelu=gelu)
         assert loaded.sizes == {"V": V, "T_max": T, "D": D, "h": H, "d_ff": D_FF, "L": L}
-        assert loaded.options == {"bias": bias, "tied": tied, "gelu": gelu, "mask": "causal"}
+        assert loaded.options == {"bias": bias, "tied": tied, "gelu": gelu, "mask": "causal", "single": False}
         assert "safetensors" in loaded.weights
         with torch.no_grad():
             assert torch.allclose(loaded.net(tokens), expected, atol=1e-4)
