@@ -123,6 +123,10 @@ def attend_at_the_start(x, memory):
     return attend(x, memory, offset=False)
 
 
+def sum_start(x, memory):
+    return (x[:, : memory.shape[1]] * 2).sum(1)
+
+
 def attend_to_itself(x, mask):
     return (x @ x.transpose(1, 2)).masked_fill(mask[:, None] < 9, 0).softmax(-1) @ x
 
@@ -186,6 +190,8 @@ def test_a_line_names_the_inputs_whose_sizes_it_takes_for_equal():
     inputs = torch.randn(2, 5, 6), torch.randn(2, 5, 6)
     (step,) = run(attend_at_the_end, *inputs)
     assert step.id == "mask" and "where `x` and `memory` have one T" in step.note
+    (step,) = run(sum_start, *inputs)
+    assert "where `x` and `memory` have one T" in step.note
     assert not run(attend_at_the_start, *inputs) and not run(attend_to_itself, inputs[0], torch.ones(2, 5))
 
 

@@ -61,8 +61,9 @@ def variations(
         keys = list(dict.fromkeys(key for key, _ in places))
         if len(keys) > 1 and sizes[name] > 1 and any(axis for _, axis in places):  # samples are never apart
             named = " and ".join(f"`{key}`" for key in keys)
-            shorten = partial(_shorten, key=keys[0], axes=[axis for key, axis in places if key == keys[0]])
-            yield Variation(APART_NOTE.format(named, name), shorten, apart=True)
+            for key in keys[:2]:
+                shorten = partial(_shorten, key=key, axes=[axis for own, axis in places if own == key])
+                yield Variation(APART_NOTE.format(named, name), shorten, apart=True)
     if any(_writes(op) and isinstance(at := op.inputs[0][2], int) and ops[at].layout for op in ops if op.inputs):
         yield Variation(LAYOUT_NOTE, partial(tree_map_only, torch.Tensor, _with_other_strides), writes=True)
 
@@ -132,6 +133,17 @@ def _writes(op: OpEvent) -> bool:
     return op.name.endswith("_") and not op.layout
 
 
+def _cuts(op: OpEvent) -> bool:
+    """Return whether an op takes a part of a tensor."""
+    return op.name == "slice" and op.inputs[0][0] != op.outputs[0][0]
+
+
+def _readers_of_cuts(recording: Recording) -> set[int]:
+    """Return the ops of a run that read a part of a tensor."""
+    cuts = {number for number, op in zip(recording.numbers, recording.ops, strict=False) if _cuts(op)}
+    return {place for place, op in enumerate(recording.ops) if any(maker in cuts for *_, maker in op.inputs)}
+
+
 class Comparison:
     """A comparison of a run with others of the same sizes: with the same arguments, `base`, and with others."""
 
@@ -164,10 +176,14 @@ class Comparison:
             if not (apart and key in solved) and any(find_changing(pair)):
                 ops.update(range(entry.first, entry.last))
         constants = set[int | str]()
+        whole, cut = (_readers_of_cuts(recording) if apart else set() for recording in (self._base, varied))
         for i, (j, k) in enumerate(zip(self._match, match, strict=True)):
-            if j is None or k is None or apart:
+            if j is None or k is None:
                 continue
             before, after = self._base.ops[j], varied.ops[k]
+            if apart:
+                ops.update([i] if k in cut and j not in whole else [])
+                continue
             digests = (
                 [record.constants.get((record.numbers[op], place)) for place in range(len(before.inputs))]
                 for record, op in ((self._base, j), (varied, k))
