@@ -9,10 +9,11 @@ from tracer.diagnostics.findings import rules, sources
 
 
 def trace_of(name: str, wrong: bool):
-    """Return the run of a wrong module or of its twin, in evaluation mode."""
+    """Return the run of a wrong module or of its twin, in evaluation mode unless it says otherwise."""
     pair = PAIRS[name]
     torch.manual_seed(0)
-    module = pair.build(wrong).eval()
+    module = pair.build(wrong)
+    module.train(getattr(module, "training_mode", False))
     with torch.no_grad():
         return tracer.trace(module, *pair.args(), symbols=pair.symbols)
 

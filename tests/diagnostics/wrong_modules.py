@@ -1463,3 +1463,54 @@ class FlippedOnce(Heads):
         q, k, v = self.split(self.query(h)), self.split(self.key(h)), self.split(self.value(h))
         h = self.out(self.merge(self.attend(q, k, v))).view(x.shape)
         return x + (h if self.wrong else h.flip(1))  # wrong
+
+
+class Trained(Positions):
+    """A module in training mode, whose dropout is on: runs are compared without it."""
+
+    training_mode = True
+
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.drop = nn.Dropout(0.1)
+        self.attention = nn.TransformerEncoderLayer(D, H, 2 * D, batch_first=True)
+
+
+@unnamed("padding read", padded_tokens)
+class MeanOfPaddingInTraining(Trained):
+    def forward(self, ids):
+        keep = ids != 0
+        x = self.attention(self.drop(self.embed(ids)), src_key_padding_mask=~keep)
+        if self.wrong:
+            return self.out(x.mean(1))  # wrong
+        return self.out((x * keep[..., None]).sum(1) / keep.sum(1, keepdim=True))
+
+
+@unnamed("samples told apart", lambda: (torch.arange(1, 16).reshape(3, 5),))
+class PositionsAlongBatchInTraining(Trained):
+    def forward(self, ids):
+        x = self.embed(ids)
+        if self.wrong:
+            x = self.table(ids) + self.positions(torch.arange(len(ids)))[:, None]  # wrong
+        return self.out(self.attention(self.drop(x))[:, 0])
+
+
+@unnamed("dropout in eval", lambda: (torch.arange(1, 16).reshape(3, 5),))
+class DropoutAfterTraining(Trained):
+    def forward(self, ids):
+        x = self.attention(self.embed(ids))
+        return self.out(F.dropout(x, 0.2, self.training or self.wrong))  # wrong
+
+
+@unnamed("residual place", lambda: (torch.arange(1, 25).reshape(2, 12),))
+class RolledTwiceInTraining(Trained):
+    def __init__(self, wrong: bool):
+        super().__init__(wrong)
+        self.attention = nn.MultiheadAttention(D, H, dropout=0.1, batch_first=True)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        h = self.drop(torch.roll(x, -2, 1)).view(-1, 4, D)
+        h = self.attention(h, h, h, need_weights=False)[0].reshape(x.shape)
+        x = x + self.drop(torch.roll(h, -2 if self.wrong else 2, 1))  # wrong
+        return self.out(x)

@@ -542,9 +542,18 @@ def replay(calls: Iterable[Call], inputs: dict[str, torch.Tensor]) -> dict[str, 
     return values
 
 
+def _draws(call: Call) -> bool:
+    """Return whether a call draws random numbers: a dropout that is off, also that of attention, draws none."""
+    if torch.Tag.nondeterministic_seeded not in call.func.tags:
+        return False
+    if "dropout_p" in call.arguments:
+        return bool(call.arguments["dropout_p"])
+    return "dropout" not in call.op.name or bool(call.arguments.get("train", True) and call.arguments.get("p", 1))
+
+
 def _run_call(call: Call, values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Run one call and return its results."""
-    if call.func is None or torch.Tag.nondeterministic_seeded in call.func.tags:
+    if call.func is None or _draws(call):
         raise CannotReplay(f"{call.name} is not run again")
     if call.op.takes_shape:
         values = {ref.key: torch.zeros(ref.shape, dtype=torch.float64) for ref in refs(call.arguments)} | values

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from tracer.diagnostics.findings.input_axes import find_axes
+from tracer.diagnostics.findings.comparable_runs import ComparableRun, comparable
 from tracer.diagnostics.findings.run_view import RULES, Rule, RunView
 from tracer.record import Finding, Source, Trace
 from tracer.utils.errors import describe_error
@@ -47,17 +47,10 @@ def find(trace: Trace) -> tuple[Finding, ...]:
     if trace.changes:
         return ()
     view = RunView(trace)
-    named = _with_axes(view)
-    every = [finding for rule in rules() for finding in _apply(rule, named if rule.needs_axes else view)]
+    run = comparable(view)
+    every = [finding for rule in rules() for finding in _apply(rule, view, run)]
     findings = (_acknowledge(finding, view) for finding in _merge(_causes(every), trace))
     return tuple(sorted(findings, key=lambda finding: finding.ops[:1] or (-1,)))
-
-
-def _with_axes(view: RunView) -> RunView:
-    """Return a run with symbols for samples and tokens: its own, or those of axes that the run itself shows."""
-    if view.trace.symbols or not view.repeatable or (axes := find_axes(view)) is None:
-        return view
-    return view.with_axes(*axes)
 
 
 def _causes(findings: list[Finding]) -> Iterator[Finding]:
@@ -66,12 +59,12 @@ def _causes(findings: list[Finding]) -> Iterator[Finding]:
     return (finding for finding in findings if kinds.isdisjoint(RULES[finding.kind].explained_by))
 
 
-def _apply(rule: Rule, view: RunView) -> list[Finding]:
+def _apply(rule: Rule, view: RunView, run: ComparableRun) -> list[Finding]:
     """Return the findings of one rule; none, with a warning in the log, where it fails on a stranger's model."""
     if rule.runs_again and not view.repeatable:
         return []
     try:
-        return list(rule.findings(view))
+        return list(run.findings(rule, view) if rule.compares or rule.names_axes else rule.findings(view))
     except Exception as error:
         logging.getLogger(__name__).warning(
             "the rule %r could not be applied to %s: %s", rule.kind, view.trace.model, describe_error(error)

@@ -397,7 +397,7 @@ def _is_length_of_keys(run: RunView, record: AttentionRecord, padding: Padding) 
     " for it: `F.pad(keep, (1, 0), value=True)`.",
     lesson="mask",
     explained_by=("mask without effect", "mask after softmax", "axis order", "result dropped"),
-    needs_axes=True,
+    names_axes=True,
 )
 def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     """Find tokens other than padding that see padding."""
@@ -410,7 +410,7 @@ def find_attended_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     "{padding} {queries} see padding alone ({wrong} pairs) and no other token: the padding mask is read the other way.",
     "Invert the mask: `key_padding_mask` of `nn.MultiheadAttention` is True where a key is padding.",
     lesson="mask",
-    needs_axes=True,
+    names_axes=True,
 )
 def find_reversed_padding(run: RunView, mask: PaddedMask) -> Evidence | None:
     """Find tokens other than padding that see padding alone."""

@@ -208,7 +208,7 @@ def _order_repair(meeting: Meeting) -> str:
     "Axis {axis} counts {first} in one operand and {second} in the other, outer to inner. Both have {length} places, so"
     " that no error reports it, and place {place} of one meets another place than it stands for.",
     "{repair}",
-    needs_axes=True,
+    names_axes=True,
 )
 def find_meeting(run: RunView, meeting: Meeting) -> Evidence:
     """Find two tensors that meet along an axis whose factors they have in another order."""
@@ -318,7 +318,7 @@ def _before_expand(graph: Graph, ref: Ref) -> Ref:
     "{column} and {row} are broadcast to {result}: each of the {length} numbers of one meets all of the other, and not"
     " its own alone.",
     "Give both the same shape: `x.squeeze(-1)`, or `y.unsqueeze(-1)`.",
-    needs_axes=True,
+    names_axes=True,
 )
 def find_pairs(run: RunView, broadcast: Broadcast) -> Evidence | None:
     """Find a column and a row of one length, where the column has its axis of 1 from a computation or an input: an axis

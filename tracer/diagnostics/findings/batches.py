@@ -65,7 +65,7 @@ class BatchPair(NamedTuple):
     "{repair}",
     runs_again=True,
     explained_by=("axis order", "broadcast to pairs"),
-    needs_axes=True,
+    names_axes=True,
 )
 def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
     """Find the op from which on one sample's numbers change when only the other samples change."""
@@ -84,7 +84,7 @@ def find_mixed(run: RunView, pair: BatchPair) -> Evidence | None:
     "{repair}",
     runs_again=True,
     explained_by=("axis order",),
-    needs_axes=True,
+    names_axes=True,
 )
 def find_unequal(run: RunView, pair: BatchPair) -> Evidence | None:
     """Find the op from which on a sample's numbers depend on its position in the batch, where samples are not mixed."""

@@ -232,6 +232,7 @@ def _rows_read(run: RunView, call: Call) -> list[int] | None:
     "{repair}",
     runs_again=True,
     explained_by=("softmax axis",),
+    compares=True,
 )
 def find_idle_weights(run: RunView, weights: IdleWeights) -> Evidence:
     """Find weights that are read and whose numbers cancel before an answer."""

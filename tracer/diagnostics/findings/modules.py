@@ -51,6 +51,7 @@ def active_dropouts(run: RunView) -> Iterator[Dropout]:
     " differ by {share:.2g} of the largest value.",
     "{repair}",
     runs_again=True,
+    compares=True,
 )
 def find_dropout(run: RunView, dropout: Dropout) -> Evidence:
     """Find where an active dropout is switched on."""

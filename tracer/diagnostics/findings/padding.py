@@ -298,7 +298,7 @@ def _only_loss(run: RunView, full: Recording, cut: Recording, deviation: Deviati
     lesson="mask",
     runs_again=True,
     explained_by=("padding attended", "padding mask reversed", "mask without effect", "mask after softmax"),
-    needs_axes=True,
+    names_axes=True,
 )
 def find_read_padding(run: RunView, sample: Unpadded) -> Evidence:
     """Find an answer that padding changes although the model hides it."""

@@ -350,7 +350,7 @@ class Displacement(NamedTuple):
 
 def displacements(run: RunView) -> Iterator[Displacement]:
     """Yield the residual sums of attentions whose branches, in second runs with other numbers at one place of the
-    stream, change elsewhere alone at most places."""
+    stream, change elsewhere alone at many places."""
     graph, lines = run.graph, set()
     for residual in residuals(run) if not run.draws else ():
         call = graph.calls[residual.call]
@@ -360,7 +360,7 @@ def displacements(run: RunView) -> Iterator[Displacement]:
             continue
         lines.add(line)
         branch = next((ref.key for ref in graph.data(residual.call) if graph.root(ref.key) != residual.skip), None)
-        if branch is None or (wrong := _misplaced(run, residual.skip, branch)) is None or 2 * wrong[0] <= wrong[1]:
+        if branch is None or (wrong := _misplaced(run, residual.skip, branch)) is None or 3 * wrong[0] <= wrong[1]:
             continue
         after = graph.descendants(residual.skip)
         between = [graph.call_of(key) for key in graph.ancestors([branch]) if key in after and key != residual.skip]
@@ -415,6 +415,7 @@ def _has_features_last(graph: Graph, stream: str, branch: str) -> bool:
     " at one place of it change the branch at other places, and not at this one.",
     "{repair}",
     runs_again=True,
+    compares=True,
     explained_by=("axes mixed", "axis order", "mask corner", "mask reversed", "samples mixed", "attention over heads"),
 )
 def find_displacement(run: RunView, displacement: Displacement) -> Evidence:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, combinations
 from math import prod
@@ -26,8 +25,7 @@ from tracer.shapes import UNKNOWN
 from tracer.shapes.variation import parameters, shadow_copy
 from tracer.symbols.axes import first_crossing
 from tracer.symbols.notation import parse, shape_text
-from tracer.tracing import counterfactual, trace
-from tracer.utils.errors import reason
+from tracer.tracing import counterfactual
 from tracer.utils.torch_state import seeded_draws
 
 if TYPE_CHECKING:
@@ -65,7 +63,8 @@ class Rule(NamedTuple):
         lesson: The address of the page of the app that explains its subject, "" for none.
         runs_again: Whether it needs the model, and values of a run besides those of the trace.
         explained_by: The kinds of findings that are the cause of what it finds; it is not listed beside them.
-        needs_axes: Whether it has to know along which axes of inputs samples and tokens lie.
+        compares: Whether it looks at runs that can be compared: dropout is off.
+        names_axes: Whether it also has to know along which axes of inputs samples and tokens lie.
     """
 
     kind: str
@@ -76,7 +75,8 @@ class Rule(NamedTuple):
     lesson: str = ""
     runs_again: bool = False
     explained_by: tuple[str, ...] = ()
-    needs_axes: bool = False
+    compares: bool = False
+    names_axes: bool = False
 
     @property
     def document(self) -> str:
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
             if (evidence := self.check(run, subject)) is not None:
                 step = "" if evidence.at is None else run.step(evidence.at)
                 message, fix = (text.format(**evidence.values) for text in (self.message, self.fix))
-                message = f"{message} {run.note}" if run.note else message
+                message = f"{message} {run.note}" if run.note and self.names_axes else message
                 yield Finding(self.kind, step, evidence.ops, message, fix, evidence.intent)
 
 
@@ -108,12 +108,13 @@ def rule(
     lesson: str = "",
     runs_again: bool = False,
     explained_by: tuple[str, ...] = (),
-    needs_axes: bool = False,
+    compares: bool = False,
+    names_axes: bool = False,
 ) -> Callable[[Check[Subject]], Check[Subject]]:
     """Register a check as a rule; the fields are those of `Rule`."""
 
     def register(check: Check[Subject]) -> Check[Subject]:
-        RULES[kind] = Rule(kind, over, message, fix, check, lesson, runs_again, explained_by, needs_axes)
+        RULES[kind] = Rule(kind, over, message, fix, check, lesson, runs_again, explained_by, compares, names_axes)
         return check
 
     return register
@@ -127,30 +128,12 @@ KEPT_BYTES = 2**30
 
 class RunView:
     """A trace with what follows from it. `replay` has the module that ran, None where that no longer exists. `problems`
-    are sentences on second runs that failed. `note` says how axes are known that nobody named."""
+    are sentences on second runs that failed. `note` says how axes
+    are known that nobody named."""
 
     def __init__(self, trace: Trace, note: str = ""):
         self.trace, self.note = trace, note
         self.problems: list[str] = []
-
-    def with_axes(self, symbols: dict[str, list[tuple[str, int]]], note: str) -> RunView:
-        """Return this run with the symbols that follow from these axes of inputs, or from the first symbol alone; the
-        run itself where the model can't be run at other sizes, or then has other ops."""
-        assert self.replay is not None
-        replay = self.replay
-        try:
-            with torch.set_grad_enabled(replay.grad), seeded_draws(0):
-                named = trace(replay.module, *replay.args, symbols=symbols, prove=False, **replay.kwargs)
-        except Exception as error:  # of a stranger's model, at other sizes
-            self.problems.append(f"It could not be run at other sizes ({reason(error)}).")
-            return self
-        if [op.op for op in named.ops] != [op.op for op in self.trace.ops]:
-            return self
-        if not any(tensor.symbolic for op in named.ops for tensor in op.inputs):
-            return self.with_axes(dict([*symbols.items()][:1]), note) if len(symbols) > 1 else self
-        pairs = zip(self.trace.ops, named.ops, strict=True)
-        ops = tuple(replace(op, inputs=other.inputs, outputs=other.outputs) for op, other in pairs)
-        return RunView(replace(self.trace, ops=ops, symbols=named.symbols), note)
 
     @property
     def replay(self) -> Replay | None:
