@@ -1,4 +1,4 @@
-"""The run as rules read it that compare runs: dropout is off, and the axes of samples and tokens are known."""
+"""The run that rules read to compare runs: no dropout and batch statistics, and known axes of samples and tokens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def comparable(view: RunView) -> ComparableRun:
     own = _own_axes(view)
     axes = None if own else find_axes(view)
     symbols, note = own or (axes.symbols if axes else {}), axes.note if axes else ""
-    quiet = view.draws and view.trains and not isinstance(view.replay.module, Function)
+    norms = any("batch_norm" in op.op for op in view.trace.ops)
+    quiet = (view.draws or norms) and view.trains and not isinstance(view.replay.module, Function)
     if not quiet and axes is None:
         return ComparableRun(view)
     module = view.replay.module
