@@ -32,6 +32,7 @@ else:  # imported when first used
 WEIGHTS = files(__name__) / "weights"
 COURSE = {
     "vit": "a photo → the class of what it shows",
+    "saliency": "a photo → how much each of its pixels matters",
     "nanogpt": "the beginning of a text → its next character",
     "llama": "the beginning of a text → its next character, with the architecture of recent models",
     "vit-text": "a drawn scene → a sentence about it, word by word",

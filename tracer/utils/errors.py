@@ -219,6 +219,8 @@ def memory() -> int:
 # Packages that only some features need, each with the extra of `pyproject.toml` that installs it.
 
 EXTRAS = {
+    "onnx": "train",
+    "onnxruntime": "train",
     "pandas": "tables",
     "plotly": "figures",
     "pyarrow": "survey",
@@ -227,7 +229,7 @@ EXTRAS = {
     "tokenizers": "lessons",
     "tqdm": "train",
 }
-"""Package to extra. The extra `app` has all of these but ray and tqdm, too."""
+"""Package to extra. The extra `app` has all of these but ray and those of `train`, too."""
 
 
 def require(package: str, feature: str) -> ModuleType:

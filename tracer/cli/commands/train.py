@@ -1,4 +1,4 @@
-"""Train the shipped weights of a model from scratch, or continue from --out."""
+"""Train the shipped weights of a model from scratch, continue from --out, or convert them --from a file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ KINDS = {int: "a whole number", float: "a number", bool: "True or False"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add NAME, --data, --out, --epochs, --seed, --set."""
+    """Add NAME, --from, --data, --out, --epochs, --seed, --set."""
     parser.add_argument("name", metavar="NAME", help="a model with a recipe")
+    parser.add_argument(
+        "--from", dest="source", metavar="F", help="the file to convert, for weights that others trained"
+    )
     parser.add_argument("--data", metavar="F", help="the folder or zip file with the training data")
     parser.add_argument("--out", metavar="F", help="the file of the weights (default: the shipped one)")
     parser.add_argument("--epochs", metavar="INT", type=whole(1), help="passes over the data (default: the recipe's)")
@@ -26,7 +29,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train and print the file of the weights."""
-    from tracer.models.training import recipe, train
+    from tracer.models.training import convert, recipe, train
+
+    if options.source:
+        print(convert(options.name, options.source, options.out))
+        return 0
 
     trained, changed = recipe(options.name), dict(options.set)
     sizes = {name: whole(1)(changed.pop(name)) for name in trained.sizes if name in changed}

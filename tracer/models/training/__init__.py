@@ -4,7 +4,8 @@ A recipe is one file here, named like its model ("-" as "_"), with a frozen data
 interface: settings (`sizes`, `epochs`, `batch`, `warmup`, `bf16` among them), `read`, `initialise`, `batch_of`, `loss`,
 `score`, `rank` and `card`; `train_loop.BaseRecipe` has what all share. `teach`, where a recipe has it, adds the answers
 of a teacher to the examples. Settings named like options of the model are those. A recipe with `synthetic = True` draws
-its examples: it reads no data.
+its examples: it reads no data. A file with `convert`, `score`, `SPEC` and `ANSWERS` in place of a recipe converts the
+weights of others; `saliency.py` shows it.
 
 Weights are chosen by their score on the part "validation"; the card has their score on the part "test".
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import nn
+from torch import Tensor, nn
 
 from tracer.models.training import train_loop
 from tracer.spec.checkpoints import card_beside
@@ -128,9 +129,27 @@ def train(
         card |= {"seed": seed, "settings": trainer_settings}
         card |= {"continues": run["origin"]["continues"]} if run["origin"]["continues"] else {}
         card |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "command": command}
-        _write(file, average, card)
+        _write(file, average.state_dict(), card)
 
     train_loop.fit(trainer, net, examples, run=run, state=state, checkpoint=checkpoint, report=report)
+    return file
+
+
+def convert(name: str, source: str | Path, out: str | Path | None = None) -> Path:
+    """Convert weights that others trained, and return the file, with a card (`.json`) beside it.
+
+    Raise ValueError for a model that has no such weights and for a file that has others.
+    """
+    conversions = _conversions()
+    if name not in conversions:
+        raise ValueError(f"no conversion for {quote(name)}: expected {' or '.join(sorted(conversions))}")
+    file, conversion = Path(out) if out else _shipped_file(name), conversions[name]
+    tensors, card, answers = conversion.convert(source)
+    if out is None:
+        files.write(Path(str(conversion.ANSWERS)), save(answers))
+    net = conversion.SPEC.net(**card["sizes"])
+    net.load_state_dict(tensors)
+    _write(file, tensors, card | conversion.score(net.eval()) | {"date": f"{datetime.now(UTC):%Y-%m-%d}"})
     return file
 
 
@@ -140,13 +159,19 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
     Return the model's name and its figures, e.g. `{"model": "vit", "accuracy": 0.75, "images": 10000}`. Raise
     ValueError for an unknown name or weights that don't fit, FileNotFoundError if weights, card or data are missing.
     """
-    recipe(name)
+    conversion = _conversions().get(name)
+    if conversion is None:
+        recipe(name)
     file = Path(weights) if weights else _shipped_file(name)
     if not file.exists():
         raise FileNotFoundError(
             f"no weights in {quote(file)}: make them with python -m tracer train {name} --out {file}"
         )
     card = _read_card(file)
+    if conversion is not None:
+        net = conversion.SPEC.net(**card["sizes"])
+        _load(net, file)
+        return {"model": name} | conversion.score(net.eval())
     known = {field.name for field in dataclasses.fields(recipe(name))}
     options = {option: value for option, value in card.get("options", {}).items() if option in known}
     trainer = recipe(name, sizes=card["sizes"], **options)
@@ -158,6 +183,11 @@ def score(name: str, *, data: str | Path | None = None, weights: str | Path | No
 def _recipes() -> dict[str, type]:
     modules = import_folder("tracer.models.training.recipes")
     return {name.replace("_", "-"): file.Recipe for name, file in modules.items() if hasattr(file, "Recipe")}
+
+
+def _conversions() -> dict[str, Any]:
+    modules = import_folder("tracer.models.training.recipes")
+    return {name.replace("_", "-"): file for name, file in modules.items() if hasattr(file, "convert")}
 
 
 def _shipped_file(name: str, changed: Sequence[str] = ()) -> Path:
@@ -207,10 +237,10 @@ def _history(card: dict) -> list[dict]:
     return former
 
 
-def _write(file: Path, net: nn.Module, card: dict) -> None:
+def _write(file: Path, tensors: dict[str, Tensor], card: dict) -> None:
     text = json.dumps(card, ensure_ascii=False, indent=2) + "\n"
     file.parent.mkdir(parents=True, exist_ok=True)
-    files.write(file, save(net.state_dict()))
+    files.write(file, save(tensors))
     files.write(file.with_suffix(".json"), text.encode())
 
 
