@@ -277,6 +277,8 @@ def further_views(trace: Trace, filmed: bool) -> dict[str, Callable[[], None]]:
         return {"What it draws": partial(_draw_reconstruction, trace)}
     if kind(trace) == "labels" and filmed:  # else the map is in place of the film
         return {"The class of every pixel": partial(_draw_labels, trace)}
+    if kind(trace) == "map" and filmed:
+        return {"The map": partial(_draw_map, trace)}
     if kind(trace) != "caption":
         return {}
     behind: dict[str, Callable[[], None]] = {"Behind each word": as_recorded()(partial(lens.words, trace))}
@@ -409,6 +411,24 @@ def _draw_labels(trace: Trace) -> None:
     chart(trace, ("labels", opacity), draw, alt=f"Label map over the photo: {shares_text}")
 
 
+def _map(result, trace, filmed) -> None:
+    if not filmed:
+        _draw_map(trace)
+    if trace.changes and session.user_input().kind != "trace":
+        what_if.answer(session.plain_trace(), trace, "bars")
+    st.caption(plain(predictions.map_sentence(result)))
+    if not has_random_weights(trace):
+        st.caption("It knows no classes and names nothing. It was trained to tell what people look at in a photo.")
+
+
+@as_recorded()
+def _draw_map(trace: Trace) -> None:
+    """Draw the map in colours."""
+    values = np.asarray(trace.result["map"], dtype=float)
+    draw = partial(predictions.panel, values, "importance in percent", "cell", (0, 100))
+    chart(trace, "map", draw, alt=f"The map. {predictions.map_sentence(trace.result)}")
+
+
 def _reconstruction(result, trace, filmed) -> None:
     error = np.asarray(result["anomaly"], dtype=float)
     row, column = np.unravel_index(int(error.argmax()), error.shape)
@@ -494,6 +514,7 @@ FORMS: dict[str, Callable] = {
     "caption": _caption,
     "sentences": _sentences,
     "labels": _labels,
+    "map": _map,
     "reconstruction": _reconstruction,
     "embedding": _embedding,
     "tensors": _tensors,

@@ -132,6 +132,8 @@ BARS = ("classes", "sentences", "next")
 """Kinds of results whose bars the overview draws."""
 PIXELS = "labels"
 """Kind of results with a class for each pixel."""
+MAP = "map"
+"""Kind of results with a number for each pixel."""
 WORDS = ("caption", "tokens")
 """Kinds of results that are words."""
 
@@ -181,6 +183,9 @@ def answer(plain: Trace, trace: Trace, key: str, top: int = drawing.TOP) -> None
         components.drawing(bars, key)
         st.markdown(texts.plain(effect_sentence(plain, trace)))
         return
+    if trace.result.get("kind") == MAP:
+        st.markdown(_of_map(*(np.asarray(run.result["map"], float) for run in (plain, trace))))
+        return
     if trace.result.get("kind") in WORDS:
         answers = [texts.plain(predictions.short(run.result)) for run in (plain, trace)]
         same = "The answer is the same." if answers[0] == answers[1] else "The answer differs."
@@ -204,6 +209,15 @@ def effect_sentence(plain: Trace, trace: Trace) -> str:
         way = "more" if points > 0 else "less"
         return f"The answer stays **{texts.escape(now)}**, {abs(points):.1f} percentage points {way} probable."
     return f"The answer changes from **{texts.escape(first)}** to **{texts.escape(now)}**."
+
+
+def _of_map(before: np.ndarray, after: np.ndarray) -> str:
+    if before.shape != after.shape:
+        return ""
+    apart = np.abs(after - before)
+    if not apart.any():
+        return "The map stays the same, in whole percent."
+    return f"The map changes by {apart.mean():.1f} percentage points on average, by {apart.max():.0f} at most."
 
 
 def _of_pixels(before: np.ndarray, after: np.ndarray) -> str:

@@ -238,6 +238,8 @@ def _answer(result: Mapping[str, Any]) -> str:
         return f"<pre>{text_lines(shorten(between.join(map(str, result['tokens'])), TEXT))}</pre>"
     names = next((result[name] for name in ("classes", "sentences", "tokens") if name in result), ())
     shares = result.get("probabilities", result.get("shares"))
+    if kind == "map":
+        return f"<p>{text(predictions.map_sentence(result))}</p>"
     if kind == "reconstruction":
         error = np.asarray(result["anomaly"], dtype=float)
         row, column = np.unravel_index(int(error.argmax()), error.shape)

@@ -102,9 +102,32 @@ def answer_sentence(trace: Trace) -> str:
         if result["kind"] in ("classes", "sentences"):
             name, share = ranking(names, result["probabilities"])[0]
             return f"The answer: {shorten(str(name))}, {percent(share)}."
+        if result["kind"] == "map":
+            return map_sentence(result)
         return f"The answer: {shorten(short(result))}." if result["kind"] in ("caption", "tokens", "next") else ""
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
         return ""
+
+
+def map_sentence(result: Mapping[str, Any]) -> str:
+    """Return what a map of importance says of its picture, in a sentence."""
+    row, column = int(result["row"]) + 1, int(result["column"]) + 1
+    share, peak = percent(float(result["share"])), percent(float(result["peak"]))
+    return f"{share} of the picture is above one half. The largest value, {peak}, is in row {row}, column {column}."
+
+
+def spotlight(values: Sequence[Sequence[float]], photo: Image.Image) -> Image.Image:
+    """Return a photo that is as bright as a map in percent, `[rows][columns]`, says: what is 0 is nearly black."""
+    cells = np.asarray(values, np.float32)
+    if cells.ndim != 2 or max(cells.shape) > SIDE:
+        raise ValueError(f"a map of shape {cells.shape} can't be drawn, expected at most {SIDE} × {SIDE}")
+    shares = Image.fromarray(np.clip(cells / 100, 0, 1)).resize(photo.size, Image.Resampling.BILINEAR)
+    bright = DARKEST + (1 - DARKEST) * np.asarray(shares)[..., None]
+    return Image.fromarray((np.asarray(photo.convert("RGB")) * bright).round().astype(np.uint8))
+
+
+DARKEST = 0.12
+"""The brightness of a pixel that does not matter at all."""
 
 
 def label_map(

@@ -88,15 +88,19 @@ class Saliency(nn.Module):
 
 
 def importance(model, inputs, output: torch.Tensor) -> dict:
-    """Return how much of the first photo the map calls important, and where it peaks: row and column of the pixel."""
+    """Return the map of the first photo in cells of 2 × 2 pixels, in whole percent, the share of its pixels above one
+    half, and the largest number with its row and column, from 0."""
     values = output[0]
     row, column = divmod(int(values.argmax()), values.shape[-1])
+    cells = F.avg_pool2d(values[None], CELL, ceil_mode=True)[0].mul(100).round().int().tolist()
     share = float((values > IMPORTANT).float().mean())
-    return {"kind": "map", "share": share, "peak": float(values.max()), "row": row, "column": column}
+    return {"kind": "map", "map": cells, "share": share, "peak": float(values.max()), "row": row, "column": column}
 
 
 IMPORTANT = 0.5
-"""What the map calls important: more than an even chance."""
+"""What the map calls important: what is above one half."""
+CELL = 2
+"""Pixels of a side of a cell of the answer."""
 SCALES = tuple(Hint(f"parameter block*.scale{n}", letter=rf"\boldsymbol{{\lambda}}_{{{n}}}") for n in (1, 2))
 UPSAMPLED = {"twice": 2, "fourfold": 4, "eightfold": 8}
 """Stages of the decoder: how many places lie where a patch was, along each side."""

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tracer.export import verdicts
 from tracer.export.to_html import equation, text
-from tracer.figures import attention_maps
+from tracer.figures import attention_maps, predictions
 from tracer.figures.envelope import half
 from tracer.figures.film import sentences
 from tracer.figures.film.storyboard import Beat, Storyboard, heads_weights
@@ -31,6 +31,8 @@ PHOTO = 420
 """Pixels of the longer side of the part of the photo that the model gets, at most."""
 PHOTO_SIDE = 640
 """Pixels of the longer side of the whole photo, at most."""
+LIT_SIDE = 336
+"""Pixels of the height of the photo that the answer lights."""
 MAX_ANSWER_LETTERS = 64
 """Characters of the tokens that a model answers with: as many as stand beside the lanes."""
 BARS = 10
@@ -256,9 +258,23 @@ def _photo(trace: Trace) -> dict[str, Any] | None:
 def _answer(trace: Trace) -> dict[str, Any] | None:
     """Return the model's answer for drawing: bars, tokens or a picture; None where it has none of these."""
     try:
+        if trace.result.get("kind") == "map":
+            return _map(trace)
         return _drawable_result(trace.result)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):  # out of a stranger's file
         return None
+
+
+def _map(trace: Trace) -> dict[str, Any] | None:
+    """Return the photo lit by a map of importance; None for a run without its photo."""
+    picture, photo = trace.picture, trace.values.get("photo")
+    if picture is None or photo is None:
+        return None
+    rows = trace.result["map"]
+    size = (LIT_SIDE * len(rows[0]) // len(rows), LIT_SIDE)
+    seen = Image.fromarray(np.asarray(photo)).resize(size, Image.Resampling.BICUBIC, box=tuple(picture.crop))
+    image = data_uri(predictions.spotlight(rows, seen), "JPEG")
+    return {"bars": [], "image": image, "label": "The photo, as bright as the map says that it matters"}
 
 
 def _drawable_result(result: Mapping[str, Any]) -> dict[str, Any] | None:

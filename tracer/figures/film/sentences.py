@@ -16,7 +16,7 @@ from tracer.figures.cell_payload import tensor_of
 from tracer.figures.drawing import DIVERGING_SCALE, SEQUENTIAL, VALUES, ranking, table
 from tracer.figures.envelope import half
 from tracer.figures.film.chapters import Chapter, Lane, Snapshot, Stream, tensor
-from tracer.figures.predictions import visible_token
+from tracer.figures.predictions import map_sentence, visible_token
 from tracer.figures.tensors import as_array, reduce, scale_ends
 from tracer.record import AttentionRecord, Step, TensorRecord, Trace
 from tracer.utils.errors import shorten
@@ -501,6 +501,10 @@ def _result(result: Mapping[str, Any]) -> Caption | None:
         (first, most), (second, following) = ranking(result["classes"], result["shares"])[:2]
         sentence = f"{percent(most)} of the pixels are “{first}”, {percent(following)} are “{second}”."
         return Caption("A class for every pixel", sentence, {"share": most, "next": following})
+    if kind == "map":
+        facts = {name: float(result[name]) for name in ("share", "peak")}
+        facts |= {name: int(result[name]) + 1 for name in ("row", "column")}
+        return Caption("What matters in the photo", map_sentence(result), facts)
     if kind == "reconstruction":
         error = np.asarray(result["anomaly"], float)
         row, column = np.unravel_index(int(error.argmax()), error.shape)

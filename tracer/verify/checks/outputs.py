@@ -413,6 +413,18 @@ def _labels(run: PlainRun, shown) -> Iterator[str]:
     yield from _differs("shares", shown["shares"], np.array(shares))
 
 
+def _importance(run: PlainRun, shown) -> Iterator[str]:
+    values = array(tensors(run.output)[0])[0].astype(np.float64)
+    starts = [range(0, side, 2) for side in values.shape]
+    cells = np.array([[values[i : i + 2, j : j + 2].mean() for j in starts[1]] for i in starts[0]])
+    if np.abs(np.array(shown["map"], float) - 100 * cells).max() > 0.5 + 1e-3:
+        yield "a cell of the map is not the mean of its pixels"
+    yield from _differs("the share of the picture", [shown["share"]], np.array([(values > 0.5).mean()]))
+    yield from _differs("the largest value", [shown["peak"]], np.array([values[shown["row"], shown["column"]]]))
+    if values[shown["row"], shown["column"]] < values.max():
+        yield "another pixel has a larger value than the one that is named"
+
+
 def _next(run: PlainRun, shown) -> Iterator[str]:
     yield from _likeliest(run, shown, softmax(array(tensors(run.output)[0])[0, -1]))
 
@@ -456,6 +468,7 @@ KINDS = {
     "classes": _classes,
     "sentences": _sentences,
     "labels": _labels,
+    "map": _importance,
     "next": _next,
     "tokens": _tokens,
     "caption": _caption,
