@@ -78,6 +78,7 @@ HINTED_MODELS = {
     "clip": ({},),
     "llama": ({}, {"tied": False}),
     "nanogpt": ({}, {"tied": False, "mask": "bidirectional"}),
+    "saliency": ({},),
     "segmenter": ({},),
     "transformer": ({"mask": "causal"}, {"positions": "relative"}),
     "vit": ({},),

@@ -15,7 +15,7 @@ from tests.support.sweeping import cases
 from tests.textbook.test_books import model as book_of
 from tracer import zoo
 from tracer.expr import RMSNorm
-from tracer.models import clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_note, vit_text
+from tracer.models import clip, llama, mae, nanogpt, saliency, segmenter, transformer, vit, vit_note, vit_text
 from tracer.textbook import claims as so
 from tracer.textbook import explanations, names
 from tracer.textbook import explanations as why
@@ -26,7 +26,7 @@ from tracer.verify import small
 from tracer.verify.checks.reference_run import plain
 from tracer.verify.checks.sentences import MEASURES, check_explanation_numbers
 
-HINTED_MODELS = (clip, llama, mae, nanogpt, segmenter, transformer, vit, vit_text)
+HINTED_MODELS = (clip, llama, mae, nanogpt, saliency, segmenter, transformer, vit, vit_text)
 """Models whose reasons stand in their hints."""
 
 
@@ -247,6 +247,7 @@ RUNS = (
     ("nanogpt", {**SMALL, "V": 31, "T_max": 60, "bias": False}),
     ("vit-text", {**IMAGE, **SMALL, "V": 19, "mask": "prefix", "types": True}),
     ("segmenter", {**IMAGE, **SMALL, "K": 3}),
+    ("saliency", {**IMAGE, **SMALL, "G": 5, "E": 2}),
     ("mae", {**IMAGE, **SMALL, "L_dec": 1}),
     ("clip", {**IMAGE, **SMALL, "D_e": 6}),
     ("transformer", {**SMALL, "R": 3, "positions": "relative", "mask": "causal"}),

@@ -17,6 +17,7 @@ GOLDEN = {
     "vit_text": ("vit-text", {}),
     "vit-note": ("vit-note", {}),
     "segmenter": ("segmenter", {}),
+    "saliency": ("saliency", {"H": 42, "W": 28, "D": 24, "h": 3, "d_ff": 12, "L": 1, "G": 5, "E": 2}),
     "mae": ("mae", {"D": 48, "d_ff": 96}),  # by hand, only the decoder's tensors and parameters were marked
     "clip": ("clip", {"D": 48, "d_ff": 96, "L": 2}),
     **{f"transformer-{one}": ("transformer", {"L": 1, "positions": one}) for one in ("learned", "relative")},

@@ -73,10 +73,10 @@ class Saliency(nn.Module):
         x = self.norm(x)  # [B, N+1, D]
         x = x[:, 1:].contiguous()  # [B, N, D]
         x = x.unflatten(1, (H // P, W // P)).permute(0, 3, 1, 2)  # [B, D, H/P, W/P]
-        x = self.twice(x)  # [B, 4E, 2H/P, 2W/P]
-        x = self.fourfold(x)  # [B, 2E, 4H/P, 4W/P]
-        x = self.eightfold(x)  # [B, E, 8H/P, 8W/P]
-        x = self.head(x)  # [B, 1, 8H/P, 8W/P]
+        x = self.twice(x)  # [B, 4·E, 2·H/P, 2·W/P]
+        x = self.fourfold(x)  # [B, 2·E, 4·H/P, 4·W/P]
+        x = self.eightfold(x)  # [B, E, 8·H/P, 8·W/P]
+        x = self.head(x)  # [B, 1, 8·H/P, 8·W/P]
         x = F.interpolate(x, (H, W), mode="bilinear")  # [B, 1, H, W]
         return x[:, 0].sigmoid()  # [B, H, W]
 
@@ -110,7 +110,14 @@ DECODER = (
         stage="decoder",
         title="Drop the CLS token",
         letter=r"\mathbf{X}_{\mathrm{patches}}",
-        why=Claim("The map needs a number for each place, and CLS has no place in the picture."),
+        why=(
+            Claim("The map needs a number for each place, and CLS has no place in the picture."),
+            Claim(
+                "It is dropped here, but it was useful: in every block, the patches could read from it.",
+                so.open_to_first,
+                "open attention",
+            ),
+        ),
     ),
     *(
         hint
@@ -130,14 +137,20 @@ DECODER = (
                 stage="decoder",
                 letter=rf"\tilde{{\mathbf{{C}}}}_{{{factor}}}",
                 below=str(factor),
-                why=Claim("Mean and variance of each channel were measured in training, and are parameters here."),
+                why=(
+                    Claim("Each channel is shifted and scaled by what was usual for it in training."),
+                    Claim("Then no channel is much louder than the others."),
+                ),
             ),
             Hint(
                 f"{name}.relu",
                 id=f"{name}.output",
                 stage="decoder",
                 letter=rf"\mathbf{{Y}}_{{{factor}}}",
-                why=Claim("ReLU keeps what is positive and sets the rest to 0.", so.top(ReLU), "ReLU"),
+                why=(
+                    Claim("ReLU keeps what is positive and sets the rest to 0.", so.top(ReLU), "ReLU"),
+                    Claim("Without it, the convolutions before and after it would be one."),
+                ),
             ),
         )
     ),
@@ -156,15 +169,18 @@ DECODER = (
         stage="decoder",
         title="Resize to the photo",
         letter=r"\mathbf{Y}_{\mathrm{pixels}}",
-        why=Claim("Each pixel gets a mean of the four places around it, weighted by how near they are."),
+        why=(
+            Claim("Each pixel is a mixture of the places around it."),
+            Claim("The nearer a place is, the more it counts."),
+        ),
     ),
     Hint(
         "logits",
         stage="decoder",
         title="Importance",
         why=(
-            Claim("The sigmoid squashes each number to between 0 and 1."),
-            Claim("It was trained on what people find important in a photo; it names nothing."),
+            Claim("The sigmoid turns each number into a share, and keeps their order."),
+            Claim("Its training shows it what people find important in a photo; it names nothing."),
         ),
     ),
 )
@@ -177,9 +193,7 @@ HINTS = (
         title="Resize the positions",
         letter=r"\mathbf{P}'",
         why=(
-            Claim(
-                "Positions were trained for a grid of G × G patches. Here they are resized to the grid of the photo."
-            ),
+            Claim("The table of positions is a grid of its own. It is resized to the grid of this photo."),
             Claim("Neighbours have similar positions, so what lies between two is near both."),
         ),
     ),
