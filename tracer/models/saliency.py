@@ -194,7 +194,7 @@ HINTS = (
         letter=r"\mathbf{P}'",
         why=(
             Claim("The table of positions is a grid of its own. It is resized to the grid of this photo."),
-            Claim("Neighbours have similar vectors, so a place that lies among some of them gets a vector like theirs."),
+            Claim("Neighbours have similar vectors, so a place among them gets one like theirs."),
         ),
     ),
     Hint("position", why=WHY["order"]),
