@@ -48,6 +48,11 @@ def test_the_map_is_that_of_the_original_on_all_sample_photos(model):
     assert figures["largest difference"] == pytest.approx(model.card["largest difference"], abs=1e-4)
 
 
+def test_the_attention_of_every_block_is_followed(model):
+    trace = model.trace(prove=False)
+    assert [record.problem for record in trace.attentions] == [""] * 12
+
+
 @torch.no_grad()
 def test_it_marks_the_bird_and_not_the_ground(model):
     (image,) = model.inputs(image=sample_photo("bird"))

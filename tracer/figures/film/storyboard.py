@@ -339,13 +339,18 @@ def _focus(trace: Trace, stream: Stream, part: str) -> int:
 
 
 def _telling(trace: Trace, stream: Stream) -> int:
-    """Return the lane of the patch that is hardest to predict, or has the most pixels of a rare class; else 0."""
+    """Return the lane of the patch that is hardest to predict, or has the most pixels of a rare class, or the
+    largest number of a map; else 0."""
     picture, result = trace.picture, trace.result
     lanes = {lane.patch: slot for slot, lane in enumerate(stream.lanes) if lane.patch is not None}
     if picture is None or not lanes:
         return 0
     if result.get("kind") == "reconstruction":
         patch = int(np.asarray(result["anomaly"], float).argmax())
+    elif result.get("kind") == "map":
+        cells = np.asarray(result["map"], float)
+        row, column = np.unravel_index(int(cells.argmax()), cells.shape)
+        patch = row * picture.rows // cells.shape[0] * picture.columns + column * picture.columns // cells.shape[1]
     elif result.get("kind") == "labels":
         labels = np.asarray(result["labels"])
         labels = labels[0] if labels.ndim == 3 else labels
