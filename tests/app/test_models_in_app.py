@@ -247,7 +247,8 @@ def test_a_card_says_how_good_the_model_is_in_figures_of_its_own(model):
     said = texts.card(card)
     assert "{" not in said
     first = card[named[0]]
-    assert (f"{first:,}" if isinstance(first, int) else f"{first:.1%}"[:-1]) in said
+    digits = (f"{first:,}",) if isinstance(first, int) else (f"{first:.1%}"[:-1], f"{first:.2%}"[:-1])
+    assert any(figure in said for figure in digits)
 
 
 def test_with_another_mask_the_measured_figure_is_not_claimed(monkeypatch):
