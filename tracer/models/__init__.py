@@ -32,7 +32,6 @@ else:  # imported when first used
 WEIGHTS = files(__name__) / "weights"
 COURSE = {
     "vit": "a photo → the class of what it shows",
-    "saliency": "a photo → how much each of its pixels matters",
     "nanogpt": "the beginning of a text → its next character",
     "llama": "the beginning of a text → its next character, with the architecture of recent models",
     "vit-text": "a drawn scene → a sentence about it, word by word",
@@ -41,6 +40,7 @@ COURSE = {
     "mae": "some patches of a surface → the hidden patches, and which of them it could not predict",
     "clip": "a photo and any sentences → the sentence that fits it best",
     "transformer": "a short text → the same text backwards",
+    "saliency": "a photo → how much each of its pixels matters",
 }
 """Our models in the order in which they are taught, and of each what goes in and what comes out. First the one that all
 is explained on, then those of notes 000, 001, 002 and 004. One that is not here stands at the end."""
