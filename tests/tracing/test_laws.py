@@ -447,6 +447,37 @@ def test_a_branch_that_returns_the_input_is_named_in_the_notes():
     assert "`x.norm() > 500` is False" in note
 
 
+def add_where_any(x):
+    y = x.sin()
+    if (x > 100).any():
+        y = y + x
+    return y
+
+
+def choose_where_any(x):
+    y = x.sin()
+    return y + x if (x > 100).any() else y
+
+
+def warn_where_any(x):
+    y = x.sin()
+    if (x > 100).any():
+        print("large")
+    return y
+
+
+@pytest.mark.parametrize("function", [add_where_any, choose_where_any])
+def test_a_line_that_is_returned_names_the_branch_that_left_it_alone(function):
+    trace = tracer.trace(function, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
+    notes = [step.note for step in trace.steps if "sin" in step.latex]
+    assert len(notes) == 1 and "`(x > 100).any()` is False" in notes[0]
+
+
+def test_a_branch_that_changes_no_result_is_not_named():
+    trace = tracer.trace(warn_where_any, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
+    assert not any("branch" in step.note for step in trace.steps)
+
+
 def test_a_module_that_keeps_state_is_called_twice():
     first, second = tracer.trace(FirstMean(), torch.randn(4, 9, 16) + 1, symbols={"B": 0, "T": 1}).check().steps
     assert "`mean` is read here" in second.note and "second call" in second.replayed and not first.note

@@ -214,6 +214,76 @@ def test_a_line_names_the_state_of_its_class():
     assert "`step` is read here" in step.note and "`kept` is read here" in step.note and everything() == before
 
 
+class Meter:
+    """A counter of what it is shown, which writes into none of it."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def observe(self, shown):
+        self.calls += 1
+
+
+class Shuffles(nn.Module):
+    """A module with a generator and lists of its own."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.rng, self.seen, self.meter, self._forward = random.Random(7), [], Meter(), forward
+
+    def forward(self, x):
+        return self._forward(self, x)
+
+
+def shuffle_a_list(module, x):
+    order = list(range(16))
+    module.rng.shuffle(order)
+    return x[..., order] * 2
+
+
+def shuffle_what_a_helper_takes(module, x):
+    return shuffled(module, x, list(range(16))) * 2
+
+
+def shuffled(module, x, order):
+    module.rng.shuffle(order)
+    return x[..., order]
+
+
+def shuffle_by_the_module_of_python(module, x):
+    order = list(range(16))
+    random.shuffle(order)
+    return x[..., order] * 2
+
+
+@pytest.mark.parametrize(
+    ("forward", "name"),
+    [(shuffle_a_list, "rng"), (shuffle_what_a_helper_takes, "rng"), (shuffle_by_the_module_of_python, "random")],
+)
+def test_a_line_names_the_state_that_wrote_into_its_list(forward, name):
+    (step,) = tracer.trace(Shuffles(forward), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).steps
+    assert f"`{name}`" in step.note
+
+
+def keep_a_list(module, x):
+    order = [*reversed(range(16))]
+    module.seen.append(order)
+    return x[..., order] * 2
+
+
+def show_tensors(module, x):
+    y = x.sin()
+    module.meter.observe(y)
+    module.meter.observe(x)
+    return y * x
+
+
+@pytest.mark.parametrize("forward", [keep_a_list, show_tensors])
+def test_state_that_writes_into_no_argument_is_not_named(forward):
+    run = tracer.trace(Shuffles(forward), torch.randn(4, 9, 16), symbols={"B": 0, "T": 1})
+    assert run.steps and not any("call" in step.note for step in run.steps)
+
+
 def test_a_second_call_is_one_of_the_runs():
     *_, last = trace(of_a_cache).steps
     assert "second call" in last.replayed and last.checked < 3

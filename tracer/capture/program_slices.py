@@ -103,7 +103,8 @@ def slices(frame: Frame, ran: Collection[Frame | None], sites: Sites, depth: int
 
 def reads_of(names: Collection[StateName], ran: Collection[Frame]) -> Iterator[tuple[StateName, Frame]]:
     """Yield the expressions, in functions that ran and those that they call, by which code reads what has these names.
-    What only changes it, such as `seen.append(x)`, is none; `total += x` is one where an op computes it."""
+    What only changes it, such as `seen.append(x)`, is none; `total += x` is one where an op computes it, and
+    `rng.shuffle(order)` is one where `order` may be another list behind it."""
     spans = frozenset(ran)
     for file, function in _with_helpers(ran) if names else ():
         used = _names_in(function)
@@ -115,7 +116,14 @@ def reads_of(names: Collection[StateName], ran: Collection[Frame]) -> Iterator[t
         bound = _bound(function)
         variables = {name.name: name for name in own if name.file and (bool(name.line) == (name.name in bound))}
         written = _written_first(function)
-        changed = {id(inner) for node in ast.walk(function) for part in _changed(node) for inner in ast.walk(part)}
+        own_spans = {span for name, span in spans if name == file}
+        changed = {
+            id(inner)
+            for node in ast.walk(function)
+            if not _filled(node, function, own_spans)
+            for part in _changed(node)
+            for inner in ast.walk(part)
+        }
         for node in ast.walk(function):
             if isinstance(node, ast.AugAssign) and (file, span_of_node(node)) in spans:
                 known = attributes if isinstance(node.target, ast.Attribute) else variables
@@ -153,6 +161,35 @@ def _changed(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
         return node.targets
     return [node.target] if isinstance(node, (ast.AugAssign, ast.AnnAssign)) else []
+
+
+KEEPING = frozenset(
+    "add append appendleft clear difference_update discard extend extendleft insert intersection_update pop popitem "
+    "popleft put put_nowait remove reverse rotate setdefault sort symmetric_difference_update update write "
+    "writelines".split()
+)
+"""Methods of lists, sets, dictionaries, queues and files that change these alone, and none of their arguments."""
+
+
+def _filled(node: ast.AST, function: FunctionNode, ran: Collection[Span]) -> set[str]:
+    """Return the variables of a function into which a method that a statement calls may write, such as `order` in
+    `rng.shuffle(order)`. What `ran` ops gave is none: a write into a tensor is an op."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return set()
+    if call.func.attr in KEEPING or call.func.attr.endswith("_"):
+        return set()
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    names = {argument.id for argument in arguments if isinstance(argument, ast.Name)}
+    computed = {
+        name
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign) and any(_holds(span_of_node(statement.value), span) for span in ran)
+        for target in statement.targets
+        for name in assigned(target)
+    }
+    given = parameters(function) if getattr(function, "name", "") == "forward" else set()
+    return (names & _bound(function)) - computed - given
 
 
 def _bound(function: FunctionNode) -> set[str]:
@@ -208,6 +245,7 @@ def forward_slice(
     def follow(file: str, function: FunctionNode, start: Span | None, names: Collection[str], choice: bool) -> bool:
         seen.add(id(function))
         spans = {frame[1] for frame in ran if frame is not None and frame[0] == file}
+        spans -= {span_of_node(node) for node in ast.walk(function) if isinstance(node, ast.IfExp)}  # ops that test it
         own = {span for span in spans if not (choice and start is not None and _holds(start, span))}
         calls = {span: named for (name, span), named in sites.items() if name == file}
         others = [taken for _, taken in functions if taken is not function]
@@ -359,6 +397,7 @@ class _Slicer:
 
     def follow(self, function: FunctionNode) -> None:
         """Follow the statements of a function, in order."""
+        self._function = function
         if isinstance(function, ast.Lambda):
             self._statement(ast.copy_location(ast.Return(function.body), function.body), False)
         else:
@@ -444,6 +483,9 @@ class _Slicer:
         elif not absorbed:
             for target in getattr(node, "targets", None) or [getattr(node, "target", None)]:
                 self._names |= assigned(target) if target is not None else set()
+            receivers = [span_of_node(changed) for changed in _changed(node)]
+            if any(_holds(receiver, part) for receiver in receivers for part in parts):
+                self._names |= _filled(node, self._function, self._ran)
 
 
 def _may_end(loop: ast.For | ast.While) -> bool:

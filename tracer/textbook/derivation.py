@@ -276,6 +276,7 @@ def _derive(
     subject = Subject(roles, shapes, recording.parameters, records, parts, changes=frozenset(changes))
     book, owned, masks = Textbook(matched_hints=hints.matched_hints, idioms=frozenset(named)), set(), {}
     earlier: dict[str, Earlier] = {}
+    ends = {plan.unchanged_source(ref.key) for ref in graph.outputs}
     added = {ids[key] for key, role in roles.of.items() if role.rstrip("'") in ("O", "F")}
     for key in plan.lines:
         module, part, hint = roles.module(key), parts[key], hinted[key]
@@ -323,6 +324,7 @@ def _derive(
         here_only = any(remark.startswith(THIS_RUN_NOTE) for remark in (*remarks, note))
         varying = bool(outside) or SIZED_NOTE in remarks or any(remark.endswith(OF_INPUT) for remark in remarks)
         remarks += conditions.notes(ops, not here_only, not varying)
+        remarks += [note for note in conditions.returned if key in ends and note not in remarks]
         if any(remark.startswith(THIS_RUN_NOTE) for remark in remarks) and note.startswith(THIS_RUN_NOTE):
             note = ""
         subject.equations[key] = equation
