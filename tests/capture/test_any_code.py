@@ -76,6 +76,16 @@ def test_a_loss_has_a_formula(name, grad):
     assert not any(KERNEL in step.note for step in trace.steps)
 
 
+@pytest.mark.parametrize(("ignored", "printed"), [(0, True), (-100, False)])
+def test_a_loss_says_which_class_it_leaves_out_where_no_label_is_of_it(ignored, printed):
+    step = tracer.trace(
+        lambda logits, labels: F.cross_entropy(logits, labels, ignore_index=ignored),
+        random_tensor(6, 5),
+        LABELS.clamp(min=1),
+    ).steps[-1]
+    assert (r"\ne 0" in step.latex) == printed and step.verdict == "verified"
+
+
 def test_cross_entropy_is_printed_as_the_field_has_it():
     trace = trace_function(
         lambda self, x, y: F.cross_entropy(self.head(x), y),

@@ -592,8 +592,9 @@ class CallRecorder(CallRunner):
                 arguments[name] = facts.optional[name]
         if "identity" in facts.op.traits and type(arguments[names[0]]) in (bool, int, float):  # inside of `torch.func`
             arguments[names[0]] = self._values.of(torch.tensor(arguments[names[0]]))
-        if "leaves-out" in facts.op.traits and not _left_out(args[names.index("target")], arguments["ignore_index"]):
-            arguments["ignore_index"] = NO_LABEL
+        if "leaves-out" in facts.op.traits and arguments["ignore_index"] < 0:  # no class: of these, the run decides
+            if not _left_out(args[names.index("target")], arguments["ignore_index"]):
+                arguments["ignore_index"] = NO_LABEL
         return arguments
 
     def _refer(self, value):
