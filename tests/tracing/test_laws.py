@@ -397,6 +397,27 @@ def test_numbers_that_decide_nothing_are_no_limits():
     assert not any("It is so for" in step.note for step in steps)
 
 
+class Positions(torch.nn.Module):
+    """A module that counts its positions in some dtype."""
+
+    def __init__(self, dtype, width=8):
+        super().__init__()
+        self.rate, self.dtype = torch.nn.Parameter(torch.linspace(0.1, 0.8, width)), dtype
+
+    def forward(self, x):
+        return x + torch.cos(torch.arange(x.shape[1], dtype=self.dtype).float()[:, None] * self.rate)
+
+
+@pytest.mark.parametrize(("dtype", "verdict"), [(torch.bfloat16, "refuted"), (torch.float32, "verified")])
+def test_a_length_is_tried_beyond_all_probes_where_a_width_is_named_behind_it(dtype, verdict):
+    def build(sizes):
+        return Positions(dtype, sizes["D"]), (torch.randn(sizes["B"], sizes["T"], sizes["D"]),)
+
+    x, names = torch.randn(2, 12, 8), {"B": 0, "T": 1, "D": 2}
+    step = tracer.trace(Positions(dtype), x, symbols=names, build=build).check().steps[-1]
+    assert step.verdict == verdict and step.checked == (3 if verdict == "verified" else 2)
+
+
 @pytest.mark.parametrize("name", BRANCHES)
 def test_a_line_names_the_branch_that_values_chose(name):
     function, condition = BRANCHES[name]

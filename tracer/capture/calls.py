@@ -592,9 +592,9 @@ class CallRecorder(CallRunner):
                 arguments[name] = facts.optional[name]
         if "identity" in facts.op.traits and type(arguments[names[0]]) in (bool, int, float):  # inside of `torch.func`
             arguments[names[0]] = self._values.of(torch.tensor(arguments[names[0]]))
-        if "leaves-out" in facts.op.traits and arguments["ignore_index"] < 0:  # no class: of these, the run decides
-            if not _left_out(args[names.index("target")], arguments["ignore_index"]):
-                arguments["ignore_index"] = NO_LABEL
+        ignored = arguments["ignore_index"] if "leaves-out" in facts.op.traits else 0
+        if ignored < 0 and not _left_out(args[names.index("target")], ignored):  # no class, and no label is that
+            arguments["ignore_index"] = NO_LABEL
         return arguments
 
     def _refer(self, value):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sympy import sympify
 
 from tracer.capture import OpEvent, Recording, record
 from tracer.capture.calls import Call, CallLog
@@ -52,7 +53,7 @@ from tracer.textbook.conditions import (
     within_limits,
 )
 from tracer.textbook.derivation import KERNEL, THIS_RUN_NOTE, DerivedStep, Textbook
-from tracer.textbook.names import Hint
+from tracer.textbook.names import PARAMETER, Hint
 from tracer.tracing.proofs import DeferredProofs, ProbeValues, unseen, unseen_in_run, weight, weights
 from tracer.utils.errors import quote, reason
 from tracer.utils.job_queue import tell
@@ -442,24 +443,29 @@ def _run_at_other_sizes(replay: Replay) -> Run | None:
 
 
 def _long_sizes(replay: Replay) -> Iterator[dict[str, int]]:
-    """Yield sizes of which the last is larger than in any probe, where a run there takes little memory. Loops are left
-    out: each of their turns is computed alone."""
+    """Yield sizes of which those of the run, or the last where all are the model's, are larger than in any probe, all
+    together and each alone, where a run there takes little memory. Loops are left out: each of their turns is computed
+    alone."""
     solution = replay.solution
     if solution is None or solution.way is None or solution.iterations:
         return
     if any("|" in step.value for step in replay.derived_steps):
         return
     vocabulary, probes = solution.way
-    name = next((name for name in reversed(probes[0]) if name in vocabulary.names and name != "B"), None)
-    if name is None:
-        return
-    for size in LONG_SIZES:
-        at = probes[0] | {"B": 2, name: size} if "B" in probes[0] else probes[0] | {name: size}
-        sizes = vocabulary.complete(at)
-        shapes = [step.solved or step.shape for step in replay.derived_steps]
-        cells = (prod(int(value_of(str(n), sizes)) for n in shape if n != UNKNOWN) for shape in shapes)
-        if sum(cells) <= LONG_CELLS:
-            yield at
+    named = [name for name in reversed(probes[0]) if name in vocabulary.names and name != "B"]
+    used = (tensors(step.line.equation) for step in replay.derived_steps)
+    parameters = (tensor for read in used for tensor in read if tensor.key.startswith(PARAMETER))
+    widths = {str(name) for tensor in parameters for size in tensor.shape for name in sympify(size).free_symbols}
+    long = [name for name in named if name not in widths] or named[:1]
+    shapes = [step.solved or step.shape for step in replay.derived_steps]
+    for size in LONG_SIZES if long else ():
+        for group in dict.fromkeys(((*long,), *((name,) for name in long))):
+            at = {**probes[0], **({"B": 2} if "B" in probes[0] else {})}
+            at |= {name: size + 2 * place for place, name in enumerate(group)}
+            sizes = vocabulary.complete(at)
+            cells = (prod(int(value_of(str(n), sizes)) for n in shape if n != UNKNOWN) for shape in shapes)
+            if sum(cells) <= LONG_CELLS:
+                yield at
 
 
 @probe_kind("other weights and inputs again", EQUATIONS, cost=1)
