@@ -408,14 +408,45 @@ class Positions(torch.nn.Module):
         return x + torch.cos(torch.arange(x.shape[1], dtype=self.dtype).float()[:, None] * self.rate)
 
 
-@pytest.mark.parametrize(("dtype", "verdict"), [(torch.bfloat16, "refuted"), (torch.float32, "verified")])
-def test_a_length_is_tried_beyond_all_probes_where_a_width_is_named_behind_it(dtype, verdict):
+def trace_positions(kind, dtype):
     def build(sizes):
-        return Positions(dtype, sizes["D"]), (torch.randn(sizes["B"], sizes["T"], sizes["D"]),)
+        return kind(dtype, sizes["D"]), (torch.randn(sizes["B"], sizes["T"], sizes["D"]),)
 
     x, names = torch.randn(2, 12, 8), {"B": 0, "T": 1, "D": 2}
-    step = tracer.trace(Positions(dtype), x, symbols=names, build=build).check().steps[-1]
-    assert step.verdict == verdict and step.checked == (3 if verdict == "verified" else 2)
+    return tracer.trace(kind(dtype), x, symbols=names, build=build).check()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "note"),
+    [
+        (torch.bfloat16, "It counts up to 256: beyond, bfloat16 rounds whole numbers."),
+        (torch.float16, "It counts up to 2048: beyond, float16 rounds whole numbers."),
+        (torch.float32, ""),
+    ],
+)
+def test_a_line_says_how_far_a_short_dtype_counts(dtype, note):
+    step = trace_positions(Positions, dtype).steps[-1]
+    assert (step.verdict, step.note) == ("verified", note)
+
+
+class RoundedPositions(Positions):
+    """A module that rounds its positions to a dtype."""
+
+    def forward(self, x):
+        return x + torch.cos(torch.arange(x.shape[1]).to(self.dtype).float()[:, None] * self.rate)
+
+
+@pytest.mark.parametrize(("dtype", "verdict"), [(torch.bfloat16, "refuted"), (torch.float32, "verified")])
+def test_a_length_is_tried_beyond_all_probes_where_a_width_is_named_behind_it(dtype, verdict):
+    assert trace_positions(RoundedPositions, dtype).steps[-1].verdict == verdict
+
+
+def test_a_short_dtype_that_counts_to_a_plain_number_has_no_limit():
+    def forward(x):
+        return x * torch.arange(16, dtype=torch.bfloat16)
+
+    steps = tracer.trace(forward, torch.randn(4, 9, 16), symbols={"B": 0, "T": 1}).steps
+    assert not any("counts up to" in step.note for step in steps)
 
 
 @pytest.mark.parametrize("name", BRANCHES)

@@ -13,6 +13,7 @@ from tracer.capture.outer_values import DRAWS
 from tracer.capture.program_slices import Choice, forward_slice, mode_tests, reads_of, slices
 from tracer.graph.value_shapes import DATA_END_NOTE, REACH
 from tracer.ops import ops_with
+from tracer.record import dtype_name
 from tracer.shapes import Solution, value_of
 
 TAKEN_NOTE = "It is computed so where `{}` is {}: by other values, the code takes another branch."
@@ -22,6 +23,7 @@ DRAWN_NOTE = "It is computed with the numbers that `{}` drew in this run: anothe
 MODE_NOTE = "It is computed so by `{}` of this run: in another mode or dtype, the code may take another branch."
 NUMBER_NOTE = "A number in it follows from the values in `{}`: for others, it may be another one."
 RANGE_NOTE = "It is so up to 65,504, the largest number of float16: what goes beyond it on the way becomes infinite."
+COUNT_NOTE = "It counts up to {}: beyond, {} rounds whole numbers."
 GROWING = frozenset(
     "add sub mul div pow sum cumsum prod square exp expm1 mm bmm addmm baddbmm matmul linear dot mv einsum".split()
 )
@@ -72,6 +74,7 @@ def conditions_of(recording: Recording, solution: Solution | None) -> Conditions
         part = forward_slice((frame,), expressions, recording.sites, choice=True)
         values |= dict.fromkeys((op, MODE_NOTE.format(text)) for op in sorted(part.ops(ran)))
     values |= dict.fromkeys((op, RANGE_NOTE) for op in _overflowing(recording))
+    values |= dict.fromkeys(_counting(recording, solution) if solution is not None and solution.has_sizes else ())
     values |= dict.fromkeys(solution.called if solution is not None else ())
     numbers: dict[tuple[int, str], None] = {}
     for read in recording.value_reads.values():
@@ -112,6 +115,14 @@ def _overflowing(recording: Recording) -> Iterator[int]:
             yield op
 
 
+def _counting(recording: Recording, solution: Solution) -> Iterator[tuple[int, str]]:
+    """Yield the ops that count up to a size in a dtype which has not all whole numbers, with their notes."""
+    for op, event in enumerate(recording.ops):
+        dtype = event.outputs[0][1] if event.name == "arange" and event.outputs else None
+        if dtype in (torch.float16, torch.bfloat16) and not solution.outputs[op][0][0].isdecimal():
+            yield op, COUNT_NOTE.format(int(2 / torch.finfo(dtype).eps), dtype_name(dtype))
+
+
 def _limits(recording: Recording, solution: Solution) -> Iterator[tuple[int, str]]:
     """Yield the notes on sizes by the ops of a run."""
     ran = [op.frame for op in recording.ops]
@@ -120,6 +131,7 @@ def _limits(recording: Recording, solution: Solution) -> Iterator[tuple[int, str
 
 
 TAKEN = re.compile(re.escape(TAKEN_NOTE).replace(r"\{\}", ".+?"))
+COUNTED = re.compile(re.escape(COUNT_NOTE).replace(r"\{\}", r"(\d+)", 1).replace(r"\{\}", r"\w+"))
 DATA_END = re.compile(re.escape(DATA_END_NOTE).replace(r"\{\}", r"\d+"))
 LIMIT = re.compile(r"It is so for (.+?), the largest that was tried")
 """Sizes up to which a line is so, in its note."""
@@ -127,7 +139,7 @@ LIMIT = re.compile(r"It is so for (.+?), the largest that was tried")
 
 def within_limits(note: str, sizes: dict[str, int]) -> bool:
     """Return whether sizes are up to those at which a line with this note was tried."""
-    if any(int(reach) < max(sizes.values()) for reach in REACHED.findall(note)):
+    if any(int(reach) < max(sizes.values()) for reach in (*REACHED.findall(note), *COUNTED.findall(note))):
         return False
     limits = (limit.rsplit(" up to ", 1) for tried in LIMIT.findall(note) for limit in tried.split(" and "))
     return all(value_of(formula, sizes) <= int(largest.replace(",", "")) for formula, largest in limits)
