@@ -76,6 +76,14 @@ def test_a_loss_has_a_formula(name, grad):
     assert not any(KERNEL in step.note for step in trace.steps)
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("sort", [torch.argsort, lambda x, **settings: x.sort(**settings)[1]])
+def test_the_indices_of_a_sort_say_their_direction(sort, descending):
+    step = tracer.trace(lambda x: sort(x, descending=descending), random_tensor(6, 5)).check().steps[-1]
+    assert step.verdict == "verified" and KERNEL not in step.note
+    assert (r"\operatorname{argsort}_{\downarrow}" in step.latex) == descending
+
+
 @pytest.mark.parametrize(("ignored", "printed"), [(0, True), (-100, False)])
 def test_a_loss_says_which_class_it_leaves_out_where_no_label_is_of_it(ignored, printed):
     step = tracer.trace(

@@ -212,9 +212,9 @@ def topk(call: BoundCall) -> Node | None:
 
 @register_lowering("sort", every_output=True)
 def sort(call: BoundCall) -> Node | None:
-    """Lower a sort; its indices only if it is stable, since the order of equal elements is the kernel's own
-    otherwise."""
-    if call.position and not call.get("stable"):
+    """Lower a sort; its indices only if it is stable, or of fractions, which are seldom equal, since the order of equal
+    elements is the kernel's own otherwise."""
+    if call.position and not call.get("stable") and not call.dtype("self").is_floating_point:
         return None
     node = ArgSort if call.position else Sort
     return node(call["self"], down=call["descending"], **call.unless_last())
