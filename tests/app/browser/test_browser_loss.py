@@ -15,9 +15,11 @@ SET = "(input, value) => { input.value = value; input.dispatchEvent(new Event('i
 STRIP = """strip => {
   const [all, cell] = [strip, strip.querySelector("[data-drawn]")].map((part) => part.getBoundingClientRect());
   const needle = strip.querySelector("i").getBoundingClientRect();
-  return [all.width, needle.left + needle.width / 2, { left: cell.left, right: cell.right }];
+  const place = needle.left + needle.width / 2;
+  return [all.width, place, (place - all.left) / all.width, strip.ariaLabel, { left: cell.left, right: cell.right }];
 }"""
-"""The width of the tokens side by side, where the random number points, and the token that is drawn."""
+"""The width of the tokens side by side, where the random number points, also as a share, what is said, and the token
+that is drawn."""
 
 
 @pytest.mark.sweep
@@ -62,8 +64,9 @@ def test_settings_reshape_the_bars_as_python_does_and_a_token_drops_into_the_tex
             f"{percent(share)}, without settings {bare}" for share, bare in zip(expected, plain, strict=True)
         ]
         if temperature:
-            width, needle, cell = page.locator(".next-token .strip").evaluate(STRIP)
+            width, needle, share, said, cell = page.locator(".next-token .strip").evaluate(STRIP)
             assert cell["left"] - 1 <= needle <= cell["right"] + 1, (temperature, k, p)
+            assert share == pytest.approx(float(re.search(r"u = (0\.\d+)", said)[1]), abs=0.01)
             first = page.locator(".next-token .strip span").first.bounding_box()
             assert first["width"] == pytest.approx(width * expected[0], abs=1)
     likeliest = page.locator(".next-token .token").first.inner_text()

@@ -232,7 +232,9 @@ def test_attention_over_the_photo_is_that_of_the_query_that_is_pointed_at(page):
     shown = photo.evaluate(MAP)
     assert shown["lead"] == "Block 2, head 4: CLS attends most to:" and len(shown["table"]) == 65
     check_row(shown, weights[3, 0])
-    check_habits_of_patches(page.locator(".habits").inner_text(), run("vit"), weights[3])
+    habits = page.locator(".habits").inner_text()
+    assert habits.startswith("Over all 65 queries, head 4 of block 2 "), habits
+    check_habits_of_patches(habits, run("vit"), weights[3])
     assert says(shown["others"][0], weights[3, 0, 0]) and shown["others"][0].startswith("CLS gets")
     largest = weights[:, 0, 1:].max()
     assert shown["title"].startswith("All heads of block 2") and says(shown["title"], largest)
