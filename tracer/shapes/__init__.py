@@ -402,7 +402,8 @@ def _run_with_other_arguments(partial: PartialSolution) -> None:
     if not any(variations({"args": args, "kwargs": kwargs}, *known)):
         return
     with suppress(Exception):  # of a model that can't be run again
-        module, args, *more = vocabulary.build(partial.sizes)
+        with seeded_draws(0):
+            module, args, *more = vocabulary.build(partial.sizes)
         ways = [*variations(bind(module, args, *more or ({},)), *known)]
         comparison = None
         solved = [key for key, numbers in partial.scalars.items() if numbers]

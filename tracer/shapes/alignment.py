@@ -10,7 +10,7 @@ from math import gcd, prod
 from tracer.capture import OpEvent, Recording
 from tracer.capture.calls import VIEWS, Call, all_calls
 from tracer.capture.logged_sizes import Scalars
-from tracer.ops import CONCATENATIONS, SQUEEZES, ops_with, schema
+from tracer.ops import CONCATENATIONS, ops_with, schema
 from tracer.shapes.solver import CallIndex, floor_divide
 
 # Output sizes that follow from an op's arguments: sliding windows, slices, padding.
@@ -462,7 +462,7 @@ def find_diverging_ops(
         return match[a] != b and (match[a] is not None or b in times)
 
     for i, j in enumerate(match):
-        if j is None and run[i].name.rstrip("_") in SQUEEZES:  # it drops other axes there
+        if j is None and run[i].name in ("squeeze", "squeeze_"):  # it drops other axes there
             yield i, ARGUMENT
         if j is None or times[j] > 1:
             continue
