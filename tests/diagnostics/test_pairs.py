@@ -5,7 +5,11 @@ import torch
 
 import tracer
 from tests.diagnostics.wrong_modules import PAIRS
+from tests.support.sweeping import cases
 from tracer.diagnostics.findings import rules, sources
+
+EVERY_RUN = {pair.kind: name for name, pair in PAIRS.items()}.values()
+"""One pair of each kind; the others are swept."""
 
 
 def trace_of(name: str, wrong: bool):
@@ -19,7 +23,7 @@ def trace_of(name: str, wrong: bool):
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", cases(PAIRS, EVERY_RUN))
 def test_a_mistake_is_found_at_its_line(name):
     trace = trace_of(name, True)
     findings = [finding for finding in trace.findings if finding.kind == PAIRS[name].kind]
@@ -30,7 +34,7 @@ def test_a_mistake_is_found_at_its_line(name):
     assert not trace.acknowledged_findings
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", cases(PAIRS, EVERY_RUN))
 def test_no_correct_twin_is_accused(name):
     trace = trace_of(name, False)
     assert [finding.message for finding in trace.findings] == []

@@ -213,7 +213,12 @@ def test_no_size_means_two_things():
     assert not [meaning for meaning in notation.MEANINGS.values() if jargon.search(meaning) or len(meaning) > 90]
 
 
-WAYS = [*models.names(), "transformer-relative", "nanogpt-separate", "segmenter-note"]
+WAYS = [
+    *(name for name in models.names() if name != "saliency"),
+    "transformer-relative",
+    "nanogpt-separate",
+    "segmenter-note",
+]
 
 
 @pytest.mark.parametrize("name", WAYS)

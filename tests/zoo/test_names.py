@@ -58,7 +58,7 @@ LETTERS = {
 }
 
 
-@pytest.mark.parametrize("name", cases(LETTERS, ("hf:speech_to_text",)))
+@pytest.mark.parametrize("name", cases(LETTERS, ("hf:patchtst",)))
 def test_sizes_of_sounds_series_and_detectors_have_letters_that_are_told(name):
     trace = tracer.load(name).trace(prove=False)
     found = {size for op in trace.ops for one in (*op.inputs, *op.outputs) for size in one.symbolic}
