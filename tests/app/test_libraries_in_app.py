@@ -274,8 +274,7 @@ def test_the_hub_is_asked_for_the_weights_alone(monkeypatch):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.sweep) for name in ("torchvision:squeezenet1_1", "hf:beit")]
-    + ["hf:wav2vec2"],
+    [pytest.param(name, marks=pytest.mark.sweep) for name in ("torchvision:squeezenet1_1", "hf:beit", "hf:wav2vec2")],
 )
 def test_a_model_that_nobody_described_opens_on_every_page(name, monkeypatch):
     """A net without attention, one of sound, which no visitor gives, and one whose patches lie nowhere on the photo."""

@@ -115,6 +115,7 @@ def test_a_run_that_fails_there_raises_here(process, model):
     assert model_process.is_ready()
 
 
+@pytest.mark.sweep
 def test_its_checks_are_those_of_the_server(process, model):
     answer = model_process.check((NAME, (), ()), {})
     assert answer.checks == counterfactual.results(counterfactual.check(model.trace()))

@@ -273,6 +273,7 @@ def test_bench_prints_figures_and_never_fails(capsys, monkeypatch):
     ]
 
 
+@pytest.mark.sweep
 def test_bench_measures_memory_in_a_process_of_its_own():
     from tracer import benchmarks
 

@@ -157,6 +157,7 @@ def factories(module):
     return [f"{module.__name__}:{f.__name__}" for f in functions if len(f.__defaults__ or ()) == f.__code__.co_argcount]
 
 
+@pytest.mark.sweep
 def test_every_move_of_a_repair_has_a_module_that_it_repairs_at_two_sizes(monkeypatch):
     """All repairs of a move are tried, those too that explanations leave out as they change more than others."""
     repaired, moves = set(), list(trials.MOVES)

@@ -243,6 +243,7 @@ def test_an_anomaly_in_other_units():
         assert only("anomaly_maps", find_problems(model, replace(trace, result={**trace.result, "anomaly": levels})))
 
 
+@pytest.mark.sweep
 def test_similarities_of_photo_and_sentences():
     model = tracer.load("clip", D=24, h=2, d_ff=16, L=1, D_e=8)
     trace = model.trace()

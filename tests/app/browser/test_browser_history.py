@@ -40,6 +40,7 @@ def test_a_move_makes_one_entry_in_the_history_and_back_undoes_it(page, given):
     quiet(page)
 
 
+@pytest.mark.sweep
 def test_whoever_walks_fast_through_the_history_meets_no_message_that_the_browser_has_dropped(page):
     page.goto("/")
     page.get_by_text("The run in numbers").wait_for()
