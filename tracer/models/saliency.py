@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tracer.expr import ReLU
+from tracer.models.segmenter import DROPPED_CLS
 from tracer.record import Segment
 from tracer.spec.blocks import Block, add_blocks, patch_count
 from tracer.spec.preparation import photo_input, random_photos
@@ -112,11 +113,7 @@ DECODER = (
         letter=r"\mathbf{X}_{\mathrm{patches}}",
         why=(
             Claim("The map needs a number for each place, and CLS has no place in the picture."),
-            Claim(
-                "It is dropped here, but it was useful: in every block, the patches could read from it.",
-                so.open_to_first,
-                "open attention",
-            ),
+            DROPPED_CLS,
         ),
     ),
     *(

@@ -54,6 +54,12 @@ class Segmenter(nn.Module):
         return x.transpose(2, 3).reshape(B, H, W, K)  # [B, H, W, K]
 
 
+DROPPED_CLS = Claim(
+    "It is dropped here, but it was useful: in every block, the patches could read from it.",
+    so.open_to_first,
+    "open attention",
+)
+"""Use of CLS in a model whose decoder reads patches alone."""
 HINTS = (
     *SEQUENCE,
     Hint(
@@ -66,11 +72,7 @@ HINTS = (
                 "To give every pixel a class, the model must know where things are, and CLS has no place in the "
                 "picture."
             ),
-            Claim(
-                "It is dropped here, but it was useful: in every block, the patches could read from it.",
-                so.open_to_first,
-                "open attention",
-            ),
+            DROPPED_CLS,
         ),
     ),
     Hint(

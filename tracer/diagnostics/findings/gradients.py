@@ -129,8 +129,7 @@ def _cutting_call(run: RunView, names: list[str]) -> int | None:
 )
 def find_cut(run: RunView, cut: GradientCut) -> Evidence:
     """Find parameters to be trained that no gradient reaches."""
-    first = next((op.index for op in run.trace.ops if not set(cut.names).isdisjoint(op.parameters)), None)
-    places = [cut.call] if cut.call is not None else [first] if first is not None else []
+    places = [cut.call] if cut.call is not None else run.readers(cut.names)[:1]
     where = f"`{cut.call.op.name}` cuts it" if cut.call is not None else "they are read in a part without gradients"
     return Evidence(
         *places, paths=listed(cut.paths), count=cut.size, share=cut.share, where=where,

@@ -167,7 +167,7 @@ def idle_parameters(run: RunView) -> Iterator[IdleParameters]:
 def find_readers(run: RunView, parameters: IdleParameters) -> Evidence:
     """Find the ops that read parameters that no output depends on."""
     path, names, size = parameters
-    readers = sorted({op.index for op in run.trace.ops if not set(names).isdisjoint(op.parameters)})
+    readers = run.readers(names)
     at = readers[0] if readers else None
     intent = run.intent_at("parameter unused", "" if at is None else run.step(at), path)
     how = "is read, but what was computed from it reaches no output" if readers else "is read by no operation"

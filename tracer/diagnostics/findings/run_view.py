@@ -323,6 +323,11 @@ class RunView:
         shape = graph.shape(root)
         return root, self.maps.of(shape, chain) if chain else IndexMap(shape)
 
+    def readers(self, names: Iterable[str]) -> list[int]:
+        """Return the numbers of the ops that read one of these parameters, in order."""
+        wanted = set(names)
+        return [op.index for op in self.trace.ops if not wanted.isdisjoint(op.parameters)]
+
     def step(self, op: int) -> str:
         """Return the id of the step that an op belongs to, or the next that reads its result; "" for none."""
         ops, waiting, visited = self.trace.ops, [op], {op}
