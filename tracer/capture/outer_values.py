@@ -29,9 +29,9 @@ _LIBRARIES = tuple(
 STORING = "STORE_GLOBAL", "STORE_ATTR"
 """Instructions by which code gives a name a value that is read elsewhere."""
 CACHED = type(lru_cache(len))
-"""The type of functions that keep their results, which is not public."""
+"""Type of functions that keep their results, which is not public."""
 ABSENT = object()
-"""The value of a name that has none."""
+"""Value of a name that has none."""
 
 
 CHANGED, ITERATOR, DRAWS = "changed", "iterator", "draws"

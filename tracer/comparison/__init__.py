@@ -615,7 +615,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
 
 
 UNBOUNDED_NOTE = "compared by the largest number: a file has no bound for each cell"
-"""The note on two values of which one is of a file, and so has no equation that gives the rounding of a cell."""
+"""Note on two values of which one is of a file, and so has no equation that gives the rounding of a cell."""
 
 
 def _without_bounds(

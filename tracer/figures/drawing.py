@@ -55,7 +55,7 @@ SCALES: dict[str, str | list[list[float | str]]] = {
     "diverging": DIVERGING_SCALE,
     "attention": ATTENTION,
 }
-"""The colour scales that the browser draws matrices in, by name."""
+"""Colour scales that the browser draws matrices in, by name."""
 
 
 def tables(names: Iterable[str] = SCALES, steps: int = 256) -> dict[str, bytes]:

@@ -20,7 +20,7 @@ import numpy as np
 MAX_EXACT_CELLS = 4096
 """Numbers that are sent with all their digits."""
 DTYPES = {"float32": "f4", "float16": "f2", "uint8": "u1"}
-"""The dtypes of a message, by their names in NumPy."""
+"""Dtypes of a message, by their names in NumPy."""
 ALIGNMENT = 4
 
 

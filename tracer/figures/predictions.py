@@ -127,7 +127,7 @@ def spotlight(values: Sequence[Sequence[float]], photo: Image.Image) -> Image.Im
 
 
 DARKEST = 0.12
-"""The brightness of a pixel that does not matter at all."""
+"""Brightness of a pixel that does not matter at all."""
 
 
 def label_map(

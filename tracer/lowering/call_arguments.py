@@ -99,7 +99,7 @@ class BoundCall:
         self.unnamed: Mapping[str, frozenset[int]] = {}
         """By tensor, the axes whose sizes are numbers of this run alone."""
         self.result_dtype: torch.dtype | None = None
-        """The dtype of the output, where it is known."""
+        """Dtype of the output, where it is known."""
         self.result, self.result_numeric = tuple(map(sympy.sympify, result)), tuple(result_numeric)
         self.arguments = dict(arguments)
         self._numbers, self._remark = numbers or {}, remark

@@ -151,7 +151,7 @@ class Run(NamedTuple):
     """Makes the same run in the precision of the model; None if it was made in that."""
     choices: tuple[Choice, ...] = ()
     differs: bool = False
-    """Whether the code did something else than in the traced run."""
+    """True if the code did something else than in the traced run."""
 
 
 @dataclass(frozen=True)

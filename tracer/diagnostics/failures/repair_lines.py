@@ -28,7 +28,7 @@ from tracer.utils.files import edit_node
 MAX_NAMES = 4
 """Most names of an unpacking whose orders are tried."""
 USUAL_ORDERS = "qkv", "bhtd", "bhsd", "bhnd", "bhld", "btd", "bsd", "bnd", "bld", "btc", "bnc", "bchw", "hc"
-"""The usual orders of what is unpacked, by the first letters of the names."""
+"""Usual orders of what is unpacked, by the first letters of the names."""
 SHAPES = "view", "product", "broadcast", "attention", "join", "norm", "mask", "expand", "einsum", "convolution"
 
 MAX_AXES = 5

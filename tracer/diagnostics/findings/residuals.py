@@ -29,9 +29,9 @@ class Residual(NamedTuple):
     skip: str
     read: str
     normed: bool
-    """Whether the branch begins with a norm of the stream that it reads."""
+    """True if the branch begins with a norm of the stream that it reads."""
     attends: bool
-    """Whether the branch contains an attention."""
+    """True if the branch contains an attention."""
 
 
 class ResidualSum(NamedTuple):
