@@ -145,7 +145,7 @@ def unregistered_weights(run: RunView) -> Iterator[Unregistered]:
             if name in OF_EVERY_MODULE or name.startswith("__"):
                 continue
             own = f"{path}.{name}" if path else name
-            modules, tensors = _held(value, set(known))
+            modules, tensors = _contents(value, set(known))
             weights = [
                 each for held in modules for each in held.parameters() if each.requires_grad and id(each) not in named
             ]
@@ -158,7 +158,7 @@ def unregistered_weights(run: RunView) -> Iterator[Unregistered]:
                     yield Unregistered(own, what, found, share, repair)
 
 
-def _held(value: Any, visited: set[int]) -> tuple[list[nn.Module], list[torch.Tensor]]:
+def _contents(value: Any, visited: set[int]) -> tuple[list[nn.Module], list[torch.Tensor]]:
     """Return the modules in plain containers, and the tensors that are to be trained or are random."""
     if id(value) in visited:
         return [], []
@@ -168,7 +168,7 @@ def _held(value: Any, visited: set[int]) -> tuple[list[nn.Module], list[torch.Te
     if isinstance(value, torch.Tensor):
         return [], [value] if value.requires_grad or _is_random(value) else []
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    held = [_held(item, visited) for item in items]
+    held = [_contents(item, visited) for item in items]
     return [each for modules, _ in held for each in modules], [each for _, tensors in held for each in tensors]
 
 
